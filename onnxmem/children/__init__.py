@@ -1,8 +1,7 @@
-"""Work that may crash, loop or take all memory, done in a process of its own.
+"""Runs functions that may crash, hang or exhaust memory in a process of their own.
 
-What comes in is the name of a function with JSON arguments and limits; what goes out is its JSON
-object, or a fault that says how the child ended. A child is started afresh, with nothing of this
-process's memory, environment or open files, and neither it nor its folder outlives the call.
-Begin with ``running``; ``serving`` is the child's side, ``safe_path`` keeps untrusted folders off
-the import path.
+A function's name, JSON arguments and limits go in; its JSON result, or a fault that says how the
+child ended, comes out. A child inherits nothing of this process's memory, environment or open
+files, and neither the child nor its folder outlives the call. Begin with ``running``; ``serving``
+runs in the child, and ``safe_path`` keeps untrusted folders off the import path.
 """

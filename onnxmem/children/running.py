@@ -1,8 +1,8 @@
-"""The parent's side: start a child, wait for its reply, leave nothing of it behind.
+"""Runs a function in a child process and waits for its reply; nothing of the child remains.
 
-Parent and child exchange one JSON object each way. A child that gave no result is a ``ChildFault``:
-its kind is read from what the child's code raised, else from its exit code and its last line on
-stderr.
+Parent and child exchange one JSON object each way. A child without a result becomes a
+``ChildFault``, classified by the exception that its code raised, else by its exit code and its last
+line on stderr.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from typing import IO, Final, Literal, TypeAlias
 from onnxmem.children.safe_path import HOME
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
-"""A value that JSON can write; tuples arrive as lists."""
+"""A value that JSON can represent; tuples arrive as lists."""
 
 Kind: TypeAlias = Literal["crash", "timeout", "memory", "error", "missing"]
 
@@ -35,27 +35,27 @@ serving = module_from_spec(spec)
 spec.loader.exec_module(serving)
 serving.serve(sys.argv[2])
 """
-"""Isolated Python (-I) looks neither at PYTHONPATH nor at the working folder, so that no file there
-can pose as a module; the child's side and the folder that holds this package are given by path."""
+"""Isolated Python (-I) ignores PYTHONPATH and the working folder, so that no file there can shadow
+a module. ``serving`` and the folder that contains this package are passed as paths."""
 
 _SERVING: Final = str(Path(__file__).resolve().with_name("serving.py"))
 
-_KEPT_VARIABLES: Final = (
-    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),  # where shared libraries are found
+_INHERITED_VARIABLES: Final = (
+    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),  # paths of shared libraries
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"),
 )
-"""All other variables stay outside, those that make a library load a file among them."""
+"""No other variable is inherited: some make a library load a file."""
 
 _TAIL_BYTES: Final = 2**16
-"""Of stderr, whose last line is of use."""
+"""Of stderr that is kept: its last line is used."""
 _BLOCK_BYTES: Final = 2**16
 _PATIENCE_SECONDS: Final = 5.0
-"""For pipes to close once the child is dead."""
+"""For the pipes to close after the child has ended."""
 MAX_REPLY_BYTES: Final = 256 * 2**20
-"""Of a reply: a row for each node of a model of a million nodes is smaller."""
+"""Of a reply: one row per node of a model of a million nodes is smaller."""
 
 LONGEST_MESSAGE: Final = 1000
-"""Characters of a fault's message."""
+"""Characters of a message; a longer one is cut in the middle."""
 
 _COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _OUT_OF_MEMORY: Final = ("bad_alloc", "bad allocation", "failed to allocate", "cannot allocate")
@@ -70,25 +70,25 @@ _KIB: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ChildLimits:
-    """Limits of one child; ``None`` sets none. Where the system knows no such limit, none is set.
+    """Limits of one child; ``None``: no limit.
 
-    Every platform keeps the time.
+    The time limit works on every platform, the others only on those that support them.
     """
 
     seconds: float = 300.0
     """From start to reply."""
     memory_bytes: int | None = None
-    """Of address space (``RLIMIT_AS``): reserved and mapped bytes count, touched or not."""
+    """Of address space (``RLIMIT_AS``): reserved and mapped bytes count, resident or not."""
     file_bytes: int | None = None
     """Of the largest file that the child may write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildFault:
-    """The end of a child that gave no result."""
+    """How a child without a result ended."""
 
     kind: Kind
-    """``missing``: a module that the work needs is not installed; ``error``: the work refused."""
+    """``missing``: a required module is not installed; ``error``: the function raised."""
     message: str
     """One line."""
 
@@ -99,14 +99,14 @@ def run_in_child(
     limits: ChildLimits | None = None,
     uninitialized: Sequence[str] = (),
 ) -> dict[str, JSON] | ChildFault:
-    """What ``function(**arguments)`` gives in a fresh process: a JSON object, or why there is none.
+    """Call ``function(**arguments)`` in a new process; returns its JSON object or a fault.
 
-    ``function`` is ``package.module:name``. The child works in an empty folder of its own, which is
-    also its home and its folder for temporary files, and which is removed with all that is in it.
-    It dies with this call, an interrupted one too, and with its parent.
+    ``function`` is ``package.module:name``. The child's working folder, home and temporary folder
+    is an empty folder of its own, which is removed afterwards. The child ends with this call, also
+    if the call is interrupted, and with its parent.
 
-    The packages in ``uninitialized``, outer ones first, are importable in the child without their
-    ``__init__.py`` being run: a child whose own memory is measured carries only what it imports.
+    The packages in ``uninitialized``, outer ones first, can be imported in the child without
+    running their ``__init__.py``: a child whose memory is measured should import nothing else.
     """
     limits = limits or ChildLimits()
     request = {
@@ -124,10 +124,7 @@ def run_in_child(
 
 
 def available_bytes() -> int | None:
-    """Free memory without swapping: of the machine or of its container, the smaller.
-
-    ``None`` where the system does not say.
-    """
+    """Memory available without swapping, of the machine or its container; ``None``: unknown."""
     known = [size for size in (_machine_bytes(), *map(_group_bytes, _GROUP_LIMITS)) if size]
     return min(known, default=None)
 
@@ -151,30 +148,30 @@ def _text(path: Path) -> str:
 
 
 def fault_of(raised: Mapping[str, JSON]) -> ChildFault:
-    """Classify what the child's own code raised, as ``serving.answer`` reports it."""
+    """Classify an exception in the child, as reported by ``serving.reply_to``."""
     kind, text, missing = str(raised["raised"]), str(raised["text"]), raised["missing"]
     if missing is not None:
         return ChildFault("missing", str(missing))
     if raised["is_memory"] or is_out_of_memory(text):
-        return ChildFault("memory", in_one_line(text) or "the memory does not suffice")
+        return ChildFault("memory", in_one_line(text) or "out of memory")
     return ChildFault("error", in_one_line(f"{kind}: {text}" if text else kind))
 
 
 def fault_of_end(exit_code: int, stderr: str) -> ChildFault:
-    """Classify an end without a reply, by exit code (negative: a signal) and last line."""
+    """Classify an exit without a reply, by exit code (negative: a signal) and stderr."""
     last = in_one_line(next((x for x in reversed(stderr.splitlines()) if x.strip()), ""))
     how = f"exit code {exit_code}" if exit_code >= 0 else _signal_name(-exit_code)
     if is_out_of_memory(stderr):
         return ChildFault("memory", f"{how}: {last}")
     if how == "SIGKILL":
-        return ChildFault("memory", "SIGKILL, which the kernel sends where memory runs out")
+        return ChildFault("memory", "SIGKILL, which the kernel sends when memory runs out")
     if how in {"SIGALRM", "SIGXCPU"}:
-        return ChildFault("timeout", f"{how}: the time is over")
+        return ChildFault("timeout", f"{how}: out of time")
     return ChildFault("crash", f"{how}: {last}" if last else how)
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Whether a message is that of an allocation that failed."""
+    """Whether a message reports a failed allocation."""
     lower = text.lower()
     return any(words in lower for words in _OUT_OF_MEMORY)
 
@@ -187,7 +184,7 @@ def _signal_name(number: int) -> str:
 
 
 def in_one_line(text: str) -> str:
-    """A message without colors and line breaks, its middle left out where it is very long."""
+    """A message without colors and line breaks; the middle of a very long one is omitted."""
     words = " ".join(_COLORS.sub("", text).split())
     if len(words) <= LONGEST_MESSAGE:
         return words
@@ -197,24 +194,25 @@ def in_one_line(text: str) -> str:
 
 def _started(folder: str) -> subprocess.Popen[bytes]:
     folders = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - this interpreter with the program above
         [sys.executable, "-I", "-c", _START, _SERVING, HOME],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=folder,
-        # One thread for numpy: the stacks of its pool would count as the model's.
-        env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **folders, **kept},
+        # One thread for numpy: the stacks of its thread pool would count as the model's memory.
+        env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **folders, **inherited},
         start_new_session=True,
     )
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """Mutable: what came from the child so far.
+    """Mutable: the output of the child so far.
 
-    Both pipes are read at once: a child that fills one while the parent waits for the other hangs.
+    Both pipes are read concurrently: if the parent waited for one, a child that fills the other
+    would block forever.
     """
 
     process: subprocess.Popen[bytes]
@@ -236,8 +234,8 @@ class _Exchange:
         try:
             self.process.wait(max(stop - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
-            return ChildFault("timeout", f"no end within {seconds:g} s")
-        # What the child started itself may hold the pipes open.
+            return ChildFault("timeout", f"not finished within {seconds:g} s")
+        # Processes that the child started may keep the pipes open.
         _kill_group(self.process)
         for thread in threads:
             thread.join(_PATIENCE_SECONDS)
@@ -245,7 +243,7 @@ class _Exchange:
 
     @staticmethod
     def _send(stdin: IO[bytes], request: bytes) -> None:
-        # The pipe stays open: its end tells the child that the parent is gone.
+        # The pipe stays open: the child ends when it is closed, which is when the parent ends.
         with contextlib.suppress(OSError):
             stdin.write(request)
             stdin.flush()
@@ -263,7 +261,7 @@ class _Exchange:
 
     def _result(self) -> dict[str, JSON] | ChildFault:
         if len(self.reply) > MAX_REPLY_BYTES:
-            return ChildFault("error", f"an answer of more than {MAX_REPLY_BYTES:,} bytes")
+            return ChildFault("error", f"a reply of more than {MAX_REPLY_BYTES:,} bytes")
         try:
             reply = json.loads(bytes(self.reply))
         except ValueError:
@@ -275,7 +273,7 @@ class _Exchange:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the child with all that it started, and close what leads to it."""
+    """Kill the child and all processes that it started, and close the pipes."""
     if process.poll() is None:
         _kill_group(process)
         process.wait()

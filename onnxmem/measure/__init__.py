@@ -1,7 +1,7 @@
-"""Run a model in onnxruntime and measure its memory, always in a process of its own.
+"""Runs a model in onnxruntime and measures its memory, always in a process of its own.
 
-A model and ``MeasureSettings`` come in, a ``Measurement`` or a finding goes out: begin with
-``measuring.measure``. Nothing is imported here: what a child imports counts as memory of its
-process, so ``process_run``, ``tracing`` and ``run_request``, which run there, import neither onnx
-nor ``onnxmem.model``.
+A model and ``MeasureSettings`` go in, a ``Measurement`` or a finding comes out. Begin with
+``measuring.measure``. Imports of a child count as memory of its process: nothing is imported here,
+and ``process_run``, ``tracing`` and ``run_request``, which run in children, import neither onnx nor
+``onnxmem.model``.
 """

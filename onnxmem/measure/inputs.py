@@ -1,8 +1,8 @@
-"""The inputs of a run: an array of the bound shape for each input of the graph.
+"""The inputs of an inference: an array of the bound shape for each input of the graph.
 
-Values are random, as given by the caller, or those of a ``.npz`` file. Of such a file only headers
-are read here, and the few numbers that may decide what a run does; a pickled object is never
-loaded, here or in the child.
+Values are random, set by the caller, or read from a ``.npz`` file. This process reads only the
+headers of such a file, and small arrays that may decide control flow. Pickled objects are never
+loaded, neither here nor in the child.
 """
 
 import zipfile
@@ -28,11 +28,11 @@ _SUFFIX: Final = ".npy"
 _STRINGS: Final = "U"
 _NO_VALUES: Final[Mapping[str, Values]] = MappingProxyType({})
 _INDICES: Final = {"Gather": (0, 1), "GatherElements": (0, 1)}
-"""Operator -> the positions of its data and of its indices among its inputs."""
+"""Operator -> the input indices of its data and of its indices."""
 
 
 class InputsFileError(UsageError):
-    """The file of inputs cannot be read, or does not fit the model."""
+    """The file of inputs cannot be read, or does not match the model."""
 
     code: ClassVar[str] = "inputs"
 
@@ -47,10 +47,10 @@ class Header:
 
 
 def feeds_of(bound: BoundModel, values: Mapping[str, Values] = _NO_VALUES) -> tuple[Feed, ...]:
-    """Feeds for every input of a graph, with the values that are given.
+    """Feeds for every input of a graph.
 
-    :raises RefusedError: an input that no array can be.
-    :raises InputValueError: a value that does not fit its input.
+    :raises RefusedError: an input is not a tensor of known rank.
+    :raises InputValueError: a value does not match its input.
     """
     graph = bound.graph
     input_arrays(graph, values)
@@ -58,7 +58,7 @@ def feeds_of(bound: BoundModel, values: Mapping[str, Values] = _NO_VALUES) -> tu
 
 
 def fed_values(bound: BoundModel, feeds: Iterable[Feed]) -> dict[str, Values]:
-    """The values fed to those inputs that may decide what a run does."""
+    """The values fed to the inputs that may decide control flow."""
     tensors = bound.graph.tensors
     return {
         feed.name: feed.elements or (feed.number,)
@@ -68,9 +68,9 @@ def fed_values(bound: BoundModel, feeds: Iterable[Feed]) -> dict[str, Values]:
 
 
 def read_headers(path: str) -> Mapping[str, Header]:
-    """Array name -> its header.
+    """The header of each array, by name.
 
-    :raises InputsFileError: no such file, no ``.npz``, or one with pickled objects.
+    :raises InputsFileError: the file is missing, not a ``.npz``, or has pickled objects.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -79,13 +79,14 @@ def read_headers(path: str) -> Mapping[str, Header]:
         message = f"the inputs file cannot be opened: {fault.strerror or fault}; check --inputs"
         raise InputsFileError(message) from fault
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as fault:
-        message = f"no .npz file of arrays: {fault}; write it with numpy.savez"
+        message = f"not a .npz file of arrays: {fault}; write it with numpy.savez"
         raise InputsFileError(message) from fault
 
 
 def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
-    """The arrays of the inputs that may decide what a run does; those that cannot be read are left
-    out, for the child that is fed them reports why.
+    """The arrays of the inputs that may decide control flow.
+
+    Arrays that cannot be read are omitted: the child that reads all of them reports why.
     """
     wanted = filter(may_be_setting, (bound.graph.tensors[name] for name in bound.graph.inputs))
     try:
@@ -96,12 +97,12 @@ def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
     return {
         name: tuple(array.ravel().tolist())
         for name, array in found.items()
-        if isinstance(array, np.ndarray)  # numpy hands out what is no array as bytes
+        if isinstance(array, np.ndarray)  # numpy returns other files as bytes
     }
 
 
 def check_names(headers: Mapping[str, Header], inputs: Iterable[str]) -> None:
-    """Refuse a file that lacks an input or holds an array that is not an input.
+    """Refuse a file that lacks an input or has an array that is not an input.
 
     :raises InputsFileError: with the names.
     """
@@ -112,12 +113,12 @@ def check_names(headers: Mapping[str, Header], inputs: Iterable[str]) -> None:
         message = f"the inputs file lacks {listed(missing)}"
         raise InputsFileError(message)
     if surplus:
-        message = f"the inputs file holds {listed(surplus)}; the inputs are {listed(expected)}"
+        message = f"the inputs file has {listed(surplus)}; the inputs are {listed(expected)}"
         raise InputsFileError(message)
 
 
 def check_feeds(headers: Mapping[str, Header], feeds: Iterable[Feed]) -> None:
-    """Refuse arrays of another type or shape than the bound inputs.
+    """Refuse arrays whose type or shape differs from that of the bound inputs.
 
     :raises InputsFileError: with the first input that differs.
     """
@@ -134,7 +135,7 @@ def check_feeds(headers: Mapping[str, Header], feeds: Iterable[Feed]) -> None:
 def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, Header]]:
     for member in archive.namelist():
         if not member.endswith(_SUFFIX):
-            message = f"{member!r} is no array"
+            message = f"{member!r} is not an array"
             raise ValueError(message)
         with archive.open(member) as stream:
             yield member.removesuffix(_SUFFIX), _header(stream)
@@ -145,7 +146,7 @@ def _header(stream: IO[bytes]) -> Header:
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read(stream)
     if dtype.hasobject:
-        message = "it holds pickled objects, which are never loaded; save plain arrays"
+        message = "it has pickled objects, which are never loaded; save plain arrays"
         raise ValueError(message)
     return Header("string" if dtype.kind == _STRINGS else dtype.name, tuple(shape))
 
@@ -153,7 +154,9 @@ def _header(stream: IO[bytes]) -> Header:
 def _feed(graph: Graph, tensor: Tensor, elements: Values) -> Feed:
     dims = known_dims(tensor.shape)
     if tensor.dtype is None or dims is None:
-        message = f"input {tensor.name!r} is no tensor of a known rank: nothing can be fed to it"
+        message = (
+            f"input {tensor.name!r} is not a tensor of known rank: no array can be made for it"
+        )
         raise RefusedError(message)
     elem_type = list(DType).index(tensor.dtype) + 1
     number = _number(graph, tensor)
@@ -161,12 +164,14 @@ def _feed(graph: Graph, tensor: Tensor, elements: Values) -> Feed:
 
 
 def _number(graph: Graph, tensor: Tensor) -> int:
-    """1, the least length there is, unless it indexes an axis of length 1."""
+    """The value of non-float inputs: 1, a valid size and index, but 0 where an axis has length
+    1.
+    """
     return 0 if 1 in _indexed(graph, tensor.name) else 1
 
 
 def _indexed(graph: Graph, name: str) -> Iterator[int | None]:
-    """Lengths of the axes that an input indexes."""
+    """The lengths of the axes that an input indexes."""
     for node in graph.nodes:
         data, indices = _INDICES.get(node.onnx_op, (0, 0))
         if indices and node.inputs[indices : indices + 1] == (name,):

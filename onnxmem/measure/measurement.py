@@ -1,4 +1,4 @@
-"""What a run took. ``None`` is what could not be measured; no figure stands for another."""
+"""The memory measured in a run. ``None``: could not be measured; no figure replaces another."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,9 +12,10 @@ from onnxmem.settings import Values
 
 @dataclass(frozen=True, slots=True)
 class MeasuredNode:
-    """A node of the optimised graph when it ended: bytes of the arena, the base included.
+    """A node of the optimized graph, with the arena's bytes at its end, arena initializers
+    included.
 
-    Its outputs and inputs are live then and its scratch is gone.
+    Its outputs and inputs are live at that time, and its scratch is freed.
     """
 
     name: str
@@ -23,51 +24,54 @@ class MeasuredNode:
     """The execution provider that ran it."""
     output_shapes: tuple[tuple[int, ...], ...]
     requested_bytes: int | None
-    """Requested and not freed."""
+    """Requested by kernels and not freed."""
     in_use_bytes: int | None
-    """The chunks that were allocated for them."""
+    """Allocated chunks."""
     in_use_peak_bytes: int | None
-    """The most that ``in_use_bytes`` has been so far, within nodes too."""
+    """The peak of the allocated chunks so far, within nodes too."""
     held_bytes: int | None
-    """Reserved by the arena from the system."""
+    """Reserved by the arena."""
     scratch_bytes: int | None
     """The sum of the blocks that the kernel allocates and frees while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one model took on one backend."""
+    """The memory of one model on one backend."""
 
     backend: str
     """``onnxruntime-cpu`` or ``onnxruntime-cuda``."""
     requested_peak_bytes: int | None
-    """The most that any node left requested in run 1, memory pattern off, above the base."""
+    """Peak requested by kernels at the end of a node in run 1, above the arena initializers; memory
+    pattern off."""
     with_scratch_peak_bytes: int | None
-    """The same with each node's own scratch."""
+    """The same, with each node's own scratch."""
     pattern_block_bytes: int | None
-    """The memory-pattern buffer of run 2; 0 if there is none."""
+    """The memory-pattern buffer of run 2; 0: there is none."""
     base_bytes: int | None
-    """Requested before the first node: prepacked weights, and weights that lie in the arena."""
+    """Arena initializers, requested before the first node: prepacked and copied weights."""
     in_use_peak_bytes: int | None
-    """The most in chunks in run 1, memory pattern off, base and scratch included."""
+    """Peak of the allocated chunks in run 1, arena initializers and scratch included; memory
+    pattern
+    off."""
     held_bytes: int | None
-    """Reserved by the arena from the system after that run."""
+    """Arena reserved after that run."""
     held_steady_bytes: int | None
-    """The same after the last run, with the session's own settings."""
+    """Arena reserved after the last run, with the session's own settings."""
     load_peak_bytes: int | None
-    """The most that the process grew while the session was made: resident, above its baseline."""
+    """Peak resident memory while the session was created, above the baseline."""
     process_floor_bytes: int | None
     """Resident before the inputs: Python with numpy and onnxruntime imported."""
     process_baseline_bytes: int | None
-    """Resident before the model was opened: the floor and the inputs."""
+    """Resident before the session was created: the floor and the inputs."""
     process_peak_bytes: int | None
-    """The most that the whole process had resident."""
+    """Peak resident memory of the process."""
     process_steady_bytes: int | None
-    """What it has resident after the last run."""
+    """Resident memory of the process after the last run."""
     device_baseline_bytes: int | None
     """In use on the GPU before the session, by all processes."""
     device_peak_bytes: int | None
-    """The most in use on the GPU in any sample."""
+    """Peak in use on the GPU, of all samples."""
     device_steady_bytes: int | None
     """In use on the GPU after the last run."""
     runs: int
@@ -75,17 +79,16 @@ class Measurement:
     """Wall time, the first run included."""
     onnxruntime_version: str
     num_filled: int
-    """Weights that are random, because the file lacks theirs."""
+    """Weights with random values, because the model's files lack them."""
     nodes: tuple[MeasuredNode, ...]
-    """In running order; nodes of a subgraph stand before its node, once an iteration."""
+    """In the order of execution; nodes of a subgraph precede its node, once per iteration."""
     findings: tuple[Finding, ...]
     fed: Mapping[str, Values] = field(default_factory=dict)
-    """Elements of the inputs that may decide what a run does: what was fed, one standing for all.
-    """
+    """The elements fed to inputs that may decide control flow; a single one is that of all."""
 
     @property
     def process_added_bytes(self) -> int | None:
-        """What the model and its inputs add to the floor, after the last run."""
+        """Memory that the model and its inputs add to the floor, after the last run."""
         floor, steady = self.process_floor_bytes, self.process_steady_bytes
         return None if floor is None or steady is None else steady - floor
 
@@ -100,7 +103,7 @@ def read_measurement(
     findings: Sequence[Finding],
     fed: Mapping[str, Values] = MappingProxyType({}),
 ) -> Measurement:
-    """A measurement from the figures of the children; what none of them knows is ``None``."""
+    """A measurement from the figures of the children; missing figures are ``None``."""
     sizes = {name: _whole(figures.get(name)) for name in _SIZES}
     seconds = tuple(float(str(second)) for second in _listed(figures.get("seconds_per_run")))
     return Measurement(
@@ -117,7 +120,7 @@ def read_measurement(
 
 
 def _read_node(row: Sequence[JSON]) -> MeasuredNode:
-    """Read a row: name, operator, provider, shapes, and the sizes in the order of the fields."""
+    """Read a JSON row: name, operator, provider, shapes, then sizes in the order of the fields."""
     name, op_type, provider, shapes, *sizes = row
     return MeasuredNode(
         str(name),

@@ -1,7 +1,7 @@
-"""From a model and a request to a measurement, or to a finding that says why there is none.
+"""Measures the memory of a model, or returns a finding that says why it cannot be measured.
 
-Each kind of figure comes from a fresh process: one run under the profiler with the memory pattern
-off, further runs under it with the session's own settings, and runs as a user does them.
+Each kind of figure comes from a new process: one run under the profiler with the memory pattern
+off, further runs under it with the session's own settings, and runs without the profiler.
 """
 
 import tempfile
@@ -45,8 +45,8 @@ STEPS: Final = ("opening the model", "one run, node by node", "further runs", "t
 """Reported as progress, in this order."""
 _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
-"""In onnxruntime's messages on nodes that fail; random inputs may be the cause."""
-_OPENING: Final = STEPS[0]
+"""In onnxruntime's messages about nodes that fail; random inputs may be the cause."""
+_PREPARING: Final = STEPS[0]
 _STORE: Final = "onnxmem.measure.run_request:store_inputs"
 _INPUTS: Final = "inputs.bin"
 _PACKAGES: Final = ("onnxmem", "onnxmem.measure")
@@ -61,17 +61,17 @@ _RUNS: Final = tuple(
         strict=True,
     )
 )
-"""Each step's work, and the packages that the process whose memory is measured must not carry."""
+"""The function of each step, and packages whose ``__init__.py`` its process must not run."""
 _MISSING: Final = {
     "onnxruntime": "onnxruntime is not installed; pip install 'onnxmem[measure]'",
-    "CUDAExecutionProvider": "onnxruntime finds no GPU here; it takes an NVIDIA GPU, its driver, "
-    "and 'onnxmem[cuda]' in place of 'onnxmem[measure]'",
+    "CUDAExecutionProvider": "onnxruntime finds no GPU here; it requires an NVIDIA GPU, its "
+    "driver, and 'onnxmem[cuda]' instead of 'onnxmem[measure]'",
 }
-"""What a child lacks -> what to do."""
-_UNCONFIRMED: Final = "what the profile says of a GPU's arena has not been held against a GPU yet"
+"""What a child lacks -> the message."""
+_UNCONFIRMED: Final = "the profile's figures of a GPU's arena have not been verified on a GPU yet"
 _ORDER_VARIES: Final = (
-    "onnxruntime ordered the nodes in two ways in two processes, as addresses fell: the pattern "
-    "block and the steady figures are of another order than the first run's"
+    "onnxruntime's node order depends on memory addresses and differed between two processes: the "
+    "memory-pattern buffer and the steady figures belong to another order than the first run's"
 )
 
 
@@ -87,41 +87,43 @@ class MeasureSettings:
     runs: int = 3
     options: SessionOptions = field(default_factory=SessionOptions)
     inputs_npz: str | None = None
-    """A file of real inputs, whose shapes are used; random where there is none."""
+    """A file of real inputs, whose shapes are used; ``None``: random inputs."""
     values: Mapping[str, Values] = field(default_factory=dict)
-    """Values of small inputs, in place of random ones."""
+    """Values of small inputs, instead of random ones."""
     seconds: float = 300.0
-    """For each process that runs the model."""
+    """Time limit of each process that runs the model."""
     memory_bytes: int | None = None
-    """For each process; ``None``: what is free on this machine."""
+    """Memory limit of each process; ``None``: the available memory of this machine."""
     one_of_several: bool = False
-    """Whether dims and values are of several models: one that this model lacks is a finding."""
+    """Whether dims and values apply to several models: a name that this one lacks is a finding."""
     progress: Callable[[str], None] = no_progress
     """Called with one of ``STEPS`` when it begins."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that no run can have.
+        """Refuse invalid settings.
 
-        :raises UsageError: no run at all, no time for one, or an input that is given twice.
+        :raises UsageError: no runs, no time, or both a file of inputs and values.
         """
         if self.runs < 1 or self.seconds <= 0:
             message = (
-                f"{self.runs} runs in {self.seconds:g} s: a measurement takes one run at least"
+                f"{self.runs} runs in {self.seconds:g} s: a measurement needs at least one run"
             )
             raise UsageError(message)
         if self.values and self.inputs_npz is not None:
-            message = "the inputs file holds every input; give no --value beside --inputs"
+            message = "the inputs file has every input; --value cannot be combined with --inputs"
             raise UsageError(message)
 
     def child_limits(self) -> ChildLimits:
-        """The limits in effect; CUDA reserves more address space than it uses, and gets it."""
+        """The limits in effect; none on memory for CUDA, which reserves more addresses than it
+        uses.
+        """
         if self.provider == "cuda":
             return ChildLimits(self.seconds, self.memory_bytes)
         return ChildLimits(self.seconds, self.memory_bytes or available_bytes())
 
 
 class BackendUnavailableError(OnnxmemError):
-    """The backend that would run the model is missing."""
+    """The backend is not available on this machine."""
 
     code: ClassVar[str] = "backend"
 
@@ -133,17 +135,17 @@ def measure(
 ) -> Measurement | Finding:
     """Run a model in onnxruntime and measure its memory.
 
-    A model that crashes, loops, wants more memory than there is or is refused gives a finding:
-    ``measure_crash``, ``measure_timeout``, ``measure_memory`` or ``measure_failed``. Nothing
-    outlives the call, neither processes nor files.
+    A model that crashes, hangs, runs out of memory or is refused gives a finding:
+    ``measure_crash``, ``measure_timeout``, ``measure_memory`` or ``measure_failed``. No process and
+    no file outlives the call.
 
-    :raises BackendUnavailableError: no onnxruntime, or not the requested provider.
-    :raises InputsFileError: the inputs file does not fit the model.
-    :raises InputValueError: a value does not fit its input, or there is no such input.
+    :raises BackendUnavailableError: onnxruntime or the requested provider is missing.
+    :raises InputsFileError: the inputs file does not match the model.
+    :raises InputValueError: a value does not match its input, or there is no such input.
     :raises OnnxmemError: what ``load`` and ``build`` raise.
     """
     chosen = settings or MeasureSettings()
-    chosen.progress(_OPENING)
+    chosen.progress(_PREPARING)
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
         try:
             return _measured(on_disk(source, Path(name)), request or Request(), chosen, Path(name))
@@ -152,7 +154,7 @@ def measure(
 
 
 def measure_as_set(file: ModelFile, requested: Settings) -> Measurement | Finding:
-    """Run a model as an analysis requests it; a missing backend is a finding.
+    """Measure a model with the settings of an analysis; a missing backend is a finding.
 
     :raises OnnxmemError: what ``measure`` raises.
     """
@@ -174,29 +176,29 @@ def measure_as_set(file: ModelFile, requested: Settings) -> Measurement | Findin
 
 
 def _measured(
-    given: OnDisk, request: Request, settings: MeasureSettings, folder: Path
+    source: OnDisk, request: Request, settings: MeasureSettings, folder: Path
 ) -> Measurement | Finding:
     if not settings.one_of_several:
-        refuse_unknown_names(given.file.proto, request.dims, settings.values)
-    prepared = prepare(given.file)
+        refuse_unknown_names(source.file.proto, request.dims, settings.values)
+    prepared = prepare(source.file)
     bound, feeds = _bind(prepared, request, settings)
-    refuse_data_elsewhere(stored_tensors(given.file.proto), given.path)
+    refuse_data_elsewhere(stored_tensors(source.file.proto), source.path)
     refuse_other_dims(prepared, bound)
     limits = settings.child_limits()
-    model = runnable(given, bound, folder, limits)
+    model = runnable(source, bound, folder, limits)
     if isinstance(model, ChildFault):
-        return _finding(model, _OPENING, limits)
+        return _finding(model, _PREPARING, limits)
     inputs_file = folder / _INPUTS
     inputs = _stored(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
-        return _finding(inputs, _OPENING, limits)
+        return _finding(inputs, _PREPARING, limits)
     run = asdict(_run_request(model, bound, inputs_file, inputs, settings))
     figures: dict[str, JSON] = {}
     for step, (work, uninitialized) in _RUNS:
         settings.progress(step)
         reply = run_in_child(work, {"request": run}, _without_mapped(limits, model), uninitialized)
         if isinstance(reply, ChildFault):
-            message = reply.message.replace(str(model.path), given.file.path)
+            message = reply.message.replace(str(model.path), source.file.path)
             return _with_hint(_finding(replace(reply, message=message), step, limits), settings)
         figures |= reply
     unused = unused_values(bound.graph, settings.values)
@@ -232,7 +234,7 @@ def _bind(
 def _stored(
     feeds: tuple[Feed, ...], settings: MeasureSettings, path: Path, limits: ChildLimits
 ) -> tuple[StoredInput, ...] | ChildFault:
-    """Where each input lies in the file at ``path``, which is written."""
+    """Write the inputs to a file at ``path``."""
     npz = settings.inputs_npz
     arguments: dict[str, JSON] = {
         "feeds": [asdict(feed) for feed in feeds],
@@ -264,16 +266,16 @@ def _run_request(
 
 
 def _without_mapped(limits: ChildLimits, model: Runnable) -> ChildLimits:
-    """The limits without the bytes that are mapped from files: address space, and no memory."""
+    """The limits plus the bytes mapped from files, which need addresses but no memory."""
     if limits.memory_bytes is None:
         return limits
     return replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
 
 
 def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
-    """A fault of a child as its reader sees it.
+    """The finding for a fault of a child.
 
-    :raises BackendUnavailableError: the child lacks what would run the model.
+    :raises BackendUnavailableError: the backend is not available.
     """
     if fault.kind == "missing":
         message = _MISSING.get(fault.message, f"{fault.message} is not installed")
@@ -282,18 +284,18 @@ def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
     if fault.kind == "crash":
         return Finding("measure_crash", f"the run crashed ({step}): {reason}")
     if fault.kind == "timeout":
-        text = f"the run did not end within {limits.seconds:g} s ({step})"
+        text = f"the run did not finish within {limits.seconds:g} s ({step})"
         return Finding("measure_timeout", f"{text}; --timeout sets another limit")
     if fault.kind == "memory":
-        size = format_bytes(limits.memory_bytes) if limits.memory_bytes else "there is"
-        return Finding("measure_memory", f"the run wanted more than {size} ({step}): {reason}")
+        size = format_bytes(limits.memory_bytes) if limits.memory_bytes else "the available memory"
+        return Finding("measure_memory", f"the run needed more than {size} ({step}): {reason}")
     return Finding(_FAILED, f"onnxruntime refused the model ({step}): {reason}")
 
 
 def _with_hint(finding: Finding, settings: MeasureSettings) -> Finding:
     if settings.inputs_npz is not None or _AT_RUN not in finding.message:
         return finding
-    hint = "the inputs were made up; --inputs FILE.npz gives real ones"
+    hint = "the inputs were random; --inputs FILE.npz sets real ones"
     return replace(finding, message=f"{finding.message}; {hint}")
 
 
@@ -303,7 +305,8 @@ def _notes(
     if settings.provider == "cuda":
         yield Finding("cuda_unconfirmed", _UNCONFIRMED)
     if model.num_filled:
-        text = f"{plural(model.num_filled, 'weight')} not in the model's file: made up for the run"
+        missing = plural(model.num_filled, "weight")
+        text = f"{missing} not in the model's files: random values were used"
         yield Finding("made_up_weights", text)
     if figures["requested_peak_bytes"] is None:
         yield Finding("no_arena_figures", _why_no_arena_figures(figures, settings))
@@ -317,10 +320,10 @@ def _notes(
 
 def _why_no_arena_figures(figures: Mapping[str, JSON], settings: MeasureSettings) -> str:
     if figures["num_steps"] is None:
-        return "the profile has no room for all nodes that ran"
+        return "the profile is too small for all nodes that ran"
     if figures["num_steps"] == 0:
-        return "no node ran: onnxruntime worked the whole graph out when it opened the model"
+        return "no node ran: onnxruntime folded the whole graph when it loaded the model"
     if not settings.options.enable_cpu_mem_arena:
-        return "without its arena onnxruntime tells nothing of memory node by node"
+        return "without its arena, onnxruntime does not report memory per node"
     version = figures["onnxruntime_version"]
-    return f"onnxruntime {version} writes no memory into its profile; 1.28 and newer do"
+    return f"onnxruntime {version} does not write memory to its profile; 1.28 and later do"

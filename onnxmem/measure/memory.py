@@ -1,10 +1,10 @@
-"""Memory of this process and of a GPU, now and at its peak; ``None`` where the system says nothing.
+"""Current and peak memory of this process and of a GPU; ``None``: the system does not report it.
 
-Linux reports a process in ``/proc/self``. This module is imported by the process that is measured:
-files are opened without ``pathlib``, which alone would add 600 KiB to the figure.
+Linux reports the memory of a process in ``/proc/self``. The measured process imports this module,
+so it opens files without ``pathlib``, which alone would add 600 KiB.
 
-NVML has no high-water mark, so a GPU is sampled every few milliseconds while a run lasts. It counts
-the bytes of every process: on a shared GPU the figures include those of others.
+NVML has no high-water mark, so a GPU is sampled every few milliseconds during a run. It counts the
+bytes of all processes: on a shared GPU the figures include those of others.
 """
 
 import os
@@ -20,17 +20,17 @@ Reader = Callable[[], int]
 
 
 def resident_bytes() -> int | None:
-    """Resident now: ``VmRSS``."""
+    """Current resident memory: ``VmRSS``."""
     return _status("VmRSS")
 
 
 def peak_resident_bytes() -> int | None:
-    """Resident at most since the start, or since ``restart_peak``: ``VmHWM``."""
+    """Peak resident memory since the start or the last ``restart_peak``: ``VmHWM``."""
     return _status("VmHWM")
 
 
 def restart_peak() -> bool:
-    """Let the peak start anew from what is resident now; false where that cannot be."""
+    """Reset the peak to the current resident memory; False: not supported."""
     try:
         with open(f"{_PROCESS}/clear_refs", "w", encoding="ascii") as stream:  # noqa: PTH123
             stream.write("5")
@@ -49,7 +49,7 @@ def _status(field: str) -> int | None:
 
 
 class PeakSampler:
-    """Mutable: reads the bytes in use on a device, and keeps the largest reading."""
+    """Mutable: samples the bytes in use on a device, and has the largest sample."""
 
     def __init__(self, read: Reader) -> None:
         self._read = read
@@ -64,8 +64,8 @@ class PeakSampler:
 
 @contextmanager
 def sampled(read: Reader) -> Iterator[PeakSampler]:
-    """Sample a device's memory every few milliseconds as long as the block lasts."""
-    from threading import Event, Thread  # 150 KiB that a process without a GPU does not carry
+    """Sample a device's memory every few milliseconds during a ``with`` block."""
+    from threading import Event, Thread  # 150 KiB, which a process without a GPU does not need
 
     sampler, is_over = PeakSampler(read), Event()
 
@@ -83,9 +83,9 @@ def sampled(read: Reader) -> Iterator[PeakSampler]:
 
 
 def device_reader() -> Reader | None:
-    """A function that reads the bytes in use on the GPU that CUDA takes first.
+    """A function that reads the bytes in use on CUDA's first GPU.
 
-    ``None`` without ``pynvml``, driver or GPU.
+    ``None``: no ``pynvml``, driver or GPU.
     """
     try:
         nvml = import_module("pynvml")

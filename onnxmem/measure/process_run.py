@@ -1,9 +1,8 @@
-"""The child's side: a session of onnxruntime, and the process that runs it as a user would.
+"""Runs in the child: a session of onnxruntime, in a process as a user would run it.
 
-The process that runs ``run_plain`` is the one that is measured. Beside Python, numpy and
-onnxruntime it carries this module and ``memory``, and no other module of this package: each would
-count as memory of the model. Libraries of custom operators are never registered: a model that needs
-one does not run here.
+``run_plain`` measures its own process. Beside Python, numpy and onnxruntime that process imports
+only this module and ``memory``: anything else would count as memory of the model. Libraries of
+custom operators are never registered, so a model that needs one does not run.
 """
 
 import mmap
@@ -41,13 +40,13 @@ _LEVELS: Final = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _QUIET: Final = 4
-"""Of onnxruntime's log: fatal messages only; the exceptions have the rest."""
+"""Log level: fatal messages only. Exceptions report everything else."""
 
 
 def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
-    """Memory of the process and of the GPU with a session in its own settings, and run times.
+    """Measure the process and the GPU during runs with the session's own settings.
 
-    Keys are fields of ``Measurement``.
+    The keys of the result are fields of ``Measurement``.
     """
     floor = resident_bytes()
     plan = _read_request(request)
@@ -66,7 +65,7 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
             session.run(None, feeds, ending)
             seconds.append(time.perf_counter() - start)
         device_steady = sampler.sample() if sampler else None
-    # The kernel counts pages in batches: what is resident may be a little over its own peak.
+    # The kernel updates its counters in batches: VmRSS may be a little above VmHWM.
     steady = resident_bytes()
     peaks = [size for size in (before, peak_resident_bytes(), steady) if size is not None]
     return {
@@ -83,7 +82,7 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
 
 
 def native_options(request: "RunRequest") -> ort.SessionOptions:
-    """The options of a session, in the record that onnxruntime reads."""
+    """The options of a session as onnxruntime's own type."""
     options = request.options
     native = ort.SessionOptions()
     native.graph_optimization_level = _LEVELS[options.level]
@@ -100,14 +99,14 @@ def native_options(request: "RunRequest") -> ort.SessionOptions:
 
 
 def open_session(request: "RunRequest", native: ort.SessionOptions) -> ort.InferenceSession:
-    """A session on the requested provider, never on another one in its stead.
+    """Create a session on the requested provider, without a fallback to another.
 
-    :raises ModuleNotFoundError: this machine has no such provider.
+    :raises ModuleNotFoundError: the provider is not available.
     """
     providers = _providers(request.provider, request.options)
     if providers[0][0] not in ort.get_available_providers():
         raise _missing(providers[0][0])
-    # NVML counts the devices in this order, and CUDA otherwise in one of its own.
+    # NVML numbers the devices in this order; CUDA's default order is another.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     if _shares_arena(request):
         _register_arena()
@@ -118,7 +117,7 @@ def open_session(request: "RunRequest", native: ort.SessionOptions) -> ort.Infer
 
 
 def run_options(request: "RunRequest") -> ort.RunOptions:
-    """How each run ends."""
+    """The options of each run."""
     native = ort.RunOptions()
     if request.options.shrinks_arena:
         arenas = "cpu:0" if request.provider == "cpu" else "cpu:0;gpu:0"
@@ -127,8 +126,8 @@ def run_options(request: "RunRequest") -> ort.RunOptions:
 
 
 def mapped_feeds(request: "RunRequest") -> dict[str, object]:
-    """The arrays of the inputs, resident in memory as those of a caller are."""
-    with open(request.inputs_file, "rb") as stream:  # noqa: PTH123 - pathlib costs the process 600 KiB
+    """The arrays of the inputs, resident in memory like those of a caller."""
+    with open(request.inputs_file, "rb") as stream:  # noqa: PTH123 - pathlib adds 600 KiB to the process
         if sys.platform == "linux":
             flags = mmap.MAP_PRIVATE | mmap.MAP_POPULATE
             content = mmap.mmap(stream.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
@@ -138,7 +137,7 @@ def mapped_feeds(request: "RunRequest") -> dict[str, object]:
 
 
 def provider_name(provider: "Provider") -> str:
-    """A provider as onnxruntime names it."""
+    """Onnxruntime's name of a provider."""
     return CPU if provider == "cpu" else CUDA
 
 
@@ -157,7 +156,7 @@ def _entries(request: "RunRequest") -> Mapping[str, str]:
 
 
 def _shares_arena(request: "RunRequest") -> bool:
-    """Whether the CPU arena grows in another way than a session's own arena does."""
+    """Whether the CPU arena grows differently from the default of a session's own arena."""
     return request.provider == "cpu" and request.options.arena_extend_strategy != "kNextPowerOfTwo"
 
 
@@ -175,10 +174,10 @@ def _providers(provider: "Provider", options: "SessionOptions") -> list[tuple[st
 
 
 def _register_arena() -> None:
-    """Let the process's sessions share an arena that grows by the requested bytes alone.
+    """Register an arena for all sessions of the process that extends by just the requested bytes.
 
-    A session's own arena takes no such setting. Only in a fresh process: onnxruntime 1.31 crashes
-    where a session has run before.
+    A session's own arena has no such option. The process must be new: onnxruntime 1.31 crashes if a
+    session has run before.
     """
     memory = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
@@ -192,7 +191,7 @@ def _missing(provider: str) -> ModuleNotFoundError:
 
 
 def _read_request(plain: Mapping[str, Any]) -> "RunRequest":
-    """Read what ``run_request.read_request`` reads, without its classes and what they import."""
+    """Like ``run_request.read_request``, but without importing the classes of the request."""
     inputs = [SimpleNamespace(**each) for each in plain["inputs"]]
     options = SimpleNamespace(**plain["options"])
     return cast("RunRequest", SimpleNamespace(**{**plain, "inputs": inputs, "options": options}))

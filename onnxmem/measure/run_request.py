@@ -1,8 +1,8 @@
-"""What a child runs: the request, which travels as JSON, and the file of its inputs.
+"""The request that a child runs, passed as JSON, and the file of its inputs.
 
 ``store_inputs`` writes that file in a child of its own, and the processes that run the model map
-it: what it takes to make the arrays, such as ``numpy.random`` or unpacking an archive, is in no
-process whose memory is measured.
+it. So the memory needed to create the arrays, for ``numpy.random`` or to unpack an archive, is in
+none of the measured processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ _PLACEHOLDERS: Final = {
     "bfloat16": np.uint16,
     **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), np.uint8),
 }
-"""Integers whose zeros are those of a float type that numpy lacks."""
+"""Float types that numpy lacks -> integers of the same width, whose zeros have the same bits."""
 _ALIGNED_BYTES: Final = 64
-"""Where an array may begin: onnxruntime aligns its own buffers alike."""
+"""Arrays start at multiples of it, like onnxruntime's own buffers."""
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
@@ -34,40 +34,40 @@ class Feed:
 
     name: str
     dtype: str
-    """As ``DType`` and numpy name it."""
+    """The name in ``DType`` and numpy."""
     elem_type: int
-    """As ``TensorProto.DataType`` numbers it."""
+    """The number in ``TensorProto.DataType``."""
     shape: tuple[int, ...]
     number: int
-    """The value of every element where the input is not a float and no file is given."""
+    """The value of every element, unless the input is a float or a file has it."""
     elements: Values = ()
-    """Its value where that is given: one element is all of them."""
+    """The values set by the caller, repeated to the shape; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredInput:
-    """One input in the file of inputs, as ``store_inputs`` writes it."""
+    """One input in the file written by ``store_inputs``."""
 
     name: str
     dtype: str
-    """As ``numpy.dtype.str`` names it."""
+    """``numpy.dtype.str``."""
     shape: tuple[int, ...]
     offset: int
-    """Where its first byte lies in the file."""
+    """Of its first byte in the file."""
     elem_type: int | None = None
-    """As ``TensorProto.DataType`` numbers it, of a float type that numpy lacks."""
+    """The number in ``TensorProto.DataType`` of a float type that numpy lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A model on disk, what it is fed, and how its session is opened."""
+    """A model on disk, its inputs and the configuration of its session."""
 
     model: str
     inputs_file: str
-    """Holds the bytes of all inputs, one after another."""
+    """The bytes of all inputs, one after another."""
     inputs: tuple[StoredInput, ...]
     overrides: Mapping[str, int]
-    """Numbers for symbols of the inputs, set when the session is opened."""
+    """Free-dimension overrides: numbers for symbols of the inputs."""
     options: SessionOptions
     provider: Provider
     runs: int
@@ -76,10 +76,10 @@ class RunRequest:
 def store_inputs(
     feeds: list[dict[str, Any]], inputs_npz: str | None, path: str
 ) -> dict[str, Sequence[JSON]]:
-    """Write the arrays of the inputs to ``path``: those of the file, or seeded noise.
+    """Write the arrays of the inputs to ``path``: those of the file, else random ones.
 
-    Noise is in [0, 1) for floats and whole numbers else. The result has ``inputs``: the offset,
-    type and shape of each.
+    Random floats are in [0, 1), with a fixed seed. The result has ``inputs``: the offset, type and
+    shape of each.
     """
     stored = []
     with Path(path).open("wb") as stream:
@@ -91,23 +91,23 @@ def store_inputs(
             )
             array.tofile(stream)
             stored.append(StoredInput(feed.name, array.dtype.str, array.shape, offset, elem_type))
-        stream.write(bytes(1))  # nothing cannot be mapped
+        stream.write(bytes(1))  # an empty file cannot be mapped
     return {"inputs": [asdict(each) for each in stored]}
 
 
 def read_feeds(plain: list[dict[str, Any]]) -> tuple[Feed, ...]:
-    """Read feeds that ``asdict`` wrote, after their way through JSON."""
+    """Read feeds that were passed as JSON."""
     lists = ("shape", "elements")
     return tuple(Feed(**{**feed, **{name: tuple(feed[name]) for name in lists}}) for feed in plain)
 
 
 def read_inputs(plain: list[dict[str, Any]]) -> tuple[StoredInput, ...]:
-    """Read stored inputs that ``asdict`` wrote, after their way through JSON."""
+    """Read stored inputs that were passed as JSON."""
     return tuple(StoredInput(**{**each, "shape": tuple(each["shape"])}) for each in plain)
 
 
 def read_request(plain: Mapping[str, Any]) -> RunRequest:
-    """Read what ``asdict`` wrote, after its way through JSON."""
+    """Read a request that was passed as JSON."""
     inputs = read_inputs(plain["inputs"])
     options = SessionOptions(**plain["options"])
     return RunRequest(**{**plain, "inputs": inputs, "options": options})
@@ -126,8 +126,7 @@ def _arrays(feeds: Sequence[Feed], inputs_npz: str | None) -> Iterator[tuple[Fee
 
 def _random(feed: Feed, noise: np.random.Generator) -> _Array:
     if feed.elements:
-        given = np.array(feed.elements, feed.dtype)
-        return np.resize(given, feed.shape)
+        return np.resize(np.array(feed.elements, feed.dtype), feed.shape)
     if feed.dtype == "string":
         return np.full(feed.shape, "a")
     if feed.dtype in _FLOATS:

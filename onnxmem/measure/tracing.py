@@ -1,13 +1,13 @@
-"""The child's side: runs under onnxruntime's profiler, and what its records say of each node.
+"""Runs in the child: inferences under onnxruntime's profiler, and its records of each node.
 
-The profile (``enable_profiling``) has an event per node when its kernel ends: outputs and inputs
-are live then, and the kernel's scratch is gone. Nodes of a subgraph have events of their own, ahead
-of that of the node that runs it, again at every iteration of a loop. The scratch is in the
-statistics (``session.collect_node_memory_stats_to_file``): the largest sum of a node's blocks over
-its runs (``onnxruntime/core/framework/resource_accountant.cc``, ``NodeStatsRecorder``).
+The profile (``enable_profiling``) has one event per node, at the end of its kernel: outputs and
+inputs are live then, and the kernel's scratch is freed. Nodes of a subgraph have their own events,
+before that of the node that runs the subgraph, and once per iteration of a loop. The scratch is in
+the statistics file (``session.collect_node_memory_stats_to_file``): the largest sum of a node's
+blocks over its runs (``onnxruntime/core/framework/resource_accountant.cc``, ``NodeStatsRecorder``).
 
-The events have memory fields since onnxruntime 1.28, where a session has an arena. onnxruntime is
-imported where a run begins: reading its records needs none.
+The events have memory fields since onnxruntime 1.28, if the session has an arena. onnxruntime is
+imported only by the functions that run a session, for reading its records does not need it.
 """
 
 import gc
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _EVENT: Final = "_kernel_time"
 _RUN: Final = "model_run"
 _MAX_ROWS: Final = 100_000
-"""Nodes that are reported one by one; a long loop runs more."""
+"""Nodes reported individually; a long loop runs more."""
 _STATISTICS: Final = "statistics.csv"
 
 
 def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
-    """The figures of one run with the memory pattern off: every buffer is requested by itself.
+    """The figures of one run with the memory pattern off, so that each buffer is a request.
 
-    Keys are fields of ``Measurement``; ``num_steps`` counts the nodes that ran, where it is known,
-    and ``first_order`` tells one order of them from another.
+    The keys are fields of ``Measurement``, and ``num_steps``, the number of nodes that ran, if it
+    is known, and ``first_order``, a digest of their order.
     """
     import onnxruntime as ort
 
@@ -45,11 +45,11 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
     parsed = read_request(request)
     native = native_options(parsed)
     native.enable_mem_pattern = False
-    # A path that is not absolute would be taken from the model's folder.
+    # onnxruntime resolves a relative path against the model's folder.
     statistics = Path(_STATISTICS).absolute()
     native.add_session_config_entry("session.collect_node_memory_stats_to_file", str(statistics))
     every = _profiled(parsed, native, num_runs=1)
-    steps = every[0] if every else []  # the profile of a very long loop breaks off
+    steps = every[0] if every else []  # the profile of a very long loop is truncated
     scratch = _scratch(statistics, steps)
     sizes = [step.requested_bytes for step in steps]
     with_scratch = [sum_if_known((step.requested_bytes, scratch(step))) for step in steps]
@@ -60,7 +60,7 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
         "requested_peak_bytes": _above(base, sizes),
         "with_scratch_peak_bytes": _above(base, with_scratch),
         "in_use_peak_bytes": _largest(step.in_use_peak_bytes for step in steps),
-        "held_bytes": steps[-1].held_bytes if steps else None,
+        "held_bytes": steps[-1].reserved_bytes if steps else None,
         "nodes": [_row(step, scratch(step)) for step in steps[:_MAX_ROWS]],
         "num_steps": len(steps) if every else None,
         "first_order": _digest(steps),
@@ -68,18 +68,18 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
 
 
 def trace_steady_runs(request: Mapping[str, Any]) -> dict[str, JSON]:
-    """Steady bytes of the arena with the session's own settings, and its memory-pattern buffer."""
+    """Arena reserved in steady state with the session's own settings, and the pattern buffer."""
     from onnxmem.measure.process_run import native_options
 
     parsed = read_request(request)
-    # One run more: an arena that shrinks does so after the last node of its run.
+    # One more run: an arena shrinks after the last node of a run, which the next run's start shows.
     every = _profiled(parsed, native_options(parsed), num_runs=parsed.runs + 1)
     starts = [first(steps) for steps in every if steps]
     if len(starts) != parsed.runs + 1:
         return {}
     before, after = (start.requested_before_bytes for start in starts[:2])
     return {
-        "held_steady_bytes": starts[-1].held_before_bytes,
+        "held_steady_bytes": starts[-1].reserved_before_bytes,
         "pattern_block_bytes": None if before is None or after is None else after - before,
         "steady_order": _digest(every[0]),
     }
@@ -87,7 +87,7 @@ def trace_steady_runs(request: Mapping[str, Any]) -> dict[str, JSON]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node when it ended, once for each time that it ran; sizes are those of the arena."""
+    """One execution of a node, with the arena's bytes at its end."""
 
     node: str
     op_type: str
@@ -99,26 +99,26 @@ class Step:
     requested_change_bytes: int | None
     in_use_bytes: int | None
     in_use_peak_bytes: int | None
-    held_bytes: int | None
-    held_change_bytes: int | None
+    reserved_bytes: int | None
+    reserved_change_bytes: int | None
 
     @property
     def requested_before_bytes(self) -> int | None:
-        """Requested when the node began."""
+        """Requested bytes when the node began."""
         return _difference(self.requested_bytes, self.requested_change_bytes)
 
     @property
-    def held_before_bytes(self) -> int | None:
-        """Reserved by the arena when the node began."""
-        return _difference(self.held_bytes, self.held_change_bytes)
+    def reserved_before_bytes(self) -> int | None:
+        """Arena reserved when the node began."""
+        return _difference(self.reserved_bytes, self.reserved_change_bytes)
 
 
 def runs(path: Path) -> list[list[Step]]:
-    """The steps of each whole run of a profile, in the order in which they ended."""
+    """The steps of each complete run of a profile, in the order in which they ended."""
     found: list[list[Step]] = [[]]
     for event in _events(path):
         name = str(event.get("name"))
-        if name == _RUN:  # written when the run ended
+        if name == _RUN:  # written at the end of the run
             found.append([])
         elif event.get("cat") == "Node" and name.endswith(_EVENT):
             found[-1].append(_step(name.removesuffix(_EVENT), event))
@@ -126,26 +126,26 @@ def runs(path: Path) -> list[list[Step]]:
 
 
 def first(steps: Iterable[Step]) -> Step:
-    """The step that began first: a node with a body begins ahead of the body and ends after it."""
+    """The step that began first: a node with a body begins before the body and ends after it."""
     return min(reversed(list(steps)), key=lambda step: step.started)
 
 
 def of_provider(steps: list[Step], provider: str) -> list[Step]:
-    """The steps that ran on one provider, whose arena they describe; all where it ran none."""
+    """The steps that ran on one provider, whose arena they describe; all if there are none."""
     return [step for step in steps if step.provider == provider] or steps
 
 
 def scratch_by_node(statistics: str, steps: Iterable[Step]) -> Mapping[str, int]:
     """Scratch bytes by the node's name in the profile.
 
-    A row's key is the node's name, or its operator where it has none, an underscore and a hash of
-    the names that it reads and writes (``IResourceAccountant::MakeUniqueNodeName``). A node without
-    a name is ``Conv_7`` in the profile, where 7 is its index: such nodes, and those that share a
-    name, get the largest figure of their key, an upper bound.
+    The key of a row is the node's name, or its operator if it has none, an underscore and a hash of
+    its input and output names (``IResourceAccountant::MakeUniqueNodeName``). The profile calls a
+    node without a name ``Conv_7``, with its index: such nodes, and those of equal names, get the
+    largest figure of their key, an upper bound.
     """
     largest: dict[str, int] = {}
     for line in statistics.splitlines()[1:]:
-        key, *sizes = line.rsplit(",", 4)  # a name may hold commas
+        key, *sizes = line.rsplit(",", 4)  # a name may contain commas
         if len(sizes) == 4 and sizes[-1].isdigit():  # noqa: PLR2004 - the columns after the key
             name = key.rpartition("_")[0]
             largest[name] = max(largest.get(name, 0), int(sizes[-1]))
@@ -157,13 +157,13 @@ def scratch_by_node(statistics: str, steps: Iterable[Step]) -> Mapping[str, int]
 
 
 def is_nameless(step: Step) -> bool:
-    """Whether a node may have no name, so that the profile calls it by operator and index."""
+    """Whether a node may have no name: the profile then shows its operator and index."""
     kind, _, index = step.node.rpartition("_")
     return kind == step.op_type and index.isdigit()
 
 
 def _events(path: Path) -> Iterator[Mapping[str, object]]:
-    """Read the trace line by line, an event a line: the profile of a long loop is large."""
+    """Read the profile line by line, one event per line: that of a long loop is large."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             text = line.strip().removesuffix(",")
@@ -186,8 +186,8 @@ def _step(node: str, event: Mapping[str, object]) -> Step:
         requested_change_bytes=_size(args, "mem_requested_in_use_delta"),
         in_use_bytes=_size(args, "mem_bytes_in_use"),
         in_use_peak_bytes=_size(args, "mem_in_use_peak"),
-        held_bytes=_size(args, "mem_arena_held"),
-        held_change_bytes=_size(args, "mem_arena_held_delta"),
+        reserved_bytes=_size(args, "mem_arena_held"),
+        reserved_change_bytes=_size(args, "mem_arena_held_delta"),
     )
 
 
@@ -207,7 +207,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 
 def _profiled(request: RunRequest, native: "ort.SessionOptions", num_runs: int) -> list[list[Step]]:
-    """The steps of each run, those of the requested provider where it ran any."""
+    """The steps of each run on the requested provider, or all if it ran none."""
     from onnxmem.measure.process_run import (
         mapped_feeds,
         open_session,
@@ -223,13 +223,13 @@ def _profiled(request: RunRequest, native: "ort.SessionOptions", num_runs: int) 
         session.run(None, feeds, run_options(request))
     profile = Path(session.end_profiling())
     del session
-    gc.collect()  # the statistics are written at the latest when the session ends
+    gc.collect()  # the end of the session writes the statistics
     wanted = provider_name(request.provider)
     return [of_provider(steps, wanted) for steps in runs(profile)]
 
 
 def _scratch(statistics: Path, steps: Sequence[Step]) -> Callable[[Step], int | None]:
-    """Scratch bytes of a step; unknown where onnxruntime wrote no statistics."""
+    """Scratch bytes by step; unknown if onnxruntime wrote no statistics."""
     if not statistics.exists():
         return lambda _: None
     sizes = scratch_by_node(statistics.read_text(encoding="utf-8", errors="replace"), steps)
@@ -247,16 +247,16 @@ def _above(base: int | None, sizes: Iterable[int | None]) -> int | None:
 
 
 def _largest(sizes: Iterable[int | None]) -> int | None:
-    """The largest of sizes of which every one is known."""
+    """The largest size; ``None`` if any is unknown."""
     every = list(sizes)
     known = [size for size in every if size is not None]
     return max(known, default=None) if len(known) == len(every) else None
 
 
 def _row(step: Step, scratch_bytes: int | None) -> list[JSON]:
-    """A node as ``Measurement`` reads it."""
+    """A node as a JSON row for ``read_measurement``."""
     return [
         *(step.node, step.op_type, step.provider, step.output_shapes),
-        *(step.requested_bytes, step.in_use_bytes, step.in_use_peak_bytes, step.held_bytes),
+        *(step.requested_bytes, step.in_use_bytes, step.in_use_peak_bytes, step.reserved_bytes),
         scratch_bytes,
     ]

@@ -24,7 +24,7 @@ from onnxmem.children.running import (
     in_one_line,
     run_in_child,
 )
-from onnxmem.children.serving import answer
+from onnxmem.children.serving import reply_to
 
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 
@@ -39,7 +39,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_code(code: str, limits: ChildLimits | None = None) -> ChildFault:
-    """Run statements in a child: ``timeit`` takes any, and gives a number, which is no answer."""
+    """Run statements in a child: ``timeit`` takes any, and returns a number, which is not a
+    reply.
+    """
     fault = run_in_child("timeit:timeit", {"stmt": code, "number": 1}, limits)
     assert isinstance(fault, ChildFault)
     return fault
@@ -56,7 +58,7 @@ def test_a_child_replies_with_a_json_object() -> None:
 
 def test_what_is_not_a_json_object_is_not_a_reply() -> None:
     assert run_in_child("os:getcwd", {}) == ChildFault(
-        "error", "TypeError: os:getcwd answered no JSON object"
+        "error", "TypeError: os:getcwd did not return a JSON object"
     )
 
 
@@ -89,7 +91,7 @@ def test_memory_that_does_not_suffice_has_its_own_kind() -> None:
 def test_a_loop_without_end_is_ended() -> None:
     start = time.monotonic()
     fault = run_code("while True: pass", ChildLimits(seconds=0.5))
-    assert fault == ChildFault("timeout", "no end within 0.5 s")
+    assert fault == ChildFault("timeout", "not finished within 0.5 s")
     assert time.monotonic() - start < 5
 
 
@@ -201,7 +203,7 @@ def test_a_reply_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MAX_REPLY_BYTES", 1000)
     text = '{"name": "%s"}' % ("x" * 100_000)
     fault = run_in_child("json:loads", {"s": text})
-    assert fault == ChildFault("error", "an answer of more than 1,000 bytes")
+    assert fault == ChildFault("error", "a reply of more than 1,000 bytes")
 
 
 def test_a_long_message_loses_its_middle() -> None:
@@ -216,7 +218,7 @@ def test_a_long_message_loses_its_middle() -> None:
     ("exit_code", "stderr", "kind", "message"),
     [
         (-11, "", "crash", "SIGSEGV"),
-        (-14, "", "timeout", "SIGALRM: the time is over"),
+        (-14, "", "timeout", "SIGALRM: out of time"),
         (-6, "what():  std::bad_alloc\n", "memory", "SIGABRT: what(): std::bad_alloc"),
         (-250, "", "crash", "signal 250"),
         (0, "", "crash", "exit code 0"),
@@ -230,7 +232,7 @@ def test_ends_have_names(exit_code: int, stderr: str, kind: str, message: str) -
 def test_an_exception_without_words_is_named_by_its_kind() -> None:
     assert fault_of(raised("KeyError")) == ChildFault("error", "KeyError")
     found = fault_of(raised("_ArrayMemoryError", is_memory=True))
-    assert found == ChildFault("memory", "the memory does not suffice")
+    assert found == ChildFault("memory", "out of memory")
 
 
 def raised(
@@ -272,7 +274,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 def asked(function: str, limits: Mapping[str, object] | None = None, **arguments: object) -> object:
     kept = {"limits": limits or asdict(ChildLimits()), "uninitialized": ()}
     request = {"function": function, "arguments": arguments, **kept}
-    return json.loads(answer(json.dumps(request).encode()))
+    return json.loads(reply_to(json.dumps(request).encode()))
 
 
 def test_a_request_is_answered_under_limits(limited: dict[int, int]) -> None:
@@ -288,7 +290,7 @@ def test_a_request_is_answered_under_limits(limited: dict[int, int]) -> None:
 def test_faults_are_answers_too() -> None:
     assert asked("os:getcwd") == {
         "raised": "TypeError",
-        "text": "os:getcwd answered no JSON object",
+        "text": "os:getcwd did not return a JSON object",
         "missing": None,
         "is_memory": False,
     }
@@ -296,4 +298,4 @@ def test_faults_are_answers_too() -> None:
     assert asked("no_such_module:work") == raised(
         "ModuleNotFoundError", "No module named 'no_such_module'", missing="no_such_module"
     )
-    assert json.loads(answer(b"no JSON"))["raised"] == "JSONDecodeError"
+    assert json.loads(reply_to(b"no JSON"))["raised"] == "JSONDecodeError"

@@ -149,7 +149,7 @@ def test_an_index_is_one_that_the_table_has(rows: int, number: int) -> None:
 
 def test_what_is_no_tensor_is_not_fed() -> None:
     _, bound = bound_of("agraph (seq(float[3]) s) => (int64 n) { n = SequenceLength(s) }")
-    with pytest.raises(RefusedError, match="input 's' is no tensor"):
+    with pytest.raises(RefusedError, match="input 's' is not a tensor"):
         feeds_of(bound)
 
 
@@ -198,7 +198,7 @@ def test_arrays_that_fit_are_taken(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 3), np.float64)}, "input 'x' is float32, the inputs file has float64"),
         ({"x": np.zeros((3, 2), np.float32)}, r"is \(2, 3\), the inputs file has \(3, 2\)"),
         ({"z": np.zeros(3)}, "the inputs file lacks 'x'"),
-        ({"x": np.zeros(3), "z": np.zeros(3)}, "holds 'z'; the inputs are 'x'"),
+        ({"x": np.zeros(3), "z": np.zeros(3)}, "has 'z'; the inputs are 'x'"),
         ({"x": np.array([None])}, "pickled objects"),
     ],
 )
@@ -222,10 +222,10 @@ def zipped(name: str, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"not a zip", "no .npz file of arrays"),
-        (zipped("x.txt", b"text"), "'x.txt' is no array"),
-        (zipped("x.npy", b"garbage"), "no .npz file of arrays"),
-        (zipped("x.npy", b"\x93NUMPY\x01\x00\x05\x00ab"), "no .npz file of arrays"),
+        (b"not a zip", "not a .npz file of arrays"),
+        (zipped("x.txt", b"text"), "'x.txt' is not an array"),
+        (zipped("x.npy", b"garbage"), "not a .npz file of arrays"),
+        (zipped("x.npy", b"\x93NUMPY\x01\x00\x05\x00ab"), "not a .npz file of arrays"),
     ],
 )
 def test_what_is_no_file_of_arrays_is_refused(tmp_path: Path, data: bytes, message: str) -> None:

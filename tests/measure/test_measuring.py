@@ -193,9 +193,9 @@ def test_every_step_is_reported_as_progress(tmp_path: Path) -> None:
         (
             "timeout",
             "measure_timeout",
-            "the run did not end within 300 s (further runs); --timeout sets another limit",
+            "the run did not finish within 300 s (further runs); --timeout sets another limit",
         ),
-        ("memory", "measure_memory", "the run wanted more than 977 KiB (further runs): SIGSEGV"),
+        ("memory", "measure_memory", "the run needed more than 977 KiB (further runs): SIGSEGV"),
         ("error", "measure_failed", "onnxruntime refused the model (further runs): SIGSEGV"),
     ],
 )
@@ -233,7 +233,7 @@ def test_onnxruntimes_messages_lose_their_noise(children: Children, tmp_path: Pa
     assert isinstance(found, Finding)
     assert found.message == (
         "onnxruntime refused the model (one run, node by node): Error while running Add node: "
-        "No shape {2}; the inputs were made up; --inputs FILE.npz gives real ones"
+        "No shape {2}; the inputs were random; --inputs FILE.npz sets real ones"
     )
 
 
@@ -241,7 +241,7 @@ def test_absent_weights_are_random_and_reported(children: Children, tmp_path: Pa
     found = measured(on_disk(tmp_path, CONVNET))
     assert found.num_filled == 2
     assert [finding.code for finding in found.findings] == ["unbound_dims", "made_up_weights"]
-    # what is mapped from a file is no memory of the run's
+    # bytes mapped from a file need no memory
     assert children.limits == ChildLimits(300.0, 1_000_061)
 
 
@@ -316,8 +316,8 @@ def test_what_cannot_run_is_not_run(children: Children, tmp_path: Path) -> None:
     ("said", "code", "message"),
     [
         ({"num_steps": 9}, "nodes_left_out", "of 9 nodes that ran, the first 1 are listed"),
-        ({"first_order": "b"}, "order_varies", "in two ways in two processes"),
-        ({"requested_peak_bytes": None}, "no_arena_figures", "onnxruntime 1.31.1 writes no memory"),
+        ({"first_order": "b"}, "order_varies", "differed between two processes"),
+        ({"requested_peak_bytes": None}, "no_arena_figures", "onnxruntime 1.31.1 does not write memory"),
         (
             {"requested_peak_bytes": None, "num_steps": 0, "nodes": []},
             "no_arena_figures",
@@ -326,7 +326,7 @@ def test_what_cannot_run_is_not_run(children: Children, tmp_path: Path) -> None:
         (
             {"requested_peak_bytes": None, "num_steps": None, "nodes": []},
             "no_arena_figures",
-            "no room",
+            "too small for all nodes",
         ),
     ],
 )
@@ -355,7 +355,7 @@ def test_cuda_has_no_limit_of_address_space(children: Children, tmp_path: Path) 
 
 @pytest.mark.parametrize(("runs", "seconds"), [(0, 1.0), (1, 0.0)])
 def test_a_measurement_takes_a_run_and_time(runs: int, seconds: float) -> None:
-    with pytest.raises(UsageError, match="one run at least"):
+    with pytest.raises(UsageError, match="at least one run"):
         MeasureSettings(runs=runs, seconds=seconds)
 
 

@@ -250,7 +250,7 @@ def test_half_a_terabyte_is_not_to_be_had() -> None:
     }"""
     found = failed(text, MeasureSettings(memory_bytes=2**31))
     assert found.code == "measure_memory"
-    assert "the run wanted more than 2.00 GiB" in found.message
+    assert "the run needed more than 2.00 GiB" in found.message
 
 
 def test_a_limit_below_the_runtimes_own_size_is_no_crash() -> None:

@@ -45,7 +45,7 @@ def test_a_step_carries_the_memory_fields(tmp_path: Path) -> None:
     assert found.output_shapes == ((1, 64), ())
     assert (found.requested_bytes, found.requested_before_bytes) == (1009, 1020)
     assert (found.in_use_bytes, found.in_use_peak_bytes) == (1280, 1536)
-    assert (found.held_bytes, found.held_before_bytes) == (1048576, 1048576)
+    assert (found.reserved_bytes, found.reserved_before_bytes) == (1048576, 1048576)
 
 
 def test_without_memory_fields_sizes_are_unknown(tmp_path: Path) -> None:

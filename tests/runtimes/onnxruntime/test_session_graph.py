@@ -362,8 +362,8 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
             "onnxruntime did not optimise the model (crash: SIGSEGV)",
         ),
         (
-            ChildFault("timeout", "no end within 300 s"),
-            "onnxruntime did not optimise the model (timeout: no end within 300 s)",
+            ChildFault("timeout", "not finished within 300 s"),
+            "onnxruntime did not optimise the model (timeout: not finished within 300 s)",
         ),
         (
             ChildFault("memory", "bad_alloc"),
