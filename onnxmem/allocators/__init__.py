@@ -1,1 +1,1 @@
-"""What a block of memory, onnxruntime's arena and PyTorch's allocator make of requests."""
+"""Allocators that serve a program: one packed block, onnxruntime's arena, PyTorch's allocator."""

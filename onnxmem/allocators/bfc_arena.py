@@ -1,21 +1,21 @@
-"""The arena that onnxruntime allocates from, emulated chunk by chunk.
+"""onnxruntime's arena (``BFCArena``), emulated chunk by chunk.
 
 Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
 
-* requests are rounded up to 256 bytes (``RoundedBytes``);
-* the smallest free chunk that holds a request serves it, the lowest address first among equals
-  (``FindChunkPtr``; bins only speed that up);
-* a chunk is split if it is twice the request or leaves 128 MiB over (``SplitChunk``), so what is in
-  use may be nearly twice what was requested;
-* where no chunk fits, a region is added: by default of the region size, which starts at 1 MiB and
-  doubles until the request fits; after a region that fitted at once it doubles up to 1 GiB
-  (``Extend``, ``kNextPowerOfTwo``), or else of just the request (``kSameAsRequested``);
-* where the device has too little left for a region, nine tenths of it are tried, again and again,
-  as long as the request fits and 8 KiB are left (``Extend``, ``kBackpedalFactor``);
-* freed chunks merge with free neighbors of their region (``FreeAndMaybeCoalesce``);
-* regions stay until the arena shrinks, which frees wholly unused ones, but never the first one
-  where regions double (``Shrink``);
-* weights are reserved beside the regions, byte for byte (``Reserve``).
+* A request is rounded up to 256 bytes (``RoundedBytes``).
+* The smallest free chunk that fits serves it, of equal ones the one at the lowest address
+  (``FindChunkPtr``; bins only speed up the search).
+* A chunk is split if it is at least twice the request, or if 128 MiB would be left unused
+  (``SplitChunk``). So the allocated chunks may hold nearly twice what was requested.
+* If no chunk fits, the arena adds a region (``Extend``). With ``kNextPowerOfTwo``, the default, its
+  size starts at 1 MiB and doubles until the request fits; a region that fits without doubling
+  doubles the next one, up to 1 GiB. With ``kSameAsRequested`` it is the request.
+* If the device has too little memory for a region, the arena tries nine tenths of it, repeatedly,
+  while the request still fits and 8 KiB remain (``Extend``, ``kBackpedalFactor``).
+* A freed chunk merges with its free neighbors in the region (``FreeAndMaybeCoalesce``).
+* Regions are freed only by ``Shrink``: those without an allocated chunk, except the first one with
+  ``kNextPowerOfTwo``.
+* Weights are reserved outside the regions, without rounding (``Reserve``).
 """
 
 from bisect import bisect_left, insort
@@ -43,44 +43,46 @@ class ArenaOptions:
     growth_bytes: int = 2 * _MIB
     """Region size after a shrink."""
     max_dead_bytes: int = 128 * _MIB
-    """A chunk that would leave more than this unused is split."""
+    """A chunk that would leave at least this much unused is split."""
     max_growth_bytes: int = 1024 * _MIB
     """``max_power_of_two_extend_bytes``."""
     limit_bytes: int = _NO_LIMIT
     """``gpu_mem_limit``."""
     capacity_bytes: int = _NO_LIMIT
-    """What the device has for regions and reserved bytes."""
+    """Memory of the device for regions and ``reserve``."""
     mapped_from_bytes: int | None = None
-    """Regions of this size and more get pages of their own from the C library, and Linux puts each
-    mapping below the last one; smaller ones, or without it all, stand in the order of making."""
+    """The C library maps regions of at least this size separately, and Linux puts each mapping
+    below the previous one. Smaller regions have rising addresses; ``None``: all of them do."""
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Consecutive bytes of one region."""
+    """Consecutive bytes of one region, linked to its neighbors (``BFCArena::Chunk``)."""
 
     address: int
     size_bytes: int
     region: int
     requested_bytes: int | None = None
-    """``None``: free."""
+    """``None``: the chunk is free."""
     before: "Chunk | None" = None
     after: "Chunk | None" = None
 
 
 @dataclass(slots=True)
-class TouchedRanges:
-    """What of a region was ever written, and is resident: a union of half-open byte ranges."""
+class ByteRanges:
+    """A union of half-open byte ranges, disjoint and sorted."""
 
     starts: list[int] = field(default_factory=list)
     stops: list[int] = field(default_factory=list)
 
     def add(self, start: int, stop: int) -> None:
-        """Join a range to the union."""
+        """Add a range to the union."""
         first = bisect_left(self.stops, start)
-        # Most chunks serve again where one of their size has served before.
+        # The common case: an allocation of the same size was here before.
         if first < len(self.stops) and self.starts[first] <= start and stop <= self.stops[first]:
             return
+        # Every range that overlaps or touches the new one becomes part of it, so that the ranges
+        # stay disjoint: they are those from `first` up to `last`.
         last = first
         while last < len(self.starts) and self.starts[last] <= stop:
             last += 1
@@ -98,27 +100,34 @@ class TouchedRanges:
 
 @dataclass(slots=True)
 class BfcArena:
-    """The chunks of one arena and what it counts, in bytes; an ``Allocator``."""
+    """The chunks and statistics of one arena, in bytes; an ``Allocator``.
+
+    The chunks of a region cover it without gaps, linked in the order of their addresses, and no two
+    free chunks are neighbors.
+    """
 
     options: ArenaOptions = field(default_factory=ArenaOptions)
     requested_bytes: int = 0
     in_use_bytes: int = 0
+    """Allocated chunks (``bytes_in_use`` of ``AllocatorStats``)."""
     in_use_peak_bytes: int = 0
     requested_peak_bytes: int = 0
     reserved_bytes: int = 0
-    """Regions, and what is reserved beside them."""
+    """Regions, and what is reserved outside them (``total_allocated_bytes``)."""
     reserved_peak_bytes: int = 0
     num_retries: int = 0
-    """Regions that were made smaller because the device had too little left."""
+    """Regions that are smaller than planned because the device had too little memory."""
     regions: dict[int, int] = field(default_factory=dict)
     """Size of each region, by number."""
-    touched: dict[int, TouchedRanges] = field(default_factory=dict)
-    """What of each region was ever requested: a chunk may be larger than what is written to it."""
+    resident: dict[int, ByteRanges] = field(default_factory=dict)
+    """The bytes of each region that were ever requested, and are resident once written. The rest of
+    a chunk that is larger than its request is never written."""
     _in_use: dict[int, Chunk] = field(default_factory=dict)
-    """By the number of the request that each serves."""
+    """The chunk of each live request, by the request's number."""
     _free: list[tuple[int, int]] = field(default_factory=list)
-    """Size and address of the free chunks."""
+    """Size and address of the free chunks, sorted: best fit, then lowest address."""
     _chunks: dict[int, Chunk] = field(default_factory=dict)
+    """All chunks, by address."""
     _growth_bytes: int = field(init=False)
     _num_regions: int = 0
 
@@ -126,23 +135,24 @@ class BfcArena:
         self._growth_bytes = _rounded_up(min(self.options.initial_bytes, self.options.limit_bytes))
 
     def reserve(self, size_bytes: int) -> None:
-        """Hold bytes beside the regions, as for weights.
+        """Reserve bytes outside the regions, as for weights (``Reserve``).
 
-        :raises OutOfMemoryError: the device has fewer.
+        :raises OutOfMemoryError: the device has too little memory.
         """
         if size_bytes > self.options.capacity_bytes - self.reserved_bytes:
             raise OutOfMemoryError
-        self._hold(size_bytes)
+        self._count_reserved(size_bytes)
         self.requested_bytes += size_bytes
-        self._use(size_bytes)
+        self._count_allocated(size_bytes)
 
     def malloc(self, number: int, size_bytes: int) -> None:
-        """Serve a request for at least one byte.
+        """Serve a request for at least one byte (``AllocateRawInternal``).
 
         :raises OutOfMemoryError: the limit is reached, or the device is full.
         """
         rounded = _rounded_up(size_bytes)
-        chunk = self._taken(rounded) or self._extended(rounded)
+        chunk = self._find_chunk(rounded) or self._extend(rounded)
+        # FindChunkPtr: a small remainder stays with the chunk, for it would fragment the arena.
         if chunk.size_bytes >= 2 * rounded or (
             chunk.size_bytes - rounded >= self.options.max_dead_bytes
         ):
@@ -150,22 +160,24 @@ class BfcArena:
         chunk.requested_bytes = size_bytes
         self._in_use[number] = chunk
         self.requested_bytes += size_bytes
-        self._use(chunk.size_bytes)
-        if chunk.region not in self.touched:
-            self.touched[chunk.region] = TouchedRanges()
-        self.touched[chunk.region].add(chunk.address, chunk.address + size_bytes)
+        self._count_allocated(chunk.size_bytes)
+        if chunk.region not in self.resident:
+            self.resident[chunk.region] = ByteRanges()
+        self.resident[chunk.region].add(chunk.address, chunk.address + size_bytes)
 
     def free(self, number: int) -> None:
-        """Free the chunk of a request and merge it with its free neighbors."""
+        """Free the chunk of a request and merge it with its free neighbors
+        (``FreeAndMaybeCoalesce``).
+        """
         chunk = self._in_use.pop(number)
         self.requested_bytes -= chunk.requested_bytes or 0
         self.in_use_bytes -= chunk.size_bytes
         chunk.requested_bytes = None
         if chunk.after is not None and chunk.after.requested_bytes is None:
-            self._forget(chunk.after)
+            self._remove_free(chunk.after)
             self._merge(chunk, chunk.after)
         if chunk.before is not None and chunk.before.requested_bytes is None:
-            self._forget(chunk.before)
+            self._remove_free(chunk.before)
             self._merge(chunk.before, chunk)
             chunk = chunk.before
         insort(self._free, (chunk.size_bytes, chunk.address))
@@ -175,7 +187,10 @@ class BfcArena:
         self._in_use[new_number] = self._in_use.pop(number)
 
     def layout(self) -> object:
-        """Where each chunk lies and what is free, and how large the next region is."""
+        """Allocated chunks, free chunks, regions, and the size of the next region.
+
+        Arenas of equal layout serve the same requests in the same way.
+        """
         chunks = sorted((number, each.address) for number, each in self._in_use.items())
         return chunks, [*self._free], {**self.regions}, self._growth_bytes
 
@@ -184,58 +199,63 @@ class BfcArena:
         return self._in_use[number]
 
     def shrink(self) -> None:
-        """Free the regions of which nothing is in use."""
-        whole = [
+        """Free the regions without an allocated chunk (``Shrink``)."""
+        # Free neighbors are always merged, so a region is unused if one free chunk has its size.
+        unused = [
             chunk
             for chunk in (self._chunks[address] for _, address in self._free)
             if chunk.size_bytes == self.regions[chunk.region]
             and not (self.options.doubles and chunk.region == 0)
         ]
-        for chunk in whole:
-            self._forget(chunk)
+        for chunk in unused:
+            self._remove_free(chunk)
             del self._chunks[chunk.address]
             self.reserved_bytes -= self.regions.pop(chunk.region)
-            self.touched.pop(chunk.region, None)
+            self.resident.pop(chunk.region, None)
         self._growth_bytes = self.options.growth_bytes
 
     @property
-    def touched_bytes(self) -> int:
-        """Bytes of the regions that were ever requested: what of them is resident."""
-        return sum(ranges.num_bytes for ranges in self.touched.values())
+    def resident_bytes(self) -> int:
+        """Bytes of the regions that were ever requested, and are resident."""
+        return sum(ranges.num_bytes for ranges in self.resident.values())
 
-    def _hold(self, size_bytes: int) -> None:
+    def _count_reserved(self, size_bytes: int) -> None:
         self.reserved_bytes += size_bytes
         self.reserved_peak_bytes = max(self.reserved_peak_bytes, self.reserved_bytes)
 
-    def _use(self, size_bytes: int) -> None:
+    def _count_allocated(self, size_bytes: int) -> None:
         self.in_use_bytes += size_bytes
         self.in_use_peak_bytes = max(self.in_use_peak_bytes, self.in_use_bytes)
         self.requested_peak_bytes = max(self.requested_peak_bytes, self.requested_bytes)
 
-    def _taken(self, rounded: int) -> Chunk | None:
+    def _find_chunk(self, rounded: int) -> Chunk | None:
+        """Take the best fit out of the free chunks (``FindChunkPtr``)."""
         index = bisect_left(self._free, (rounded, 0))
         return self._chunks[self._free.pop(index)[1]] if index < len(self._free) else None
 
-    def _extended(self, rounded: int) -> Chunk:
+    def _extend(self, rounded: int) -> Chunk:
+        """Add a region, which is one chunk, and not free (``Extend``)."""
         available = self.options.limit_bytes - self.reserved_bytes
         available -= available % MINIMUM_BYTES
         if rounded > available:
             raise OutOfMemoryError
-        size = self._given(min(self._next_region_bytes(rounded), available), rounded)
+        # A region that would exceed the limit is cut to what is left of it.
+        size = self._backpedaled(min(self._next_region_bytes(rounded), available), rounded)
         number = self._num_regions
         self._num_regions += 1
         self.regions[number] = size
-        self._hold(size)
+        self._count_reserved(size)
         chunk = Chunk(self._region_address(number, size), size, number)
         self._chunks[chunk.address] = chunk
         return chunk
 
-    def _given(self, size: int, rounded: int) -> int:
-        """Bytes of a region that the device has: less than requested where it is nearly full."""
+    def _backpedaled(self, size: int, rounded: int) -> int:
+        """Reduce a region to what the device has left (``Extend``, ``kBackpedalFactor``)."""
         left = self.options.capacity_bytes - self.reserved_bytes
         if size <= left:
             return size
         while size > left:
+            # Each attempt is rounded up, so the sizes are not plain powers of 0.9.
             size = _rounded_up(int(size * _BACKPEDAL))
             if size < rounded or size < _LEAST_REGION_BYTES:
                 raise OutOfMemoryError
@@ -248,13 +268,14 @@ class BfcArena:
         return (_FIRST_MAPPED - number if is_mapped else number) << _REGION_BITS
 
     def _next_region_bytes(self, rounded: int) -> int:
-        """Double until the request fits; a region that fitted at once doubles the next one."""
+        """The size of a new region before limits apply (``Extend``)."""
         if not self.options.doubles:
             return rounded
         size = self._growth_bytes
         while rounded > size:
             size *= 2
         limit = self.options.max_growth_bytes
+        # A size that had to be doubled for this request stays; one that fits doubles for the next.
         if size > self._growth_bytes:
             self._growth_bytes = size
         else:
@@ -262,6 +283,7 @@ class BfcArena:
         return size
 
     def _split(self, chunk: Chunk, rounded: int) -> None:
+        """Cut a chunk to a size; the rest becomes a free chunk above it (``SplitChunk``)."""
         rest = Chunk(chunk.address + rounded, chunk.size_bytes - rounded, chunk.region)
         rest.before, rest.after = chunk, chunk.after
         if chunk.after is not None:
@@ -272,20 +294,21 @@ class BfcArena:
         insort(self._free, (rest.size_bytes, rest.address))
 
     def _merge(self, chunk: Chunk, after: Chunk) -> None:
+        """Make two neighbors one chunk (``Merge``)."""
         chunk.size_bytes += after.size_bytes
         chunk.after = after.after
         if after.after is not None:
             after.after.before = chunk
         del self._chunks[after.address]
 
-    def _forget(self, chunk: Chunk) -> None:
+    def _remove_free(self, chunk: Chunk) -> None:
         self._free.pop(bisect_left(self._free, (chunk.size_bytes, chunk.address)))
 
 
 _REGION_BITS: Final = 48
-"""A region's address is not a real one, but keeps the order of the real ones."""
+"""Regions have made-up addresses, in the order of the real ones: only their order matters."""
 _FIRST_MAPPED: Final = 1 << 24
-"""Above the heap, and above as many regions as may follow."""
+"""Above all regions of the heap; each mapped region is below the previous one."""
 
 
 def _rounded_up(size_bytes: int) -> int:

@@ -1,11 +1,11 @@
-"""PyTorch's caching allocator of one CUDA device and one stream, replayed without either.
+"""PyTorch's caching allocator for one CUDA device and one stream, emulated without a GPU.
 
-Requests go in (``CachingAllocator``); where their blocks lie and what ``torch.cuda.memory_stats``
-would count come out. A request is rounded, served from its pool's free blocks, then from a new
-segment, then after releasing what is cached.
+``CachingAllocator`` serves requests, and has the addresses of their blocks and the figures of
+``torch.cuda.memory_stats``. It rounds a request and tries, in this order, a free block of its pool,
+a new segment, and a new segment after the cached segments were released.
 
-Source of every rule: DeviceCachingAllocator of c10/cuda/CUDACachingAllocator.cpp, PyTorch 2; the
-function is named at each. The constants are those of c10/core/AllocatorConfig.h.
+Source of every rule: DeviceCachingAllocator of c10/cuda/CUDACachingAllocator.cpp, PyTorch 2; each
+docstring names its function. The constants are those of c10/core/AllocatorConfig.h.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from onnxmem.program.replay import OutOfMemoryError
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A range of a segment, between the blocks beside it (struct Block)."""
+    """A range of a segment, linked to its neighbors (struct Block)."""
 
     address: int
     size_bytes: int
@@ -27,9 +27,9 @@ class Block:
     after: "Block | None" = None
     is_free: bool = True
     is_mapped: bool = True
-    """False: addresses of an expandable segment that no memory stands behind."""
+    """False: addresses of an expandable segment to which no memory is mapped."""
     requested_bytes: int = 0
-    """What the tensor in it requested, before it was rounded."""
+    """The request that it serves, before rounding."""
 
     @property
     def is_split(self) -> bool:
@@ -37,7 +37,7 @@ class Block:
         return self.before is not None or self.after is not None
 
     def cut(self, size_bytes: int) -> "Block":
-        """Shorten to a size; return the block that is left above (alloc_found_block)."""
+        """Shorten the block to a size; return the rest of it (alloc_found_block)."""
         rest = Block(
             self.address + size_bytes,
             self.size_bytes - size_bytes,
@@ -51,12 +51,12 @@ class Block:
         return rest
 
     def absorb_after(self) -> None:
-        """Become one with the block above (try_merge_blocks)."""
-        gone = self.after
-        if gone is None:
+        """Merge with the block above (try_merge_blocks)."""
+        above = self.after
+        if above is None:
             return
-        self.size_bytes += gone.size_bytes
-        self.after = gone.after
+        self.size_bytes += above.size_bytes
+        self.after = above.after
         if self.after is not None:
             self.after.before = self
 
@@ -65,14 +65,14 @@ class Block:
 class FreeBlocks:
     """A pool's free blocks by size, then address (BlockPool::blocks, BlockComparatorSize).
 
-    The comparator puts the stream first: a replay has one.
+    The comparator orders by stream first; a replay has one stream.
     """
 
     _order: list[tuple[int, int, Block]] = field(default_factory=list)
-    """By size and address, which no two share: blocks themselves are never compared."""
+    """Sorted. No two blocks share an address, so the blocks themselves are never compared."""
 
     def __iter__(self) -> Iterator[Block]:
-        """The blocks in order, those of the time of asking: they may be removed meanwhile."""
+        """Iterate over a copy, in order: the loop may remove blocks."""
         return iter([block for *_, block in self._order])
 
     def add(self, block: Block) -> None:
@@ -81,14 +81,14 @@ class FreeBlocks:
         insort(self._order, (block.size_bytes, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take a block out, to be used, merged or given back to the device."""
+        """Remove a block that will be allocated, merged or released to the device."""
         block.is_free = False
-        # A shorter tuple comes before all that begin with it.
+        # A tuple compares less than a longer one that starts with it.
         index = bisect_left(self._order, (block.size_bytes, block.address))
         del self._order[index]
 
     def from_size(self, size_bytes: int) -> Block | None:
-        """The smallest block of at least a size: the lowest of equal ones (get_free_block)."""
+        """The smallest block of at least this size, of equals the lowest (get_free_block)."""
         order = self._order
         index = bisect_left(order, (size_bytes,))
         return order[index][2] if index < len(order) else None
@@ -99,7 +99,7 @@ class FreeBlocks:
         return self._order[index][2] if index < len(self._order) else None
 
     def largest_first(self) -> Iterator[Block]:
-        """The blocks in reverse order, those of the time of asking."""
+        """Iterate over a copy, in reverse order."""
         return iter([block for *_, block in reversed(self._order)])
 
     def split_bytes(self) -> int:
@@ -112,24 +112,24 @@ MIN_BLOCK_BYTES = 512
 SMALL_BYTES = 2**20
 """kSmallSize: the largest request that the small pool serves."""
 SMALL_SEGMENT_BYTES = 2 * 2**20
-"""kSmallBuffer: a segment, or a page, of the small pool."""
+"""kSmallBuffer: the size of a segment, or of a page, of the small pool."""
 MIN_LARGE_BYTES = 10 * 2**20
 """kMinLargeAlloc: requests from here on get a segment of their own size."""
 LARGE_SEGMENT_BYTES = 20 * 2**20
-"""large_segment_size, before it kLargeBuffer: what smaller requests of the large pool share."""
+"""large_segment_size (formerly kLargeBuffer): segments that smaller requests share."""
 LARGE_STEP_BYTES = 2 * 2**20
-"""kRoundLarge: a segment of a request's own size is a multiple of it."""
+"""kRoundLarge: segments for one large request are multiples of it."""
 
 
 def rounded_bytes(size_bytes: int, power2_divisions: int = 0) -> int:
-    """Bytes of the block that a request needs (DeviceCachingAllocator::round_size)."""
+    """The block size for a request (DeviceCachingAllocator::round_size)."""
     if power2_divisions > 1 and size_bytes > MIN_BLOCK_BYTES * power2_divisions:
         return _up_to_division(size_bytes, power2_divisions)
     return max(round_up(size_bytes, MIN_BLOCK_BYTES), MIN_BLOCK_BYTES)
 
 
 def segment_bytes(block_bytes: int) -> int:
-    """Bytes requested from the device where no block is free (get_allocation_size)."""
+    """The size of a new segment for a block (get_allocation_size)."""
     if block_bytes <= SMALL_BYTES:
         return SMALL_SEGMENT_BYTES
     if block_bytes < MIN_LARGE_BYTES:
@@ -138,35 +138,35 @@ def segment_bytes(block_bytes: int) -> int:
 
 
 def round_up(size_bytes: int, step_bytes: int) -> int:
-    """The first multiple of a step from a size on."""
+    """Round up to a multiple of a step."""
     return -(-size_bytes // step_bytes) * step_bytes
 
 
 def _up_to_division(size_bytes: int, divisions: int) -> int:
-    """The first of the equal parts between two powers of 2 (roundup_power2_next_division)."""
+    """Round up to a division between two powers of 2 (roundup_power2_next_division)."""
     floor = 1 << (size_bytes.bit_length() - 1)
     if floor == size_bytes:
         return size_bytes
-    # The source shifts by the whole bits of `divisions`: 5, 6 and 7 count as 4.
+    # The source shifts by the bit length of `divisions`, so 5, 6 and 7 count as 4.
     part = floor >> (divisions.bit_length() - 1)
     return round_up(size_bytes, part) if part else floor * 2
 
 
 _ADDRESSES: Final = 1 << 60
-"""Of an expandable segment: more than any device has memory for."""
+"""Bytes of addresses of an expandable segment: more than any device has memory for."""
 
 
 @dataclass(slots=True)
 class DeviceMemory:
-    """What the device has for the allocator, and what the allocator has taken of it."""
+    """The memory of the device, as far as this allocator may reserve and has reserved it."""
 
     capacity_bytes: int | None = None
-    """``None``: as much as is requested."""
+    """``None``: unlimited."""
     reserved_bytes: int = 0
     reserved_peak_bytes: int = 0
 
-    def take(self, size_bytes: int) -> bool:
-        """Reserve bytes; False where the device has fewer left (cudaMalloc, cuMemCreate)."""
+    def reserve(self, size_bytes: int) -> bool:
+        """Reserve bytes; False: the device has too few left (cudaMalloc, cuMemCreate)."""
         reserved_bytes = self.reserved_bytes + size_bytes
         if self.capacity_bytes is not None and reserved_bytes > self.capacity_bytes:
             return False
@@ -174,8 +174,8 @@ class DeviceMemory:
         self.reserved_peak_bytes = max(self.reserved_peak_bytes, reserved_bytes)
         return True
 
-    def give(self, size_bytes: int) -> None:
-        """Give bytes back (cudaFree, cuMemUnmap)."""
+    def release(self, size_bytes: int) -> None:
+        """Release bytes (cudaFree, cuMemUnmap)."""
         self.reserved_bytes -= size_bytes
 
 
@@ -190,7 +190,7 @@ class Pool(ABC):
     free: FreeBlocks = field(default_factory=FreeBlocks)
 
     def cached(self, size_bytes: int) -> Block | None:
-        """A free block for a rounded size, cut to it; ``None``: there is none (get_free_block)."""
+        """Allocate a free block for a rounded size; ``None``: none fits (get_free_block)."""
         block = self._best_fit(size_bytes)
         if block is not None:
             self.free.remove(block)
@@ -198,14 +198,15 @@ class Pool(ABC):
         return block
 
     def reserved(self, size_bytes: int) -> Block | None:
-        """The same from new memory; ``None``: the device has too little left (alloc_block)."""
+        """Allocate a block of new memory; ``None``: the device has too little (alloc_block)."""
         block = self._reserve(size_bytes)
         if block is not None:
             self._cut(block, size_bytes)
         return block
 
-    def give(self, block: Block) -> Block:
-        """Free a block: what it becomes with free blocks beside it (free_block)."""
+    def put_back(self, block: Block) -> Block:
+        """Free a block; returns it merged with its free neighbors (free_block)."""
+        # Unmapped neighbors are not memory: only mapped ones merge, so a free block is all usable.
         after, before = block.after, block.before
         if after is not None and after.is_free and after.is_mapped:
             self.free.remove(after)
@@ -219,45 +220,46 @@ class Pool(ABC):
 
     @abstractmethod
     def split_bytes(self) -> int:
-        """Free bytes of segments that are in use, as the statistic inactive_split_bytes counts."""
+        """Free bytes of partly used segments (the statistic inactive_split_bytes)."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give back to the device what no block in use shares (release_blocks)."""
+        """Release all memory that no allocated block shares (release_cached_blocks)."""
 
     @abstractmethod
     def release_oversize(self, size_bytes: int) -> bool:
-        """Give back blocks that are never split, enough for a request.
+        """Release enough oversize blocks, which are never split, for a request.
 
         False: there are too few (release_available_cached_blocks).
         """
 
     @abstractmethod
     def layout(self) -> Iterator[tuple[int, ...]]:
-        """Sizes of all blocks by segment, below 0 where free: equal layouts behave alike."""
+        """Block sizes by segment, negative if free. Pools of equal layout behave the same."""
 
     @abstractmethod
     def _reserve(self, size_bytes: int) -> Block | None:
-        """A block that is large enough, from new memory and not among the free ones."""
+        """A block of new memory of at least this size, not among the free blocks."""
 
     @abstractmethod
     def _splits(self, rest_bytes: int, size_bytes: int) -> bool:
-        """Whether the rest of a block becomes a block (should_split)."""
+        """Whether the rest becomes a block of its own (should_split)."""
 
     def _cut(self, block: Block, size_bytes: int) -> None:
-        """Cut a block where the rest is worth keeping (alloc_found_block)."""
+        """Split a block if the rest is large enough (alloc_found_block)."""
         rest_bytes = block.size_bytes - size_bytes
         if rest_bytes and self._splits(rest_bytes, size_bytes):
             self.free.add(block.cut(size_bytes))
         block.is_free = False
 
     def _best_fit(self, size_bytes: int) -> Block | None:
-        """The smallest free block that will do (get_free_block)."""
+        """The smallest free block that fits (get_free_block)."""
         block = self.free.from_size(size_bytes)
         return block if self.max_split_bytes is None else self._unless_oversize(block, size_bytes)
 
     def _unless_oversize(self, block: Block | None, size_bytes: int) -> Block | None:
-        """Keep blocks that are never split for requests of about their size (get_free_block)."""
+        """Reserve oversize blocks for requests of about their size (get_free_block)."""
+        # An oversize block is never split, so a small request would waste most of it.
         limit = self.max_split_bytes
         if block is None or limit is None:
             return block
@@ -268,10 +270,10 @@ class Pool(ABC):
 
 @dataclass(slots=True)
 class SegmentPool(Pool):
-    """A pool whose segments are each one cudaMalloc.
+    """A pool in which each segment is one cudaMalloc.
 
-    Of equal blocks the lowest address is taken, so that the driver's addresses matter: here each
-    segment lies above those before it.
+    The best fit depends on addresses, which the driver chooses: here each new segment is above all
+    earlier ones.
     """
 
     top: int = 0
@@ -293,6 +295,8 @@ class SegmentPool(Pool):
         limit = self.max_split_bytes
         if limit is None:
             return False
+        # One block that is large enough is released alone, else the largest ones until they
+        # suffice.
         needed_bytes = max(size_bytes, limit)
         block = self.free.from_size(needed_bytes)
         if block is not None:
@@ -311,16 +315,17 @@ class SegmentPool(Pool):
         return (tuple(_sizes(block)) for block in self.segments.values())
 
     def _release(self, block: Block) -> None:
-        """Give a whole segment back (release_block)."""
+        """Release a segment (release_block)."""
         self.free.remove(block)
-        self.device.give(block.size_bytes)
+        self.device.release(block.size_bytes)
         del self.segments[block.address]
         self.num_segments -= 1
 
     def _reserve(self, size_bytes: int) -> Block | None:
         """One new segment (alloc_block)."""
+        # Addresses are never reused: a later segment must not sort below an earlier one.
         segment = segment_bytes(size_bytes)
-        if not self.device.take(segment):
+        if not self.device.reserve(segment):
             return None
         block = self.segments[self.top] = Block(self.top, segment)
         self.top += segment
@@ -336,7 +341,11 @@ class SegmentPool(Pool):
 
 @dataclass(slots=True)
 class ExpandablePool(Pool):
-    """A pool of one expandable segment: addresses for the whole device, mapped page by page."""
+    """A pool of one expandable segment: addresses for the whole device, mapped page by page.
+
+    The blocks cover all addresses without gaps. Allocated and free ones are mapped; unmapped ones
+    are in ``unmapped``, and no two of them are neighbors.
+    """
 
     unmapped: list[tuple[int, Block]] = field(default_factory=list)
     """By address (BlockPool::unmapped)."""
@@ -344,12 +353,12 @@ class ExpandablePool(Pool):
     """The block at the bottom."""
 
     def __post_init__(self) -> None:
-        """Set the addresses aside; no memory is behind them yet."""
+        """Reserve the addresses; no memory is mapped yet."""
         self.first = Block(0, _ADDRESSES, is_mapped=False)
         self.unmapped.append((0, self.first))
 
     def split_bytes(self) -> int:
-        """0: inactive_split_bytes leaves expandable segments out, whose free pages can go back."""
+        """0: inactive_split_bytes excludes expandable segments: free pages can be unmapped."""
         return 0
 
     def release(self) -> None:
@@ -358,7 +367,7 @@ class ExpandablePool(Pool):
             self._unmap(block)
 
     def release_oversize(self, size_bytes: int) -> bool:  # noqa: ARG002 - as in the base
-        """False: segments that expand are left out (release_available_cached_blocks)."""
+        """False: expandable segments are excluded (release_available_cached_blocks)."""
         return False
 
     def layout(self) -> Iterator[tuple[int, ...]]:
@@ -370,8 +379,10 @@ class ExpandablePool(Pool):
         return SMALL_SEGMENT_BYTES if self.is_small else LARGE_SEGMENT_BYTES
 
     def _best_fit(self, size_bytes: int) -> Block | None:
-        """The best fit, where a block counts with what it can grow by (get_free_block)."""
+        """The best fit, counting the memory by which a block can grow (get_free_block)."""
         block = self.free.from_size(size_bytes)
+        # A block that could grow far is skipped for a larger one that could grow less, so that room
+        # to grow stays available for large requests.
         while block is not None:
             larger = self.free.after(block)
             if larger is None or _growing_bytes(larger) >= _growing_bytes(block):
@@ -380,13 +391,15 @@ class ExpandablePool(Pool):
         return self._unless_oversize(block, size_bytes)
 
     def _reserve(self, size_bytes: int) -> Block | None:
-        """Map pages where addresses are free (try_allocate_expandable_block)."""
-        block = self._with_room(size_bytes)
+        """Map pages at unused addresses (try_allocate_expandable_block)."""
+        block = self._expandable_block(size_bytes)
         if not block.is_mapped:
             mapped = self._map(block, min(block.size_bytes, size_bytes))
             if mapped is None:
                 return None
             block = mapped
+        # Mapping merges a block with the free one below it; unmapped pieces follow one another
+        # until the block is large enough.
         while block.size_bytes < size_bytes:
             above = block.after
             if above is None:
@@ -398,7 +411,7 @@ class ExpandablePool(Pool):
         self.free.remove(block)
         return block
 
-    def _with_room(self, size_bytes: int) -> Block:
+    def _expandable_block(self, size_bytes: int) -> Block:
         """The lowest unmapped block that fits, or the free one below it (find_expandable_block)."""
         for _, block in self.unmapped:
             before = block.before
@@ -408,48 +421,49 @@ class ExpandablePool(Pool):
         return self.unmapped[-1][1]
 
     def _map(self, block: Block, size_bytes: int) -> Block | None:
-        """Map the first pages of a block; what it becomes (map_block)."""
+        """Map the first pages of a block; returns the free block they are part of (map_block)."""
         mapped_bytes = round_up(size_bytes, self._page_bytes)
-        if not self.device.take(mapped_bytes):
+        if not self.device.reserve(mapped_bytes):
             return None
         self.num_segments = 1
-        self._forget(block)
+        self._remove_unmapped(block)
         if mapped_bytes < block.size_bytes:
             rest = block.cut(mapped_bytes)
             insort(self.unmapped, (rest.address, rest))
         block.is_mapped = True
-        return self.give(block)
+        return self.put_back(block)
 
     def _unmap(self, block: Block) -> None:
-        """Give back the pages that lie wholly in a free block (unmap_block)."""
+        """Release the pages that lie entirely in a free block (unmap_block)."""
         page_bytes = self._page_bytes
         start = round_up(block.address, page_bytes)
         size_bytes = (block.address + block.size_bytes) // page_bytes * page_bytes - start
         if size_bytes <= 0:
             return
         self.free.remove(block)
+        # The ends of the block that share a page with other blocks stay mapped and free.
         if start > block.address:
             above = block.cut(start - block.address)
             self.free.add(block)
             block = above
         if size_bytes < block.size_bytes:
             self.free.add(block.cut(size_bytes))
-        self.device.give(size_bytes)
+        self.device.release(size_bytes)
         block.is_free, block.is_mapped = True, False
         self._merge_unmapped(block)
 
     def _merge_unmapped(self, block: Block) -> None:
         after, before = block.after, block.before
         if after is not None and not after.is_mapped:
-            self._forget(after)
+            self._remove_unmapped(after)
             block.absorb_after()
         if before is not None and not before.is_mapped:
-            self._forget(before)
+            self._remove_unmapped(before)
             before.absorb_after()
             block = before
         insort(self.unmapped, (block.address, block))
 
-    def _forget(self, block: Block) -> None:
+    def _remove_unmapped(self, block: Block) -> None:
         index = bisect_left(self.unmapped, (block.address,))
         del self.unmapped[index]
 
@@ -458,13 +472,13 @@ class ExpandablePool(Pool):
 
 
 def _growing_bytes(block: Block) -> int:
-    """Bytes of a block with the unmapped ones above it."""
+    """Bytes of a block and of the unmapped block above it."""
     above = block.after
     return block.size_bytes + (0 if above is None or above.is_mapped else above.size_bytes)
 
 
 def _fits(block: Block | None, size_bytes: int) -> bool:
-    """Whether free and unmapped blocks from here on are large enough, no block in use between."""
+    """Whether the consecutive free and unmapped blocks from here on are large enough."""
     found_bytes = 0
     while found_bytes < size_bytes and block is not None and block.is_free:
         found_bytes += block.size_bytes
@@ -480,7 +494,7 @@ def _sizes(block: Block | None) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class CachingConfig:
-    """What is set of the allocator: PYTORCH_CUDA_ALLOC_CONF."""
+    """The allocator's settings: PYTORCH_CUDA_ALLOC_CONF."""
 
     expandable_segments: bool = False
     """``expandable_segments``: one segment per pool that grows page by page."""
@@ -492,15 +506,15 @@ class CachingConfig:
     def __post_init__(self) -> None:
         """Refuse what PyTorch refuses (parseMaxSplitSize).
 
-        :raises ValueError: a limit that would keep the shared segments of 20 MiB from being split.
+        :raises ValueError: a limit at which the shared segments of 20 MiB could not be split.
         """
         if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
-            msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
+            msg = f"max_split_bytes must be above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
             raise ValueError(msg)
 
 
-class Placed(NamedTuple):
-    """Where a block lies."""
+class BlockRange(NamedTuple):
+    """The address range of a block."""
 
     is_small: bool
     """In the pool of small blocks."""
@@ -510,29 +524,29 @@ class Placed(NamedTuple):
 
 @dataclass(slots=True)
 class CachingAllocator:
-    """Serves allocations and frees, and counts as `torch.cuda.memory_stats` does.
+    """Serves allocations and frees, with the statistics of `torch.cuda.memory_stats`.
 
-    Where the device has no more memory, cached segments are given back and the request is tried
-    again before it fails (DeviceCachingAllocator::malloc).
+    If the device is out of memory, cached segments are released and the request is retried before
+    it fails (DeviceCachingAllocator::malloc).
     """
 
     config: CachingConfig = field(default_factory=CachingConfig)
     capacity_bytes: int | None = None
-    """What the device has for the allocator; ``None``: as much as is requested."""
+    """Memory of the device that the allocator may reserve; ``None``: unlimited."""
     requested_bytes: int = 0
-    """requested_bytes.all.current: what tensors requested."""
+    """requested_bytes.all.current: before rounding."""
     requested_peak_bytes: int = 0
     allocated_bytes: int = 0
-    """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
+    """allocated_bytes.all.current: whole blocks, remainders too small to split off included."""
     allocated_peak_bytes: int = 0
     num_retries: int = 0
-    """num_alloc_retries: requests that were served only after caches were released, or failed."""
+    """num_alloc_retries: requests that were retried after the caches were released."""
     _device: DeviceMemory = field(init=False)
     _small: Pool = field(init=False)
     _large: Pool = field(init=False)
     _blocks: dict[int, Block] = field(default_factory=dict)
     _rounded: dict[int, tuple[int, Pool]] = field(default_factory=dict)
-    """Rounded bytes and pool by the bytes requested: a step requests few sizes."""
+    """Rounded bytes and pool by requested bytes: a training step has few distinct sizes."""
 
     def __post_init__(self) -> None:
         kind = ExpandablePool if self.config.expandable_segments else SegmentPool
@@ -543,7 +557,7 @@ class CachingAllocator:
 
     @property
     def reserved_bytes(self) -> int:
-        """reserved_bytes.all.current: bytes taken from the device."""
+        """reserved_bytes.all.current: bytes reserved from the device."""
         return self._device.reserved_bytes
 
     @property
@@ -553,22 +567,22 @@ class CachingAllocator:
 
     @property
     def num_segments(self) -> int:
-        """Ranges taken from the device; an expandable one counts once."""
+        """Segments reserved from the device; an expandable one counts once."""
         return self._small.num_segments + self._large.num_segments
 
     @property
     def inactive_split_bytes(self) -> int:
-        """Free bytes of segments that are in use in part: empty_cache gives none of them back."""
+        """Free bytes of partly used segments, which empty_cache cannot release."""
         return self._small.split_bytes() + self._large.split_bytes()
 
     def layout(self) -> tuple[tuple[int, ...], ...]:
-        """Sizes of all blocks, by segment; from equal layouts the same requests go the same way."""
+        """Sizes of all blocks by segment: at equal layouts the same requests are served alike."""
         return (*self._small.layout(), (), *self._large.layout())
 
     def malloc(self, number: int, size_bytes: int) -> None:
-        """Find a block for `size_bytes`, at least 1, and call it by `number` (malloc).
+        """Allocate a block for `size_bytes`, at least 1, under the id `number` (malloc).
 
-        :raises ValueError: a number that is in use.
+        :raises ValueError: the id is in use.
         :raises OutOfMemoryError: the device has too little memory.
         """
         if number in self._blocks:
@@ -582,15 +596,15 @@ class CachingAllocator:
         self._blocks[number] = block
         block.requested_bytes = size_bytes
         self.requested_bytes = requested_bytes = self.requested_bytes + size_bytes
-        # A comparison costs half of a call of max, and a search serves millions of requests.
+        # Local names: this is the hot path of a search, which serves millions of requests.
         self.requested_peak_bytes = max(self.requested_peak_bytes, requested_bytes)
         self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
 
     def free(self, number: int) -> None:
-        """Give the block called `number` back to its pool (free).
+        """Free the block with the id `number` (free).
 
-        :raises ValueError: a number that is not in use.
+        :raises ValueError: no block has this id.
         """
         block = self._blocks.pop(number, None)
         if block is None:
@@ -598,24 +612,24 @@ class CachingAllocator:
             raise ValueError(msg)
         self.requested_bytes -= block.requested_bytes
         self.allocated_bytes -= block.size_bytes
-        # What stays with a block unsplit changes no pool: the small one leaves nothing over, and
-        # the large one's blocks are above its bound anyway.
-        self._pool(block.size_bytes).give(block)
+        # A block's size tells its pool: a block of the small pool is always split to the rounded
+        # request, and one of the large pool is at least as large as its request.
+        self._pool(block.size_bytes).put_back(block)
 
-    def placed(self, number: int) -> Placed:
-        """Where the block called `number` lies; the addresses of each pool begin at 0."""
+    def range_of(self, number: int) -> BlockRange:
+        """The address range of the block with the id `number`; each pool starts at address 0."""
         block = self._blocks[number]
         is_small = self._pool(block.size_bytes) is self._small
-        return Placed(is_small, block.address, block.size_bytes)
+        return BlockRange(is_small, block.address, block.size_bytes)
 
     def rename(self, number: int, new_number: int) -> None:
-        """Call the block called `number` by another number that is not in use."""
+        """Change the id of a block to one that is not in use."""
         self._blocks[new_number] = self._blocks.pop(number)
 
     def _retried(self, pool: Pool, rounded: int) -> Block:
-        """Release what is cached and try again: first what may be enough, then all of it (malloc).
+        """Release cached memory and retry: oversize blocks first, then everything (malloc).
 
-        :raises OutOfMemoryError: the device has too little memory all the same.
+        :raises OutOfMemoryError: the device still has too little memory.
         """
         if pool.release_oversize(rounded) and (block := pool.reserved(rounded)) is not None:
             return block

@@ -1,21 +1,19 @@
-"""One block in which every allocation of a program has an offset (definition 5).
+"""Packs all allocations of a program into one block (definition 5).
 
-A program and its sizes go in, a ``Packing`` comes out. Two allocations that are alive at once never
-share an address. No block is smaller than the peak of the live bytes, and one as small as that peak
-is optimal: the search ends there. Sizes are taken as they are: nothing is padded to an alignment,
-which each runtime chooses for itself. Finding the smallest block is NP-hard, so the search goes
-from cheap to dear and ends at the first optimal block:
+``pack`` gives each allocation an offset; allocations that are alive at once never overlap. The
+block cannot be smaller than the peak of the live bytes, so a block of that size is optimal, and the
+search ends there. Sizes are not padded to an alignment, which each runtime chooses for itself.
+Finding the smallest block is NP-hard. The search goes from cheap to expensive:
 
-1. in the order of time, with a free list, in O(n log n) however many are alive together;
-2. in ten orders, largest first by one measure or another, each with the smallest gap that fits and
-   with the lowest: among the pairs that are alive together where these are few enough to list, and
-   where they are more in flat arrays, in which each block looks at all that are placed so far
-   (30,000 blocks of which 43 million pairs are alive together take seconds; lists of pairs take a
-   minute);
-3. by ejection chains from the best two: what stands out of a lower limit is placed anew.
+1. Place blocks in the order of time, with a free list: O(n log n) for any number of live blocks.
+2. Place them in ten other orders, largest first by different measures, each with best fit and with
+   first fit. If the conflicting pairs are few enough, they are listed. Otherwise flat arrays serve,
+   in which each block is compared with all placed so far (30,000 blocks with 43 million conflicts
+   take seconds; lists of pairs would take a minute).
+3. Improve the best two by ejection chains: blocks above a lower limit are placed again.
 
-Work is counted in pairs, not in seconds: a model is packed alike on every machine. Which of these
-lower the block of a real model is measured in docs/decisions/0019.
+Work is counted in pairs, not in seconds, so a model gets the same packing on every machine.
+docs/decisions/0019 measures which steps shrink the blocks of real models.
 """
 
 from bisect import bisect_left, insort
@@ -39,54 +37,55 @@ Floats = npt.NDArray[np.float64]
 
 
 Fit = Callable[[Iterable[tuple[int, int]], int], int]
-"""Where a size goes among sorted (start, stop) ranges: ``best_fit`` or ``first_fit``."""
+"""The offset for a size among sorted (start, stop) ranges: ``best_fit`` or ``first_fit``."""
 
 
-_Placed = tuple[int, Sequence[int]]
-"""The size of an arena and the offsets of the blocks in it."""
+_Placement = tuple[int, Sequence[int]]
+"""The size of the packed block and the offsets in it."""
 
 
 _MAX_CONFLICTS = 300_000
-"""Pairs of buffers live together up to which they are listed: some 6 MiB."""
+"""Conflicts are listed up to so many pairs: some 6 MiB."""
 
 
 _MAX_WORK = 6_000_000
-"""Pairs and buffers that all orders together may look at: about a second."""
+"""Pairs and blocks that all orders together may visit: about a second."""
 
 
 _MAX_FLAT_WORK = 800_000_000
-"""The same of flat arrays, where a pair is a few operations of one element: some seconds."""
+"""The same for flat arrays, where a pair costs a few vector operations: some seconds."""
 
 
 _MOST_FLAT = 56_000
-"""Blocks in flat arrays: each looks at all others, so that the work grows with the square."""
+"""Blocks in flat arrays: each visits all others, so the work is quadratic."""
 
 
 _STARTS = 2
-"""The best arenas of orders that are lowered."""
+"""Placements that ejection chains start from."""
 
 
 _MAX_STEPS = 10_000
-"""At lowering one of them: a few buffers would use their work up by steps without number."""
+"""Of ejection chains from one placement: with few blocks, the limit on work alone would allow
+millions."""
 
 
 _MAX_STEP_WORK = 200_000_000
-"""Buffers that all of these steps together may look at."""
+"""Blocks that all of these steps together may visit."""
 
 
 _LARGEST_SUM = 2**62
-"""Of bytes that numpy adds: what a hostile file says may be past it."""
+"""Of bytes that numpy adds without overflow: a hostile file may claim more."""
 
 
 BLOCK_WORK = 8
-"""Pairs that take as long to look at as one block takes beside its pairs."""
+"""The cost of placing a block, apart from its pairs, in pairs."""
 
 
 _NO_GAP = 2**63 - 1
 
 
 _ORDERS_AT_ONCE: Final = 4
-"""Tried with one fit before the other: orders differ more than fits do."""
+"""So many orders are tried with one fit before the other: the order matters more than the fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +94,9 @@ class Packing:
 
     size_bytes: int
     lower_bound_bytes: int
-    """Live bytes at the peak: no block is smaller."""
+    """Live bytes at the peak: no block can be smaller."""
     offsets: Mapping[int, int] = field(default_factory=dict)
-    """Of each allocation, in bytes; allocations without bytes have none."""
+    """Of each allocation, in bytes; allocations of 0 or unknown bytes have none."""
 
     @property
     def gap_bytes(self) -> int:
@@ -105,13 +104,13 @@ class Packing:
         return self.size_bytes - self.lower_bound_bytes
 
     @property
-    def is_proven(self) -> bool:
-        """Whether no smaller block exists."""
+    def is_optimal(self) -> bool:
+        """Whether no smaller block can exist."""
         return self.gap_bytes == 0
 
 
 class Blocks(NamedTuple):
-    """What is placed, as columns: bytes, and the steps ``[start, stop)`` of each block."""
+    """The blocks to be placed, as columns: bytes, and the steps ``[start, stop)`` of each."""
 
     sizes: Sequence[int]
     starts: Sequence[int]
@@ -128,10 +127,10 @@ class Blocks(NamedTuple):
 
 
 class Measures:
-    """What orders go by, of each block."""
+    """The sort keys of each block."""
 
     def __init__(self, blocks: Blocks) -> None:
-        """Compute all but the overlaps, which take the longest."""
+        """Compute all but the overlaps, which are the most expensive and not always needed."""
         self.sizes, self.starts, self.stops = blocks
         spans = zip(self.starts, self.stops, strict=True)
         self.lifetimes = [stop - start for start, stop in spans]
@@ -142,7 +141,7 @@ class Measures:
 
     @property
     def overlaps(self) -> list[int]:
-        """The most bytes that are live at one step of each block's lifetime."""
+        """The most bytes that are live at any step of each block's lifetime."""
         if self._overlaps is None:
             self._overlaps = _overlaps(self.starts, self.stops, self.sizes)
         return self._overlaps
@@ -150,7 +149,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Blocks by their bytes, the step at which each starts, and the one before which it stops."""
+    """``Blocks`` as arrays."""
 
     sizes: Ints
     starts: Ints
@@ -158,31 +157,32 @@ class Spans:
 
     @classmethod
     def of(cls, blocks: Blocks) -> Self:
-        """Those of some blocks, as arrays."""
+        """Convert columns to arrays."""
         return cls(*(np.array(column, dtype=np.int64) for column in blocks))
 
     def top(self, offsets: Ints) -> int:
-        """The size of the arena that offsets make."""
+        """The size of the packed block at these offsets."""
         return int((offsets + self.sizes).max())
 
 
 @dataclass(slots=True)
 class FreeList:
-    """The free bytes of a block whose holes are filled best fit, in O(log n) for each request.
+    """The holes of a block, filled best fit, in O(log n) for each request.
 
-    Holes are kept merged: no two touch, and none touches ``top``, from where on all is free.
+    Holes are always merged: no two are adjacent, and none is adjacent to ``top``, above which all
+    is free.
     """
 
     top: int = 0
     by_size: list[tuple[int, int]] = field(default_factory=list)
-    """(size, offset) of each hole, in order."""
+    """(size, offset) of each hole, sorted."""
     ends: dict[int, int] = field(default_factory=dict)
-    """Offset of each hole to its end."""
+    """The end of each hole, by its offset."""
     starts: dict[int, int] = field(default_factory=dict)
-    """End of each hole to its offset."""
+    """The offset of each hole, by its end."""
 
     def allocate(self, size: int) -> int:
-        """Take the smallest hole that is large enough, else the bytes above all: the offset."""
+        """Allocate in the smallest hole that fits, else at the top; returns the offset."""
         hole_size = self.smallest(size)
         if hole_size is None:
             return self.above(size)
@@ -193,18 +193,20 @@ class FreeList:
         return offset
 
     def smallest(self, size: int) -> int | None:
-        """Bytes of the smallest hole that is large enough."""
+        """The size of the smallest hole that fits; ``None``: none does."""
         index = bisect_left(self.by_size, (size, 0))
         return None if index == len(self.by_size) else self.by_size[index][0]
 
     def above(self, size: int) -> int:
-        """Take the bytes above all: the offset."""
+        """Allocate at the top; returns the offset."""
         offset = self.top
         self.top += size
         return offset
 
     def free(self, offset: int, size: int) -> None:
-        """Give bytes back; they become one hole with those beside them."""
+        """Free bytes, and merge them with adjacent holes."""
+        # Merging with both neighbors keeps the invariant; a hole that would reach the top lowers
+        # it.
         start, end = self.starts.get(offset, offset), offset + size
         end = self.ends.get(end, end)
         if start < offset:
@@ -227,12 +229,12 @@ class FreeList:
 
 
 def pack(program: Program, sizes: Sizes, together: Iterable[range] = ()) -> Packing:
-    """Find every allocation an offset; those of unknown size are left out.
+    """Find an offset for every allocation of known size.
 
-    ``together`` are runs of allocations that live equally long: each is packed as one block, one
-    allocation behind the other. From 56,000 blocks on the order by time is the only one, in
-    O(n log n).
+    Each range in ``together`` has allocations of equal lifetimes, which are packed as one block,
+    one after another. From 56,000 blocks on, only the order of time is tried, in O(n log n).
     """
+    # A range counts as one block in the search, and is cut up again when its offset is known.
     size_of = sizes.fixed_bytes.tolist()
     starts, stops = (column.tolist() for column in _moments(program))
     runs = [run for run in together if any(size_of[number] for number in run)]
@@ -254,10 +256,10 @@ def pack(program: Program, sizes: Sizes, together: Iterable[range] = ()) -> Pack
 
 
 def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
-    """The lifetimes of a program's allocations, in which two meet if they are alive at once.
+    """The lifetimes of a program's allocations, which overlap if both are alive at once.
 
-    They are those over its steps, but a step in which something is allocated after a release is
-    several: what lives in one part of it alone meets nothing of another.
+    They count steps, but a step that allocates after a release counts as several: two temporaries
+    of one node, one released before the other is allocated, may share their bytes.
     """
     steps, is_release = program.event_steps, program.events < 0
     begins = is_release[:-1] & ~is_release[1:] & (steps[1:] == steps[:-1])
@@ -267,48 +269,47 @@ def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
 
 
 def pack_blocks(blocks: Blocks) -> tuple[int, Sequence[int], int]:
-    """The size of an arena that holds the blocks, their offsets, and the lower bound of the size.
-
-    Every block has a byte at least.
-    """
+    """Pack blocks of at least one byte each: the size, the offsets, the lower bound of the size."""
     lower_bound = blocks.peak_bytes
-    in_time = place_in_time(blocks)
-    found: list[_Placed] = [(_top(in_time, blocks.sizes), in_time)]
+    by_time = place_by_time(blocks)
+    found: list[_Placement] = [(_top(by_time, blocks.sizes), by_time)]
     if found[0][0] > lower_bound:
-        found += _smaller(found[0], blocks, lower_bound)
+        found += _better_placements(found[0], blocks, lower_bound)
     return (*min(found, key=itemgetter(0)), lower_bound)
 
 
-def _smaller(in_time: _Placed, blocks: Blocks, lower_bound: int) -> Iterator[_Placed]:
-    """Other placements, most of them smaller than that of the order by time."""
+def _better_placements(
+    by_time: _Placement, blocks: Blocks, lower_bound: int
+) -> Iterator[_Placement]:
+    """Placements by orders and ejection chains, most of them smaller than that by time."""
     sizes = blocks.sizes
     conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks)
     is_large = sum(sizes) >= _LARGEST_SUM
     is_flat = conflicts is None and len(sizes) <= _MOST_FLAT and not is_large
     placements: Iterable[Sequence[int]] = ()
     if conflicts is not None:
-        placements = _by_pairs(measures, conflicts)
+        placements = _pair_placements(measures, conflicts)
     elif is_flat:
         placements = flat_placements(measures, _MAX_FLAT_WORK)
-    starts = _smallest(in_time, placements, sizes, lower_bound)
+    starts = _best_placements(by_time, placements, sizes, lower_bound)
     yield from starts
     if starts[0][0] == lower_bound or is_large:
         return
     num_starts = _STARTS if conflicts else 1
-    for lower in _lowered(starts[:num_starts], blocks, lower_bound):
+    for lower in _improved(starts[:num_starts], blocks, lower_bound):
         yield lower
         if lower[0] == lower_bound:
             return
 
 
-def _smallest(
-    in_time: _Placed,
+def _best_placements(
+    by_time: _Placement,
     placements: Iterable[Sequence[int]],
     sizes: Sequence[int],
     lower_bound: int,
-) -> list[_Placed]:
-    """The best few of some placements, the best first; one at the lower bound ends the search."""
-    found = [in_time]
+) -> list[_Placement]:
+    """The best few placements, the smallest first; one at the lower bound ends the search."""
+    found = [by_time]
     for offsets in placements:
         found = sorted((*found, (_top(offsets, sizes), offsets)), key=itemgetter(0))[:_STARTS]
         if found[0][0] == lower_bound:
@@ -316,13 +317,15 @@ def _smallest(
     return found
 
 
-def _lowered(found: Iterable[_Placed], blocks: Blocks, lower_bound: int) -> Iterator[_Placed]:
-    """Smaller placements, each from one that orders have found."""
+def _improved(
+    found: Iterable[_Placement], blocks: Blocks, lower_bound: int
+) -> Iterator[_Placement]:
+    """Improve placements by ejection chains."""
     spans = Spans.of(blocks)
     num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks.sizes))
     for _, offsets in found:
         best = np.array(offsets, dtype=np.int64)
-        for smaller in lowered(best, spans, lower_bound, num_steps):
+        for smaller in improved(best, spans, lower_bound, num_steps):
             best = smaller
         yield spans.top(best), best.tolist()
 
@@ -331,8 +334,10 @@ def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
     return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
 
 
-def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """Every order with both fits, as many as there is work for."""
+def _pair_placements(
+    measures: Measures, conflicts: Sequence[Sequence[int]]
+) -> Iterator[Sequence[int]]:
+    """Place by every order with both fits, within the limit on work."""
     work = 1 + sum(BLOCK_WORK + len(others) for others in conflicts)
     num_tries = max(1, _MAX_WORK // work)
     ways = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
@@ -342,13 +347,14 @@ def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterato
         yield offsets
 
 
-def place_in_time(blocks: Blocks) -> list[int]:
-    """Offsets as a run would find them, best fit; of those that start at one step largest first."""
+def place_by_time(blocks: Blocks) -> list[int]:
+    """Place blocks as a run allocates them, best fit; the largest first within a step."""
     sizes, starts, stops = blocks
     offsets = [0] * len(sizes)
     free_list = FreeList()
     live: list[tuple[int, int]] = []
     for i in sorted(range(len(sizes)), key=lambda i: (starts[i], -sizes[i])):
+        # A stop is exclusive: what ends at this step has already released its bytes.
         while live and live[0][0] <= starts[i]:
             _, dead = heappop(live)
             free_list.free(offsets[dead], sizes[dead])
@@ -358,13 +364,13 @@ def place_in_time(blocks: Blocks) -> list[int]:
 
 
 def orders(measures: Measures) -> Iterator[list[int]]:
-    """One order after another, each computed when it is requested.
+    """Generate the orders, each when it is requested.
 
     Size, area and lifetime: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
     Inference", 2020, and XLA's heap simulator (``GlobalDecreasingSizeBestFitHeap``). Overlap, area
-    and lifetime one after another: the static orders TAW, TWA and WAT of google/minimalloc, where T
-    (here the overlap) is the most bytes live at one step of a block's lifetime. Classes are
-    lifetimes by powers of two: blocks of a class lie beside each other, long ones lowest.
+    and lifetime combined: the static orders TAW, TWA and WAT of google/minimalloc, where T (here
+    the overlap) is the most bytes live at any step of a block's lifetime. Classes are lifetimes
+    rounded to powers of two: blocks of a class are adjacent, long-lived ones lowest.
     """
     for keys in _KEYS:
         values = [key(measures) for key in keys]
@@ -372,8 +378,8 @@ def orders(measures: Measures) -> Iterator[list[int]]:
         yield sorted(range(len(measures.sizes)), key=ranks.__getitem__, reverse=True)
 
 
-def tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
-    """Every order with both fits: whether the lowest gap is taken, or the smallest that fits."""
+def attempts(measures: Measures) -> Iterator[tuple[list[int], bool]]:
+    """Every order with both fits; True: first fit (the lowest gap), False: best fit."""
     untried = orders(measures)
     while few := list(islice(untried, _ORDERS_AT_ONCE)):
         for takes_lowest in (False, True):
@@ -381,9 +387,10 @@ def tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
 
 
 def _overlaps(starts: Sequence[int], stops: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Range maxima of the live bytes, by a table of the maxima of 1, 2, 4, ... steps.
+    """Maxima of the live bytes over each lifetime, by a sparse table.
 
-    Steps at which nothing starts are left out: each sees no more bytes than the one before it.
+    Steps at which no block starts are omitted: their live bytes are at most those of the step
+    before.
     """
     steps = sorted({*starts})
     indices = {step: index for index, step in enumerate(steps)}
@@ -393,11 +400,14 @@ def _overlaps(starts: Sequence[int], stops: Sequence[int], sizes: Sequence[int])
     for first, last, size in zip(firsts, lasts, sizes, strict=True):
         changes[first] += size
         changes[last] -= size
+    # tables[k][i] is the maximum over the 2^k steps from i on.
     tables = [list(accumulate(changes))]
     longest = max((last - first for first, last in zip(firsts, lasts, strict=True)), default=0)
     while 2 ** len(tables) <= longest:
         row, half = tables[-1], 2 ** (len(tables) - 1)
         tables.append(list(map(max, row, row[half:])))
+    # Two ranges of 2^power steps, one from each end, cover a lifetime; that they overlap does not
+    # change the maximum.
     overlaps = []
     for first, last in zip(firsts, lasts, strict=True):
         power = (last - first).bit_length() - 1
@@ -439,9 +449,10 @@ _KEYS: Final = (
 
 
 def find_conflicts(blocks: Blocks, max_conflicts: int) -> list[list[int]] | None:
-    """For each block those that are live with it; ``None`` beyond so many pairs."""
+    """For each block the blocks that are live with it; ``None``: more than so many pairs."""
     _, starts, stops = blocks
     conflicts: list[list[int]] = [[] for _ in starts]
+    # A sweep over the starts: `live` is a heap, by stop, of the blocks that have not ended.
     live: list[tuple[int, int]] = []
     num_conflicts = 0
     for i in sorted(range(len(starts)), key=starts.__getitem__):
@@ -464,7 +475,7 @@ def place_blocks(
     fit: Fit,
     offsets: list[int],
 ) -> None:
-    """Place blocks in turn among those of ``offsets`` that have one; -1 stands for none."""
+    """Place blocks in order, each among the conflicting ones with an offset; -1 is no offset."""
     for i in order:
         taken = [
             (offset, offset + sizes[other])
@@ -476,7 +487,7 @@ def place_blocks(
 
 
 def best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the smallest gap that holds the size, else the end of all."""
+    """The start of the smallest gap that fits, else the end of all ranges."""
     top = 0
     best_gap, best_offset = None, None
     for start, stop in taken:
@@ -488,7 +499,7 @@ def best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
 
 
 def first_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the lowest gap that holds the size, else the end of all."""
+    """The start of the lowest gap that fits, else the end of all ranges."""
     top = 0
     for start, stop in taken:
         if start - top >= size:
@@ -505,11 +516,12 @@ def place_flat(
     *,
     takes_lowest: bool,
 ) -> Sequence[int]:
-    """Place each block in the smallest or the lowest gap that holds it among those placed."""
+    """Place blocks in order, each in the smallest or the lowest gap that fits, without a list of
+    conflicts.
+    """
     offsets = [0] * len(order)
-    # One row each of offset, end, start and stop; the first num_placed columns are the blocks
-    # placed so far, in the order of their offsets, so that the gaps between the live ones come out
-    # of one pass over each row.
+    # Rows are offset, end, start and stop. The first num_placed columns are the blocks placed so
+    # far, sorted by offset, so one pass over each row finds the gaps between the live ones.
     columns = np.zeros((4, len(order)), dtype=np.int64)
     for num_placed, i in enumerate(order):
         low, high, start, stop = columns[:, :num_placed]
@@ -517,6 +529,7 @@ def place_flat(
         tops, gaps = gaps_between(low[is_live], high[is_live])
         offset = int(tops[fitting(gaps, sizes[i], takes_lowest=takes_lowest)])
         offsets[i] = offset
+        # Shift the columns above, so that they stay sorted by offset.
         column = int(np.searchsorted(low, offset))
         columns[:, column + 1 : num_placed + 1] = columns[:, column:num_placed]
         columns[:, column] = offset, offset + sizes[i], starts[i], stops[i]
@@ -524,22 +537,25 @@ def place_flat(
 
 
 def flat_placements(measures: Measures, max_work: int) -> Iterator[Sequence[int]]:
-    """Every order with both fits, as many as there is work for, and one at least."""
+    """Place by orders with both fits, within the limit on work, and by at least one."""
     where = measures.sizes, measures.starts, measures.stops
     num_tries = max(1, max_work // (len(measures.sizes) ** 2 // 2 + 1))
-    for order, takes_lowest in islice(tries(measures), num_tries):
+    for order, takes_lowest in islice(attempts(measures), num_tries):
         yield place_flat(order, *where, takes_lowest=takes_lowest)
 
 
 def gaps_between(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Where each gap begins and its size, from 0 up; ranges come sorted, the last has no end."""
+    """The start and the size of each gap between sorted ranges, that below the first included.
+
+    The space above all ranges has a start, but no size.
+    """
     tops = np.zeros(low.size + 1, dtype=np.int64)
     np.maximum.accumulate(high, out=tops[1:])
     return tops, low - tops[:-1]
 
 
 def fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
-    """The index of the gap to take; the last is above all and always fits."""
+    """The index of the gap to use; one past the last gap is the space above all ranges."""
     fits = gaps >= size
     if not fits.any():
         return int(gaps.size)
@@ -549,33 +565,35 @@ def fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
 
 
 _FIRST_PART: Final = 0.85
-"""Of what an arena has above the lower bound: the limit that is tried first, after the bound."""
+"""The lower bound is tried first as a limit, then so large a part of the gap above it."""
 
 
 _LAST_PART: Final = 0.995
 
 
 _ATTEMPTS: Final = 4
-"""So many at least share the steps: a limit that is too low takes no more."""
+"""One limit gets at most this fraction of the steps, so that a limit too low leaves some."""
 
 
 _FIRST_ATTEMPTS: Final = 16
-"""The same of the lower bound, which is often too low."""
+"""The same for the lower bound, which is often too low."""
 
 
-def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Iterator[Ints]:
-    """Offsets of smaller and smaller arenas, until the lower bound or for so many steps.
+def improved(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Iterator[Ints]:
+    """Generate offsets of smaller and smaller blocks, down to the lower bound or for so many steps.
 
-    A step places one block: some array operations of as many elements as there are blocks.
+    A step places one block: some array operations with one element per block.
     """
     part, at_most = 0.0, num_steps // _FIRST_ATTEMPTS
     later = num_steps // _ATTEMPTS
     while num_steps > 0:
+        # A limit that was met is followed by one at the same part of the smaller gap; a limit that
+        # was not met, by one that leaves half of the distance to the size known to work.
         gap = spans.top(offsets) - lower_bound
         if gap <= 0:
             return
-        walk = _Ejecting(spans, lower_bound + int(gap * part))
-        found = walk.lowered(offsets, min(num_steps, at_most))
+        walk = _EjectionChains(spans, lower_bound + int(gap * part))
+        found = walk.improved(offsets, min(num_steps, at_most))
         num_steps -= walk.num_steps + 1
         if found is not None:
             offsets = found
@@ -589,16 +607,15 @@ def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> It
 
 
 @dataclass(slots=True, eq=False)
-class _Ejecting:
-    """One limit, and the blocks that are placed below it so far.
+class _EjectionChains:
+    """Tries to place all blocks below one limit.
 
-    The blocks that end above the limit are taken out and placed again, the largest first, each in
-    the smallest gap that holds it below the limit. Where there is none, it takes the place of the
-    blocks that weigh least, which are put out and placed again in their turn: such chains are
-    ejection chains (Glover, "Ejection chains, reference structures and alternating path methods for
-    traveling salesman problems", 1996). A block weighs its bytes times its steps, and more each
-    time that it has put others out or was put out, so that no two change places for ever. At every
-    step no two of the placed blocks share an address while both are alive.
+    Blocks that end above the limit are removed and placed again, the largest first, each in the
+    smallest gap that fits below the limit. If none fits, the block replaces the blocks of the least
+    total weight, which are ejected and placed again: ejection chains (Glover, "Ejection chains,
+    reference structures and alternating path methods for traveling salesman problems", 1996). The
+    weight is bytes times steps, and grows each time a block is ejected or ejects others, so that
+    two blocks cannot replace each other forever. Invariant: no two placed blocks overlap.
     """
 
     spans: Spans
@@ -607,12 +624,12 @@ class _Ejecting:
     offsets: Ints = field(init=False)
     is_placed: npt.NDArray[np.bool_] = field(init=False)
     order: Ints = field(init=False)
-    """The blocks that are placed, the lowest first."""
+    """The placed blocks, sorted by offset."""
     areas: Floats = field(init=False)
     weights: Floats = field(init=False)
 
-    def lowered(self, offsets: Ints, num_steps: int) -> Ints | None:
-        """Bring all blocks below the limit; ``None``: not in so many steps."""
+    def improved(self, offsets: Ints, num_steps: int) -> Ints | None:
+        """Place all blocks below the limit; ``None``: not within so many steps."""
         spans = self.spans
         self.offsets = offsets.copy()
         self.is_placed = offsets + spans.sizes <= self.limit
@@ -628,17 +645,18 @@ class _Ejecting:
                 return None
             self.num_steps += 1
             _, block = heappop(waiting)
-            put_out = self._place(block)
-            if put_out.size:
-                moved = np.append(put_out, block)
+            ejected = self._place(block)
+            if ejected.size:
+                moved = np.append(ejected, block)
+                # Quadratic growth, so that blocks that move often soon stay.
                 moves[moved] += 1
                 self.weights[moved] = self.areas[moved] * moves[moved] ** 2
-            for i in put_out:
+            for i in ejected:
                 heappush(waiting, (-float(self.areas[i]), int(i)))
         return self.offsets
 
     def _place(self, block: int) -> Ints:
-        """Place a block, in a gap or in the place of others: those that it puts out."""
+        """Place a block in a gap or in place of others; returns the blocks that it ejects."""
         spans, size = self.spans, int(self.spans.sizes[block])
         is_live = spans.starts < spans.stops[block]
         is_live &= spans.stops > spans.starts[block]
@@ -646,29 +664,32 @@ class _Ejecting:
         low = self.offsets[live]
         high = low + spans.sizes[live]
         tops, gaps = gaps_between(low, high)
-        # The last gap ends at the limit.
+        # The space above all ranges counts as a gap that ends at the limit.
         gaps = np.append(gaps, self.limit - tops[-1])
         index = fitting(gaps, size, takes_lowest=False)
-        put_out: Ints = live[:0]
+        ejected: Ints = live[:0]
         if index < gaps.size:
             offset = int(tops[index])
         else:
-            offset = self._lightest(tops, (low, high), self.weights[live], size)
-            put_out = live[(low < offset + size) & (high > offset)]
-            self.is_placed[put_out] = False
+            offset = self._lightest_offset(tops, (low, high), self.weights[live], size)
+            ejected = live[(low < offset + size) & (high > offset)]
+            self.is_placed[ejected] = False
             self.order = self.order[self.is_placed[self.order]]
         self.is_placed[block] = True
         self.offsets[block] = offset
         index = int(np.searchsorted(self.offsets[self.order], offset))
         self.order = np.insert(self.order, index, block)
-        return put_out
+        return ejected
 
-    def _lightest(self, tops: Ints, ranges: tuple[Ints, Ints], weights: Floats, size: int) -> int:
-        """The offset at which the blocks in the way weigh least; ranges come sorted by start."""
+    def _lightest_offset(
+        self, tops: Ints, ranges: tuple[Ints, Ints], weights: Floats, size: int
+    ) -> int:
+        """The offset at which the overlapped blocks weigh least; ranges are sorted by start."""
         low, high = ranges
         highest = self.limit - size
         offsets = np.append(tops[tops <= highest], highest)
-        # In the way are those that start before the block's end, less those that end before it.
+        # Overlapped are the ranges that start before the block's end, less those that end before
+        # its start. Candidates are the tops of the ranges and the highest offset.
         started = np.append(0.0, np.cumsum(weights))
         first = np.searchsorted(offsets, high, side="left")
         ended = np.cumsum(np.bincount(first, weights, minlength=offsets.size))[: offsets.size]

@@ -180,7 +180,7 @@ def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> 
         "in_place_peak_bytes": memory.in_place_peak_bytes,
         "arena_bytes": packing and packing.size_bytes,
         "arena_lower_bound_bytes": packing and packing.lower_bound_bytes,
-        "arena_is_proven": packing and packing.is_proven,
+        "arena_is_proven": packing and packing.is_optimal,
         "peak_node": memory.peak_node,
         "peak_step": memory.peak_step,
         "live_at_peak": [

@@ -57,7 +57,9 @@ def _training(replay: Replay) -> Iterator[TraceEvent]:
     names = [category.value for category in Category]
     moments = list(replay.moments())
     groups = [order[category] for category in replay.program.categories]
-    by_category = replay.held_by(groups, [moment.num_events for moment in moments], len(order))
+    by_category = replay.live_bytes_by_group(
+        groups, [moment.num_events for moment in moments], len(order)
+    )
     for step, (moment, *sizes) in enumerate(zip(moments, *by_category, strict=True)):
         yield _slice(moment.node or moment.phase, moment.phase, step, _TIDS[Phase(moment.phase)])
         yield from _counter(dict(zip(names, sizes, strict=True)), step)

@@ -152,7 +152,7 @@ class _RecordedAllocator(CachingAllocator):
         """Serve a request, and record it."""
         before = self.reserved_bytes
         super().malloc(number, size_bytes)
-        is_small, address, block_bytes = self.placed(number)
+        is_small, address, block_bytes = self.range_of(number)
         address += _BASES[is_small]
         if self.reserved_bytes > before:
             self._grow(is_small, address, self.reserved_bytes - before)
@@ -160,7 +160,7 @@ class _RecordedAllocator(CachingAllocator):
 
     def free(self, number: int) -> None:
         """Free a block, and record it."""
-        is_small, address, _ = self.placed(number)
+        is_small, address, _ = self.range_of(number)
         self._state.free(_BASES[is_small] + address)
         super().free(number)
 

@@ -1,6 +1,5 @@
-"""What is allocated and released when, how large it is, and what follows from that.
+"""The allocations and releases of a run, their sizes, and the figures that follow from them.
 
-A runtime makes a ``Program``, the tensors' shapes give its ``Sizes``, and ``replay`` makes a
-``Replay`` of both, from which every figure, chart and explanation is read. Begin reading with
-``program``.
+A runtime builds a ``Program``, the tensors' shapes give its ``Sizes``, and ``replay`` combines both
+into a ``Replay``, the source of every figure, chart and explanation. Begin with ``program``.
 """

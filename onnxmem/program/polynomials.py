@@ -1,9 +1,9 @@
-"""Dims and bytes as polynomials in the symbols of a model, and the largest of many of them.
+"""Dims and bytes as polynomials in the symbols of a model, and the maximum of several polynomials.
 
-``4 x batch x sequence^2 + 32`` is the terms ``((0, 0), 32)`` and ``((1, 2), 4)`` over the symbols
-``(batch, sequence)``: exact whole numbers, sorted, none zero. ``Growth`` reads them off a graph
-that is bound at two points, which ``prime_above`` and ``prime_up_to`` choose; ``upper`` keeps those
-of which one is the largest somewhere.
+``4 x batch x sequence^2 + 32`` has the terms ``((0, 0), 32)`` and ``((1, 2), 4)`` over the symbols
+``(batch, sequence)``: exact integers, sorted, none zero. ``Growth`` derives polynomials from a
+graph bound at two points, which ``prime_above`` and ``prime_up_to`` choose; ``upper`` selects those
+that can be the largest at some point.
 """
 
 from collections import defaultdict
@@ -24,46 +24,46 @@ from onnxmem.model.graph import DType, Graph
 from onnxmem.ops.spec import Dims
 
 Exponents = tuple[int, ...]
-"""One of each symbol."""
+"""One exponent per symbol."""
 Line = tuple[int, int]
-"""Slope and start of a line over one symbol."""
-Rows = npt.NDArray[np.generic]
-"""A polynomial a row, a term a column: of int64, or of Python's numbers where those overflow."""
+"""Slope and intercept of a line in one symbol."""
+Coefficients = npt.NDArray[np.generic]
+"""One row per polynomial, one column per term: int64, or Python's integers if those overflow."""
 
 _LARGEST: Final = 2**62
-_MOST_MIXED: Final = 24
-"""Rows of which each is held against all pairs of others: the work grows with the third power, and
-of 24 it is 6,000 comparisons. More rows are right as well, only longer.
+_MAX_COMBINED: Final = 24
+"""Each polynomial is compared with all pairs of others if there are at most so many: cubic work,
+6,000 comparisons for 24. Skipping it is correct too, but leaves more polynomials.
 """
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Polynomial:
-    """A sum of whole multiples of products of symbols."""
+    """A polynomial with integer coefficients."""
 
     terms: tuple[tuple[Exponents, int], ...]
 
     def at(self, numbers: Sequence[int]) -> int:
-        """Evaluate it, a number for each symbol."""
+        """The value at a point, one number per symbol."""
         return sum(n * prod(map(pow, numbers, exponents)) for exponents, n in self.terms)
 
     def __add__(self, other: "Polynomial") -> "Polynomial":
-        """Add two of the same symbols."""
+        """Add two polynomials in the same symbols."""
         return polynomial((*self.terms, *other.terms))
 
     def __mul__(self, other: "Polynomial") -> "Polynomial":
-        """Multiply two of the same symbols."""
+        """Multiply two polynomials in the same symbols."""
         return polynomial(
             (tuple(a + b for a, b in zip(one, another, strict=True)), n * m)
             for (one, n), (another, m) in product(self.terms, other.terms)
         )
 
     def times(self, number: int) -> "Polynomial":
-        """Multiply it by a number."""
+        """Multiply by a number."""
         return polynomial((exponents, number * n) for exponents, n in self.terms)
 
     def along(self, index: int, numbers: Sequence[int]) -> "Polynomial":
-        """What it is in one of its symbols, the others being numbers."""
+        """The polynomial in one symbol, with numbers for all others."""
         fixed = (*numbers[:index], 1, *numbers[index + 1 :])
         return polynomial(
             ((exponents[index],), coefficient * prod(map(pow, fixed, exponents)))
@@ -71,9 +71,10 @@ class Polynomial:
         )
 
     def from_one(self) -> "Polynomial":
-        """The same in symbols that are less by 1: without negative terms, it is nowhere negative.
+        """Substitute ``y + 1`` for each symbol, by the binomial theorem.
 
-        Each power is written out by the binomial theorem: ``(1 + y)^n``.
+        If no coefficient of the result is negative, the polynomial is nonnegative wherever all
+        symbols are at least 1.
         """
         return polynomial(
             (lower, coefficient * prod(map(comb, exponents, lower)))
@@ -83,7 +84,7 @@ class Polynomial:
 
 
 def polynomial(terms: Iterable[tuple[Exponents, int]]) -> Polynomial:
-    """Add up terms."""
+    """The sum of terms."""
     sums: defaultdict[Exponents, int] = defaultdict(int)
     for exponents, coefficient in terms:
         sums[exponents] += coefficient
@@ -91,26 +92,26 @@ def polynomial(terms: Iterable[tuple[Exponents, int]]) -> Polynomial:
 
 
 def constant(number: int, num_symbols: int) -> Polynomial:
-    """A number, over so many symbols."""
+    """A constant polynomial in so many symbols."""
     return Polynomial((((0,) * num_symbols, number),) if number else ())
 
 
 def multiplied(factors: Iterable[Polynomial], num_symbols: int) -> Polynomial:
-    """The product of polynomials; 1 where there is none."""
+    """The product of polynomials; 1 if there are none."""
     return reduce(mul, factors, constant(1, num_symbols))
 
 
 def largest(rows: Iterable[Polynomial], numbers: Sequence[int]) -> int:
-    """The largest of polynomials at a point; 0 where there is none."""
+    """The largest value of polynomials at a point; 0 if there are none."""
     return max((row.at(numbers) for row in rows), default=0)
 
 
-def as_rows(
+def coefficients_of(
     polynomials: Sequence[Polynomial], num_times: int
-) -> tuple[tuple[Exponents, ...], Rows]:
-    """Polynomials as rows, and the exponents of the columns.
+) -> tuple[tuple[Exponents, ...], Coefficients]:
+    """The coefficients of polynomials, and the exponents of each column.
 
-    The numbers are Python's own where a sum of ``num_times`` rows may not fit 64 bits.
+    They are Python's integers if a sum of ``num_times`` rows might overflow 64 bits.
     """
     columns = tuple(sorted({exponents for each in polynomials for exponents, _ in each.terms}))
     index = {exponents: n for n, exponents in enumerate(columns)}
@@ -123,22 +124,23 @@ def as_rows(
     return columns, rows
 
 
-def upper(columns: Sequence[Exponents], rows: Rows) -> tuple[Polynomial, ...]:
-    """Those of which one is the largest wherever all symbols are 1 or more; by their terms.
+def upper(columns: Sequence[Exponents], rows: Coefficients) -> tuple[Polynomial, ...]:
+    """Polynomials whose maximum is that of all rows, wherever all symbols are at least 1; sorted.
 
-    A row is left out where another is nowhere less, or a mixture of two others: written in symbols
-    that are less by 1, no coefficient of those is less. So some that stay may be the largest
-    nowhere; among lines of one symbol none does, for these make a hull.
+    A row is dropped if another row, or a convex combination of two others, is at least as large
+    everywhere. The test is sufficient, not necessary: it compares the coefficients after
+    ``from_one``. So some polynomials that remain may be the largest nowhere; of lines in one symbol
+    none does, for their hull is exact.
     """
     powers = [Polynomial(((exponents, 1),)).from_one() for exponents in columns]
-    shifts = as_rows(powers, 1)[1]
+    shifts = coefficients_of(powers, 1)[1]
     if rows.dtype != object and _overflows(rows, int(shifts.sum())):
         rows = rows.astype(object)
     shifted = rows @ shifts.astype(rows.dtype)
     maximal = _maximal(shifted)
     kept = [
         polynomial(zip(columns, rows[maximal[index]].tolist(), strict=True))
-        for index in _unmixed(shifted[maximal].tolist())
+        for index in _uncombined(shifted[maximal].tolist())
     ]
     if all(len(exponents) == 1 and sum(exponents) <= 1 for exponents in columns):
         by_line = {_line(each): each for each in kept}
@@ -146,37 +148,38 @@ def upper(columns: Sequence[Exponents], rows: Rows) -> tuple[Polynomial, ...]:
     return tuple(sorted(kept))
 
 
-def _overflows(rows: Rows, times: int) -> bool:
-    """Whether so many times the numbers may not fit 64 bits."""
+def _overflows(rows: Coefficients, times: int) -> bool:
+    """Whether so many times the largest coefficient might overflow 64 bits."""
     return int(np.abs(rows).max(initial=0)) * times >= _LARGEST
 
 
-def _maximal(rows: Rows) -> list[int]:
-    """The indices of the rows that no other is at least as large as in every column."""
-    kept, left = [], np.arange(len(rows))
+def _maximal(rows: Coefficients) -> list[int]:
+    """The indices of the rows that no other row dominates in every column."""
+    maximal, left = [], np.arange(len(rows))
     while len(left):
-        # The largest sum is beaten by none of those left.
+        # No remaining row can dominate the one with the largest sum.
         best = left[int(np.argmax(rows[left].sum(axis=1)))]
-        kept.append(int(best))
+        maximal.append(int(best))
         left = left[(rows[left] > rows[best]).any(axis=1)]
-    return kept
+    return maximal
 
 
-def _unmixed(rows: Sequence[Sequence[int]]) -> list[int]:
-    """The indices of the rows that no mixture of two others is at least as large as.
+def _uncombined(rows: Sequence[Sequence[int]]) -> list[int]:
+    """The indices of the rows that no convex combination of two others dominates.
 
-    Rows go one by one, so that of equal ones the last stays; very many stay as they are.
+    Rows are removed one by one, so that one of several equal rows remains.
     """
     left = list(range(len(rows)))
-    for index in left[:] if len(rows) <= _MOST_MIXED else ():
+    for index in left[:] if len(rows) <= _MAX_COMBINED else ():
         others = [rows[other] for other in left if other != index]
-        if any(_is_mixed(rows[index], *pair) for pair in combinations(others, 2)):
+        if any(_is_combined(rows[index], *pair) for pair in combinations(others, 2)):
             left.remove(index)
     return left
 
 
-def _is_mixed(row: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether ``share x one + (1 - share) x other`` is nowhere less, for a share from 0 to 1."""
+def _is_combined(row: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether ``t x one + (1 - t) x other`` dominates a row for some ``t`` from 0 to 1."""
+    # Each column narrows the interval of valid t; the row is dominated if an interval remains.
     least, most = Fraction(0), Fraction(1)
     for number, a, b in zip(row, one, other, strict=True):
         if a == b:
@@ -190,12 +193,13 @@ def _is_mixed(row: Sequence[int], one: Sequence[int], other: Sequence[int]) -> b
 
 
 def upper_lines(lines: Iterable[Line], first: int = 1) -> list[Line]:
-    """The lines that are the highest at some whole number from ``first`` on, by slope.
+    """The lines that are the highest at some integer from ``first`` on, by slope.
 
-    The convex-hull trick: of lines by slope each is the highest on one stretch of numbers, after
-    that of the line before it, so a line whose stretch is empty is looked for at the end alone.
+    The convex hull trick: with lines sorted by slope, each is the highest on one interval, and the
+    intervals follow one another. A new line can only empty the interval of the last ones.
     """
     steepest: dict[int, int] = {}
+    # Of parallel lines only the highest can be part of the hull.
     for slope, start in lines:
         steepest[slope] = max(start, steepest.get(slope, start))
     hull: list[Line] = []
@@ -207,7 +211,7 @@ def upper_lines(lines: Iterable[Line], first: int = 1) -> list[Line]:
 
 
 def _begin(hull: Sequence[Line], first: int) -> int:
-    """The number from which on the last line is no lower than the one before it."""
+    """The first number at which the last line is at least as high as the one before it."""
     if len(hull) == 1:
         return first
     (slope_before, start_before), (slope, start) = hull[-2:]
@@ -224,43 +228,41 @@ def _line(of: Polynomial) -> Line:
     return terms.get((1,), 0), terms.get((0,), 0)
 
 
-_MOST_TIMES: Final = 4
-"""Of each symbol in a sum of several: none is seen more often than once or twice, and the more are
-tried, the likelier a number is such a sum by chance.
+_MAX_TIMES: Final = 4
+"""The largest coefficient tried in a sum of several symbols. Models have 1 or 2; the more are
+tried, the likelier a number matches such a sum by chance.
 """
 _BITS_OF_A_BYTE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a dim grows from a point of ones to the far one.
+    """Derives the polynomial of a dim from its value at two points.
 
-    At the first point every symbol is 1, at the far one each is a prime of its own that divides no
-    dim of the first. So a dim at the far point is a multiple of a prime only if its symbol is in
-    it, and:
+    At the first point every symbol is 1. At the far point each is a prime of its own that divides
+    no dim of the first, so a dim there is a multiple of a prime only if its symbol is a factor:
 
-    (a) a dim that is the same at both is that number;
-    (b) ``n`` at the first and ``n x p x q^2`` at the far one is ``n`` times those symbols;
-    (c) what is left besides such a product may be a sum, as of tokens past and new or of a padding:
-        ``n`` more than symbols, each up to four times. One symbol alone may be there any number of
-        times.
+    (a) A dim that is equal at both points is a constant.
+    (b) ``n`` at the first and ``n x p x q^2`` at the far point is ``n`` times those symbols.
+    (c) What remains beside such a product may be a sum, as of past and new tokens or of padding:
+        a constant plus symbols, each up to four times; a single symbol any number of times.
 
-    A number that is neither is refused, as most dims that are rounded or capped before the far
-    point are. But two points prove no polynomial: what is one at these may be none between, which
-    other points alone can show.
+    Any other number is refused, as most dims that are rounded or capped before the far point are.
+    Two points do not prove a polynomial: the caller must check others in between.
     """
 
     primes: tuple[int, ...]
 
     def dim(self, one: int, far: int) -> Polynomial | None:
-        """The polynomial of a dim; ``None``: it is none that is known."""
+        """The polynomial of a dim; ``None``: none of these forms fits."""
         num_symbols = len(self.primes)
-        if one == far:
+        if one == far:  # (a)
             return constant(one, num_symbols)
         exponents, rest = self._stripped(far)
         powers = polynomial([(exponents, 1)])
-        if rest == one:
+        if rest == one:  # (b)
             return powers.times(one)
+        # (c): the constant is what the symbols, each 1 at the first point, leave of the dim there.
         added = next(self._sums(rest - one), None)
         if added is None:
             return None
@@ -270,7 +272,8 @@ class Growth:
     def size_bytes(self, one: Dims, far: Dims, dtype: DType) -> Polynomial | None:
         """The polynomial of a tensor's bytes.
 
-        Bytes of elements that are packed are none, for they are rounded up, but where they stay.
+        ``None`` for packed elements of less than a byte, whose bytes are rounded up, unless
+        constant.
         """
         num_symbols = len(self.primes)
         if len(one) != len(far) or dtype.bits is None:
@@ -288,7 +291,7 @@ class Growth:
         )
 
     def _stripped(self, far: int) -> tuple[tuple[int, ...], int]:
-        """How often each prime divides a number, and what is left of it."""
+        """The exponent of each prime in a number, and the remaining factor."""
         powers = []
         for prime in self.primes:
             power = 0
@@ -298,14 +301,14 @@ class Growth:
         return tuple(powers), far
 
     def _sums(self, rise: int) -> Iterator[list[tuple[tuple[int, ...], int]]]:
-        """Terms of symbols that rise so much from ones to the primes: the simplest first."""
+        """Sums of symbols that grow by so much from ones to the primes, the simplest first."""
         rises = [prime - 1 for prime in self.primes]
         for index, each in enumerate(rises):
             if rise % each == 0:
                 yield [(_unit(index, len(rises)), rise // each)]
         for num in range(2, len(rises) + 1):
             for indices in combinations(range(len(rises)), num):
-                for times in product(range(1, _MOST_TIMES + 1), repeat=num):
+                for times in product(range(1, _MAX_TIMES + 1), repeat=num):
                     if sum(n * rises[at] for n, at in zip(times, indices, strict=True)) == rise:
                         yield [
                             (_unit(at, len(rises)), n) for n, at in zip(times, indices, strict=True)
@@ -320,18 +323,18 @@ _PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 
 
 def dims_of(graph: Graph) -> set[int]:
-    """The numbers above 1 that are dims of tensors."""
+    """All dims above 1 of a graph's tensors."""
     shapes = {tensor.shape for tensor in graph.tensors.values()}
     return {dim for shape in shapes for dim in shape or () if dim is not None and dim > 1}
 
 
 def prime_above(number: int, dims: AbstractSet[int]) -> int:
-    """The first prime above a number that divides no dim."""
+    """The first prime above a number that divides none of the dims."""
     return _first(count(number + 1), dims)
 
 
 def prime_up_to(number: int, dims: AbstractSet[int]) -> int:
-    """The last prime up to a number that divides no dim; the first above it where there is none."""
+    """The last prime up to a number that divides none of the dims, else the first above it."""
     return _first(chain(range(number, 1, -1), count(number + 1)), dims)
 
 
@@ -344,12 +347,13 @@ def _first(numbers: Iterable[int], dims: AbstractSet[int]) -> int:
 
 
 def is_prime(number: int) -> bool:
-    """Miller and Rabin's test: dims of 2^62 leave no time to try divisors.
+    """The Miller-Rabin test: trial division would be too slow for dims of 2^62.
 
-    With these bases it errs on no number below 3.3e24 (Sorenson and Webster, 2015, table 1).
+    With these bases it is exact below 3.3e24 (Sorenson and Webster, 2015, table 1).
     """
     if number in _PRIMES or number < 2 or not all(number % prime for prime in _PRIMES):  # noqa: PLR2004
         return number in _PRIMES
+    # number - 1 = odd x 2^twos
     twos = ((number - 1) & (1 - number)).bit_length() - 1
     odd = (number - 1) >> twos
     return all(

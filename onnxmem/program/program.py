@@ -1,7 +1,7 @@
-"""Which allocations are made and released, in order, by which node and for what: no sizes.
+"""The allocations of a run in order, each with its node and category, but without sizes.
 
-A program is what a runtime does with a model: one inference, one training step, the first runs of a
-session. It is written down in columns, for a large training step has a million numbers:
+A program is one inference, one training step, or one run of a session. It is stored in columns,
+because a large training step has a million events:
 
 ::
 
@@ -9,15 +9,15 @@ session. It is written down in columns, for a large training step has a million 
     label         "conv.w"   "conv_out"    "grad of conv_out"
     category      weights    activations   activation gradients
 
-    event         0    1    2    3    4         id: allocated, ~id: released
+    event         0    1    2    3    4         id: allocation, ~id: release
     events       [0    1    2   ~1   ~2]
     step         [0    1    2    2    3]        of ``steps``: the node that runs
     setup        [0]                            ``num_setup_events`` is 1
     phase        [forward  ][backward   ]       ``phase_starts`` says where each begins
 
-Events are in order, so a step that allocates its outputs before it releases its scratch holds both.
-Two programs are equal if all of their columns are: that is how it is found that one program serves
-a range of batches.
+Events are ordered, also within a step: if a step allocates its outputs before it releases its
+scratch, both are alive at once. Two programs are equal if all columns are equal, which shows that
+one program serves a range of batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,38 +45,41 @@ class Category(StrEnum):
     ACTIVATION_GRADIENT = "activation gradients"
     TEMPORARY = "temporaries"
     PATTERN_BUFFER = "memory-pattern buffer"
-    """Of onnxruntime: one block for all of a run's activations but its outputs."""
+    """onnxruntime's single block for all activations of a run except its outputs."""
 
 
 class Allocation(NamedTuple):
-    """One allocation with its size: a row of the columns, made where somebody looks at it."""
+    """One allocation with its size: a row of the columns, created on demand."""
 
     label: str
-    """The tensor that first lies in it, or what the bytes are for."""
+    """The first tensor stored in it, or its purpose."""
     category: Category
     size_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The allocations of one way to run a model; a ``ProgramBuilder`` or ``of_steps`` makes it."""
+    """The allocations of one run; built by a ``ProgramBuilder`` or by ``of_steps``.
+
+    An allocation is released at most once, and only after it was made.
+    """
 
     labels: tuple[str, ...]
-    """Of each allocation: the tensor that first lies in it, or what the bytes are for."""
+    """By allocation: the first tensor stored in it, or its purpose."""
     categories: tuple[Category, ...]
-    """Of each allocation."""
+    """By allocation."""
     events: IntColumn
-    """The allocation that is made, or ``~allocation`` where it is released."""
+    """The allocation that is made, or ``~allocation`` if it is released."""
     event_steps: IntColumn
-    """The index into ``steps`` of each event."""
+    """By event: an index into ``steps``."""
     steps: tuple[str, ...]
-    """What runs, in order: a node each time it runs, or ``""`` where no node does."""
+    """The nodes in the order of execution, once per execution; ``""``: no node runs."""
     phase_starts: Mapping[str, int]
-    """The event at which each phase begins, in order; empty: there is one phase, without a name."""
+    """The first event of each phase, in order; empty: one phase without a name."""
     num_setup_events: int = 0
-    """The first events: what is allocated once, before the program runs, and held through it."""
+    """So many events at the start are allocations made once, before the first iteration."""
     tensors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """All tensors of the allocations that carry more than the one that labels them, in order."""
+    """The tensors of each allocation that stores several, in the order of writing."""
 
     @classmethod
     def of_steps(
@@ -88,17 +91,18 @@ class Program:
         released: IntColumn,
         tensors: Mapping[int, tuple[str, ...]],
     ) -> Self:
-        """A program whose steps each allocate first and release last, from columns.
+        """Build a program in which each step allocates first and releases last.
 
-        ``allocated`` and ``released`` are the steps of each allocation, from 1 on: no node runs in
-        the first step of a program, 0. One that is released after the last step never is. Within a
-        step allocations are made, and released, in the order of their numbers.
+        ``allocated`` and ``released`` are the step of each allocation and release, from 1 on: step
+        0 has no node. A release after the last step is none. Within a step, allocations and
+        releases are in the order of their numbers.
         """
         last = len(steps)
         numbers = np.arange(len(labels))
         freed = numbers[released <= last]
         events = np.concatenate((numbers, ~freed))
         event_steps = np.concatenate((allocated, released[freed]))
+        # The sort is stable: it orders by step, then puts releases last, and keeps all else.
         order = np.argsort(2 * event_steps + (events < 0), kind="stable")
         return cls(
             labels=tuple(labels),
@@ -111,7 +115,7 @@ class Program:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Whether both allocate and release the same in the same order."""
+        """Whether both have the same events in the same order, and the same labels."""
         if not isinstance(other, Program):
             return NotImplemented
         return (
@@ -125,48 +129,49 @@ class Program:
             and dict(self.tensors) == dict(other.tensors)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
+    __hash__ = None  # type: ignore[assignment]  # compared by columns, never a key
 
     @property
     def num_allocations(self) -> int:
-        """How many allocations there are."""
+        """The number of allocations."""
         return len(self.labels)
 
     @cached_property
     def requests(self) -> tuple[list[int], list[int]]:
-        """The events of the setup and of an iteration, as an allocator is sent them."""
+        """The events of the setup and of an iteration, as lists for an allocator."""
         events, setup = self.events.tolist(), self.num_setup_events
         return events[:setup], events[setup:]
 
     @cached_property
     def carried(self) -> tuple[list[int], list[int]]:
-        """What an iteration leaves allocated, and what it releases of the setup."""
+        """The allocations that an iteration leaves, and the setup allocations that it releases."""
         _, events = self.requests
         made = {event for event in events if event >= 0}
         freed = {~event for event in events if event < 0}
+        # What an iteration releases without having made it was made by the setup.
         left = [event for event in events if event >= 0 and event not in freed]
         return left, [~event for event in events if event < 0 and ~event not in made]
 
     @cached_property
     def event_allocations(self) -> IntColumn:
-        """The allocation of each event, made or released."""
+        """The allocation of each event, whether made or released."""
         return np.where(self.events < 0, ~self.events, self.events)
 
     @cached_property
     def event_signs(self) -> IntColumn:
-        """1 for each event that allocates, -1 for one that releases."""
+        """1 for each allocation, -1 for each release."""
         return np.where(self.events < 0, -1, 1)
 
     @cached_property
     def event_nodes(self) -> IntColumn:
-        """A number for the node of each event: equal where the nodes' names are."""
+        """A number for the node of each event; equal names have equal numbers."""
         numbers: dict[str, int] = {}
         of_step = int_column(numbers.setdefault(node, len(numbers)) for node in self.steps)
         return of_step[self.event_steps]
 
     @cached_property
     def phase_ranges(self) -> Mapping[str, range]:
-        """The events of each phase; the setup belongs to the first one."""
+        """The events of each phase; the setup belongs to the first phase."""
         if not self.phase_starts:
             return {"": range(len(self.events))}
         stops = [*list(self.phase_starts.values())[1:], len(self.events)]
@@ -174,27 +179,28 @@ class Program:
         return {phase: range(at, to) for (phase, at), to in zip(starts, stops, strict=True)}
 
     def node_at(self, event: int) -> str:
-        """The node that an event belongs to; ``""`` where none runs."""
+        """The node of an event; ``""``: none."""
         return self.steps[int(self.event_steps[event])]
 
     def phase_at(self, event: int) -> str:
-        """The phase of an event; ``""`` where there are no phases."""
+        """The phase of an event; ``""``: the program has no phases."""
         return next((p for p, events in self.phase_ranges.items() if event in events), "")
 
     def tensors_of(self, allocation: int) -> tuple[str, ...]:
-        """The tensors that lie in an allocation, one after another, in the order of writing."""
+        """The tensors stored in an allocation, in the order of writing."""
         return self.tensors.get(allocation) or (self.labels[allocation],)
 
     @cached_property
     def lifetimes(self) -> tuple[IntColumn, IntColumn]:
-        """The steps of ``steps`` in which each allocation is alive: ``[start, stop)``.
+        """The steps in which each allocation is alive: ``[start, stop)``.
 
-        It is alive in the step that releases it; one that is never released, to the end.
+        It is alive in the step that releases it; without a release, up to the end.
         """
         return self.spans_over(self.event_steps, len(self.steps))
 
     def spans_over(self, times: IntColumn, end: int) -> tuple[IntColumn, IntColumn]:
-        """The same over other times, one of each event, that do not fall and are below ``end``."""
+        """Lifetimes over other times: one per event, nondecreasing and below ``end``."""
+        # Each allocation has one event that makes it, and at most one that releases it.
         is_release = self.events < 0
         starts = np.zeros(self.num_allocations, dtype=np.int64)
         stops = np.full(self.num_allocations, end, dtype=np.int64)
@@ -203,7 +209,7 @@ class Program:
         return starts, stops
 
     def alive_after(self, num_events: int) -> list[int]:
-        """The allocations that are alive after so many events, in the order of allocation."""
+        """The allocations alive after so many events, in the order of allocation."""
         alive: dict[int, None] = {}
         for event in self.events[:num_events].tolist():
             if event >= 0:
@@ -215,7 +221,7 @@ class Program:
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """Writes a program down while a runtime is simulated; it knows no sizes."""
+    """Records the events of a simulated runtime."""
 
     labels: list[str] = field(default_factory=list)
     categories: list[Category] = field(default_factory=list)
@@ -227,20 +233,20 @@ class ProgramBuilder:
     _tensors: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def enter_phase(self, phase: str) -> None:
-        """Begin a phase, in which no node runs yet."""
+        """Begin a phase; no node runs yet."""
         self._phase_starts[phase] = len(self.events)
         self.enter_step("")
 
     def enter_step(self, node: str) -> None:
-        """Start the events of a node; call it each time the node runs."""
+        """Begin the events of a node; to be called each time the node runs."""
         self._steps.append(node)
 
     def end_setup(self) -> None:
-        """Say that all allocations so far are made once and held."""
+        """Declare all allocations so far as setup, made once."""
         self._num_setup_events = len(self.events)
 
     def malloc(self, label: str, category: Category, tensors: Sequence[str] = ()) -> int:
-        """Allocate; the number of the allocation comes out."""
+        """Record an allocation; returns its number."""
         allocation = len(self.labels)
         self.labels.append(label)
         self.categories.append(category)
@@ -251,16 +257,16 @@ class ProgramBuilder:
         return allocation
 
     def free(self, allocation: int) -> None:
-        """Release an allocation."""
+        """Record a release."""
         self.events.append(~allocation)
         self._event_steps.append(len(self._steps) - 1)
 
     def relabel(self, allocation: int, label: str, category: Category) -> None:
-        """Give an allocation its final label, which applies from its allocation on."""
+        """Replace the label and category that an allocation was made with."""
         self.labels[allocation], self.categories[allocation] = label, category
 
     def program(self) -> Program:
-        """What was written down.
+        """Build the program.
 
         :raises ValueError: an allocation is released twice, or never made.
         """
@@ -279,7 +285,8 @@ class ProgramBuilder:
 
 
 def _check(events: IntColumn, num_allocations: int) -> None:
-    """Refuse what no program can do."""
+    """Refuse releases that no program can have."""
+    # An allocation gets its number when it is made, so a release cannot come before it.
     released = ~events[events < 0]
     if len(released) and int(released.max()) >= num_allocations:
         message = f"allocation {int(released.max())} is released and never made"
@@ -290,7 +297,7 @@ def _check(events: IntColumn, num_allocations: int) -> None:
 
 
 def int_column(numbers: Iterable[int]) -> IntColumn:
-    """Whole numbers as a column that nothing writes to."""
+    """Integers as a read-only column."""
     return _read_only(np.array(list(numbers), dtype=np.int64))
 
 

@@ -1,14 +1,13 @@
-"""A program replayed with sizes: what is alive when, its peak, and what an allocator makes of it.
+"""Replays a program with sizes: live bytes over time, peaks, and what an allocator reserves.
 
-Without an allocator each allocation takes its bytes and nothing else: the sum is a lower bound of
-what any allocator reserves. With one, it serves every event in order, at a device's capacity
-if that is given; the allocator keeps its state from one replay to the next, so that a process that
-runs several programs is one allocator and several replays.
+Without an allocator, every allocation takes exactly its bytes: a lower bound of what any allocator
+reserves. With one, the allocator serves every event in order. It keeps its state between replays,
+so a process that runs several programs is one allocator and several replays.
 
-A training loop runs a program again and again (``iterations``): what an iteration leaves allocated
-is released at the start of the next one, as the assignments of a loop do; and where an iteration
-releases an allocation of the setup, say the gradients of the step before, the first of equal size
-that it leaves takes its place.
+A training loop runs a program repeatedly (``iterations``). What an iteration leaves allocated is
+released at the start of the next one, when the loop assigns its variables again. Where an iteration
+releases a setup allocation, such as the gradients of the step before, the first allocation of equal
+size that it leaves becomes the new setup allocation.
 """
 
 from collections import defaultdict, deque
@@ -25,8 +24,8 @@ from onnxmem.program.program import Allocation, Category, IntColumn, Program, in
 from onnxmem.program.sizes import ByteColumn, Sizes
 
 MAX_ITERATIONS: Final = 8
-"""Of a loop that does not come to rest: the first iteration makes the segments, the second finds
-them split, and most are at rest from there on."""
+"""The limit for loops that do not reach a steady state. Most do in three iterations: the first
+creates the segments, the second finds them split."""
 
 
 class OutOfMemoryError(Exception):
@@ -34,21 +33,21 @@ class OutOfMemoryError(Exception):
 
 
 class Allocator(Protocol):
-    """Serves the events of a program; numbers name what it serves, and are unique while in use."""
+    """Serves the events of a program; the numbers of requests are unique while in use."""
 
     @property
     def reserved_bytes(self) -> int:
-        """What it holds of the device now."""
+        """Bytes reserved from the device now."""
         ...
 
     @property
     def reserved_peak_bytes(self) -> int:
-        """The most that it has held."""
+        """The most bytes reserved so far."""
         ...
 
     @property
     def num_retries(self) -> int:
-        """Requests that it served only after giving something back to the device."""
+        """Requests that were served only after memory was released to the device."""
         ...
 
     def malloc(self, number: int, size_bytes: int) -> None:
@@ -59,27 +58,27 @@ class Allocator(Protocol):
         ...
 
     def free(self, number: int) -> None:
-        """Take back what was served by a number."""
+        """Release the memory of a request."""
         ...
 
     def rename(self, number: int, new_number: int) -> None:
-        """Call what was served by a number by another one from now on."""
+        """Change the number of a live request."""
         ...
 
     def layout(self) -> object:
-        """Where everything lies: from equal layouts the same requests go the same way."""
+        """A value to compare: at equal layouts, the same requests are served in the same way."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A moment at which the most is alive: of a program, or of one of its phases."""
+    """The peak of live bytes, of a program or of one of its phases."""
 
     size_bytes: int
     num_events: int
-    """Events up to it, its own included; those of the setup are counted."""
+    """The number of events up to it, its own and those of the setup included."""
     node: str
-    """The node that makes the last of it; ``""`` where the phase only holds it."""
+    """The node of the allocation that reaches it; ``""``: the phase begins with it."""
     phase: str = ""
 
 
@@ -89,14 +88,14 @@ class Reserved:
 
     peak_bytes: int
     by_iteration_bytes: tuple[int, ...]
-    """Reserved after each iteration until they came to rest."""
+    """Reserved after each iteration, up to the steady state."""
     num_retries: int
     out_of_memory_at: int | None = None
-    """The event of the program that could not be served; ``None``: all were."""
+    """The event that could not be served; ``None``: all were."""
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether a request could not be served: then all figures are of the time until then."""
+        """Whether a request failed; the figures then cover the events up to it."""
         return self.out_of_memory_at is not None
 
 
@@ -105,31 +104,30 @@ class Moment(NamedTuple):
 
     phase: str
     node: str
-    """``""``: of a phase before its first node, or of events of no node."""
+    """``""``: the start of a phase, or events without a node."""
     num_events: int
-    """Events up to it, its own included."""
+    """The number of events up to it, its own included."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A program with sizes: the one answer to what is alive when, from which all else is read.
+    """A program with sizes, and all figures of live bytes.
 
-    Allocations of unknown size take 0 bytes: with any of them every figure is a lower bound.
+    Allocations of unknown size count as 0 bytes, which makes every figure a lower bound.
     """
 
     program: Program
     sizes: Sizes
     reserved: Reserved | None = None
-    """``None``: replayed without an allocator."""
+    """``None``: no allocator served it."""
     out_of_memory_at: int | None = None
-    """The first event after which more is alive than the capacity, or that the allocator could not
-    serve; ``None``: there is none, or no capacity is given."""
+    """The first event that exceeds the capacity, or that the allocator could not serve."""
     _live_sets: dict[int, tuple[Allocation, ...]] = field(
         default_factory=dict, init=False, repr=False
     )
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same program with the same sizes came to the same."""
+        """Whether program, sizes and result are equal."""
         if not isinstance(other, Replay):
             return NotImplemented
         return (self.program, self.sizes, self.reserved, self.out_of_memory_at) == (
@@ -139,16 +137,17 @@ class Replay:
             other.out_of_memory_at,
         )
 
-    __hash__ = None  # type: ignore[assignment]  # its columns are compared, not looked up
+    __hash__ = None  # type: ignore[assignment]  # compared by columns, never a key
 
     @cached_property
     def live_bytes(self) -> ByteColumn:
-        """Bytes alive after each event."""
+        """Live bytes after each event."""
         return np.cumsum(changes(self.program, self.sizes))
 
     @cached_property
     def step_bytes(self) -> ByteColumn:
-        """The most bytes alive during each step of the program, what it begins with included."""
+        """The most live bytes during each step, those at its start included."""
+        # A step begins with what is alive after all events of earlier steps.
         steps, live = self.program.event_steps, self.live_bytes
         num_events_before = np.searchsorted(steps, np.arange(len(self.program.steps)))
         most: ByteColumn = np.append(np.zeros(1, dtype=live.dtype), live)[num_events_before]
@@ -157,30 +156,30 @@ class Replay:
 
     @cached_property
     def peak(self) -> Peak:
-        """The first moment at which the most is alive."""
+        """The first event with the most live bytes."""
         return self._peak_of(range(len(self.program.events)), "")
 
     @property
     def peak_bytes(self) -> int:
-        """The size of ``peak`` alone, which a search reads at each batch."""
+        """The size of ``peak``; cheaper, for searches that read it at each batch."""
         begin = self.program.num_setup_events
         before = self.bytes_after(begin)
         return max(before, int(self.live_bytes[begin:].max(initial=0)))
 
     @cached_property
     def phase_peaks(self) -> Mapping[str, Peak]:
-        """The same of each phase; what is alive when a phase begins counts in its peak."""
+        """The peak of each phase, including what is alive when the phase begins."""
         return {
             phase: self._peak_of(events, phase)
             for phase, events in self.program.phase_ranges.items()
         }
 
     def bytes_after(self, num_events: int) -> int:
-        """Bytes alive after so many events."""
+        """Live bytes after so many events."""
         return int(self.live_bytes[num_events - 1]) if num_events else 0
 
     def live_set(self, peak: Peak) -> tuple[Allocation, ...]:
-        """What is alive at a peak, largest first; of equal ones the first allocated."""
+        """The allocations alive at a peak, largest first, then in the order of allocation."""
         if peak.num_events not in self._live_sets:
             alive = self.program.alive_after(peak.num_events)
             sizes = self.sizes.fixed_bytes.tolist()
@@ -189,18 +188,18 @@ class Replay:
         return self._live_sets[peak.num_events]
 
     def live_by_category(self, peak: Peak) -> dict[Category, int]:
-        """Bytes alive at a peak by category; those of which nothing is alive are left out."""
+        """Live bytes at a peak by category, without the categories of 0 bytes."""
         found = dict.fromkeys(Category, 0)
         for allocation in self.live_set(peak):
             found[allocation.category] += allocation.size_bytes
         return {category: size for category, size in found.items() if size}
 
     def moments(self, *, begin_phases: bool = False) -> Iterator[Moment]:
-        """The first moment of most bytes alive in each node's consecutive events, phase by phase.
+        """The peak of each run of consecutive events of one node, phase by phase.
 
-        What is alive when a node begins counts too, and the setup is a part of the first phase.
-        With ``begin_phases`` it counts in a first moment of each phase alone, which is there also
-        if nothing happens in the phase; the setup comes before the first one.
+        What is alive when a node begins counts, and the setup is part of the first phase. With
+        ``begin_phases`` each phase has an extra first moment, its start, which alone counts what is
+        alive then; the first phase begins after the setup.
         """
         live = np.concatenate(([0], self.live_bytes))
         program, nodes = self.program, self.program.event_nodes
@@ -212,40 +211,43 @@ class Replay:
                 yield Moment(phase, "", start)
             if start == stop:
                 continue
+            # Cut the events of the phase where the node changes: each stretch gives one moment.
             changed = np.diff(nodes[start:stop]).nonzero()[0] + start + 1
             cuts = np.concatenate(([start], changed, [stop]))
             at, begins = _first_maxima(live, cuts), cuts[:-1]
+            # A stretch that only releases has its peak before its first event.
             counts = slice(int(has_begun) if begin_phases else None)
             is_most = live[begins[counts]] >= live[at[counts]]
             at[counts] = np.where(is_most, begins[counts], at[counts])
             of_node = [program.steps[step] for step in program.event_steps[begins].tolist()]
             yield from map(Moment, repeat(phase), of_node, at.tolist())
 
-    def held_by(
+    def live_bytes_by_group(
         self, groups: Sequence[int], num_events: Sequence[int], num_groups: int
     ) -> list[list[int]]:
-        """Bytes alive after so many events: a list for each group; ``groups``: by allocation."""
+        """Live bytes after so many events, one list per group; ``groups`` is by allocation."""
         size, of_allocation = changes(self.program, self.sizes), int_column(groups)
         of_event = of_allocation[self.program.event_allocations]
-        held = []
+        found = []
         for group in range(num_groups):
             live = np.cumsum(np.where(of_event == group, size, 0))
-            held.append(np.concatenate(([0], live))[list(num_events)].tolist())
-        return held
+            found.append(np.concatenate(([0], live))[list(num_events)].tolist())
+        return found
 
     def allocation(self, number: int) -> Allocation:
-        """One allocation as a row."""
+        """One allocation."""
         program = self.program
         size_bytes = self.sizes.bytes_of(number)
         return Allocation(program.labels[number], program.categories[number], size_bytes)
 
     def allocations(self) -> Iterator[Allocation]:
-        """Every allocation, in order."""
+        """All allocations, in order."""
         columns = (self.program.labels, self.program.categories, self.sizes.fixed_bytes.tolist())
         return map(Allocation, *columns)
 
     def _peak_of(self, events: range, phase: str) -> Peak:
-        # The setup is a part of what a phase begins with: it has no node and no order of its own.
+        # The setup counts as alive at the start of the first phase: its events are no peak of a
+        # node.
         begin = max(events.start, self.program.num_setup_events)
         before = self.bytes_after(begin)
         live = self.live_bytes[begin : events.stop]
@@ -256,9 +258,9 @@ class Replay:
 
 
 def affine_sizes(replays: Sequence[tuple[int, Replay]]) -> Sizes | None:
-    """Affine sizes through replays at two numbers or more, the smallest first.
+    """Affine sizes through replays at two or more numbers, in ascending order.
 
-    ``None``: they are not of one program, or its sizes are not affine.
+    ``None``: their programs differ, or the sizes are not affine.
     """
     (_, one), *others = replays
     if any(each.program != one.program for _, each in others):
@@ -267,10 +269,11 @@ def affine_sizes(replays: Sequence[tuple[int, Replay]]) -> Sizes | None:
 
 
 def _first_maxima(live: ByteColumn, cuts: IntColumn) -> IntColumn:
-    """After how many events the most is alive between two cuts, the first time.
+    """For each stretch between two cuts, the number of events up to its first maximum.
 
-    ``live`` is by the number of events; the events of a stretch are those from its cut to the next.
+    ``live`` is indexed by the number of events.
     """
+    # Mark the events at each stretch's maximum; the least marked index is the first of them.
     after, starts = live[cuts[0] + 1 : cuts[-1] + 1], cuts[:-1] - cuts[0]
     is_most = after == np.repeat(np.maximum.reduceat(after, starts), np.diff(cuts))
     num_events = np.arange(cuts[0] + 1, cuts[-1] + 1)
@@ -278,7 +281,7 @@ def _first_maxima(live: ByteColumn, cuts: IntColumn) -> IntColumn:
 
 
 def changes(program: Program, sizes: Sizes) -> ByteColumn:
-    """By how many bytes each event changes what is alive: below 0 where it releases."""
+    """The change of the live bytes by each event, negative for a release."""
     found: ByteColumn = sizes.fixed_bytes[program.event_allocations] * program.event_signs
     return found
 
@@ -292,14 +295,14 @@ def replay(
     iterations: int = 1,
     workspaces_bytes: Sequence[int] = (),
 ) -> Replay:
-    """Replay a program with sizes; ``None`` as allocator: every allocation takes its own bytes.
+    """Replay a program with sizes; without an allocator every allocation takes its own bytes.
 
-    ``capacity_bytes`` is what the device has: with an allocator give it to that one. Of several
-    iterations those are run that it takes to come to rest: until one leaves everything where it
-    found it, or ``iterations`` have run. ``workspaces_bytes`` are what libraries take of the same
-    allocator before the first iteration and keep: they are in what is reserved, in no other figure.
+    ``capacity_bytes`` is for replays without an allocator, which has a capacity of its own. At most
+    ``iterations`` are run, fewer if one leaves the allocator's layout as it found it.
+    ``workspaces_bytes`` are allocated by libraries before the first iteration and never released;
+    they count as reserved bytes only.
 
-    :raises ValueError: sizes that are not those of the program, or grow with a dim.
+    :raises ValueError: the sizes do not match the program, or are not at one number.
     """
     if len(sizes) != program.num_allocations or sizes.slope_bytes is not None:
         message = f"{len(sizes)} sizes at one number for {program.num_allocations} allocations"
@@ -322,9 +325,7 @@ def reserved_by_step(
     *,
     workspaces_bytes: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """The most that an allocator reserves during each step of the first iteration.
-
-    What nothing happens in has what the step before it ends with.
+    """The most bytes reserved by an allocator during each step of the first iteration.
 
     :raises OutOfMemoryError: it cannot serve a request.
     """
@@ -337,6 +338,7 @@ def reserved_by_step(
     begun = 0
     for event in range(program.num_setup_events, len(program.events)):
         step = int(program.event_steps[event])
+        # Steps without events, and the start of this one, have what is reserved now.
         most[begun + 1 : step + 1] = [allocator.reserved_bytes] * (step - begun)
         begun = step
         if is_seen[event]:
@@ -353,18 +355,17 @@ def _serve(
     iterations: int,
     workspaces_bytes: Sequence[int],
 ) -> Reserved:
-    """Have an allocator serve a program: what it reserves."""
+    """Let an allocator serve a program."""
     setup, events = _requests(program, sizes)
     server = _Server(sizes.fixed_bytes.tolist(), allocator)
     by_iteration: list[int] = []
     out_of_memory_at = None
     try:
         server.serve(setup)
-        # The program's own numbers are from 0 on.
         server.serve_workspaces(workspaces_bytes)
         server.iterate(program, events, by_iteration, iterations)
     except OutOfMemoryError:
-        out_of_memory_at = _event_of(program, server.failed)
+        out_of_memory_at = _allocation_event(program, server.failed)
     return Reserved(
         peak_bytes=allocator.reserved_peak_bytes,
         by_iteration_bytes=tuple(by_iteration),
@@ -374,7 +375,7 @@ def _serve(
 
 
 def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
-    """The events of the setup and of an iteration that an allocator sees: none of 0 bytes."""
+    """The events of the setup and of an iteration, without allocations of 0 bytes."""
     is_seen = sizes.fixed_bytes > 0
     if is_seen.all():
         return program.requests
@@ -384,8 +385,8 @@ def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
     return setup, iteration
 
 
-def _event_of(program: Program, allocation: int | None) -> int:
-    """The event that makes an allocation; of a workspace, the first that would have followed."""
+def _allocation_event(program: Program, allocation: int | None) -> int:
+    """The event of an allocation; for a workspace (``None``), the first event after the setup."""
     if allocation is None:
         return program.num_setup_events
     return int((program.events == allocation).argmax())
@@ -393,15 +394,15 @@ def _event_of(program: Program, allocation: int | None) -> int:
 
 @dataclass(slots=True)
 class _Server:
-    """Hands events to an allocator in order."""
+    """Sends events to an allocator in order."""
 
     sizes: list[int]
     allocator: Allocator
     failed: int | None = None
-    """The allocation that could not be served; ``None``: a workspace."""
+    """The allocation that failed; ``None``: a workspace."""
 
     def serve(self, events: Iterable[int]) -> None:
-        """Serve events of at least one byte each."""
+        """Serve events of allocations of at least one byte."""
         sizes, malloc, free = self.sizes, self.allocator.malloc, self.allocator.free
         event = 0
         try:
@@ -415,7 +416,10 @@ class _Server:
             raise
 
     def serve_workspaces(self, sizes_bytes: Iterable[int]) -> None:
-        """Allocate what is never released, by numbers below 0."""
+        """Allocate workspaces, which are never released.
+
+        They have negative numbers, for those of the program start at 0.
+        """
         for number, size_bytes in enumerate(sizes_bytes, 1):
             if size_bytes:
                 self.allocator.malloc(-number, size_bytes)
@@ -423,30 +427,32 @@ class _Server:
     def iterate(
         self, program: Program, events: list[int], by_iteration: list[int], iterations: int
     ) -> None:
-        """Run iterations until they come to rest; what is reserved after each goes to a list."""
-        released, inherited, gone = self._between(program) if iterations > 1 else ([], [], set())
+        """Run iterations up to the steady state; appends the bytes reserved after each."""
+        released, replaced, gone = self._between(program) if iterations > 1 else ([], [], set())
         layout: object = None
         for index in range(iterations):
             if index:
                 self.serve(released)
-                for heir, number in inherited:
-                    self.allocator.rename(heir, number)
+                for successor, number in replaced:
+                    self.allocator.rename(successor, number)
             if index == 1 and gone:
-                # What the first iteration released of the setup without an heir is not there again.
+                # Setup allocations that were released without a successor no longer exist.
                 events = [event for event in events if event >= 0 or ~event not in gone]
             self.serve(events)
             by_iteration.append(self.allocator.reserved_bytes)
             if index + 1 < iterations:
                 before, layout = layout, self.allocator.layout()
-                # Blocks that lie as they lay an iteration ago are requested and freed alike again.
+                # Steady state: from an equal layout, the next iteration repeats this one.
                 if index and layout == before:
                     return
 
     def _between(
         self, program: Program
     ) -> tuple[list[int], list[tuple[int, int]], AbstractSet[int]]:
-        """What an iteration releases of the one before, what takes a place in the setup, and what
-        of the setup is gone after the first one, for nothing takes its place.
+        """What happens between iterations.
+
+        Allocations that the previous one left and that are released; pairs of an allocation that it
+        left and the setup allocation that it replaces; setup allocations without a replacement.
         """
         left, freed_setup = program.carried
         sizes = self.sizes
@@ -455,12 +461,12 @@ class _Server:
         by_size: dict[int, deque[int]] = defaultdict(deque)
         for number in left:
             by_size[sizes[number]].append(number)
-        inherited, gone = [], set()
+        replaced, gone = [], set()
         for number in freed_setup:
-            heirs = by_size[sizes[number]]
-            if heirs:
-                inherited.append((heirs.popleft(), number))
+            successors = by_size[sizes[number]]
+            if successors:
+                replaced.append((successors.popleft(), number))
             else:
                 gone.add(number)
         rest = sorted(each for each in chain.from_iterable(by_size.values()) if sizes[each])
-        return [~each for each in rest], [pair for pair in inherited if sizes[pair[1]]], gone
+        return [~each for each in rest], [pair for pair in replaced if sizes[pair[1]]], gone

@@ -1,8 +1,8 @@
-"""Bytes of a program's allocations: at a batch, or as ``fixed + slope x number`` of a dim.
+"""Sizes of a program's allocations: at one batch, or affine in a dim, ``fixed + slope x number``.
 
-One program serves all batches of a range, and each allocation's bytes are affine in the batch where
-its tensor has the batch in one dim at most. So two runs of a model that are the same program give
-the sizes of every run between them, and a third one checks it:
+One program serves a range of batches, and the bytes of an allocation are affine in the batch if its
+tensor has the batch in at most one dim. So two runs with equal programs give the sizes of every run
+between them, and a third run checks it:
 
 ::
 
@@ -19,23 +19,23 @@ import numpy as np
 import numpy.typing as npt
 
 ByteColumn = npt.NDArray[Any]
-"""Of int64; of Python's own whole numbers where a sum might not fit into that."""
+"""Of int64, or of Python's integers if a sum might overflow."""
 BoolColumn = npt.NDArray[np.bool_]
 
 _LARGEST_SUM: Final = 2**62
-"""Bytes that int64 holds with one more sum to spare: a hostile file may name sizes beyond."""
+"""The largest sum stored as int64, half of its range: a hostile file may claim more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """A figure that grows with a number, the batch or another dim: ``fixed + slope x number``."""
+    """A figure that is affine in the batch or another dim: ``fixed + slope x number``."""
 
     fixed_bytes: int
     slope_bytes: int
     first: int
-    """The figure is shown to be so from this number on,"""
+    """Valid from this number on."""
     last: int
-    """up to this one."""
+    """Valid up to this number."""
 
     def at(self, number: int) -> int:
         """Bytes at a number."""
@@ -43,17 +43,18 @@ class Affine:
 
     @classmethod
     def through(cls, points: Sequence[tuple[int, int]]) -> Self | None:
-        """The line through (number, bytes), the smallest number first; ``None``: there is none.
+        """The line through (number, bytes) in ascending order; ``None``: there is none.
 
-        A line needs two points; of further ones each must lie on it. It has whole bytes.
+        At least two points are needed, all must be on the line, and its slope must be an integer.
         """
         (first, one), (last, other) = points[0], points[-1]
         if first >= last:
             return None
+        # Only the line through the first and the last point can be the one through all.
         slope, rest = divmod(other - one, last - first)
         line = cls(one - slope * first, slope, first, last)
-        is_met = not rest and all(line.at(number) == size for number, size in points)
-        return line if is_met else None
+        is_exact = not rest and all(line.at(number) == size for number, size in points)
+        return line if is_exact else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +63,17 @@ class Sizes:
 
     fixed_bytes: ByteColumn
     slope_bytes: ByteColumn | None = None
-    """Bytes of each allocation per unit of the dim; ``None``: the sizes are those at one number."""
+    """Bytes of each allocation per unit of the dim; ``None``: the sizes are at one number."""
     known: BoolColumn | None = None
-    """Which sizes are known; ``None``: all. An unknown one is 0 in the other columns."""
+    """Which sizes are known; ``None``: all. An unknown size is 0 in the other columns."""
     first: int = 1
-    """Sizes that grow hold from this number of the dim on,"""
+    """Affine sizes are valid from this number of the dim on."""
     last: int | None = None
-    """up to this one."""
+    """Affine sizes are valid up to this number; ``None``: without limit."""
 
     @classmethod
     def of(cls, sizes_bytes: Iterable[int | None]) -> Self:
-        """Sizes at one batch; ``None`` is unknown.
+        """Sizes at one batch; ``None``: unknown.
 
         :raises ValueError: a size is negative.
         """
@@ -86,30 +87,32 @@ class Sizes:
 
     @classmethod
     def through(cls, points: Sequence[tuple[int, "Sizes"]]) -> Self | None:
-        """Affine sizes through those at two numbers or more, the smallest first.
+        """Affine sizes through those at two or more numbers, in ascending order.
 
-        ``None``: an allocation's bytes are not affine in whole bytes, fall or begin below 0, or
-        one is unknown.
+        ``None``: a size is not affine in integers, decreases, is negative at 0, or is unknown.
         """
         (first, one), (last, other) = points[0], points[-1]
         if first >= last:
             return None
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
-        # Columns of Python's whole numbers have no divmod.
+        # No divmod: columns of Python's integers lack it.
         change = other.fixed_bytes - one.fixed_bytes
         slope, rest = change // (last - first), change % (last - first)
         found = cls(one.fixed_bytes - slope * first, slope, None, first, last)
         if rest.any() or (slope < 0).any() or (found.fixed_bytes < 0).any():
             return None
-        met = (np.array_equal(found.at(n).fixed_bytes, sizes.fixed_bytes) for n, sizes in points)
-        return found if all(met) else None
+        is_exact = (
+            np.array_equal(found.at(n).fixed_bytes, sizes.fixed_bytes) for n, sizes in points
+        )
+        return found if all(is_exact) else None
 
     def at(self, number: int) -> "Sizes":
         """The sizes at a number of the dim."""
         if self.slope_bytes is None:
             return self
         fixed, slope = self.fixed_bytes, self.slope_bytes
+        # Above this bound, sums of int64 columns could overflow.
         fixed_sum, slope_sum = self._sums_bytes
         if fixed_sum + slope_sum * number >= _LARGEST_SUM:
             fixed, slope = fixed.astype(object), slope.astype(object)
@@ -117,35 +120,35 @@ class Sizes:
 
     @cached_property
     def _sums_bytes(self) -> tuple[int, int]:
-        """The sums of the two columns, once for all numbers of a search."""
+        """The sums of both columns, cached: a search calls ``at`` for many numbers."""
         slope = self.slope_bytes
         return int(self.fixed_bytes.sum()), 0 if slope is None else int(slope.sum())
 
-    def holds_at(self, number: int) -> bool:
-        """Whether the sizes were shown to hold at a number of the dim."""
+    def is_valid_at(self, number: int) -> bool:
+        """Whether the sizes are valid at a number of the dim."""
         return self.first <= number and (self.last is None or number <= self.last)
 
     @property
     def is_complete(self) -> bool:
-        """Whether every size is known; else figures of them are lower bounds."""
+        """Whether every size is known; else figures are lower bounds."""
         return self.known is None
 
     def bytes_of(self, allocation: int) -> int:
-        """Bytes of one allocation at one number; 0 where they are unknown."""
+        """Bytes of one allocation, for sizes at one number; 0 if unknown."""
         return int(self.fixed_bytes[allocation])
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same bytes at every number, and the same ones known."""
+        """Whether both have equal sizes at every number, and the same of them known."""
         if not isinstance(other, Sizes):
             return NotImplemented
         columns = ((getattr(each, name) for each in (self, other)) for name in _COLUMNS)
         same = all(_is_same(*pair) for pair in columns)
         return same and (self.first, self.last) == (other.first, other.last)
 
-    __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
+    __hash__ = None  # type: ignore[assignment]  # compared by columns, never a key
 
     def __len__(self) -> int:
-        """How many allocations there are."""
+        """The number of allocations."""
         return len(self.fixed_bytes)
 
 
@@ -159,7 +162,7 @@ def _is_same(one: ByteColumn | None, other: ByteColumn | None) -> bool:
 
 
 def _byte_column(sizes: Sequence[int]) -> ByteColumn:
-    """Bytes as int64, or as Python's whole numbers where sums of them might not fit."""
+    """Bytes as int64, or as Python's integers if their sum might overflow."""
     is_large = sum(sizes) >= _LARGEST_SUM
     column = np.array(sizes, dtype=object if is_large else np.int64)
     column.setflags(write=False)

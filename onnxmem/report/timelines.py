@@ -82,7 +82,7 @@ def step_timeline(replay: Replay) -> StackedTimeline:
     """A training step: its largest sum is ``peak_bytes``."""
     moments = list(replay.moments(begin_phases=True))
     at = [moment.num_events for moment in moments]
-    columns = replay.held_by(_layers(replay), at, len(_LAYERS))
+    columns = replay.live_bytes_by_group(_layers(replay), at, len(_LAYERS))
     sums = [sum(sizes) for sizes in zip(*columns, strict=True)]
     starts = {moment.phase: n for n, moment in reversed(list(enumerate(moments)))}
     series = (

@@ -348,7 +348,7 @@ class AffineRun:
         overheads_at = run.overheads.through([(batch, each.overheads) for batch, each in runs])
         return None if overheads_at is None else cls(run, first, last, made_at, overheads_at)
 
-    def holds_at(self, batch: int) -> bool:
+    def is_valid_at(self, batch: int) -> bool:
         """Whether the runs were shown to be alike at a batch."""
         return self.first <= batch <= self.last
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena, Chunk, TouchedRanges
+from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena, ByteRanges, Chunk
 from onnxmem.program.program import Category, ProgramBuilder
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.program.replay import replay as replayed
@@ -267,7 +267,7 @@ def test_where_regions_do_not_double_the_first_one_goes_too() -> None:
     arena = BfcArena(SAME_AS_REQUESTED)
     arena.free(taken(arena, 7919))
     arena.shrink()
-    assert (arena.reserved_bytes, arena.touched_bytes) == (0, 0)
+    assert (arena.reserved_bytes, arena.resident_bytes) == (0, 0)
     taken(arena, 7907)
     assert region_sizes(arena) == [7936]
 
@@ -376,13 +376,13 @@ def test_a_program_replayed_again_finds_its_chunks() -> None:
 def test_touched_bytes_are_those_that_were_ever_requested() -> None:
     arena = BfcArena()
     low, high = taken(arena, 7919), taken(arena, 251)
-    assert arena.touched_bytes == 7919 + 251
+    assert arena.resident_bytes == 7919 + 251
     arena.free(low)
     arena.free(high)
     taken(arena, 7907)
-    assert arena.touched_bytes == 7919 + 251
+    assert arena.resident_bytes == 7919 + 251
     taken(arena, MIB)
-    assert arena.touched_bytes == 7919 + 251 + MIB
+    assert arena.resident_bytes == 7919 + 251 + MIB
 
 
 def test_a_region_that_goes_is_touched_no_more() -> None:
@@ -391,11 +391,11 @@ def test_a_region_that_goes_is_touched_no_more() -> None:
     taken(arena, 251)
     arena.free(chunk)
     arena.shrink()
-    assert arena.touched_bytes == 251
+    assert arena.resident_bytes == 251
 
 
 def test_ranges_that_meet_are_one() -> None:
-    ranges = TouchedRanges()
+    ranges = ByteRanges()
     for start, stop in ((7, 11), (2, 3), (11, 13), (17, 19)):
         ranges.add(start, stop)
     assert (ranges.starts, ranges.stops) == ([2, 7, 17], [3, 13, 19])
@@ -405,7 +405,7 @@ def test_ranges_that_meet_are_one() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9))))
 def test_a_union_of_ranges_is_one_of_bytes(spans: list[tuple[int, int]]) -> None:
-    ranges = TouchedRanges()
+    ranges = ByteRanges()
     for start, length in spans:
         ranges.add(start, start + length)
     assert ranges.num_bytes == len({s + i for s, length in spans for i in range(length)})
@@ -541,7 +541,7 @@ def test_requested_is_within_in_use_is_within_held(options: ArenaOptions, steps:
         assert arena.in_use_bytes == sum(chunk.size_bytes for chunk in alive.values())
         assert arena.in_use_bytes <= arena.in_use_peak_bytes
         assert arena.requested_bytes <= arena.requested_peak_bytes
-        assert arena.requested_bytes <= arena.touched_bytes <= arena.reserved_bytes
+        assert arena.requested_bytes <= arena.resident_bytes <= arena.reserved_bytes
 
 
 @given(OPTIONS, STEPS)

@@ -15,7 +15,7 @@ from oracle import Block, overlaps
 
 from onnxmem import analyze
 from onnxmem.allocators import packed
-from onnxmem.allocators.packed import Ints, Packing, Spans, lowered, pack
+from onnxmem.allocators.packed import Ints, Packing, Spans, improved, pack
 from onnxmem.program.program import Category, Program, ProgramBuilder
 from onnxmem.program.sizes import Sizes
 
@@ -102,16 +102,16 @@ def test_no_search_makes_it_larger_than_the_order_by_time(blocks: Blocks) -> Non
         patch.setattr(packed, "_MAX_CONFLICTS", 0)
         patch.setattr(packed, "_MAX_STEPS", 0)
         patch.setattr(packed, "_MOST_FLAT", 0)
-        in_time = packing_of(blocks)
+        by_time = packing_of(blocks)
         patch.setattr(packed, "_MOST_FLAT", 1_000)
         flat = packing_of(blocks)
-    assert flat.size_bytes <= in_time.size_bytes
-    assert packing_of(blocks).size_bytes <= in_time.size_bytes
+    assert flat.size_bytes <= by_time.size_bytes
+    assert packing_of(blocks).size_bytes <= by_time.size_bytes
 
 
 def test_nothing_takes_nothing() -> None:
     assert packing_of([]) == Packing(0, 0)
-    assert packing_of([]).is_proven
+    assert packing_of([]).is_optimal
 
 
 def test_buffers_of_no_or_unknown_size_have_no_offset() -> None:
@@ -122,14 +122,14 @@ def test_buffers_of_no_or_unknown_size_have_no_offset() -> None:
 def test_dead_bytes_are_used_again() -> None:
     blocks = [(7, 0, 2), (5, 1, 3), (7, 2, 4)]
     found = packing_of(blocks)
-    assert (found.size_bytes, found.gap_bytes, found.is_proven) == (12, 0, True)
+    assert (found.size_bytes, found.gap_bytes, found.is_optimal) == (12, 0, True)
 
 
 def test_a_block_placed_as_it_comes_is_placed_anew_by_size() -> None:
     # In time order b lies above the hole that a leaves, and c does not fit into that hole.
     blocks = [(2, 0, 1), (3, 0, 3), (5, 1, 3)]
     blocks.append((3, 0, 1))
-    assert packing_of(blocks).is_proven
+    assert packing_of(blocks).is_optimal
 
 
 def test_offsets_are_not_padded() -> None:
@@ -139,7 +139,7 @@ def test_offsets_are_not_padded() -> None:
 
 def test_a_gap_is_told_and_proves_nothing() -> None:
     found = Packing(size_bytes=13, lower_bound_bytes=11)
-    assert (found.gap_bytes, found.is_proven) == (2, False)
+    assert (found.gap_bytes, found.is_optimal) == (2, False)
 
 
 @pytest.mark.parametrize("num_live", [3, 300])
@@ -160,7 +160,7 @@ def test_real_networks_are_packed_to_the_bound_at_once(path: Path) -> None:
     start = time.process_time()
     found = pack(run.program, run.sizes)
     assert time.process_time() - start < 0.1
-    assert found.is_proven
+    assert found.is_optimal
 
 
 def test_a_block_is_lowered_where_no_order_is_good() -> None:
@@ -170,10 +170,10 @@ def test_a_block_is_lowered_where_no_order_is_good() -> None:
     while len(boxes) < 40:
         boxes.sort(key=lambda box: (box[1] - box[0]) * (box[3] - box[2]))
         start, stop, low, high = boxes.pop()
-        in_time = start + max(1, int((stop - start) * draws.random()))
+        by_time = start + max(1, int((stop - start) * draws.random()))
         in_space = low + max(1, int((high - low) * draws.random()))
-        if draws.random() < 0.5 and in_time < stop:
-            boxes += [(start, in_time, low, high), (in_time, stop, low, high)]
+        if draws.random() < 0.5 and by_time < stop:
+            boxes += [(start, by_time, low, high), (by_time, stop, low, high)]
         else:
             boxes += [(start, stop, low, in_space), (start, stop, in_space, high)]
     blocks = [(box[3] - box[2], *box[:2]) for box in boxes]
@@ -271,7 +271,7 @@ def test_each_arena_is_smaller_and_sound(blocks: list[tuple[int, int, int]]) -> 
     """From the worst there is, all blocks above each other."""
     spans = spans_of(blocks)
     stacked = np.concatenate(([0], spans.sizes.cumsum()[:-1]))
-    found = [stacked, *lowered(stacked, spans, bound(spans), 200)]
+    found = [stacked, *improved(stacked, spans, bound(spans), 200)]
     tops = [top(offsets, spans) for offsets in found]
     assert all(later < earlier for earlier, later in pairwise(tops))
     assert not any(meets(offsets, spans) for offsets in found)
@@ -283,23 +283,23 @@ def test_a_block_takes_the_place_of_one_that_weighs_less() -> None:
     """The first block lies on a small one that may as well lie above it, where nothing else is."""
     spans = spans_of([(2, 0, 2), (5, 1, 3), (3, 3, 1)])
     offsets = np.array([0, 2, 7], np.int64)
-    found = list(lowered(offsets, spans, bound(spans), 40))
+    found = list(improved(offsets, spans, bound(spans), 40))
     assert top(found[-1], spans) == bound(spans) == 8
 
 
 def test_a_limit_that_cannot_be_met_ends() -> None:
     """Two blocks that always meet: no arena is smaller, whatever the bound that is given."""
     spans = spans_of([(5, 0, 2), (7, 0, 2)])
-    assert list(lowered(np.array([0, 5], np.int64), spans, 7, 1_000)) == []
+    assert list(improved(np.array([0, 5], np.int64), spans, 7, 1_000)) == []
 
 
 def test_without_steps_nothing_is_tried() -> None:
     spans = spans_of([(5, 0, 1), (7, 0, 1)])
-    assert list(lowered(np.array([0, 9], np.int64), spans, 12, 0)) == []
+    assert list(improved(np.array([0, 9], np.int64), spans, 12, 0)) == []
 
 
 def test_the_offsets_that_are_given_stay() -> None:
     spans = spans_of([(5, 0, 1), (7, 0, 1)])
     given_offsets = np.array([0, 9], np.int64)
-    assert [top(each, spans) for each in lowered(given_offsets, spans, 12, 50)][-1] == 12
+    assert [top(each, spans) for each in improved(given_offsets, spans, 12, 50)][-1] == 12
     assert given_offsets.tolist() == [0, 9]

@@ -9,7 +9,7 @@ from onnxmem.model.binding import Request
 from onnxmem.program.polynomials import (
     Growth,
     Polynomial,
-    as_rows,
+    coefficients_of,
     constant,
     dims_of,
     largest,
@@ -60,12 +60,12 @@ def test_what_is_left_out_is_nowhere_the_largest(
     polynomials = [
         polynomial(zip(columns, (scale * n for n in row), strict=True)) for row in numbers
     ]
-    kept = upper(*as_rows(polynomials, 1))
+    kept = upper(*coefficients_of(polynomials, 1))
     assert max(each.at(point) for each in kept) == max(each.at(point) for each in polynomials)
     assert set(kept) <= set(polynomials)
 
 
 def test_numbers_beyond_64_bits_are_pythons() -> None:
-    columns, rows = as_rows([line(2**70, 1), line(2**71, 0)], 3)
+    columns, rows = coefficients_of([line(2**70, 1), line(2**71, 0)], 3)
     assert rows.dtype == np.dtype(object)
     assert upper(columns, rows) == (line(2**71, 0),)

@@ -413,7 +413,7 @@ def test_sizes_on_lines_are_those_lines_at_every_number(
     assert found is not None
     assert len(found) == len(lines)
     assert found.at(other).fixed_bytes.tolist() == [a + b * other for a, b in lines]
-    assert found.holds_at(other) == (numbers[0] <= other <= numbers[-1])
+    assert found.is_valid_at(other) == (numbers[0] <= other <= numbers[-1])
 
 
 def test_sizes_of_hostile_files_grow_exactly() -> None:
@@ -440,7 +440,7 @@ def test_sizes_that_are_on_no_line_do_not_grow(points: list[tuple[int, list[int 
 
 def test_sizes_at_one_number_are_those_at_every_one() -> None:
     assert HAND_SIZES.at(19) is HAND_SIZES
-    assert HAND_SIZES.holds_at(19)
+    assert HAND_SIZES.is_valid_at(19)
     assert [HAND_SIZES.bytes_of(number) for number in range(4)] == [101, 13, 17, 5]
     assert HAND_SIZES.is_complete
 

@@ -311,7 +311,7 @@ def test_or_in_a_first_moment_of_each_phase() -> None:
 
 def test_bytes_by_group_at_moments() -> None:
     replay = two_phases()
-    assert replay.held_by([0, 1, 1, 1, 2], [0, 1, 5, 8], 4) == [
+    assert replay.live_bytes_by_group([0, 1, 1, 1, 2], [0, 1, 5, 8], 4) == [
         [0, 7, 7, 7],
         [0, 0, 30, 0],
         [0, 0, 0, 23],
@@ -357,7 +357,7 @@ def test_the_moments_of_a_phase_have_its_peak(replay: Replay) -> None:
 def test_the_bytes_of_all_groups_are_all_that_is_alive(replay: Replay) -> None:
     num_events = range(len(replay.program.events) + 1)
     groups = [number % 3 for number in range(replay.program.num_allocations)]
-    columns = replay.held_by(groups, num_events, 3)
+    columns = replay.live_bytes_by_group(groups, num_events, 3)
     assert [sum(row) for row in zip(*columns, strict=True)] == [
         replay.bytes_after(number) for number in num_events
     ]

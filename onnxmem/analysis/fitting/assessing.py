@@ -242,7 +242,7 @@ class ReplayDemands:
         :raises OnnxmemError: the runtime does not run the model at the batch.
         """
         affine = self._affine
-        if affine is not None and affine.holds_at(batch):
+        if affine is not None and affine.is_valid_at(batch):
             return affine.at(batch)
         # After many walks without a range, or one incomplete run, another walk would gain nothing.
         if self.is_own or len(self._walked) >= _MOST_WALKED or None in self._walked.values():
@@ -274,7 +274,7 @@ class ReplayDemands:
     def _joined(self, found: AffineRun) -> AffineRun:
         """A new range, extended to the end of the known one if both lie on the same lines."""
         drawn = self._affine
-        if drawn is None or not drawn.holds_at(found.last) or drawn.last == found.last:
+        if drawn is None or not drawn.is_valid_at(found.last) or drawn.last == found.last:
             return found
         batches = (found.first, found.last)
         points = [*((n, found.at(n)) for n in batches), (drawn.last, drawn.at(drawn.last))]
@@ -282,7 +282,7 @@ class ReplayDemands:
 
     def _known(self, batch: int) -> RuntimeRun | None:
         """The run by affine sizes, or from a walk, which is cached."""
-        if self._affine is not None and self._affine.holds_at(batch):
+        if self._affine is not None and self._affine.is_valid_at(batch):
             return self._affine.at(batch)
         if batch not in self._walked:
             self._walked[batch] = self.run_at(batch)
@@ -294,12 +294,12 @@ class ReplayDemands:
         runs = [
             (number, run)
             for number, run in sorted(self._walked.items())
-            if run is not None and (affine is None or affine.holds_at(number) or number == batch)
+            if run is not None and (affine is None or affine.is_valid_at(number) or number == batch)
         ]
         # Small batches may have another program (`_FIRST`), so the longest suffix that works wins.
         for index in range(len(runs) - _LEAST + 1):
             found = AffineRun.through(runs[index:])
-            if found is not None and found.holds_at(batch):
+            if found is not None and found.is_valid_at(batch):
                 self._affine = found
                 return
 

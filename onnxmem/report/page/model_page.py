@@ -416,7 +416,7 @@ def _arena(analysis: Analysis) -> str:
         Strip(program.labels[n], starts[n] - 1, stops[n] - 1, offset, sizes.bytes_of(n))
         for n, offset in sorted(packing.offsets.items())
     ]
-    gap = f"gap {format_bytes(packing.gap_bytes)}, {proof_text(is_proven=packing.is_proven)}"
+    gap = f"gap {format_bytes(packing.gap_bytes)}, {proof_text(is_proven=packing.is_optimal)}"
     packed = f"{format_bytes(packing.size_bytes)}, {gap}"
     count = plural(len(strips), "buffer")
     svg = strips_svg(

@@ -26,7 +26,7 @@ import numpy as np
 
 from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
-from onnxmem.program.polynomials import Growth, Polynomial, as_rows, constant, upper
+from onnxmem.program.polynomials import Growth, Polynomial, coefficients_of, constant, upper
 from onnxmem.program.program import Program
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, candidates, shared_buffers, tensor_buffers
@@ -86,7 +86,7 @@ class SizePolynomials:
         A difference array of rows: each allocation adds its size where it is made and takes it away
         where it is released, and a running sum turns changes into what is live.
         """
-        columns, sizes = as_rows(self.polynomials, program.num_allocations)
+        columns, sizes = coefficients_of(self.polynomials, program.num_allocations)
         num_steps = len(program.steps)
         changes = np.zeros((num_steps + 1, len(columns)), dtype=sizes.dtype)
         starts, stops = program.lifetimes

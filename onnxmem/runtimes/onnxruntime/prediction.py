@@ -333,7 +333,7 @@ class PlannedSession:
             in_use_peak_bytes=in_use_peak_bytes,
             held_bytes=held_bytes,
             held_steady_bytes=arena.reserved_bytes,
-            touched_steady_bytes=arena.touched_bytes,
+            touched_steady_bytes=arena.resident_bytes,
             resident_peak_bytes=resident_bytes,
             loaded_regions=loaded_regions,
             steady_regions=arena_regions(arena),

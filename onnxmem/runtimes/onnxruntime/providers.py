@@ -156,7 +156,7 @@ class _Cpu:
 
     def resident_bytes(self, arena: BfcArena, packed: Packing) -> int:
         """A process's own memory is taken page by page when it is touched."""
-        return arena.touched_bytes - sum(packed.allocated_bytes)
+        return arena.resident_bytes - sum(packed.allocated_bytes)
 
     def growth_lines(self, options: SessionOptions) -> tuple[str, ...]:
         """The arena of the whole process is set."""

@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.allocators.bfc_arena import TouchedRanges
+from onnxmem.allocators.bfc_arena import ByteRanges
 
 PAGE_BYTES: Final = 4096
 DEFAULT_MMAP_THRESHOLD_BYTES: Final = 128 << 10
@@ -72,7 +72,7 @@ class SystemHeap:
     """Touched, of blocks with pages of their own."""
     _top: int = 0
     _end: int = 0
-    _touched: TouchedRanges = field(default_factory=TouchedRanges)
+    _touched: ByteRanges = field(default_factory=ByteRanges)
     _free: list[tuple[int, int]] = field(default_factory=list)
     """Size and address of the free chunks below the top."""
     _free_from: dict[int, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class SystemHeap:
         """The same heap, which changes apart from this one."""
         return replace(
             self,
-            _touched=TouchedRanges([*self._touched.starts], [*self._touched.stops]),
+            _touched=ByteRanges([*self._touched.starts], [*self._touched.stops]),
             _free=[*self._free],
             _free_from={**self._free_from},
             _free_to={**self._free_to},
@@ -221,7 +221,7 @@ class SystemHeap:
         del self._free_to[address + size]
 
 
-def _cut(ranges: TouchedRanges, end: int) -> None:
+def _cut(ranges: ByteRanges, end: int) -> None:
     while ranges.starts and ranges.starts[-1] >= end:
         ranges.starts.pop()
         ranges.stops.pop()

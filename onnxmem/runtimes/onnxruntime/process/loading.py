@@ -156,7 +156,7 @@ class Region:
 def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
     """The regions of an arena, in the order in which they were added."""
     return tuple(
-        Region(size, arena.touched[number].num_bytes if number in arena.touched else 0)
+        Region(size, arena.resident[number].num_bytes if number in arena.resident else 0)
         for number, size in sorted(arena.regions.items())
     )
 
