@@ -317,7 +317,11 @@ def test_what_cannot_run_is_not_run(children: Children, tmp_path: Path) -> None:
     [
         ({"num_steps": 9}, "nodes_left_out", "of 9 nodes that ran, the first 1 are listed"),
         ({"first_order": "b"}, "order_varies", "differed between two processes"),
-        ({"requested_peak_bytes": None}, "no_arena_figures", "onnxruntime 1.31.1 does not write memory"),
+        (
+            {"requested_peak_bytes": None},
+            "no_arena_figures",
+            "onnxruntime 1.31.1 does not write memory",
+        ),
         (
             {"requested_peak_bytes": None, "num_steps": 0, "nodes": []},
             "no_arena_figures",
