@@ -7,6 +7,7 @@ A name may hold escape sequences that move the cursor, marks that turn the writi
 line breaks that forge a line of a report. Only what Python calls printable stays as it is.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -87,7 +88,17 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, MemoryError):
         message = "this machine's memory does not hold the model without its weights"
         return Fault("out_of_memory", message, EXIT_UNANALYZED)
+    if isinstance(error, FileNotFoundError) and not _has_current_folder():
+        return Fault("usage", "the current folder was removed; change to another", EXIT_USAGE)
     return Fault("internal", f"{type(error).__name__}: {error}; {_HINT}", EXIT_INTERNAL)
+
+
+def _has_current_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib imports much
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

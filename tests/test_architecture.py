@@ -70,7 +70,7 @@ def test_a_module_with_one_importer_beside_it_has_a_reason() -> None:
 def test_the_root_holds_what_every_package_reads_and_the_public_names() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")}
     assert modules == {
-        *("__init__", "__main__", "api", "errors", "settings", "units", "version"),
+        *("__init__", "__main__", "api", "errors", "files", "settings", "units", "version"),
     }
 
 

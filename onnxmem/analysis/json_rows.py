@@ -11,11 +11,11 @@ value that is read is checked, and an error names its key.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxmem.analysis.compute import Layer
 from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
+from onnxmem.files import parsed_json, read_text, reason_of
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ FIGURES: Final = (
 )
 """Attribute of a measurement, its label, and a description."""
 SCHEMA: Final = "onnxmem.report"
+_MOST_BYTES: Final = 2**28
+"""Of a saved report: the layers of a million nodes are fewer."""
 _HINT: Final = "write one with onnxmem MODEL --json -o FILE"
 
 
@@ -547,15 +549,11 @@ def read_saved(file: str) -> tuple[Saved, ...]:
 
 def _document(file: str) -> dict[str, object]:
     try:
-        if Path(file).exists() and not Path(file).is_file():
-            message = f"{shortened(file)}: is no regular file; {_HINT}"
-            raise SavedReportError(message)
-        text = Path(file).read_text(encoding="utf-8")
-        document = json.loads(text)
+        document = parsed_json(read_text(file, most_bytes=_MOST_BYTES))
     except OSError as fault:
-        message = f"{shortened(file)}: cannot be opened: {fault.strerror}; {_HINT}"
+        message = f"{shortened(file)}: cannot be opened: {reason_of(fault)}; {_HINT}"
         raise MissingFileError(message) from fault
-    except (ValueError, RecursionError) as fault:
+    except ValueError as fault:
         message = f"{shortened(file)}: is no JSON; {_HINT}"
         raise SavedReportError(message) from fault
     if not isinstance(document, dict):

@@ -36,7 +36,8 @@ spec.loader.exec_module(serving)
 serving.serve(sys.argv[2])
 """
 """Isolated Python (-I) ignores PYTHONPATH and the working folder, so that no file there can shadow
-a module. ``serving`` and the folder that contains this package are passed as paths."""
+a module. ``serving`` and the folder that contains this package are passed as paths. No compiled
+modules are written (-B): under a limit on file sizes Python truncates them."""
 
 _SERVING: Final = str(Path(__file__).resolve().with_name("serving.py"))
 
@@ -116,7 +117,10 @@ def run_in_child(
         "uninitialized": uninitialized,
     }
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as folder:
-        process = _started(folder)
+        try:
+            process = _started(folder)
+        except OSError as fault:
+            return ChildFault("error", f"no process can be started: {fault.strerror}")
         try:
             return _Exchange(process).reply_within(json.dumps(request), limits.seconds)
         finally:
@@ -196,7 +200,7 @@ def _started(folder: str) -> subprocess.Popen[bytes]:
     folders = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - this interpreter with the program above
-        [sys.executable, "-I", "-c", _START, _SERVING, HOME],
+        [sys.executable, "-I", "-B", "-c", _START, _SERVING, HOME],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

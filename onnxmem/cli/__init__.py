@@ -9,14 +9,15 @@ than ``onnxmem --help`` should take to answer.
 import atexit
 import gc
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children.safe_path import leave_current_folder_out
-from onnxmem.cli.output import report_fault
+from onnxmem.cli.options import Parser
+from onnxmem.cli.output import open_closed_streams, report_fault
 from onnxmem.errors import fault_of
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -55,14 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     and its collector.
     """
     if argv is None:
+        open_closed_streams()
         leave_current_folder_out()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
     words = list(sys.argv[1:] if argv is None else argv)
     command = words.pop(0) if words and words[0] in COMMANDS else _DEFAULT
     try:
         module = import_module(f"{__name__}.{COMMANDS[command]}")
-        parser: ArgumentParser = getattr(module, f"{command}_parser")()
-        arguments = parser.parse_intermixed_args(words)
+        parser: Parser = getattr(module, f"{command}_parser")()
+        arguments = parser.parse_command(words)
         if argv is None:
             _freeze()
         run: Callable[[Namespace], int] = arguments.run

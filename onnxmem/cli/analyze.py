@@ -7,7 +7,6 @@ onnx takes longer to import than ``onnxmem --help`` should take to answer.
 from __future__ import annotations
 
 import os
-import sys
 from argparse import (
     ArgumentParser,
     BooleanOptionalAction,
@@ -41,8 +40,14 @@ from onnxmem.cli.options import (
     size,
     verdict_settings,
 )
-from onnxmem.cli.output import check_output, form_of, pieces_to, wants_color
-from onnxmem.errors import UsageError, shortened, worst_exit_code
+from onnxmem.cli.output import (
+    check_output,
+    form_of,
+    notify,
+    pieces_to,
+    wants_color,
+)
+from onnxmem.errors import OnnxmemError, UsageError, fault_of, shortened, worst_exit_code
 from onnxmem.settings import BACKENDS, Settings
 
 if TYPE_CHECKING:
@@ -226,7 +231,7 @@ def run(arguments: Namespace) -> int:
     )
     with ExitStack() as stack:
         task = _task(arguments, settings | {"one_of_several": is_collection}, form, targets, page)
-        found = _outcomes(_tasks(task, names, stack), len(names), arguments, stack)
+        found = _found(task, names, arguments, stack)
         is_colored = wants_color(arguments.color, to_file=arguments.output is not None)
         render = RenderOptions(
             paint=colored if is_colored else str,
@@ -263,7 +268,7 @@ def run_view(arguments: Namespace) -> int:
     code = run(arguments)
     if not arguments.no_open and not webbrowser.open(Path(path).absolute().as_uri()):
         hint = "open it yourself, or pass -o FILE for another place"
-        print(f"no browser could be opened; the page is {shortened(path)}; {hint}", file=sys.stderr)
+        notify(f"no browser could be opened; the page is {shortened(path)}; {hint}")
     return code
 
 
@@ -362,13 +367,27 @@ def _with_layers(analysis: Analysis) -> str:
     return f"{render(analysis)}\n{render_layers(analysis)}"
 
 
-def _tasks(task: Task, names: Sequence[str], stack: ExitStack) -> Iterator[Task]:
-    """The task of each model, one at a time."""
+def _found(
+    task: Task, names: Sequence[str], arguments: Namespace, stack: ExitStack
+) -> Iterator[Outcome]:
+    """The outcome of each model, one at a time; a stdin that cannot be read costs its own."""
     from onnxmem.collection.sources import STDIN, staged_stdin
 
-    stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
-    locations = {STDIN: stdin}
-    return (replace(task, name=name, location=locations.get(name, name)) for name in names)
+    stdin, failed = STDIN, None
+    if STDIN in names:
+        try:
+            stdin = stack.enter_context(staged_stdin())
+        except OnnxmemError as error:
+            failed = replace(task, name=STDIN).failed(fault_of(error))
+    tasks = (
+        replace(task, name=name, location=stdin if name == STDIN else name)
+        for name in names
+        if name != STDIN or failed is None
+    )
+    found = _outcomes(tasks, len(names), arguments, stack)
+    if failed is None:
+        return found
+    return (failed if name == STDIN else next(found) for name in names)
 
 
 def _outcomes(

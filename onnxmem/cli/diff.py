@@ -6,7 +6,6 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.cli.options import (
@@ -38,6 +37,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
+from onnxmem.files import opened
 from onnxmem.settings import OPTIMIZERS, PRECISIONS, TrainingConfig
 from onnxmem.units import format_bytes
 
@@ -265,11 +265,8 @@ def _is_report(name: str) -> bool:
     """Whether a file is JSON: its suffix, or how it begins."""
     if name.endswith(".json"):
         return True
-    path = Path(name)
-    if not path.is_file():
-        return False
     try:
-        with path.open("rb") as file:
+        with open(opened(name), "rb") as file:  # noqa: PTH123 - a descriptor
             return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
     except OSError:
         return False  # reading it as a model reports what is wrong

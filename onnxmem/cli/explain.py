@@ -25,6 +25,7 @@ from onnxmem.cli.options import (
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
 from onnxmem.errors import UsageError, fault_of, printable, shortened
+from onnxmem.files import blocks, reason_of
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "onnxmem.explain"
 SCHEMA_VERSION: Final = "1.0"
-_MOST_CHARACTERS: Final = 1 << 20
-"""Of a message on stdin: a log may hold more, and the message stands at its end."""
+_MOST_BYTES: Final = 2**30
+"""Of a log on stdin."""
+_TAIL_BYTES: Final = 2**20
+"""Of it that is looked at: the message stands at its end."""
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
 
 
@@ -115,7 +118,14 @@ def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
 def _what(arguments: Namespace) -> str:
     if arguments.what != "-":
         return str(arguments.what)
-    return sys.stdin.read()[-_MOST_CHARACTERS:]
+    tail = b""
+    try:
+        for block in blocks(sys.stdin.buffer, _MOST_BYTES):
+            tail = (tail + block)[-_TAIL_BYTES:]
+    except OSError as fault:
+        message = f"stdin cannot be read: {reason_of(fault)}"
+        raise UsageError(message) from fault
+    return tail.decode("utf-8", "replace")
 
 
 def _unknown(what: str) -> str:

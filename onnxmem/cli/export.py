@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +24,15 @@ from onnxmem.cli.options import (
     refuse_unused_options,
     size,
 )
-from onnxmem.cli.output import check_output, form_of, report_fault, write_bytes, write_pieces
+from onnxmem.cli.output import (
+    check_output,
+    form_of,
+    notify,
+    report_fault,
+    write_bytes,
+    write_bytes_to_stdout,
+    write_pieces,
+)
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.settings import Settings
 from onnxmem.units import plural
@@ -209,7 +216,7 @@ def _warn_of_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
     """Warn of what was left out, once there is a file that lacks it."""
     if analysis.coverage.unknown_tensors and not quiet:
         unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
-        print(f"{shortened(name)}: {unknown} of unknown size left out", file=sys.stderr)
+        notify(f"{shortened(name)}: {unknown} of unknown size left out")
 
 
 def _chunks(pieces: Iterator[str]) -> Iterator[str]:
@@ -235,19 +242,9 @@ def _write_bytes(pieces: Iterable[bytes], arguments: Namespace) -> None:
 
     :raises UsageError: it cannot be written.
     """
-    data = b"".join(pieces)
-    name = "stdout" if arguments.output is None else shortened(arguments.output)
-    try:
-        if arguments.output is None:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-            return
-        write_bytes([data], arguments.output)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if arguments.output is None:
+        write_bytes_to_stdout(pieces)
         return
-    except OSError as fault:
-        message = f"{name}: cannot be written: {fault.strerror}"
-        raise UsageError(message) from fault
+    write_bytes(pieces, arguments.output)
     if not arguments.quiet:
-        print(f"Wrote {name}", file=sys.stderr)
+        notify(f"Wrote {shortened(arguments.output)}")

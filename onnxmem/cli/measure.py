@@ -22,6 +22,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import (
     check_output,
     in_color,
+    notify,
     report_fault,
     settle_json,
     write_result,
@@ -220,7 +221,7 @@ def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
 
     def show(step: str) -> None:
         text = f"{shortened(path)}: {step} ..." if step else ""
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        notify(f"\r\x1b[K{text}", end="")
 
     return show
 

@@ -12,7 +12,7 @@ from argparse import (
     Namespace,
     _ArgumentGroup,
 )
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -43,6 +43,7 @@ from onnxmem.version import __version__
 if TYPE_CHECKING:
     from onnxmem.decisions.devices import Catalog
 
+_NUL: Final = "\0"
 _MAX_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
 _MOST_SECONDS: Final = 7 * 24 * 3600
@@ -54,10 +55,32 @@ _FLAGS: Final = {"outputs": "--loss-output"}
 class Parser(ArgumentParser):
     """A parser whose faults are reported like any other."""
 
+    def parse_command(self, words: Sequence[str]) -> Namespace:
+        """Read a command line; what follows ``--`` is a name, however it begins.
+
+        ``argparse`` takes the names of an intermixed line in a second pass, in which it has
+        forgotten where ``--`` was. So they begin with a character that no argument of a process
+        can hold until it has read them.
+        """
+        words = list(words)
+        at = words.index("--") if "--" in words else len(words)
+        names = [_NUL + word if word[:1] == "-" else word for word in words[at + 1 :]]
+        arguments = self.parse_intermixed_args([*words[:at], *names])
+        for key, value in vars(arguments).items():
+            if isinstance(value, list):
+                setattr(arguments, key, [_without_nul(each) for each in value])
+            else:
+                setattr(arguments, key, _without_nul(value))
+        return arguments
+
     def error(self, message: str) -> NoReturn:
         """Raise the fault, with where to read on."""
         message = f"{message}; see {self.prog} --help"
         raise UsageError(message)
+
+
+def _without_nul(value: object) -> object:
+    return value.removeprefix(_NUL) if isinstance(value, str) else value
 
 
 def add_model_options(

@@ -9,18 +9,17 @@ it is used.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
-from typing import IO, Final, TextIO
+from typing import Final, TextIO
 
 from onnxmem.errors import Fault, UsageError, shortened
+from onnxmem.files import is_stream, reason_of, remove_stale_parts, replaced
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -86,6 +85,9 @@ def check_output(path: str | None, models: Iterable[str], *, force: bool) -> Non
     if os.path.lexists(path) and not force and not is_stream(path):
         message = f"{shortened(path)}: exists; pass --force to overwrite it"
         raise UsageError(message)
+    if os.path.isdir(path):  # noqa: PTH112
+        message = f"{shortened(path)}: is a folder; name a file in it"
+        raise UsageError(message)
     if not Path(path).parent.is_dir():
         message = f"{shortened(path)}: its folder does not exist"
         raise UsageError(message)
@@ -112,18 +114,23 @@ def write_file(text: str, path: str, *, quiet: bool) -> None:
     """Write a result to a file and say so."""
     write_bytes([text.encode()], path)
     if not quiet:
-        print(f"Wrote {shortened(path)}", file=sys.stderr)
+        notify(f"Wrote {shortened(path)}")
 
 
-def is_stream(path: str) -> bool:
-    """Whether a path names a device, a FIFO or a descriptor: written to, and never replaced."""
-    if path.startswith(("/dev/std", "/dev/fd/", "/proc/")):
-        return True
+def write_bytes_to_stdout(pieces: Iterable[bytes]) -> None:
+    """Write a result of bytes to stdout; a reader that has gone away is no fault.
+
+    :raises UsageError: it cannot be written.
+    """
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib imports much
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    except OSError as fault:
+        _drop(sys.stdout)
+        if not isinstance(fault, BrokenPipeError):
+            message = f"stdout: cannot be written: {reason_of(fault)}"
+            raise UsageError(message) from fault
 
 
 def write_bytes(pieces: Iterable[bytes], path: str) -> None:
@@ -135,52 +142,8 @@ def write_bytes(pieces: Iterable[bytes], path: str) -> None:
         with replaced(path) as file:
             file.writelines(pieces)
     except OSError as fault:
-        message = f"{shortened(path)}: cannot be written: {fault.strerror}"
+        message = f"{shortened(path)}: cannot be written: {reason_of(fault)}"
         raise UsageError(message) from fault
-
-
-@contextmanager
-def replaced(path: str) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of a path's once it is whole and on the disk.
-
-    It lies beside the target under a hidden name until then; any fault removes it, and an older
-    file stays. A link stays, and its target is replaced. A device or a FIFO is written to directly.
-    """
-    import tempfile
-
-    if is_stream(path):
-        with open(path, "wb") as file:  # noqa: PTH123 - pathlib imports much
-            yield file
-        return
-    target = os.path.realpath(path)
-    if os.path.isdir(target):  # noqa: PTH112
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    folder = os.path.dirname(target)  # noqa: PTH120
-    with tempfile.NamedTemporaryFile(
-        dir=folder, prefix=".onnxmem-", suffix=".part", delete=False
-    ) as beside:
-        try:
-            yield beside
-            beside.flush()
-            os.fsync(beside.fileno())
-            beside.close()
-            os.chmod(beside.name, _mode_for(target))  # noqa: PTH101
-            os.replace(beside.name, target)  # noqa: PTH105
-        except BaseException:
-            with suppress(OSError):
-                beside.close()
-            with suppress(FileNotFoundError):
-                os.unlink(beside.name)  # noqa: PTH108
-            raise
-
-
-def _mode_for(target: str) -> int:
-    """Permissions of the file that is replaced, else those of any new file."""
-    with suppress(OSError):
-        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def write_stdout(text: str) -> None:
@@ -234,7 +197,7 @@ def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool
         _escape_unencodable(stream)
         yield lambda piece: _is_written(legible(piece, stream.encoding), stream, name)
     if path is not None and not quiet:
-        print(f"Wrote {name}", file=sys.stderr)
+        notify(f"Wrote {name}")
 
 
 @contextmanager
@@ -244,6 +207,8 @@ def _opened(path: str, name: str) -> Iterator[TextIO]:
     :raises UsageError: it cannot be written.
     """
     is_new = not os.path.lexists(path)
+    if is_new:
+        remove_stale_parts(os.path.dirname(path) or os.curdir)  # noqa: PTH120
     try:
         with open(path, "wb") if is_new else replaced(path) as file:  # noqa: PTH123
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
@@ -255,7 +220,7 @@ def _opened(path: str, name: str) -> Iterator[TextIO]:
                 with suppress(OSError, ValueError):
                     stream.detach()
     except OSError as fault:
-        message = f"{name}: cannot be written: {fault.strerror}"
+        message = f"{name}: cannot be written: {reason_of(fault)}"
         raise UsageError(message) from fault
 
 
@@ -275,13 +240,45 @@ def _is_written(piece: str, stream: TextIO, name: str) -> bool:
         stream.flush()
     except OSError as fault:
         if stream is sys.stdout:
-            # Python flushes once more at exit, which would complain again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            _drop(stream)
         if isinstance(fault, BrokenPipeError):
             return False
-        message = f"{name}: cannot be written: {fault.strerror}"
+        message = f"{name}: cannot be written: {reason_of(fault)}"
         raise UsageError(message) from fault
     return True
+
+
+def open_closed_streams() -> None:
+    """Give a command that was started without stdin, stdout or stderr something in their place.
+
+    Else the next file that is opened gets that number, and what a library writes to stderr goes to
+    it. Reading such a stdin and writing to such a stdout fail; messages are lost.
+    """
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free: those below it are open by now.
+            os.open(os.devnull, flags)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
+def notify(text: str, end: str = "\n") -> None:
+    """Write a message to stderr; one that stderr does not take is lost, and costs no result."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Let a stream that failed lead nowhere: Python flushes it once more at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def report_fault(fault: Fault, error: BaseException | None = None, path: str | None = None) -> int:
@@ -291,9 +288,9 @@ def report_fault(fault: Fault, error: BaseException | None = None, path: str | N
     kind, code = (
         ("internal error", "") if fault.code == "internal" else ("error", f"{fault.code}: ")
     )
-    print(f"{kind}: {where}{code}{shortened(fault.message, _LONGEST)}", file=sys.stderr)
+    notify(f"{kind}: {where}{code}{shortened(fault.message, _LONGEST)}")
     if error is not None and os.environ.get("ONNXMEM_DEBUG"):
         import traceback
 
-        traceback.print_exception(error)
+        notify("".join(traceback.format_exception(error)), end="")
     return fault.exit_code

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, bytes_at, guessed_dims
-from onnxmem.cli.output import check_output, report_fault, write_file
+from onnxmem.cli.output import (
+    check_output,
+    notify,
+    report_fault,
+    write_file,
+)
 from onnxmem.collection.task import FaultRow, Outcome, Render
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYZED, Fault, UsageError, shortened
 from onnxmem.units import format_bytes, plural
@@ -198,7 +203,7 @@ class Progress:
 
     @staticmethod
     def _write(text: str) -> None:
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        notify(f"\r\x1b[K{text}", end="")
 
 
 @dataclass(slots=True)
@@ -306,7 +311,7 @@ class RunStatus:
             fault = Fault(each["code"], each["message"], each["exit_code"])
             self.codes.append(report_fault(fault, path=name))
             if each["trace"]:
-                print(each["trace"], file=sys.stderr)
+                notify(each["trace"])
 
     def warn_of_names(self, num_models: int) -> None:
         """Warn of names that some of the models lack; one model alone refuses them."""
@@ -314,7 +319,7 @@ class RunStatus:
             what = "dim" if flag.startswith("--dim ") else "input"
             which = plural(num_models, "model")
             text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
-            print(text, file=sys.stderr)
+            notify(text)
 
 
 def write_results(

@@ -6,11 +6,9 @@ file are changed or moved, a megabyte in memory at a time.
 
 from __future__ import annotations
 
-import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +25,13 @@ from onnxmem.cli.options import (
     refuse_contradictions,
     refuse_untrained,
 )
-from onnxmem.cli.output import check_output, report_fault, write_bytes, write_stdout
+from onnxmem.cli.output import (
+    check_output,
+    notify,
+    report_fault,
+    write_bytes,
+    write_stdout,
+)
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.units import plural
 
@@ -64,6 +68,7 @@ def run_annotate(arguments: Namespace) -> int:
     """Analyze one model and write its copy."""
     from onnxmem.collection.sources import STDIN, is_remote
     from onnxmem.export.rewriting import annotated
+    from onnxmem.model.files import regular_file
 
     refuse_contradictions(arguments)
     refuse_untrained(arguments, trains=arguments.train)
@@ -76,14 +81,14 @@ def run_annotate(arguments: Namespace) -> int:
         with ExitStack() as stack:
             path = staged(name, stack)
             analysis = _analysis(path, arguments)
-            with _window(path) as window:
+            with regular_file(path) as window:
                 made = annotated(window, analysis)
                 write_copy(made.pieces, window, Path(arguments.output))
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, name)
     if not arguments.quiet:
         output, nodes = arguments.output, plural(made.num_nodes, "node")
-        print(f"Wrote {shortened(output)}: figures of the model and of {nodes}", file=sys.stderr)
+        notify(f"Wrote {shortened(output)}: figures of the model and of {nodes}")
         folder = None if name == STDIN or is_remote(name) else Path(name).parent
         _warn_of_data(analysis.graph, folder, output)
     return EXIT_OK
@@ -111,7 +116,7 @@ def reorder_parser() -> ArgumentParser:
 def run_reorder(arguments: Namespace) -> int:
     """Search for an order, say what it gains and write the copy if it gains anything."""
     from onnxmem.export.rewriting import file_indices, reordered
-    from onnxmem.model.files import load
+    from onnxmem.model.files import load, regular_file
     from onnxmem.report.terminal import render_gain
     from onnxmem.runtimes.ideal.schedules import problem_of
     from onnxmem.runtimes.ideal.scheduling import best_schedule, in_order, onnxruntime_schedule
@@ -128,19 +133,19 @@ def run_reorder(arguments: Namespace) -> int:
         is_better = schedule.peak_bytes < schedule.file_peak_bytes
         if is_better and output is not None:
             indices = file_indices(file.proto, graph)
-            with _window(file.path) as window:
+            with regular_file(file.path) as window:
                 pieces = reordered(window, [indices[index] for index in schedule.order])
                 write_copy(pieces, window, Path(output))
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, name)
     if not arguments.quiet:
         if own[1] > own[0]:
-            print(_OWN_ORDER, file=sys.stderr)
+            notify(_OWN_ORDER)
         if output is not None and is_better:
-            print(f"Wrote {shortened(output)}", file=sys.stderr)
+            notify(f"Wrote {shortened(output)}")
             _warn_of_data(graph, Path(name).parent, output)
         elif output is not None:
-            print(f"{shortened(output)}: not written: nothing is gained", file=sys.stderr)
+            notify(f"{shortened(output)}: not written: nothing is gained")
     return EXIT_OK
 
 
@@ -168,21 +173,12 @@ def _graph(file: ModelFile, arguments: Namespace) -> Graph:
     return build(prepare(file), request).graph
 
 
-@contextmanager
-def _window(path: str) -> Iterator[FileWindow]:
-    """The bytes of a model's file."""
-    from onnxmem.model.files import FileWindow
-
-    with Path(path).open("rb") as file:
-        yield FileWindow(file.fileno(), os.fstat(file.fileno()).st_size)
-
-
 def _warn_of_data(graph: Graph, folder: Path | None, output: str) -> None:
     """Warn where a copy lies in another folder than the model, whose weights are beside it."""
     is_beside = folder is not None and folder.resolve() == Path(output).parent.resolve()
     if not is_beside and any(tensor.is_external for tensor in graph.tensors.values()):
         text = "its weights lie in files beside the model; the copy looks for them beside itself"
-        print(text, file=sys.stderr)
+        notify(text)
 
 
 def write_copy(pieces: Iterable[Piece], window: FileWindow, target: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final, TypedDict
 
 from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
+from onnxmem.files import read_text, reason_of, replaced
 from onnxmem.model.files import regular_file
 from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
@@ -29,6 +30,8 @@ _HASHED_WHOLE_BYTES: Final = 2**26
 _ANSWERING: Final = ("onnx", "onnx-ir", "onnx-shape-inference")
 _RUNTIME: Final = ("onnxruntime", "onnxruntime-gpu")
 _DIGEST: Final = "sha256"
+MOST_BYTES: Final = 2**28
+"""Of an entry: a row for each node of a model of a million nodes is smaller."""
 
 
 class Entry(TypedDict):
@@ -64,7 +67,7 @@ class Cache:
     def get(self, key: str) -> Entry | None:
         """An entry that is whole and unchanged; else ``None``."""
         try:
-            written = json.loads(self._path(key).read_text(encoding="utf-8"))
+            written = json.loads(read_text(str(self._path(key)), most_bytes=MOST_BYTES))
             entry: Entry = written["entry"]
             is_whole = written[_DIGEST] == _digest(key, entry)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -77,14 +80,9 @@ class Cache:
         text = json.dumps({_DIGEST: _digest(key, entry), "entry": entry})
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                Path(temporary).replace(path)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            # One that a loss of power cuts does not have its digest: it is computed again.
+            with replaced(str(path), is_durable=False) as file:
+                file.write(text.encode())
 
     def _path(self, key: str) -> Path:
         return Path(self.folder, key[:2], f"{key[2:]}.json")
@@ -95,13 +93,15 @@ def open_cache(folder: str) -> Cache:
 
     :raises UsageError: it cannot.
     """
+    if not folder:
+        message = "--cache: the name is empty: a variable that is not set?"
+        raise UsageError(message)
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (OSError, ValueError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        message = f"{shortened(folder)}: cannot be written to as a cache: {reason}"
+        message = f"{shortened(folder)}: cannot be written to as a cache: {reason_of(fault)}"
         raise UsageError(message) from fault
     return Cache(os.path.abspath(folder))  # noqa: PTH100 - workers may work in another folder
 

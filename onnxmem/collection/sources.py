@@ -5,10 +5,10 @@ runs report the same in the same order. A model of stdin or of a URL, which fssp
 temporary file; only the model's own file is fetched, never its external data.
 """
 
+import errno
 import glob
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,11 +17,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final
 
-from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, shortened
+from onnxmem.errors import (
+    EXIT_USAGE,
+    MissingFileError,
+    ModelFileError,
+    OnnxmemError,
+    UsageError,
+    shortened,
+)
+from onnxmem.files import blocks, read_text, reason_of
+from onnxmem.model.files import may_begin_model
 
 MAX_BYTES: Final = 2**31 - 1
-"""Of a model that is fetched: protobuf's own limit of a message, so no runtime reads a larger one
-(https://protobuf.dev/programming-guides/proto-limits/)."""
+"""Of a model that is fetched or comes on stdin: protobuf's own limit of a message, so no runtime
+reads a larger one (https://protobuf.dev/programming-guides/proto-limits/)."""
 _BLOCK_BYTES: Final = 2**22
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC: Final = re.compile(r"[*?\[]")
@@ -123,11 +132,26 @@ def local_file(name: str) -> Iterator[str]:
 
 @contextmanager
 def staged_stdin() -> Iterator[str]:
-    """What stdin holds, as a temporary file: a model is not read in one pass."""
+    """What stdin holds, as a temporary file: a model is not read in one pass.
+
+    Of what does not begin like a model only the beginning is read: a device may have no end.
+
+    :raises MissingFileError: stdin cannot be read.
+    :raises ModelFileError: it holds more than ``MAX_BYTES``.
+    """
     with _folder() as folder:
         path = folder / "model.onnx"
         with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+            try:
+                for block in blocks(sys.stdin.buffer, MAX_BYTES):
+                    is_first = file.tell() == 0
+                    file.write(block)
+                    if is_first and not may_begin_model(block):
+                        break
+            except OSError as fault:
+                message = f"stdin cannot be read: {reason_of(fault)}"
+                is_long = fault.errno == errno.EFBIG
+                raise (ModelFileError if is_long else MissingFileError)(message) from fault
         yield str(path)
 
 
@@ -217,24 +241,28 @@ def _text(fault: Exception) -> str:
     )
 
 
-def _lines(path: str) -> Iterator[str]:
+def _lines(path: str) -> list[str]:
     """Names in a file, one a line; blank lines and lines that start with ``#`` are skipped.
 
     A path counts from the working folder, as on the command line; a list names no other lists.
+
+    :raises MissingFileError: there is no such list, or it names nothing.
+    :raises UsageError: it cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = read_text(path, "utf-8-sig", "surrogateescape")
     except FileNotFoundError:
         message = f"@{shortened(path)}: no such list; name a file with one model a line"
         raise MissingFileError(message) from None
-    except (OSError, ValueError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        message = f"@{shortened(path)}: the list cannot be read: {reason}"
+    except OSError as fault:
+        message = f"@{shortened(path)}: the list cannot be read: {reason_of(fault)}"
         raise UsageError(message) from fault
-    for line in text.splitlines():
-        name = line.strip()
-        if name and not name.startswith(_COMMENT):
-            yield name
+    lines = (line.strip() for line in text.splitlines())
+    names = [line for line in lines if line and not line.startswith(_COMMENT)]
+    if not names:
+        message = f"@{shortened(path)}: the list names no model; name one a line"
+        raise MissingFileError(message)
+    return names
 
 
 @contextmanager

@@ -6,13 +6,14 @@ table may add the accuracy of each model.
 """
 
 import csv
+import io
 import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
@@ -20,6 +21,7 @@ from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for, basi
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
+from onnxmem.files import read_text, reason_of
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
@@ -276,11 +278,13 @@ def read_accuracies(path: str) -> Accuracies:
     :raises UsageError: it is no such table; the message says in which line.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            return Accuracies(_read(file, shortened(path)))
-    except (OSError, UnicodeDecodeError, csv.Error) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) else fault
-        message = f"{shortened(path)}: cannot be read as CSV: {reason}"
+        lines = io.StringIO(read_text(path, "utf-8-sig"), newline="")
+        return Accuracies(_read(lines, shortened(path)))
+    except (OSError, UnicodeDecodeError) as fault:
+        message = f"{shortened(path)}: cannot be read as CSV: {reason_of(fault)}"
+        raise UsageError(message) from fault
+    except csv.Error as fault:
+        message = f"{shortened(path)}: cannot be read as CSV: {fault}"
         raise UsageError(message) from fault
 
 

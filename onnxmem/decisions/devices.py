@@ -4,15 +4,14 @@
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, Final
 
 from onnxmem.errors import UsageError, shortened
+from onnxmem.files import parsed_toml, read_text, reason_of
 from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
@@ -133,9 +132,10 @@ class Catalog:
         :raises DeviceError: the file cannot be read, or is invalid.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, ValueError) as fault:
-            message = f"{shortened(path)}: cannot be read as a file of devices: {fault}"
+            reason = reason_of(fault)
+            message = f"{shortened(path)}: cannot be read as a file of devices: {reason}"
             raise DeviceError(message) from fault
         own = read_devices(text, shortened(path))
         taken = {_key(device.name) for device in own}
@@ -171,8 +171,8 @@ def read_devices(text: str, file: str) -> tuple[Device, ...]:
     :raises DeviceError: it is not TOML, or a device is invalid.
     """
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as fault:
+        document = parsed_toml(text)
+    except ValueError as fault:
         message = f"{file}: no TOML: {fault}"
         raise DeviceError(message) from fault
     entries, sources = document.get("device"), document.get("sources", {})

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError, listed
+from onnxmem.files import opened, reason_of
 from onnxmem.measure.run_request import Feed
 from onnxmem.model.building import BoundModel
 from onnxmem.model.graph import DType, Graph, Tensor
@@ -73,10 +74,10 @@ def read_headers(path: str) -> Mapping[str, Header]:
     :raises InputsFileError: the file is missing, not a ``.npz``, or has pickled objects.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open(opened(path), "rb") as file, zipfile.ZipFile(file) as archive:  # noqa: PTH123
             return dict(_headers(archive))
     except OSError as fault:
-        message = f"the inputs file cannot be opened: {fault.strerror or fault}; check --inputs"
+        message = f"the inputs file cannot be opened: {reason_of(fault)}; check --inputs"
         raise InputsFileError(message) from fault
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as fault:
         message = f"not a .npz file of arrays: {fault}; write it with numpy.savez"
@@ -90,7 +91,10 @@ def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
     """
     wanted = filter(may_be_setting, (bound.graph.tensors[name] for name in bound.graph.inputs))
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with (
+            open(opened(path), "rb") as file,  # noqa: PTH123
+            np.load(file, allow_pickle=False) as arrays,
+        ):
             found = {tensor.name: arrays[tensor.name] for tensor in wanted}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
         return {}

@@ -7,7 +7,6 @@ https://protobuf.dev/programming-guides/proto2/#scalar: such a file was damaged 
 """
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnxmem.errors import MissingFileError, ModelFileError
+from onnxmem.files import SpecialFileError, opened, reason_of
 from onnxmem.model.traversal import graphs_in
 from onnxmem.model.wire import without_payloads
 
@@ -103,6 +103,8 @@ _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
 )
 _HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<?xml", b"<!--")
 _SAFETENSORS_BRACE: Final = 8
+_LARGEST_WIRE_TYPE: Final = 7
+"""A tag up to this is of field 0, which no message has."""
 
 
 def other_kind(head: bytes) -> str | None:
@@ -123,6 +125,11 @@ def other_kind(head: bytes) -> str | None:
     if _is_text(head):
         return "a text file; name the .onnx file"
     return None
+
+
+def may_begin_model(head: bytes) -> bool:
+    """Whether a file that begins so may be a model: its first byte is the tag of a field."""
+    return other_kind(head[:HEAD_BYTES]) is None and head[0] > _LARGEST_WIRE_TYPE
 
 
 def _is_text(head: bytes) -> bool:
@@ -211,13 +218,6 @@ def _may_be_no_text(message: _Message) -> bool:
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 _PROTOBUF_LIMIT_BYTES = 2**31 - 1
-_SPECIAL_FILES = (
-    (stat.S_ISDIR, "a directory; name the .onnx file in it"),
-    (stat.S_ISFIFO, "a FIFO (named pipe); onnxmem reads regular files"),
-    (stat.S_ISSOCK, "a socket; onnxmem reads regular files"),
-    (stat.S_ISCHR, "a character device; onnxmem reads regular files"),
-    (stat.S_ISBLK, "a block device; onnxmem reads regular files"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,28 +282,20 @@ def regular_file(path: str) -> Iterator[FileWindow]:
     :raises MissingFileError: the path names nothing that can be opened.
     :raises ModelFileError: it names a folder, a FIFO or a device.
     """
-    descriptor = _opened(path)
     try:
-        status = os.fstat(descriptor)
-        for is_kind, kind in _SPECIAL_FILES:
-            if is_kind(status.st_mode):
-                message = f"no ONNX model but {kind}"
-                raise ModelFileError(message)
-        yield FileWindow(descriptor, status.st_size)
-    finally:
-        os.close(descriptor)
-
-
-def _opened(path: str) -> int:
-    """Open without waiting on a FIFO and without becoming a terminal's owner."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
-    try:
-        return os.open(path, flags | getattr(os, "O_BINARY", 0))
+        descriptor = opened(path)
+    except SpecialFileError as fault:
+        hint = "name the .onnx file in it" if fault.is_folder else "onnxmem reads regular files"
+        message = f"no ONNX model but {fault.kind}; {hint}"
+        raise ModelFileError(message) from fault
     except FileNotFoundError:
         hint = "check the path" if path else "the name is empty: a variable that is not set?"
         message = f"no such file; {hint}"
         raise MissingFileError(message) from None
-    except (OSError, ValueError) as fault:
-        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        message = f"cannot be opened: {reason}; check the path"
+    except OSError as fault:
+        message = f"cannot be opened: {reason_of(fault)}; check the path"
         raise MissingFileError(message) from fault
+    try:
+        yield FileWindow(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)

@@ -181,7 +181,7 @@ def test_a_full_disk_costs_the_entry_alone(monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError
 
     folder = open_cache("cache")
-    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     folder.put("abc", {"row": {}, "text": None, "text_of": None})
     assert [path for path in Path("cache").rglob("*") if path.is_file()] == []
 

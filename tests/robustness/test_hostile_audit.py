@@ -49,7 +49,7 @@ def audit(
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     return subprocess.run(
-        [sys.executable, "-m", "onnxmem", *names, *flags],
+        [sys.executable, "-B", "-m", "onnxmem", *names, *flags],
         cwd=folder,
         env=environment(),
         capture_output=True,

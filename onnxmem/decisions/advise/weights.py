@@ -13,7 +13,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +30,7 @@ from onnxmem.decisions.advise.proposals import (
     with_file,
 )
 from onnxmem.errors import ModelFileError, listed, shortened
+from onnxmem.files import opened
 from onnxmem.model.files import FileWindow
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
 from onnxmem.model.parameters import Readers, readers_of
@@ -173,13 +173,11 @@ def unread_weights(subject: Subject) -> Iterator[Proposal]:
 
 def duplicate_weights(path: str, graph: onnx.GraphProto) -> tuple[DuplicateWeight, ...]:
     """Weights with the same elements as an earlier one; none if the file cannot be opened."""
-    if not Path(path).is_file():
-        return ()
     # Equal weights have the same type, size and dims up to their order, so only weights within one
     # group are compared, and most files have groups of one.
     groups: dict[tuple[int, tuple[int, ...], int], list[onnx.TensorProto]] = defaultdict(list)
     try:
-        with Path(path).open("rb", buffering=0) as file:
+        with open(opened(path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
             spans = dict(_payloads(file.fileno()))
             for tensor in graph.initializer:
                 span = spans.get(tensor.name)

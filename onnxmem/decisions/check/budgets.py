@@ -9,7 +9,6 @@ file, the key, what is wrong, and what to write instead.
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.errors import MissingFileError, UsageError, shortened
+from onnxmem.files import parsed_toml, read_text, reason_of
 from onnxmem.settings import BASES, LEFT_OPEN, TrainingConfig, listed_shape
 from onnxmem.units import format_bytes, parse_size
 
@@ -137,7 +137,7 @@ def read_configuration(file: str) -> Configuration:
     :raises ConfigError: it is invalid, or has no table of onnxmem.
     """
     path = Path(file)
-    if not path.is_file():
+    if not os.path.lexists(path):
         message = f"{shortened(file)}: no such file; check the path of --config"
         raise MissingFileError(message)
     found = _table(path)
@@ -296,10 +296,10 @@ def _table(file: Path) -> Table | None:
     """The table of onnxmem; ``None`` if a pyproject.toml has none."""
     name = os.path.relpath(file)
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        line = str(error).partition("\n")[0] or "nested too deeply"
-        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {line}; correct the file")
+        document = parsed_toml(read_text(str(file)))
+    except (OSError, ValueError) as error:
+        reason = reason_of(error)
+        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {reason}; correct the file")
         raise fault from error
     tool = document.get("tool")
     own = tool.get("onnxmem") if isinstance(tool, dict) else None

@@ -1,0 +1,263 @@
+"""Files that a user names: read if they are regular and small, written whole or not at all.
+
+A name may be of a FIFO that nobody writes to, a device without an end, a folder or a link to
+itself; a small file may hold lists nested a million deep. Each is an ``OSError`` or a
+``ValueError`` here, of which ``reason_of`` makes a line. A result takes the place of an older one
+once it is on the disk: until then it lies beside it, and what a killed process left there is
+removed by the next one that writes to the folder.
+
+Every command imports this module: what takes milliseconds to import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Final
+
+MOST_BYTES: Final = 2**24
+"""Of a list, a table or a configuration."""
+_MOST_DEPTH: Final = 100
+"""Of lists and tables in each other."""
+_BLOCK_BYTES: Final = 2**20
+_SPECIAL: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO (named pipe)"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+_PART: Final = re.compile(r"\.onnxmem-[a-z0-9_]{8}\.part")
+
+
+class SpecialFileError(OSError):
+    """What was opened is not a regular file."""
+
+    def __init__(self, kind: str, *, is_folder: bool) -> None:
+        super().__init__(errno.EINVAL, f"{kind} is there, not a regular file")
+        self.kind = kind
+        self.is_folder = is_folder
+
+
+def opened(path: str) -> int:
+    """A descriptor of a regular file; opening waits for no writer and makes no terminal ours.
+
+    :raises OSError: the file cannot be opened.
+    :raises SpecialFileError: it is not a regular one.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except ValueError as fault:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(fault)) from fault
+    mode = os.fstat(descriptor).st_mode
+    for is_kind, kind in _SPECIAL:
+        if is_kind(mode):
+            os.close(descriptor)
+            raise SpecialFileError(kind, is_folder=stat.S_ISDIR(mode))
+    return descriptor
+
+
+def blocks(stream: IO[bytes], most_bytes: int) -> Iterator[bytes]:
+    """What is left of a stream, block by block; a file may grow while it is read.
+
+    :raises OSError: it is longer than that, or cannot be read.
+    """
+    left_bytes = most_bytes
+    while block := stream.read(_BLOCK_BYTES):
+        left_bytes -= len(block)
+        if left_bytes < 0:
+            raise OSError(errno.EFBIG, f"is over {most_bytes:,} bytes")
+        yield block
+
+
+def read_text(
+    path: str, encoding: str = "utf-8", errors: str = "strict", most_bytes: int = MOST_BYTES
+) -> str:
+    """The text of a small regular file.
+
+    :raises OSError: it is not regular, not small, or cannot be read.
+    :raises ValueError: it is not text.
+    """
+    with open(opened(path), "rb") as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"is over {most_bytes:,} bytes")
+        return b"".join(blocks(file, most_bytes)).decode(encoding, errors)
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """A document of TOML.
+
+    :raises ValueError: it is none, or is nested too deeply.
+    """
+    import tomllib
+
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    _refuse_depth(document)
+    return document
+
+
+def parsed_json(text: str) -> object:
+    """A document of JSON.
+
+    :raises ValueError: it is none, or is nested too deeply.
+    """
+    import json
+
+    try:
+        document: object = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    _refuse_depth(document)
+    return document
+
+
+def reason_of(fault: OSError | ValueError) -> str:
+    """Why a file cannot be read or written, in one line."""
+    reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+    return " ".join(reason.split())
+
+
+def _refuse_depth(document: object) -> None:
+    """Refuse what recursive code could not follow.
+
+    :raises ValueError: it is nested too deeply.
+    """
+    level = [document]
+    for _ in range(_MOST_DEPTH):
+        level = [inner for each in level for inner in _inside(each)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _inside(value: object) -> list[object]:
+    """The lists and tables that a value holds."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, list):
+        return []
+    return [each for each in value if isinstance(each, dict | list)]
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"is nested more than {_MOST_DEPTH} deep")
+
+
+def is_stream(path: str) -> bool:
+    """Whether a path names a device, a FIFO or a descriptor: written to, and never replaced."""
+    if path.startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        return True
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib imports much
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def is_part(name: str) -> bool:
+    """Whether a file's name is that of a result which is being written."""
+    return _PART.fullmatch(name) is not None
+
+
+@contextmanager
+def replaced(path: str, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of a path's once it is whole and on the disk.
+
+    It lies beside the target under a hidden name until then; any fault removes it, and an older
+    file stays. A link stays, and its target is replaced. A device or a FIFO is written to directly.
+    Without ``is_durable`` nothing waits for the disk: where a loss of power may cost the file.
+    """
+    if is_stream(path):
+        with open(path, "wb") as file:  # noqa: PTH123 - pathlib imports much
+            yield file
+        return
+    target = os.path.realpath(path)
+    for is_in_the_way, number in ((os.path.isdir, errno.EISDIR), (os.path.islink, errno.ELOOP)):
+        if is_in_the_way(target):
+            raise OSError(number, os.strerror(number))
+    folder = os.path.dirname(target)  # noqa: PTH120
+    remove_stale_parts(folder)
+    part = _new_part(folder)
+    try:
+        yield part
+        part.flush()
+        if is_durable:
+            os.fsync(part.fileno())
+        if os.name == "nt":  # where an open file cannot be moved
+            part.close()
+        os.chmod(part.name, _mode_for(target))  # noqa: PTH101
+        os.replace(part.name, target)  # noqa: PTH105
+        part.close()
+    except BaseException:
+        with suppress(OSError):
+            part.close()
+        with suppress(FileNotFoundError):
+            os.unlink(part.name)  # noqa: PTH108
+        raise
+
+
+def remove_stale_parts(folder: str) -> None:
+    """Remove what killed processes left of results; a process that lives holds a lock on its own.
+
+    Only files of this user that are named so go. Windows has no such locks: there all stay.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_part(entry.name) and entry.is_file(follow_symlinks=False):
+                _remove_if_stale(entry.path)
+
+
+def _remove_if_stale(path: str) -> None:
+    if os.name == "nt":
+        return
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if os.fstat(descriptor).st_uid == os.geteuid() and _lock(descriptor):
+                os.unlink(path)  # noqa: PTH108
+        finally:
+            os.close(descriptor)
+
+
+def _new_part(folder: str) -> IO[bytes]:
+    import tempfile
+
+    while True:
+        part = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
+            dir=folder, prefix=".onnxmem-", suffix=".part", delete=False
+        )
+        _lock(part.fileno())
+        # Before the lock another process may have taken the file for one that was left.
+        if os.path.exists(part.name):  # noqa: PTH110
+            return part
+        part.close()
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file until it is closed, or its process ends; false: another process has the lock."""
+    if os.name == "nt":
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _mode_for(target: str) -> int:
+    """Permissions of the file that is replaced, else those of any new file."""
+    with suppress(OSError):
+        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
