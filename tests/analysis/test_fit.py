@@ -11,9 +11,9 @@ from golden_text import assert_golden
 from graphs import model_of
 from hypothesis import given
 from hypothesis import strategies as st
-from in_process import work_here
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
+from without_children import work_without_children
 
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, fit
 from onnxmem.analysis.fitting.footprints import Deployment, Footprint, footprint_of, request_of
@@ -341,7 +341,7 @@ def test_weights_that_no_flash_holds_do_not_fit() -> None:
 
 @pytest.fixture
 def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     return write_model(tmp_path / "net.onnx")
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Final
 
 import pytest
+from closed_forms import ATTENTION, SQUARE, TWO_PIECES, assert_holds_at, closed_form_of
 from graphs import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from static_graphs import static_graph
-from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
+from random_graphs import static_graph
 
 import onnxmem
 from onnxmem.analysis.request import AnalysisRequest, StageResults
@@ -54,7 +54,7 @@ SIMILAR: Final = """agraph (float[batch, 16] image, float[batch, 12] words) => (
 <float[16, 7] u, float[12, 7] v> {
     a = MatMul(image, u) b = MatMul(words, v) t = Transpose(b) c = MatMul(a, t) y = Softmax(c)
 }"""
-LAWS: Final = {"square": SQUARE, "similar": SIMILAR, "concave": CONCAVE, "two rows": TWO_ROWS}
+LAWS: Final = {"square": SQUARE, "similar": SIMILAR, "concave": CONCAVE, "two rows": TWO_PIECES}
 
 
 def assert_law_is_walked(analysis: onnxmem.Analysis) -> None:
@@ -78,12 +78,12 @@ def test_a_law_is_a_line_all_along(text: str) -> None:
 def test_a_square_has_no_law_and_its_line_in_the_batch_is_none() -> None:
     analysis = onnxmem.analyze(model_of(SQUARE))
     assert analysis.batch_law is None
-    assert rows_of(model_of(SQUARE)).line_in_batch(128) is None
+    assert closed_form_of(model_of(SQUARE)).line_in_batch(128) is None
     assert onnxmem.analyze(model_of(SQUARE), batch=20_000).batch_law is None
 
 
 def test_a_row_that_bends_and_leads_nowhere_leaves_the_law() -> None:
-    terms = rows_of(model_of(TWO_ROWS))
+    terms = closed_form_of(model_of(TWO_PIECES))
     peaks = replace(terms.peaks)
     line, bent = polynomial([((1,), 900)]), polynomial([((2,), 2)])
     vars(peaks)["in_place_peak_rows"] = (line, bent)
@@ -108,7 +108,7 @@ def test_rows_of_computed_dims_are_what_walks_say(text: str) -> None:
         return
     assert terms.symbols == ("batch",)
     for batch in BATCHES:
-        assert_is_walked(analysis, (batch,))
+        assert_holds_at(analysis, (batch,))
 
 
 WALKS: Final = {
@@ -135,7 +135,7 @@ def test_only_graphs_that_compute_dims_are_walked_more_often(
     for dim in model.graph.input[0].type.tensor_type.shape.dim:
         if dim.dim_param == "all":
             dim.dim_param = "past + new"
-    terms = rows_of(model)
+    terms = closed_form_of(model)
     assert (len(terms.symbols), len(walked)) == num
 
 
@@ -148,12 +148,12 @@ def test_a_corner_that_no_walk_reached_is_walked() -> None:
     analysis = onnxmem.analyze(model_of(capped), dims={"time": 512})
     # 131 x 509 is below the most, 131 x 512 above it.
     assert isinstance(analysis.symbolic, NoClosedForm)
-    attention = rows_of(model_of(ATTENTION), batch=1, dims={"sequence": 512})
+    attention = closed_form_of(model_of(ATTENTION), batch=1, dims={"sequence": 512})
     assert attention.last == (131, 512)
 
 
 def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_of(TWO_ROWS)
+    model = model_of(TWO_PIECES)
     budget_bytes = onnxmem.analyze(model, batch=50).total_bytes
     honest = onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch
     assert honest is not None
@@ -187,7 +187,7 @@ def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
     assert "cannot make 12 elements of 24" in finding.message
     free = onnxmem.analyze(model_of(text), values={"target": [-1, 3, 4]})
     assert free.batch_law is not None
-    assert_is_walked(free, (17,))
+    assert_holds_at(free, (17,))
 
 
 _STEPS: Final = (
@@ -260,7 +260,7 @@ def test_random_graphs_at_random_points() -> None:
         terms = analysis.symbolic
         had_rows.append(len(terms.symbols) if isinstance(terms, ClosedForm) else 0)
         if isinstance(terms, ClosedForm) and terms.is_valid_at(point[: len(terms.symbols)]):
-            assert_is_walked(analysis, point[: len(terms.symbols)])
+            assert_holds_at(analysis, point[: len(terms.symbols)])
         assert_law_is_walked(analysis)
 
     held()

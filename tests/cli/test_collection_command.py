@@ -230,7 +230,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
 import sys
 from onnxmem.report import terminal
 from onnxmem.cli import main
-from registry_tasks import endless
+from collection.worker_tasks import endless
 terminal.render = endless
 sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
 """

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from golden_text import assert_golden
-from in_process import work_here
 from measured_runs import MEASUREMENT
 from models_on_disk import MYSTERY, write_model
 from predicted_runtimes import runtime_of
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem import settings as recipe
@@ -32,7 +32,7 @@ RUNTIME_QUESTIONS = (
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model that is whole, one that is known in part, and one that is none."""
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     write_model(tmp_path / "net.onnx")
     write_model(tmp_path / "mystery.onnx", MYSTERY)
     (tmp_path / "page.onnx").write_text("<!DOCTYPE html><html></html>")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from in_process import work_here
 from models_on_disk import CONVNET, write_model
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem.cli import main
@@ -106,7 +106,7 @@ SLOW: Final = named((model, each) for model in MODELS for each in sampled(model)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     for name, (text, *_) in MODELS.items():
         write_model(tmp_path / f"{name}.onnx", text)
     return tmp_path

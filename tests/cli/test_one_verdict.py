@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 import onnx
 import pytest
 from graphs import model_of
-from in_process import work_here
 from pages import data_of, read
 from paths import MODELS
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem.cli import main
@@ -435,7 +435,7 @@ def test_every_output_has_the_same_verdict(
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    work_here(monkeypatch, folder)
+    work_without_children(monkeypatch, folder)
     compare(FACES[face](asked, capsys, tmp_path), asked, folder / asked.path)
 
 
@@ -466,7 +466,7 @@ def compare(said: Face, asked: Case, path: Path) -> None:
 def test_what_is_in_doubt_is_so_at_every_batch(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work_here(monkeypatch, folder)
+    work_without_children(monkeypatch, folder)
     code, text = told(capsys, "fit", "sequence.onnx", "--device", "1MiB", "--json")
     row = json.loads(text)
     verdicts = {each["number"]: each["verdict"] for each in row["table"]}
@@ -495,6 +495,6 @@ def test_what_is_in_doubt_is_so_at_every_batch(
 def test_a_figure_of_a_gpu_carries_its_error(
     words: tuple[str, ...], folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work_here(monkeypatch, folder)
+    work_without_children(monkeypatch, folder)
     _code, text = told(capsys, *words)
     assert "never measured on a GPU" in " ".join(text.split())

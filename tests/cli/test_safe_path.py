@@ -38,7 +38,7 @@ LIBRARIES = (
         "dask",
         "cloudpickle",
     ),
-    *("sitecustomize", "usercustomize", "registry_tasks"),
+    *("sitecustomize", "usercustomize", "collection"),
 )
 SCRIPT = Path(sysconfig.get_path("scripts"), "onnxmem")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

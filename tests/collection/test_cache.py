@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collection.worker_tasks import tasks_of
 from models_on_disk import MYSTERY, write_model
-from registry_tasks import tasks_of
 
 import onnxmem
 from onnxmem import TrainingConfig

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from collection.worker_tasks import killed, slow_first, stuck, tasks_of
 from models_on_disk import MYSTERY, write_model
-from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
 from onnxmem.collection import many, workers

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from graphs import graph_of, model_of
-from in_process import work_here
 from session_graphs import session_of
+from without_children import work_without_children
 
 from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
@@ -503,7 +503,7 @@ def test_a_run_is_foretold_with_the_values_that_it_is_fed(
 ) -> None:
     """Node by node, and what the arena holds once patterns are learnt."""
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     text, values = CASES[name]
     onnx.save(model_of(text), tmp_path / "m.onnx")
     options = SessionOptions(level="off" if graph == "raw" else "all")
@@ -527,7 +527,7 @@ def test_an_inputs_file_tells_the_values_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     onnx.save(model_of(RATE), tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", x=np.ones(7, np.float32), sr=np.array(16_000))
     inputs = str(tmp_path / "in.npz")
@@ -542,7 +542,7 @@ def test_an_analysis_beside_a_measurement_knows_what_was_fed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     model = model_of(TURNS)
     analysis = analyze(model, runtimes=("ort-cpu",), measure="cpu", values={"n": 9})
     assert isinstance(analysis.measured, Measurement)

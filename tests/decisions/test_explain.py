@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 from golden_text import assert_golden
 from graphs import model_of
-from in_process import work_here
 from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem.analysis.fitting.footprints import request_of
@@ -211,7 +211,7 @@ def test_what_is_explained_of_a_figure_is_what_the_report_says(
 ) -> None:
     """And its parts add up to it, to the byte."""
     folder, rows = reports
-    work_here(monkeypatch, folder)
+    work_without_children(monkeypatch, folder)
     _, line = ASKED[number]
     words = ["explain", metric.key, f"m{number}.onnx", *line.split(), "--json", "--cpu", "avx2"]
     if "--runtime" not in line:
@@ -241,7 +241,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     folder = tmp_path_factory.mktemp("explained")
     rows: list[JsonDict] = []
     with pytest.MonkeyPatch.context() as patch:
-        work_here(patch, folder)
+        work_without_children(patch, folder)
         for number, (text, line) in enumerate(ASKED):
             write_model(folder / f"m{number}.onnx", text)
             words = [f"m{number}.onnx", *line.split(), "--json", "-q", "-o", f"{number}.json"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
-from exported import IF_MODEL, hostile_model, saved
+from export.small_exports import IF_MODEL, hostile_model, saved
 from graphs import model_of
 from models_on_disk import MYSTERY, write_model
 from paths import DATA

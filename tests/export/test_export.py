@@ -7,7 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from exported import IF_MODEL, analysis_of, exported, hostile_analysis, hostile_model, saved
+from export.small_exports import (
+    IF_MODEL,
+    analysis_of,
+    exported,
+    hostile_analysis,
+    hostile_model,
+    saved,
+)
 from models_on_disk import MYSTERY, write_model
 
 from onnxmem.cli import main

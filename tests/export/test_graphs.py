@@ -7,7 +7,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from exported import HOSTILE_NAMES, analysis_of, exported, hostile_analysis
+from export.small_exports import HOSTILE_NAMES, analysis_of, exported, hostile_analysis
 from models_on_disk import MYSTERY
 
 from onnxmem.errors import shortened

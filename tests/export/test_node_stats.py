@@ -5,11 +5,11 @@ from pathlib import Path
 
 import onnx
 import pytest
-from exported import analysis_of, exported
+from export.small_exports import analysis_of, exported
 from graphs import model_of
-from in_process import work_here
 from models_on_disk import MYSTERY
 from paths import MODELS
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem.children.running import ChildFault, ChildLimits
@@ -105,7 +105,7 @@ TEXTS = {
 def test_a_small_model_has_the_statistics_of_a_run(
     name: str, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>\n' + TEXTS[name])
     path = tmp_path / "m.onnx"
     onnx.save(model, path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from exported import analysis_of, exported, hostile_analysis
+from export.small_exports import analysis_of, exported, hostile_analysis
 from models_on_disk import MYSTERY
 
 import onnxmem

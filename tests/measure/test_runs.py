@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 import pytest
 from graphs import model_of
-from in_process import work_here
 from models_on_disk import CONVNET, write_model
 from paths import MODELS
+from without_children import work_without_children
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import Finding
@@ -53,7 +53,7 @@ def _is_left_empty(temporary: Path) -> object:
 @pytest.fixture
 def _in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For figures that a process of its own would not change."""
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
 
 
 def measured(
@@ -169,7 +169,7 @@ def test_every_option_opens_a_session(
 ) -> None:
     path = tmp_path / write_model(tmp_path / "net.onnx", CONVNET)
     if not options.config:  # which changes how the process computes
-        work_here(monkeypatch, tmp_path)
+        work_without_children(monkeypatch, tmp_path)
     found = measured(path, Request(batch=3), MeasureSettings(options=options, runs=2))
     assert found.held_steady_bytes is not None
     assert (found.pattern_block_bytes == 0) is (not options.enable_mem_pattern)

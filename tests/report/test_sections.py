@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from closed_forms import ATTENTION, SQUARE, TWO_PIECES, closed_form_of
 from golden_text import assert_golden
 from graphs import model_of
 from measured_runs import MEASUREMENT
@@ -15,7 +16,6 @@ from models_on_disk import HOSTILE, write_model
 from pages import read
 from paths import MODELS
 from predicted_runtimes import FIGURES, NODE, OWN, choice_of, runtime_of
-from walked_rows import ATTENTION, SQUARE, TWO_ROWS, rows_of
 
 import onnxmem
 from onnxmem import Analysis, analyze
@@ -185,7 +185,9 @@ def test_one_line_in_the_batch_needs_no_block() -> None:
 
 
 def test_the_report_names_dims_that_stay() -> None:
-    text = TWO_ROWS.replace("float[batch, 3] x", "float[batch, 3] x, float[1, 1, q] u, float[r] v")
+    text = TWO_PIECES.replace(
+        "float[batch, 3] x", "float[batch, 3] x, float[1, 1, q] u, float[r] v"
+    )
     text = text.replace(
         "a = Relu(w)", "p = MaxPool<kernel_shape = [2], strides = [2]>(u) a = Relu(w)"
     )
@@ -194,7 +196,7 @@ def test_the_report_names_dims_that_stay() -> None:
 
 
 def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() -> None:
-    terms = rows_of(model_of(ATTENTION))
+    terms = closed_form_of(model_of(ATTENTION))
     rows = tuple(polynomial([((1, 1), n), ((0, 0), -n * n)]) for n in range(1, 11))
     peaks = replace(terms.peaks, excluded_points=({1: 4},))
     vars(peaks)["in_place_peak_rows"] = rows
@@ -208,7 +210,7 @@ def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() ->
 
 
 def test_a_row_that_leads_nowhere_else_is_left_out_and_one_of_two_dims_may_lead_elsewhere() -> None:
-    terms = rows_of(model_of(ATTENTION))
+    terms = closed_form_of(model_of(ATTENTION))
     rows = (polynomial([((1, 1), 5)]), polynomial([((1, 1), 3), ((0, 0), 1)]))
     peaks = replace(terms.peaks)
     vars(peaks)["in_place_peak_rows"] = rows
@@ -217,7 +219,7 @@ def test_a_row_that_leads_nowhere_else_is_left_out_and_one_of_two_dims_may_lead_
         "  sequence 1 to 509       5 B x batch x sequence",
         "  elsewhere, if at all    3 B x batch x sequence + 1 B",
     ]
-    one = rows_of(model_of(TWO_ROWS))
+    one = closed_form_of(model_of(TWO_PIECES))
     beaten = tuple(polynomial([((1,), n)]) for n in (3, 5))
     peaks = replace(one.peaks)
     vars(peaks)["in_place_peak_rows"] = beaten

@@ -46,7 +46,7 @@ KEYS = (
 )
 sys.path.insert(0, str(ROOT / "tests"))
 
-import optimized_graphs as graphs  # noqa: E402 - a helper of the tests
+from runtimes.onnxruntime import optimized_graphs as graphs  # noqa: E402 - a helper of the tests
 
 READS_SAVED_REGISTERS = bytes.fromhex("0f01d0 89c0")
 """``xgetbv; mov eax, eax``"""

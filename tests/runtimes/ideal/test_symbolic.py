@@ -4,11 +4,11 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from closed_forms import ATTENTION, SQUARE, TWO_PIECES, assert_holds_at, closed_form_of
 from graphs import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import MODELS
-from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
 from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
@@ -90,18 +90,18 @@ def line(slope: int, start: int) -> Polynomial:
 def test_the_rows_are_the_lines_of_the_steps() -> None:
     text = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[3, 5] w, float[700] k> {
         a = Neg(k) b = Neg(x) c = Relu(a) y = MatMul(b, w) }"""
-    terms = rows_of(model_of(text))
+    terms = closed_form_of(model_of(text))
     # At first the 700 numbers and x's twin; later x's twin beside y.
     assert terms.peaks.in_place_peak_rows == (line(12, 2800), line(32, 0))
     assert terms.inputs == line(12, 0)
     assert terms.peaks.peak_rows == (line(12, 5600), line(32, 0))
 
 
-@pytest.mark.parametrize("text", [TWO_ROWS, MEETING])
+@pytest.mark.parametrize("text", [TWO_PIECES, MEETING])
 def test_every_batch_is_what_a_walk_of_it_says(text: str) -> None:
     analysis = onnxmem.analyze(model_of(text))
     for batch in range(1, 40):
-        assert_is_walked(analysis, (batch,))
+        assert_holds_at(analysis, (batch,))
 
 
 @pytest.mark.parametrize("text", WITH_ROWS.values(), ids=WITH_ROWS)
@@ -112,11 +112,11 @@ def test_every_point_is_what_a_walk_of_it_says(text: str, asked: dict[str, int])
     num_symbols = len(analysis.symbolic.symbols)
     assert num_symbols == 2 + (text == CACHED)
     for point in product((1, 13, 131), (2, 3, 509), (1, 7)[: num_symbols - 1]):
-        assert_is_walked(analysis, point[:num_symbols])
+        assert_holds_at(analysis, point[:num_symbols])
 
 
 def test_attention_is_a_square_of_the_sequence() -> None:
-    terms = rows_of(model_of(ATTENTION), batch=2, dims={"sequence": 1000})
+    terms = closed_form_of(model_of(ATTENTION), batch=2, dims={"sequence": 1000})
     assert terms.symbols == ("batch", "sequence")
     # The last product; the two squares of the softmax, beside q; q and k beside the scores.
     assert terms.peaks.peak_rows == (
@@ -134,7 +134,7 @@ def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
     assert isinstance(analysis.symbolic, ClosedForm)
     assert analysis.symbolic.symbols == ("batch",)
     assert analysis.symbolic.fixed == dims
-    assert_is_walked(analysis, (11,))
+    assert_holds_at(analysis, (11,))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_why_there_are_no_rows(text: str, reason: str) -> None:
     analysis = onnxmem.analyze(model_of(WITHOUT_LINES[text]))
     if not reason:
         for batch in (2, 3, 64, 131):
-            assert_is_walked(analysis, (batch,))
+            assert_holds_at(analysis, (batch,))
         return
     assert isinstance(analysis.symbolic, NoClosedForm)
     assert reason in analysis.symbolic.reason
@@ -164,7 +164,7 @@ def test_why_there_are_no_rows(text: str, reason: str) -> None:
 
 
 def test_training_another_order_and_a_lost_batch_have_none() -> None:
-    model = model_of(TWO_ROWS)
+    model = model_of(TWO_PIECES)
     for analysis in (
         onnxmem.analyze(model, train=True),
         onnxmem.analyze(model, order="best"),
@@ -202,7 +202,7 @@ def test_rows_in_json_are_its_peaks() -> None:
 def test_models_of_many_dims(name: str, points: list[tuple[int, ...]]) -> None:
     analysis = onnxmem.analyze(MODELS / f"{name}.onnx")
     for point in points:
-        assert_is_walked(analysis, point)
+        assert_holds_at(analysis, point)
 
 
 @pytest.mark.slow
@@ -210,7 +210,7 @@ def test_models_of_many_dims(name: str, points: list[tuple[int, ...]]) -> None:
 def test_larger_models_of_many_dims(name: str) -> None:
     analysis = onnxmem.analyze(MODELS / f"{name}.onnx")
     for point in ((1, 1), (1, 351), (1, 352), (8, 128), (131, 509)):
-        assert_is_walked(analysis, point)
+        assert_holds_at(analysis, point)
 
 
 def test_the_batch_at_which_shapes_meet_is_told() -> None:

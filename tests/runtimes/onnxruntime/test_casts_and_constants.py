@@ -1,7 +1,7 @@
 """Casts for float16, and constants that are folded, shared and compared, beside onnxruntime."""
 
 import pytest
-from optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

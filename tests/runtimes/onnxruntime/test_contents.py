@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from graphs import graph_of, model_of
-from in_process import work_here
 from onnx import numpy_helper
+from without_children import work_without_children
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
@@ -189,7 +189,7 @@ def test_onnxruntime_packs_what_branches_fold_alike_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     holds(tmp_path, model_of(of_branches(TURNED, TURNED)), asks_onnxruntime=asks_onnxruntime)
 
 
@@ -200,7 +200,7 @@ def test_the_copy_of_a_transposed_matrix_leaves_its_region(
 ) -> None:
     """It is of more bytes than the first region would have, and all later ones follow from that."""
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     model = model_of(TURNED_GEMM.replace("TURN", "1").replace("IN,OUT", "1031,2053"))
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2053
     holds(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
@@ -212,7 +212,7 @@ def test_onnxruntime_packs_equal_weights_of_the_file_once(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     holds(tmp_path, with_twin(name), asks_onnxruntime=True)
 
 

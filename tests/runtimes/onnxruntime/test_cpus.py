@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 import pytest
 from installed_runtime import cpu_of_onnxruntime
-from optimized_graphs import expressions, parsed
 from paths import DATA, MODELS
+from runtimes.onnxruntime.optimized_graphs import expressions, parsed
 
 import onnxmem
 from onnxmem.errors import UsageError

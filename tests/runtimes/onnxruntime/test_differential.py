@@ -8,7 +8,7 @@ is definition 3 with two terms more: weights, and graph inputs from the start to
 
 import pytest
 from onnx import checker
-from static_graphs import static_graph
+from random_graphs import static_graph
 
 from onnxmem import Analysis, analyze
 from onnxmem.program.replay import replay

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from graphs import graph_of, model_of
-from in_process import work_here
+from without_children import work_without_children
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.measure.measurement import Measurement
@@ -591,7 +591,7 @@ def test_it_is_what_onnxruntime_takes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_here(monkeypatch, tmp_path)
+    work_without_children(monkeypatch, tmp_path)
     text = MEASURED[name]
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=3)
     found = measure(model_of(text), settings=settings)

@@ -3,7 +3,7 @@
 import onnx
 import onnx.parser
 import pytest
-from optimized_graphs import agrees
+from runtimes.onnxruntime.optimized_graphs import agrees
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile

@@ -2,7 +2,7 @@
 
 import pytest
 from installed_runtime import since
-from optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

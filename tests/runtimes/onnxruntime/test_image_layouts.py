@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from optimized_graphs import agrees, parsed
+from runtimes.onnxruntime.optimized_graphs import agrees, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile

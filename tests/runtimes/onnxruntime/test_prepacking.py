@@ -2,7 +2,7 @@
 
 import pytest
 from graphs import graph_of
-from kernel_rows import Row, rows
+from runtimes.onnxruntime.measured_kernels import Row, rows
 
 from onnxmem.ops.spec import Call, Operand
 from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, unknown

@@ -5,9 +5,9 @@ tells what is left, so that a rule which is not asked for anything shows.
 """
 
 import pytest
-from graph_cases import Case, cases
 from installed_runtime import require_since
-from optimized_graphs import agrees
+from runtimes.onnxruntime.graph_cases import Case, cases
+from runtimes.onnxruntime.optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 

@@ -1,7 +1,7 @@
 """Reshapes by computed targets, and the parts of a value that onnxruntime cuts out at once."""
 
 import pytest
-from optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

@@ -2,7 +2,7 @@
 
 import pytest
 from installed_runtime import since
-from optimized_graphs import agrees
+from runtimes.onnxruntime.optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 

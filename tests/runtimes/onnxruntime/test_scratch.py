@@ -4,7 +4,7 @@ from collections import Counter
 
 import onnx.defs
 import pytest
-from kernel_rows import Row, rows
+from runtimes.onnxruntime.measured_kernels import Row, rows
 
 from onnxmem.ops.spec import Attribute, Call, Operand
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Kernel, KernelInfo, Scratch

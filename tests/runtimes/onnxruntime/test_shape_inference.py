@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from graph_cases import Case, cases
 from graphs import model_of
 from installed_runtime import require_since
-from shapes_at_load import by_onnxmem, by_onnxruntime, written
+from runtimes.onnxruntime.graph_cases import Case, cases
+from runtimes.onnxruntime.shapes_at_load import by_onnxmem, by_onnxruntime, written
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL

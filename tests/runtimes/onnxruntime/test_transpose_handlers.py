@@ -1,7 +1,7 @@
 """How Transposes pass each operator, beside onnxruntime."""
 
 import pytest
-from transposed_graphs import left_of
+from runtimes.onnxruntime.transposed_graphs import left_of
 
 pytestmark = pytest.mark.measure
 

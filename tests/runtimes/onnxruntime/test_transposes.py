@@ -1,7 +1,7 @@
 """Which Transposes are pushed, and those between channels first and last, beside onnxruntime."""
 
 import pytest
-from transposed_graphs import left_of
+from runtimes.onnxruntime.transposed_graphs import left_of
 
 pytestmark = pytest.mark.measure
 

@@ -6,7 +6,7 @@ from typing import Any
 import onnx
 import pytest
 from graphs import model_of
-from training_steps import network, operators, recipe_of, run_as, step
+from runtimes.torch.training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
 from onnxmem.cli.options import add_training_options, recipe_from

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from graphs import graph_of
 from paths import DATA
-from training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import happenings, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare

@@ -1,7 +1,7 @@
 """The backward pass: gradients at forks, of shared weights, and what becomes of parameters'."""
 
 import pytest
-from training_steps import categories, happenings, sizes, step
+from runtimes.torch.training_steps import categories, happenings, sizes, step
 
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.memory import Phase

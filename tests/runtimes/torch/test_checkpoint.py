@@ -6,7 +6,7 @@ import pytest
 from graphs import graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_steps import are_equal, happenings, recipe_of, step
+from runtimes.torch.training_steps import are_equal, happenings, recipe_of, step
 
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.torch.checkpointing import every, schedules, units

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from graphs import graph_of
-from training_steps import network, run_as
+from runtimes.torch.training_steps import network, run_as
 
 from onnxmem.runtimes.torch.composites.rewriting import GraphView
 from onnxmem.runtimes.torch.network import as_run

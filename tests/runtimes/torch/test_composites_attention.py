@@ -5,7 +5,7 @@ B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 
 import pytest
 from graphs import graph_of, model_of
-from training_steps import network, run_as, step
+from runtimes.torch.training_steps import network, run_as, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare

@@ -1,7 +1,7 @@
 """Normalisations, attention, Dropout, linear layers and moves that exporters write out."""
 
 import pytest
-from training_steps import network, run_as, step
+from runtimes.torch.training_steps import network, run_as, step
 
 NORM = """
     agraph (float[2,5,7] x, float[2,5,7] v) => ({outputs})

@@ -1,7 +1,7 @@
 """The forward pass: when storages appear, and with which reader they go."""
 
 import pytest
-from training_steps import are_equal, happenings, sizes, step
+from runtimes.torch.training_steps import are_equal, happenings, sizes, step
 
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup

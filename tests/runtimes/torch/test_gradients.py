@@ -2,7 +2,7 @@
 
 import pytest
 from graphs import graph_of
-from training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import happenings, sizes, step
 
 from onnxmem.model.parameters import Parameters
 from onnxmem.runtimes.torch.tape import tensors_requiring_grad

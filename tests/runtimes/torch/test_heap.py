@@ -1,7 +1,7 @@
 """The heap of a step: references, peaks by phase, and what is written down of it."""
 
 import pytest
-from training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import happenings, sizes, step
 
 from onnxmem.program.program import Allocation, Category
 from onnxmem.program.replay import Replay

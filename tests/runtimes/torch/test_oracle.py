@@ -2,8 +2,16 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from training_oracle import READS_INPUT, READS_OUTPUT, Line, Peaks, Program, Run, Shape
-from training_steps import step
+from runtimes.torch.training_oracle import (
+    READS_INPUT,
+    READS_OUTPUT,
+    Line,
+    Peaks,
+    Program,
+    Run,
+    Shape,
+)
+from runtimes.torch.training_steps import step
 
 from onnxmem.runtimes.torch.memory import TrainingMemory
 

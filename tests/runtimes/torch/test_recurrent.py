@@ -2,7 +2,7 @@
 
 import pytest
 from graphs import graph_of
-from training_steps import happenings, network, sizes, step
+from runtimes.torch.training_steps import happenings, network, sizes, step
 
 from onnxmem.runtimes.torch import recurrent
 from onnxmem.runtimes.torch.memory import Phase

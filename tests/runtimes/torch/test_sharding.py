@@ -1,7 +1,7 @@
 """What one rank of several holds: worked out by hand for a prime number of ranks."""
 
 import pytest
-from training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import happenings, sizes, step
 
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory

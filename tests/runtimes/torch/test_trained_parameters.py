@@ -1,7 +1,7 @@
 """What a training configuration trains: frozen parameters, and low-rank adapters in their place."""
 
 import pytest
-from training_steps import happenings, network, run_as, sizes, step
+from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
 
 TWO = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] encoder_w, float[5,7] head_w> {

@@ -2,7 +2,7 @@
 
 import pytest
 from paths import MODELS
-from training_steps import are_equal, categories, happenings, recipe_of, sizes, step
+from runtimes.torch.training_steps import are_equal, categories, happenings, recipe_of, sizes, step
 
 import onnxmem
 from onnxmem import settings as recipes

@@ -11,7 +11,7 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 from installed_runtime import cpu_of_onnxruntime
-from optimized_graphs import assert_alike, by_onnxruntime, filled, parsed
+from runtimes.onnxruntime.optimized_graphs import assert_alike, by_onnxruntime, filled, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile

@@ -4,7 +4,8 @@ import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+
+from paths import DATA
 
 from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Call, Operand
@@ -12,7 +13,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelInfo
 
 _Entry = tuple[str, list[int], int, list[float] | None]
 """Type, dims, whether it is an initializer, values."""
-TRUTH = Path(__file__).parent / "data" / "onnxruntime_kernels.json.gz"
+TRUTH = DATA / "onnxruntime_kernels.json.gz"
 
 
 @dataclass(frozen=True, slots=True)

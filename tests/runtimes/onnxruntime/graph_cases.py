@@ -19,9 +19,10 @@ there without being stated: scales ``s``, ``s2`` and ``s3``; zero points ``z``, 
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-FOLDER = Path(__file__).parent / "data" / "optimizer"
+from paths import DATA
+
+FOLDER = DATA / "optimizer"
 _STATED = {
     text.split()[1]: text
     for text in (

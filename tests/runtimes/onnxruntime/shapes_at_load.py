@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import pytest
 from installed_runtime import cpu_of_onnxruntime, require_verified
-from optimized_graphs import filled, parsed
+from runtimes.onnxruntime.optimized_graphs import filled, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile

@@ -1,4 +1,4 @@
-"""Graphs that have rows, and what holds rows against walks."""
+"""Graphs whose peak has a closed form, and its proof at a point: a new analysis and brute force."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ import onnxmem
 from onnxmem.analysis.scaling import ClosedForm
 from onnxmem.program.polynomials import largest
 
-TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
+TWO_PIECES = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
     a = Relu(w)
     b = Neg(x)
     c = Transpose(a)
@@ -36,15 +36,15 @@ ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7
 }"""
 
 
-def rows_of(source: object, **asked: object) -> ClosedForm:
-    """The rows of a model that has some."""
+def closed_form_of(source: object, **asked: object) -> ClosedForm:
+    """The closed form of a model that has one."""
     found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
     assert isinstance(found, ClosedForm), found
     return found
 
 
-def assert_is_walked(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
-    """The rows at a point are what the model asked anew says there, and what brute force says."""
+def assert_holds_at(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
+    """Compare the closed form at a point with a new analysis there, and with brute force."""
     terms, point = analysis.symbolic, tuple(numbers)
     assert isinstance(terms, ClosedForm)
     dims = dict(zip(terms.symbols, point, strict=True))

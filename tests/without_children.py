@@ -1,4 +1,4 @@
-"""Work of children done in the tests' own process, where what a process takes is not at stake.
+"""What a child would do, done in the process of the tests, where a process is not what is tested.
 
 A child starts Python and imports onnxruntime; a session of a small graph takes milliseconds.
 """
@@ -20,7 +20,7 @@ _CALLERS = (
 )
 
 
-def work_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def work_without_children(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Measure, and ask onnxruntime for its graph, without children; files go to ``folder``."""
     monkeypatch.chdir(folder)
     for name in _CALLERS:
