@@ -1,13 +1,13 @@
 """Which layers had a BatchNormalization that an exporter or an optimizer folded into them.
 
 A fold leaves the layer with other weights and a bias. What distinguishes it from a layer that
-had a bias from the start is what the tool that folded it calls the result:
+had a bias from the start are the names that the folding tool gives the result:
 
 - torch.onnx's script exporter (``fuseConvBatchNorm`` of
-  torch/csrc/jit/passes/onnx/eval_peephole.cpp) makes the output, the weight and the bias anew, in
-  this order, so their numbers follow each other: ``onnx::Conv_66`` and ``onnx::Conv_67``, or ``66``
-  and ``67`` with output ``65`` before PyTorch 1.11. It folds into Conv alone. A weight that
-  constant folding has computed (weight_norm) has such a name too; its bias keeps its own.
+  torch/csrc/jit/passes/onnx/eval_peephole.cpp) creates the output, the weight and the bias anew, in
+  this order, so that their numbers are consecutive: ``onnx::Conv_66`` and ``onnx::Conv_67``, or
+  ``66`` and ``67`` with output ``65`` before PyTorch 1.11. It folds into Conv only. A weight that
+  constant folding computed (weight_norm) has such a name too; its bias has its own.
 - torch.export with onnxscript's optimizer (onnxscript/rewriter/rules/common/_fuse_batchnorm.py)
   keeps the metadata, the output's name (``getitem``) and the names of weight and bias; where there
   was no bias, it is ``<weight>_bias``. It folds into Conv, ConvTranspose and Gemm.
@@ -39,15 +39,17 @@ _BIAS: Final = 2
 """Index of the bias among the inputs."""
 _FX_TARGET: Final = re.compile(r"\[target=([\w.:]+)\]")
 _FX_OUTPUT: Final = re.compile(r"(^|/)(getitem|\w*batch_norm\w*?)(_\d+)?$")
-"""How torch.export names the output of a normalization, which the layer inherits."""
+"""The name that torch.export gives the output of a normalization, which the layer inherits."""
 _NUMBERED: Final = re.compile(r"(?:^|/)(onnx::Conv_)?(\d+)$")
 _NORM: Final = re.compile("batch_?norm", re.IGNORECASE)
 _FUSED_NAME: Final = re.compile(
     r"(^|/)ConvBnFusion_(W|BN_B)_|_(weights|bias)_fused_bn(:\d+)?$|_bn_offset(:\d+)?$"
 )
 _ONNXSIM_NAME: Final = re.compile(r"(^|/)_v_\d+$")
-_MADE_UP: Final = re.compile(r"(^|/)((onnx::\w+_)?\d+|_?v_?\d+|val_\d+|const_fold_opt__\d+)$")
-"""Names of weights that a tool has computed anew."""
+_GENERATED_NAME: Final = re.compile(
+    r"(^|/)((onnx::\w+_)?\d+|_?v_?\d+|val_\d+|const_fold_opt__\d+)$"
+)
+"""Names of weights that a tool computed."""
 _WEIGHT_WORD: Final = re.compile(r"(?<![A-Za-z])(weights?|kernel|filters?|W|w)(?![A-Za-z])")
 _BIAS_WORD: Final = re.compile(r"(?<![A-Za-z])(bias|biases|B|b)(?![A-Za-z])")
 _STATISTICS: Final = re.compile(r"(running|moving)_mean(:\d+)?$")
@@ -79,29 +81,27 @@ class FoldedLayers:
     certain: tuple[Node, ...]
     """The file shows the fold."""
     possible: tuple[Node, ...]
-    """The file doesn't distinguish a fold from a bias."""
+    """The file does not distinguish a fold from a bias."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchNorms:
     """The BatchNormalizations that an export folded away, by the layers that they were folded into.
 
-    A layer is in one of the three.
+    A layer is in at most one of the three.
     """
 
     put_back: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     """The file shows them, and the training configuration leaves them out."""
     unknown: tuple[str, ...] = ()
-    """The file doesn't show whether there was one; the figures are without."""
+    """The file does not show whether there was one; the figures assume none."""
 
 
 def folded_layers(graph: Graph) -> FoldedLayers:
-    """Sort the layers that had, or may have had, a BatchNormalization behind them.
-
-    A tool that folds leaves a trace on each layer: where some bear one, the others are plain. A
-    layer of unknown shape is left out: what is unknown is not made known by a normalization.
-    """
+    """The layers that a BatchNormalization followed, and those that one may have followed."""
+    # A tool that folds does so throughout the file: where some layers show it, the others had none.
+    # A layer of unknown shape is left out: a normalization of unknown size would add nothing.
     traces = _Traces(graph)
     layers = (n for n in graph.nodes if n.onnx_op in _CONVOLUTIONS or n.onnx_op == "Gemm")
     known = (n for n in layers if known_dims(graph.tensors[n.outputs[0]].shape) is not None)
@@ -112,26 +112,26 @@ def folded_layers(graph: Graph) -> FoldedLayers:
 
 
 def has_own_bias(node: Node) -> bool:
-    """Whether a folded layer had a bias already: it has kept its name beside the weight's."""
+    """Whether a folded layer had a bias already: its name still matches the weight's."""
     return len(node.inputs) > _BIAS and _is_pair(node.inputs[1], node.inputs[_BIAS])
 
 
 @dataclass(slots=True)
 class _Traces:
-    """What a file shows, gathered once."""
+    """The evidence in a file, collected once."""
 
     graph: Graph
     readers: Readers = field(init=False)
     numbers: frozenset[int] = field(init=False)
-    """That weights have for a name."""
+    """The numbers of weights that have a number for a name."""
     statistics: Counter[int | None] = field(init=False)
-    """Means that nothing reads, by their channels."""
+    """Running means that no node reads: how many, by their channels."""
     biased: Counter[int | None] = field(init=False)
-    """Convolutions with a bias, by their channels."""
+    """How many convolutions have a bias, by their channels."""
     modules: frozenset[str] = field(init=False)
-    """Paths that the script exporter gives nodes."""
+    """The module paths in the names that the script exporter gives nodes."""
     is_unfolded: bool = field(init=False)
-    """Whether the file shows that nothing folded it, or that it has another normalization."""
+    """Whether a Conv is still followed by a BatchNormalization, or the network has other norms."""
 
     def __post_init__(self) -> None:
         graph, tensors = self.graph, self.graph.tensors
@@ -150,7 +150,9 @@ class _Traces:
         )
 
     def origin(self, node: Node) -> Origin:
-        """What the file shows of a layer."""
+        """Whether the file shows that a BatchNormalization was folded into a layer."""
+        # From the most to the least certain: a tool's signature or name; torch.export's metadata,
+        # which names the source of every node; then what only stored weights can be.
         weight, bias = node.inputs[1], _bias(node)
         target = _FX_TARGET.search(node.metadata.get("pkg.torch.onnx.fx_node", ""))
         if self._is_fused_by_ultralytics(node) or _has_trace(node) or self._is_numbered(node):
@@ -162,14 +164,16 @@ class _Traces:
         return self._origin_of_stored(node, weight, bias)
 
     def _origin_of_stored(self, node: Node, weight: str, bias: str) -> Origin:
-        """What the file shows of a convolution of which weight and bias are stored."""
+        """The same for a convolution whose weight and bias are stored in the file."""
         if self._is_simplified(weight, bias):
             return Origin.FOLDED
+        # A folded BatchNormalization may leave its running statistics behind, unread. If there are
+        # as many as biased convolutions of that width, each belongs to one of them.
         if means := self.statistics[self._channels(node)]:
             is_each = means == self.biased[self._channels(node)]
             return Origin.FOLDED if is_each else Origin.UNKNOWN
         if self.is_unfolded or self._read_by(node) <= _LAYOUT or _keeps_bias(weight, bias):
-            return Origin.UNKNOWN if self._has_room(node) else Origin.PLAIN
+            return Origin.UNKNOWN if self._lacks_module(node) else Origin.PLAIN
         return Origin.UNKNOWN
 
     def _could_be_folded(self, weight: str, bias: str) -> bool:
@@ -183,7 +187,7 @@ class _Traces:
         return is_signed and bool(_bias(node)) and node.inputs[1].endswith(".conv.weight")
 
     def _is_numbered(self, node: Node) -> bool:
-        """Whether the output, the weight and the bias were made one after the other."""
+        """Whether the output, the weight and the bias were numbered one after the other."""
         weight, bias = (_NUMBERED.search(name) for name in (node.inputs[1], _bias(node)))
         if node.onnx_op != "Conv" or not (weight and bias) or weight[1] != bias[1]:
             return False
@@ -196,13 +200,13 @@ class _Traces:
 
     def _is_simplified(self, weight: str, bias: str) -> bool:
         removed = self.graph.metadata.get("onnxsim.removed_nodes", "")
-        are_made_up = _ONNXSIM_NAME.search(weight) and _ONNXSIM_NAME.search(bias)
-        return bool(are_made_up) and "BatchNormalization (" in removed
+        are_onnxsim_names = _ONNXSIM_NAME.search(weight) and _ONNXSIM_NAME.search(bias)
+        return bool(are_onnxsim_names) and "BatchNormalization (" in removed
 
-    def _has_room(self, node: Node) -> bool:
+    def _lacks_module(self, node: Node) -> bool:
         """Whether a module is missing between a layer and its activation.
 
-        A network that was fused in Python keeps its names, and loses the module between: ``0`` and
+        In a network that was fused in Python the other modules have their names still: ``0`` and
         ``2`` of a Sequential, or ``conv`` and ``act`` of one block.
         """
         module = _module(node)
@@ -226,7 +230,7 @@ def _bias(node: Node) -> str:
 
 
 def _has_trace(node: Node) -> bool:
-    """Whether names of a layer say that a normalization was folded into it."""
+    """Whether the names of a layer show that a normalization was folded into it."""
     weight, bias, output = node.inputs[1], _bias(node), node.outputs[0]
     if "FuseBatchNorm" in node.metadata.get("pkg.onnxscript.rewriter.rule_name", ""):
         return True
@@ -240,34 +244,36 @@ def _has_trace(node: Node) -> bool:
 
 
 def _is_pair(weight: str, bias: str) -> bool:
-    """Whether two names differ in the words of weight and bias alone."""
+    """Whether two names differ only in the words for weight and bias."""
     stem = _without(_WEIGHT_WORD, weight)
     return stem is not None and stem == _without(_BIAS_WORD, bias)
 
 
 def _without(word: re.Pattern[str], name: str) -> str | None:
-    """A name without the last part that says what it is; ``None``: it doesn't."""
+    """A name without the last occurrence of a word; ``None`` if it does not have the word."""
     indices = list(word.finditer(name))
     return name[: indices[-1].start()] + "*" + name[indices[-1].end() :] if indices else None
 
 
 def _keeps_bias(weight: str, bias: str) -> bool:
-    """Whether a bias has the name that its layer gave it, which every fold in a file changes."""
+    """Whether a bias has the name that its layer gave it, which folds in a file change."""
     layer, word, _ = (_without(_BIAS_WORD, bias) or "").partition("*")
     if not word:
         return "BiasAdd" in bias
     return (
-        _is_pair(weight, bias) or bool(_MADE_UP.search(weight)) or weight.startswith(layer or "*")
+        _is_pair(weight, bias)
+        or bool(_GENERATED_NAME.search(weight))
+        or weight.startswith(layer or "*")
     )
 
 
 def _module(node: Node) -> str:
-    """The path of the module that a node of the script exporter stands in."""
+    """The path of the module that a node of the script exporter belongs to."""
     return node.name.rpartition("/")[0]
 
 
 def _is_one_apart(name: str, reader: Node) -> bool:
-    """Whether a layer and its activation have one module of a Sequential between them."""
+    """Whether exactly one module of a Sequential is missing between a layer and its activation."""
     layer = _INDEXED.search(name)
     other = _INDEXED.search(_module(reader).rpartition("/")[2])
     if reader.onnx_op not in _ACTIVATIONS or layer is None or other is None:

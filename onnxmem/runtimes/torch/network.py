@@ -1,10 +1,10 @@
-"""The graph as it is trained: composites joined, folded layers put back, adapters added.
+"""The graph as it is trained: composites fused, BatchNormalization and Dropout put back, adapters.
 
 ``network_of`` takes the graph of a file and a training configuration. Composites become the
-operators that the framework runs (``as_run``). An inference export leaves out BatchNormalization,
-folded into the layer before it, and Dropout: what is put back, and where, is decided here; which
-layers had a BatchNormalization is read in ``folded``. Low-rank adapters (LoRA) are two small
-factors trained beside each matrix, which is frozen.
+operators that the framework runs (``as_run``). An inference export has no BatchNormalization, which
+is folded into the layer before it, and no Dropout: this module restores them; ``folded`` finds the
+layers that had a BatchNormalization. Low-rank adapters (LoRA) are two small factors that are
+trained beside each matrix, which is frozen.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from onnxmem.runtimes.torch.composites.activations import (
     squares,
     tanh_gelus,
 )
-from onnxmem.runtimes.torch.composites.attention import attentions, attentions_as_products
+from onnxmem.runtimes.torch.composites.attention import attentions, unfused_attentions
 from onnxmem.runtimes.torch.composites.layers import (
     batch_norms,
     dropouts,
@@ -52,7 +52,7 @@ from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_if_known
 
 _RATIO = 0.5
-"""Any but 0: the mask is as large whatever the ratio."""
+"""Any but 0: the size of the mask does not depend on it."""
 
 
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
@@ -63,8 +63,8 @@ _DROPOUT_MODULE = "torch.nn.modules.dropout."
 
 _NO_BATCHNORM = Finding(
     "no_batchnorm",
-    "--assume-batchnorm has no effect: no layer has the trace of a folded BatchNormalization, and "
-    "none could have had one",
+    "--assume-batchnorm has no effect: no layer shows a folded BatchNormalization, and none could "
+    "have had one",
 )
 
 
@@ -92,7 +92,8 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Sqrt"}), rsqrts),
     (frozenset({"Mul", "Cast"}), squares),
 )
-"""In order; each with the operators without which there is nothing to find."""
+"""Each with the operators that the graph must have. The order matters: a composite that is part of
+another comes after it, as ``variances`` after ``layer_norms``."""
 
 
 _ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
@@ -100,7 +101,7 @@ _ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operator to put in, and what it reads."""
+    """An operator to insert, and its inputs."""
 
     op_type: str
     inputs: tuple[str, ...]
@@ -110,58 +111,60 @@ class Part:
 
 @dataclass(slots=True)
 class Insertion:
-    """A graph under change: nodes go behind others, and take over their output's readers."""
+    """A graph that is being changed: nodes are inserted after others, whose readers read theirs."""
 
     graph: Graph
     tensors: dict[str, Tensor] = field(init=False)
-    behind: dict[str, list[Node]] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
-    """Tensors by what readers find in their place."""
-    shortened: dict[str, int] = field(default_factory=dict)
-    """Nodes by the index from which on they lose their inputs."""
+    inserted: dict[str, list[Node]] = field(default_factory=dict)
+    """New nodes by the node that they follow."""
+    replacements: dict[str, str] = field(default_factory=dict)
+    """Tensors by the one that their readers read instead."""
+    num_inputs: dict[str, int] = field(default_factory=dict)
+    """How many inputs a node has left, where it lost some."""
 
     def __post_init__(self) -> None:
         self.tensors = dict(self.graph.tensors)
 
     def weight(self, name: str, like: str, shape: Shape) -> str:
-        """Add a weight of the type of another tensor; say its name."""
+        """Add a weight of the type of another tensor; return its name."""
         return self._tensor(name, like, shape, Role.WEIGHT)
 
     def node(self, after: Node, part: Part, like: str, shape: Shape | None) -> str:
-        """Put a node behind another, of the type of a tensor; say the name of what it makes."""
-        index = len(self.behind.setdefault(after.name, []))
+        """Insert a node after another; return the name of its output, of the type of ``like``."""
+        index = len(self.inserted.setdefault(after.name, []))
         name = f"{after.name}/{part.op_type}_{index}"
         output = self._tensor(f"{name}_output", like, shape, Role.ACTIVATION)
         operator = lookup(part.op_type, opset=part.opset)
-        made = Node(name, part.op_type, "", part.inputs, (output,), operator, part.attributes)
-        self.behind[after.name].append(made)
+        node = Node(name, part.op_type, "", part.inputs, (output,), operator, part.attributes)
+        self.inserted[after.name].append(node)
         return output
 
-    def drop_input(self, node: Node, index: int) -> None:
-        """Leave a node's inputs from an index on out, and the weights that no node reads then."""
-        self.shortened[node.name] = index
+    def drop_inputs(self, node: Node, first: int) -> None:
+        """Remove a node's inputs from an index on, and the weights that no node reads then."""
+        self.num_inputs[node.name] = first
 
-    def take_over(self, name: str, by: str) -> None:
-        """Let every reader of a tensor that stands in the file read another in its place."""
-        self.renamed[name] = by
+    def redirect(self, name: str, by: str) -> None:
+        """Let every reader of a tensor of the file read another one instead."""
+        self.replacements[name] = by
 
     def done(self) -> Graph:
-        """The graph with all that was put in."""
+        """The changed graph."""
+        # Only nodes of the file are rewired: an inserted node reads the tensor that it replaces.
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            inputs = tuple(self.renamed.get(name, name) for name in node.inputs)
-            inputs = inputs[: self.shortened.get(node.name)]
+            inputs = tuple(self.replacements.get(name, name) for name in node.inputs)
+            inputs = inputs[: self.num_inputs.get(node.name)]
             nodes.append(replace(node, inputs=inputs) if inputs != node.inputs else node)
-            nodes += self.behind.get(node.name, ())
+            nodes += self.inserted.get(node.name, ())
         self._remove_unread_weights(nodes)
-        outputs = tuple(self.renamed.get(name, name) for name in self.graph.outputs)
+        outputs = tuple(self.replacements.get(name, name) for name in self.graph.outputs)
         return replace(self.graph, nodes=tuple(nodes), outputs=outputs, tensors=self.tensors)
 
     def _remove_unread_weights(self, nodes: Iterable[Node]) -> None:
         """Remove the weights that only dropped inputs read: layers may share a bias."""
         read = {name for node in nodes for name in node.reads}
         for node in self.graph.nodes:
-            for name in node.inputs[self.shortened.get(node.name, len(node.inputs)) :]:
+            for name in node.inputs[self.num_inputs.get(node.name, len(node.inputs)) :]:
                 if name in self.tensors.keys() - read and self.tensors[name].role is Role.WEIGHT:
                     del self.tensors[name]
 
@@ -172,7 +175,7 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph, its parameters, and what a reader should know of either."""
+    """A graph as it is trained, its parameters, and the warnings on both."""
 
     graph: Graph
     parameters: Parameters
@@ -181,14 +184,16 @@ class Network:
 
 
 def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
-    """Read a graph as the framework trains it with a training configuration."""
+    """The graph and the parameters that the framework trains with a training configuration."""
+    # BatchNormalization and Dropout first: they are inserted between nodes of the file, which
+    # composites then fuse. Adapters last: they train beside what is frozen by then.
     graph, batchnorms, findings = _with_batchnorms(graph, recipe)
     if recipe.assume_dropout:
         dropped = dropped_nodes(graph)
         findings.append(_dropout_finding(tuple(node.name for node in dropped)))
         graph = with_dropout(graph, dropped)
     graph = as_run(graph, fused_attention=recipe.attention == "fused")
-    if recipe.attention == "fused" and (softmaxes := attentions_as_products(graph)):
+    if recipe.attention == "fused" and (softmaxes := unfused_attentions(graph)):
         findings.append(_attention_finding(graph, softmaxes))
     if recipe.in_place_activations is None:
         findings += _in_place_findings(graph)
@@ -204,7 +209,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
 def _with_batchnorms(
     graph: Graph, recipe: TrainingConfig
 ) -> tuple[Graph, BatchNorms, list[Finding]]:
-    """Put back what the file shows; where it doesn't, what the configuration assumes."""
+    """Restore what the file shows, and where it does not show it, what is assumed."""
     assumed = recipe.assume_batchnorm
     layers = folded_layers(graph)
     certain, possible = _names(layers.certain), _names(layers.possible)
@@ -226,10 +231,12 @@ def _with_batchnorms(
 
 
 def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
-    """Read a graph as the framework runs it: one node in place of each composite's.
+    """The graph that the framework runs: each composite is one node.
 
-    Without ``fused_attention`` the framework's attention runs as the products that the file holds.
+    Without ``fused_attention``, attention runs as the matmuls and the softmax of the file.
     """
+    # A finder sees the graph that the finders before it left; the view is rebuilt only where one
+    # of them changed it.
     before = graph = with_cast_numbers(graph)
     present = {node.onnx_op for node in graph.nodes}
     known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
@@ -242,18 +249,18 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
 
 
 def _frozen(found: Parameters, patterns: tuple[str, ...]) -> tuple[Parameters, list[str]]:
-    """Parameters without those of some patterns, and the patterns that fit none."""
+    """Parameters without those that patterns match, and the patterns that match none."""
     frozen = {name for name in found.trained if any(fnmatchcase(name, each) for each in patterns)}
     missed = [each for each in patterns if not any(fnmatchcase(n, each) for n in found.trained)]
     trained = tuple(name for name in found.trained if name not in frozen)
-    held = (*found.buffers, *(name for name in found.trained if name in frozen))
-    return replace(found, trained=trained, buffers=held), missed
+    buffers = (*found.buffers, *(name for name in found.trained if name in frozen))
+    return replace(found, trained=trained, buffers=buffers), missed
 
 
 def with_batchnorm(graph: Graph, layers: Iterable[Node]) -> Graph:
-    """Put a BatchNormalization behind each of some layers, in place of the bias that it gave them.
+    """Insert a BatchNormalization after each of some layers, and remove the bias that it became.
 
-    Their shapes are known.
+    The layers' shapes are known.
     """
     insertion = Insertion(graph)
     for node in layers:
@@ -263,30 +270,30 @@ def with_batchnorm(graph: Graph, layers: Iterable[Node]) -> Graph:
         names = ("scale", "bias", "running_mean", "running_var")
         operands = [insertion.weight(f"{node.name}/{n}", output, channels) for n in names]
         part = Part("BatchNormalization", (output, *operands))
-        insertion.take_over(output, insertion.node(node, part, output, shape))
+        insertion.redirect(output, insertion.node(node, part, output, shape))
         if not has_own_bias(node):
-            insertion.drop_input(node, 2)
+            insertion.drop_inputs(node, 2)
     return insertion.done()
 
 
 def with_dropout(graph: Graph, layers: Iterable[Node]) -> Graph:
-    """Put a Dropout behind each of some nodes."""
+    """Insert a Dropout after each of some nodes."""
     insertion = Insertion(graph)
     for node in layers:
         output = node.outputs[0]
         shape = graph.tensors[output].shape
         part = Part("Dropout", (output,), {"ratio": _RATIO, "is_test": 0}, opset=1)
-        insertion.take_over(output, insertion.node(node, part, output, shape))
+        insertion.redirect(output, insertion.node(node, part, output, shape))
     return insertion.done()
 
 
 def dropped_nodes(graph: Graph) -> tuple[Node, ...]:
-    """The nodes behind which there was a Dropout, if there was any.
+    """The nodes that a Dropout followed, if the network had any.
 
-    None where the file runs Dropout itself. Where torch.export has left a Dropout module's node (an
-    Identity), it is those. Else it is where networks have them: behind each softmax of an
-    attention, behind each linear layer before a sum, and before each linear layer but the first of
-    a classifier.
+    Empty where the file has Dropout itself. Where torch.export left the node of a Dropout module
+    (an Identity), those nodes. Otherwise where networks have Dropout: after each softmax of an
+    attention, after each linear layer before a residual sum, and before each linear layer but the
+    first of a classifier.
     """
     if any(node.onnx_op == "Dropout" for node in graph.nodes):
         return ()
@@ -311,7 +318,7 @@ def _is_dropout_module(node: Node) -> bool:
 
 
 def _is_dropped(graph: Graph, node: Node, reader: Node) -> bool:
-    """Whether networks drop between two operators."""
+    """Whether networks have Dropout between two nodes."""
     if node.onnx_op == "Softmax":
         return reader.onnx_op == "MatMul"
     if node.onnx_op in {"Relu", "Gelu", "Tanh", "Flatten"}:
@@ -323,17 +330,16 @@ def _is_dropped(graph: Graph, node: Node, reader: Node) -> bool:
 
 
 def _is_layer(graph: Graph, node: Node) -> bool:
-    """Whether a node is the end of a linear layer: its last operand is a weight."""
+    """Whether a node is the end of a linear layer: one operand is a weight."""
     roles = {graph.tensors[name].role for name in node.reads}
     return len(roles) > 1 and "weight" in {role.value for role in roles}
 
 
 def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Graph, Parameters]:
-    """Put an adapter beside each linear layer; only adapters are trained then.
+    """Add an adapter to each linear layer; only adapters are trained then.
 
-    A layer ``y = x @ W`` becomes ``y + scale * ((x @ A) @ B)`` with A: [in, rank], B: [rank, out],
-    as peft's ``LoraLayer`` runs it (Hu et al. 2021, arXiv 2106.09685). The file has no such nodes:
-    the figures are of training it that way.
+    A layer ``y = x @ W`` becomes ``y + scale * ((x @ A) @ B)`` with A: [in, rank], B: [rank, out]
+    (Hu et al. 2021, arXiv 2106.09685), as in peft/tuners/lora/layer.py: ``Linear.forward``.
     """
     trained = frozenset(parameters.trained)
     insertion = Insertion(graph)
@@ -346,17 +352,17 @@ def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Grap
         if layer is not None:
             factors += _adapt(insertion, node, layer, rank)
     adapted = insertion.done()
-    held = (*parameters.buffers, *parameters.trained)
+    frozen = (*parameters.buffers, *parameters.trained)
     count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
-    return adapted, Parameters(tuple(factors), parameters.quantized, held, count)
+    return adapted, Parameters(tuple(factors), parameters.quantized, frozen, count)
 
 
 def _linear(
     graph: Graph, node: Node, trained: frozenset[str], sources: Mapping[str, str]
 ) -> tuple[str, int, int] | None:
-    """What a linear layer reads, and its widths in and out; ``None``: it is none.
+    """The input of a linear layer, and its widths in and out; ``None`` for other nodes.
 
-    ``sources`` are what Transposes read, by what they make.
+    ``sources`` are the inputs of Transposes by their outputs.
     """
     if node.op_type not in {"Gemm", "MatMul", "linear"} or node.attributes.get("transA"):
         return None
@@ -382,7 +388,7 @@ def _adapt(
     full = insertion.node(end, Part("MatMul", (small, up)), data, shape)
     scaled = insertion.node(end, Part("Mul", (full, scale)), data, shape)
     total = insertion.node(end, Part("Add", (output, scaled)), data, shape)
-    insertion.take_over(output, total)
+    insertion.redirect(output, total)
     return down, up
 
 
@@ -400,8 +406,8 @@ def _put_back_finding(names: tuple[str, ...]) -> Finding:
 
 def _assumed_finding(names: tuple[str, ...]) -> Finding:
     text = (
-        f"{len(names):,} BatchNormalization assumed, as asked, behind convolutions with a bias of "
-        f"which the file doesn't tell whether they had one: {listed(names)}"
+        f"{len(names):,} BatchNormalization assumed, as requested, after convolutions with a bias; "
+        f"the file does not show whether they had one: {listed(names)}"
     )
     return Finding("batchnorm_assumed", text, names[0])
 
@@ -409,44 +415,44 @@ def _assumed_finding(names: tuple[str, ...]) -> Finding:
 def _dropout_finding(names: tuple[str, ...]) -> Finding:
     if not names:
         text = (
-            "--assume-dropout has no effect: the network has Dropout already, or no place where it "
-            "is usual"
+            "--assume-dropout has no effect: the network has Dropout already, or no layers that "
+            "usually have one"
         )
         return Finding("no_dropout", text)
     text = (
-        f"{len(names):,} Dropout assumed, as asked, behind {listed(names)}: an inference export "
-        "doesn't tell where Dropout was"
+        f"{len(names):,} Dropout assumed, as requested, after {listed(names)}: an inference export "
+        "does not show where Dropout was"
     )
     return Finding("dropout_assumed", text, names[0])
 
 
 def _in_place_findings(graph: Graph) -> Iterator[Finding]:
-    """What is assumed of activations that keep less in place, either way."""
+    """What is assumed about activations that would save less in place."""
     if assumed := in_place_activations(graph, None):
         sizes = [graph.tensors[name].size_bytes for name in assumed.values()]
         text = (
-            f"{plural(len(assumed), 'activation')} behind BatchNormalization taken to write over "
-            f"their input, as networks of such blocks do: {listed(tuple(assumed))}; if the network "
-            f"has inplace=False, they keep {format_bytes(sum_if_known(sizes))} more: "
+            f"{plural(len(assumed), 'activation')} after BatchNormalization assumed to run in "
+            f"place, as in networks of such blocks: {listed(tuple(assumed))}; if the network has "
+            f"inplace=False, they save {format_bytes(sum_if_known(sizes))} more: "
             "--no-in-place-activations"
         )
         yield Finding("activations_in_place", text, next(iter(assumed)))
-    if kept := out_of_place_activations(graph):
+    if out_of_place := out_of_place_activations(graph):
         text = (
-            f"{plural(len(kept), 'activation')} taken to keep an input that one in place would "
-            f"write over: {listed(kept)}; if the network has inplace=True, say "
+            f"{plural(len(out_of_place), 'activation')} assumed to save an input that it would "
+            f"overwrite in place: {listed(out_of_place)}; if the network has inplace=True, use "
             "--in-place-activations"
         )
-        yield Finding("activations_out_of_place", text, kept[0])
+        yield Finding("activations_out_of_place", text, out_of_place[0])
 
 
 def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...]) -> Finding:
     sizes = [graph.tensors[node.outputs[0]].size_bytes for node in softmaxes]
     text = (
-        f"{plural(len(softmaxes), 'attention')} counted as the products and the softmax of the "
+        f"{plural(len(softmaxes), 'attention')} counted as the matmuls and the softmax of the "
         f"file: {listed([node.name for node in softmaxes])}; where the network calls "
-        "scaled_dot_product_attention, one kernel runs them and keeps "
-        f"{format_bytes(sum_if_known(sizes))} of weights less"
+        "scaled_dot_product_attention, one kernel runs them and saves "
+        f"{format_bytes(sum_if_known(sizes))} of attention weights less"
     )
     return Finding("attention_as_products", text, softmaxes[0].name)
 

@@ -1,20 +1,21 @@
-"""Optimizers: the state that each keeps from step to step, and what one step allocates besides.
+"""Optimizers: the state of each, and the temporaries that one step allocates.
 
-State has the element size of the parameters, but for counters and block scales. Temporaries are
-those of the form that runs: ``foreach``, PyTorch's default on CUDA, handles all parameters at once
-and holds whole copies of them; ``single`` goes parameter by parameter; ``fused`` allocates nothing.
+State has the element size of the parameters, except counters and block scales. Temporaries are
+those of the implementation that runs: ``foreach``, PyTorch's default on CUDA, handles all
+parameters at once and has whole copies of them; ``single`` loops over the parameters; ``fused``
+allocates nothing.
 
-A new optimizer is one record of ``OF_TORCH`` or ``OF_OTHERS``: its state (``moments`` and its like)
-and, as scripts, the tensors that a step makes and releases.
+A new optimizer is one record of ``OF_TORCH`` or ``OF_OTHERS``: its state (``moments`` and others)
+and, as scripts, the tensors that a step allocates and releases.
 
-A loop over parameters keeps its Python variables from one parameter to the next, and a variable
-releases its old tensor only once the new one is made: what is alive together depends on neighbors,
-and neither a copy of all nor one of the largest parameter says it. A script is therefore replayed
-over the parameters in their order. Its words, separated by blanks, are
+A Python loop over parameters keeps its variables from one parameter to the next, and a variable
+releases its old tensor only after the new one is allocated: what is alive together depends on
+neighboring parameters, and is neither a copy of all nor one of the largest. A script is therefore
+replayed over the parameters in their order. Its words, separated by blanks, are
 
-- ``denom``: makes a tensor as large as the parameter and binds it to that name;
-- ``mask:bytes``: makes one of another size, see ``_SIZES``;
-- ``-root``: releases a name, ``estimate>update``: binds to another name what it was bound to;
+- ``denom``: allocates a tensor as large as the parameter and binds it to that name;
+- ``mask:bytes``: allocates one of another size, see ``_SIZES``;
+- ``-root``: releases a name, ``estimate>update``: renames a variable;
 - ``grad?``: only with weight decay, ``numerator!``: only without.
 """
 
@@ -53,9 +54,9 @@ _SIZES: Mapping[str, Callable[[Dims, int], int]] = MappingProxyType(
         "matrices": lambda shape, element_bytes: prod(shape[:-2]) * element_bytes,
     }
 )
-"""Bytes by dims and element bytes. ``whole``: as large as the parameter; ``bytes``: a byte an
-element, a mask; ``half``: in bfloat16; ``cast``: the cast to it, which makes nothing where two
-bytes are bfloat16 already; ``gram``: a matrix by its own transpose, in bfloat16; ``rows`` and
+"""Bytes by dims and element bytes. ``whole``: as large as the parameter; ``bytes``: one byte per
+element, a mask; ``half``: in bfloat16; ``cast``: the cast to it, which allocates nothing where the
+parameter is bfloat16 already; ``gram``: a matrix by its own transpose, in bfloat16; ``rows`` and
 ``columns``: the means over the last dim and over the last but one; ``matrices``: over both."""
 
 _WORD = re.compile(
@@ -70,56 +71,57 @@ class _Word:
     is_drop: bool
     target: str
     decay: bool | None
-    """Whether it needs weight decay; ``None``: it does not matter."""
+    """Whether it runs only with or only without weight decay; ``None``: with both."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     is_together: bool
-    """Whether each word is done for all parameters before the next word."""
+    """Whether each word runs for all parameters before the next word."""
     words: tuple[_Word, ...]
     words_of_vectors: tuple[_Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a step allocates: parts, done one after the other."""
+    """What a step allocates: parts that run one after the other."""
 
     parts: tuple[_Part, ...] = ()
 
     def peak_blocks(
         self, shapes: tuple[Dims, ...], element_bytes: int, *, weight_decay: bool
     ) -> tuple[int, ...]:
-        """Bytes of each block alive at the peak, in the order of making; the first of equal peaks.
+        """Bytes of each block alive at the peak, in the order of allocation; the first of equal
+        peaks.
 
-        ``shapes`` are in the order in which the optimizer goes through the parameters.
+        ``shapes`` are in the order in which the optimizer has the parameters.
         """
         replay = _Replay(element_bytes)
         for part in self.parts:
-            for words, group in _turns(part, shapes):
+            for words, group in _passes(part, shapes):
                 for word in words:
                     if word.decay in {None, weight_decay}:
-                        replay.do(word, group)
+                        replay.run(word, group)
         return tuple(size_bytes for size_bytes in chain(*replay.peak) if size_bytes)
 
 
 def together(text: str) -> Script:
-    """Script that does each word for all parameters at once, as ``foreach`` does."""
+    """Script that runs each word for all parameters at once, as ``foreach`` does."""
     words = _words(text)
     return Script((_Part(is_together=True, words=words, words_of_vectors=words),))
 
 
 def each(text: str, *, vectors: str | None = None) -> Script:
-    """Script that goes through the parameters one by one.
+    """Script that runs for one parameter after another.
 
-    ``vectors`` is what is done with those of one dim or none, where it differs.
+    ``vectors`` is the script of those with one dim or none, where it differs.
     """
     of_vectors = _words(text if vectors is None else vectors)
     return Script((_Part(is_together=False, words=_words(text), words_of_vectors=of_vectors),))
 
 
-def in_turn(*scripts: Script) -> Script:
-    """One script after the other, with what they left bound."""
+def in_sequence(*scripts: Script) -> Script:
+    """One script after the other; variables that one leaves bound stay bound in the next."""
     return Script(tuple(part for script in scripts for part in script.parts))
 
 
@@ -141,7 +143,7 @@ def _word(text: str) -> _Word:
     )
 
 
-def _turns(
+def _passes(
     part: _Part, shapes: tuple[Dims, ...]
 ) -> Iterator[tuple[tuple[_Word, ...], tuple[Dims, ...]]]:
     if part.is_together:
@@ -153,7 +155,7 @@ def _turns(
 
 
 class _Replay:
-    """The names bound so far, and the most that was ever alive."""
+    """The variables that are bound, and the blocks alive at the peak so far."""
 
     def __init__(self, element_bytes: int) -> None:
         self.peak: tuple[tuple[int, ...], ...] = ()
@@ -161,17 +163,19 @@ class _Replay:
         self._bound: dict[str, tuple[int, ...]] = {}
         self._peak_bytes = 0
 
-    def do(self, word: _Word, shapes: tuple[Dims, ...]) -> None:
-        """Do one word for these parameters."""
+    def run(self, word: _Word, shapes: tuple[Dims, ...]) -> None:
+        """Run one word for these parameters."""
         if word.is_drop:
             self._bound.pop(word.name, None)
         elif word.target:
             self._bound[word.target] = self._bound.pop(word.name)
         else:
             size_of = _SIZES[word.size]
-            self._make(word.name, tuple(size_of(one, self._element_bytes) for one in shapes))
+            self._allocate(word.name, tuple(size_of(one, self._element_bytes) for one in shapes))
 
-    def _make(self, name: str, blocks: tuple[int, ...]) -> None:
+    def _allocate(self, name: str, blocks: tuple[int, ...]) -> None:
+        # Python evaluates the right side first: what the name was bound to is alive beside the
+        # new blocks, and released by the assignment.
         alive = (*self._bound.values(), blocks)
         alive_bytes = sum(map(sum, alive))
         if alive_bytes > self._peak_bytes:
@@ -188,7 +192,7 @@ COUNTER_BYTES = 4
 _FLOAT_BYTES = 4
 _MATRIX_DIMS = 2
 _MIN_8BIT_ELEMENTS = 4096
-"""Smaller tensors keep float32 state."""
+"""Smaller tensors have float32 state (bitsandbytes: min_8bit_size)."""
 _BLOCK_ELEMENTS = 256
 """Elements that share one float32 scale; 2048 before bitsandbytes 0.44."""
 CODE_BYTES = 256 * _FLOAT_BYTES
@@ -203,7 +207,7 @@ def moments(count: int, *, counters: int = 0) -> StateOf:
 
 
 def factors(shape: Dims, element_bytes: int) -> int:
-    """Row and column means over the last two dims, for a vector all of it; and a step counter."""
+    """Row and column means over the last two dims, of a vector all elements; and a step counter."""
     if len(shape) < _MATRIX_DIMS:
         return prod(shape) * element_bytes + COUNTER_BYTES
     rows, columns = prod(shape[:-1]), prod((*shape[:-2], shape[-1]))
@@ -211,7 +215,7 @@ def factors(shape: Dims, element_bytes: int) -> int:
 
 
 def bytewise_moments(shape: Dims, element_bytes: int) -> int:  # noqa: ARG001 - of its own size
-    """Two bytes an element and a float32 scale for each block of either moment."""
+    """Two bytes per element, and a float32 scale for each block of both moments."""
     count = prod(shape)
     if count < _MIN_8BIT_ELEMENTS:
         return 2 * count * _FLOAT_BYTES
@@ -227,33 +231,33 @@ def by_matrix(of_matrices: StateOf, of_others: StateOf) -> StateOf:
 
 
 FORMS = ("foreach", "single", "fused")
-"""All parameters at once; one after the other; in one kernel, which allocates nothing."""
+"""The implementations: all parameters at once; a loop; one kernel, which allocates nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """One optimizer, in all the forms that its library has."""
+    """One optimizer, in all the implementations (forms) that its library has."""
 
     name: str
     state_of: StateOf
     """Bytes of state of one parameter, by its dims and its bytes per element.
 
-    Step counters are counted in it, 4 bytes each, although most lie in the memory of the CPU: see
+    It includes step counters, 4 bytes each, although most are in the memory of the CPU: see
     ``step_tensors_on_cpu``.
     """
     shared_state_bytes: int = 0
     """State that all parameters share."""
     step_tensors_on_cpu: int = 0
-    """Counters of 4 bytes that each parameter has in its state and that PyTorch keeps on the CPU,
-    unless the form is ``fused`` or the optimizer ``capturable``."""
+    """Counters of 4 bytes in the state of each parameter that PyTorch has on the CPU, unless the
+    form is ``fused`` or the optimizer ``capturable``."""
     single: Script
     """Temporaries of the loop over the parameters, which every optimizer has."""
     foreach: Script | None = None
-    """Temporaries of the form for all at once; ``None`` where that is not the library's default."""
+    """Temporaries of ``foreach``; ``None`` where that is not the library's default."""
     is_fused: bool = False
-    """Whether there is a form in one kernel."""
+    """Whether the library has ``fused``."""
     of_others: "Optimizer | None" = None
-    """Steps the parameters that are no matrices; ``None``: this one steps all."""
+    """The optimizer that steps parameters other than matrices; ``None``: this one steps all."""
     formula: str
     """The state, in words."""
     source: str
@@ -261,9 +265,9 @@ class Optimizer:
     def form_used(self, form: str) -> str:
         """The form that runs where ``form`` is requested.
 
-        An optimizer without ``fused`` takes ``foreach``, and one without that ``single``.
+        An optimizer without ``fused`` uses ``foreach``, and one without that ``single``.
 
-        :raises UsageError: no form of that name.
+        :raises UsageError: there is no form of that name.
         """
         if form not in FORMS:
             message = f"optimizer form {form!r}: not known; one of {', '.join(FORMS)}"
@@ -285,13 +289,13 @@ class Optimizer:
         form: str = "foreach",
         weight_decay: bool = False,
     ) -> tuple[int, ...]:
-        """Bytes of each block that is alive at the peak of a step, one a tensor.
+        """Bytes of each block that is alive at the peak of a step, one per tensor.
 
         ``shapes`` are those of the trained parameters, in the order in which the optimizer has
-        them: in the form ``single`` the peak is one of neighbors. Tensors without dims and vectors
-        of one value a parameter are left out.
+        them: in the form ``single`` the peak depends on neighbors. Tensors without dims and vectors
+        of one value per parameter are left out.
 
-        :raises UsageError: no form of that name.
+        :raises UsageError: there is no form of that name.
         """
         used = self.form_used(form)
         script = {"foreach": self.foreach, "single": self.single, "fused": None}[used] or Script()
@@ -338,42 +342,42 @@ OF_OTHERS = (
 )
 
 
-# torch.optim as torch 2.13.0 was watched to step. The scripts follow ``_single_tensor_*`` and
+# torch.optim of torch 2.13.0, whose steps were traced. The scripts follow ``_single_tensor_*`` and
 # ``_multi_tensor_*`` of torch/optim/*.py. Their ``grad`` is the copy of a gradient that the L2
-# weight decay is added to; what decouples its decay (AdamW, Muon, Adafactor) scales weights in
-# place and has no such copy. Default options otherwise.
+# weight decay is added to; optimizers with decoupled decay (AdamW, Muon, Adafactor) scale weights
+# in place and have no such copy. Other options have their defaults.
 _SOURCE = "torch 2.13.0, state and temporaries probed: torch.optim."
 
 
-def _known(
+def _of_torch(
     name: str,
-    made: str,
-    kept: tuple[str, ...],
+    call: str,
+    state: tuple[str, ...],
     scripts: tuple[Script, Script],
     *,
     counters: int = 1,
     is_fused: bool = False,
 ) -> Optimizer:
-    """Describe an optimizer that keeps tensors as large as the parameter, named in ``kept``.
+    """Describe an optimizer whose state are tensors as large as the parameter, named in ``state``.
 
-    ``scripts`` are those of the loop and of foreach.
+    ``scripts`` are those of ``single`` and of ``foreach``.
     """
-    what = f"{len(kept)} x parameters ({', '.join(kept)})" if kept else "0"
+    what = f"{len(state)} x parameters ({', '.join(state)})" if state else "0"
     return Optimizer(
         name=name,
-        state_of=moments(len(kept), counters=counters),
+        state_of=moments(len(state), counters=counters),
         step_tensors_on_cpu=counters,
         single=scripts[0],
         foreach=scripts[1],
         is_fused=is_fused,
         formula=f"{what} + {4 * counters} bytes a tensor" if counters else what,
-        source=_SOURCE + made,
+        source=_SOURCE + call,
     )
 
 
 _SGD = each("-grad grad?"), together("grad?")
 _NESTEROV = each("-grad grad? grad"), together("grad?")
-"""In foreach it is added to the gradients in place."""
+"""``_foreach_add_`` adds the momentum to the gradients in place."""
 _RMSPROP = each("-grad grad? average"), together("grad? average")
 _ADAGRAD = each("-grad grad? deviation"), together("grad? deviation numerator!")
 _ADADELTA = each("-grad grad? deviation delta"), together("grad? deviation delta")
@@ -393,46 +397,50 @@ _ADAMAX = each("-grad grad? absolute -absolute"), together("grad? absolute!")
 _NADAM = each("-grad grad? quotient denom -quotient"), together("grad? root")
 _RADAM = each("-grad grad? corrected scaled root reciprocal rate -reciprocal -root -scaled -rate")
 """Rectified, as from the sixth step on."""
-_RPROP = each("-grad product sign -product grad turned -turned")
-_RPROP_TOGETHER = in_turn(together("sign"), each("mask:bytes chosen -mask -chosen"))
+_RPROP = each("-grad product sign -product grad update -update")
+_RPROP_TOGETHER = in_sequence(together("sign"), each("mask:bytes chosen -mask -chosen"))
 _ASGD = each("-grad grad?"), together("sum -sum difference")
-"""Before the averaging starts, at its default a million steps in; then the loop makes a tensor."""
+"""Before the averaging starts, by default after a million steps; then the loop allocates a
+tensor."""
 
-_ADAMW_KNOWN = _known("adamw", "AdamW", ("first moment", "second moment"), _ADAMW, is_fused=True)
+_ADAMW_KNOWN = _of_torch("adamw", "AdamW", ("first moment", "second moment"), _ADAMW, is_fused=True)
 
 _MUON = each(
-    "update -kept kept:cast "
-    "gram:gram polynomial:gram kept:half gram:gram polynomial:gram kept:half "
+    "update -ortho ortho:cast "
+    "gram:gram polynomial:gram ortho:half gram:gram polynomial:gram ortho:half "
     "-gram -polynomial -update"
 )
-"""Two of the Newton-Schulz iterations, which are all alike from the second on."""
+"""Two of the Newton-Schulz iterations (``_zeropower_via_newtonschulz`` of torch/optim/_muon.py);
+from the second on all are the same."""
 
 _MOMENTS = ("first moment", "second moment")
 _WITH_MAXIMUM = (*_MOMENTS, "its maximum")
 
 OF_TORCH = (
-    _known("sgd", "SGD", (), _SGD, counters=0, is_fused=True),
-    _known("momentum", "SGD(momentum=...)", ("momentum",), _SGD, counters=0, is_fused=True),
-    _known("nesterov", "SGD(nesterov=True)", ("momentum",), _NESTEROV, counters=0, is_fused=True),
-    _known("rmsprop", "RMSprop", ("squares",), _RMSPROP),
-    _known("rmsprop-momentum", "RMSprop(momentum=...)", ("squares", "momentum"), _RMSPROP),
-    _known("rmsprop-centered", "RMSprop(centered=True)", ("squares", "means"), _RMSPROP),
-    _known(
+    _of_torch("sgd", "SGD", (), _SGD, counters=0, is_fused=True),
+    _of_torch("momentum", "SGD(momentum=...)", ("momentum",), _SGD, counters=0, is_fused=True),
+    _of_torch(
+        "nesterov", "SGD(nesterov=True)", ("momentum",), _NESTEROV, counters=0, is_fused=True
+    ),
+    _of_torch("rmsprop", "RMSprop", ("squares",), _RMSPROP),
+    _of_torch("rmsprop-momentum", "RMSprop(momentum=...)", ("squares", "momentum"), _RMSPROP),
+    _of_torch("rmsprop-centered", "RMSprop(centered=True)", ("squares", "means"), _RMSPROP),
+    _of_torch(
         "rmsprop-centered-momentum",
         "RMSprop(centered=True, momentum=...)",
         ("squares", "means", "momentum"),
         _RMSPROP,
     ),
-    _known("adagrad", "Adagrad", ("sum of squares",), _ADAGRAD, is_fused=True),
-    _known("adadelta", "Adadelta", ("squares", "squared steps"), _ADADELTA),
-    _known("adam", "Adam", _MOMENTS, _ADAM, is_fused=True),
-    _known("adam-amsgrad", "Adam(amsgrad=True)", _WITH_MAXIMUM, _ADAM, is_fused=True),
+    _of_torch("adagrad", "Adagrad", ("sum of squares",), _ADAGRAD, is_fused=True),
+    _of_torch("adadelta", "Adadelta", ("squares", "squared steps"), _ADADELTA),
+    _of_torch("adam", "Adam", _MOMENTS, _ADAM, is_fused=True),
+    _of_torch("adam-amsgrad", "Adam(amsgrad=True)", _WITH_MAXIMUM, _ADAM, is_fused=True),
     _ADAMW_KNOWN,
-    _known("adamw-amsgrad", "AdamW(amsgrad=True)", _WITH_MAXIMUM, _ADAMW, is_fused=True),
-    _known("adamax", "Adamax", ("first moment", "largest"), _ADAMAX),
-    _known("nadam", "NAdam", _MOMENTS, _NADAM, counters=2),
-    _known("radam", "RAdam", _MOMENTS, (_RADAM, together("grad? -grad root"))),
-    _known("rprop", "Rprop", ("gradients", "step sizes"), (_RPROP, _RPROP_TOGETHER)),
+    _of_torch("adamw-amsgrad", "AdamW(amsgrad=True)", _WITH_MAXIMUM, _ADAMW, is_fused=True),
+    _of_torch("adamax", "Adamax", ("first moment", "largest"), _ADAMAX),
+    _of_torch("nadam", "NAdam", _MOMENTS, _NADAM, counters=2),
+    _of_torch("radam", "RAdam", _MOMENTS, (_RADAM, together("grad? -grad root"))),
+    _of_torch("rprop", "Rprop", ("gradients", "step sizes"), (_RPROP, _RPROP_TOGETHER)),
     Optimizer(
         name="asgd",
         state_of=moments(1, counters=3),
@@ -473,7 +481,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
 _OLDER: Mapping[str, Mapping[str, Script]] = MappingProxyType(
     {"1.12": FOREACH_OF_2_0, "2.0": FOREACH_OF_2_0}
 )
-"""By release: what the steps of all parameters at once allocated then."""
+"""By release of PyTorch: the scripts of ``foreach`` that differ from today's."""
 
 
 def optimizer_named(name: str, torch: str = "latest") -> Optimizer:

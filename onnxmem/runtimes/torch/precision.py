@@ -1,32 +1,31 @@
 """Precisions: how many bytes an element takes in each of its roles during training; autocast.
 
-A precision speaks of floating elements of at most 32 bits, whatever the file stores; float64,
-integers and truth values keep their size.
+A precision applies to floating elements of at most 32 bits, whatever the file stores; float64,
+integers and booleans have their own size.
 
 - ``fp32``: everything float32.
 - ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it on a GPU. Weights, gradients and
-  optimizer state are float32. Each operator's list (``LISTS``) decides what its operands are
-  cast to: products read 16 bits, softmax, the normalizations and the loss float32, all else what
-  it is given. One 16-bit copy of each parameter that products read is held through the forward
-  pass and the loss, and then as long as a backward formula reads it; a parameter's gradient is
-  made in 16 bits and cast. The scaler's few bytes are left out.
+  optimizer state are float32. The list of an operator (``LISTS``) decides what its operands are
+  cast to: matmuls and convolutions read 16 bits, softmax, the normalizations and the loss float32,
+  all others the type that they get. One 16-bit copy of each parameter that a matmul reads stays in
+  autocast's cache through the forward pass and the loss, and then as long as a backward formula
+  reads it; a parameter's gradient is computed in 16 bits and cast. The gradient scaler's few bytes
+  are left out.
 - ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
 - ``fp16-master``, ``bf16-master``: weights, gradients and activations of 16 bits, and an optimizer
-  that keeps a float32 copy of the weights, with float32 state, and steps that one: Apex O2,
+  that has a float32 master copy of the weights, with float32 state, and steps that one: Apex O2,
   DeepSpeed, Megatron. It reads float32 copies of the gradients. They replace those of 16 bits
   tensor by tensor before the step, as in Megatron's ``_copy_model_grads_to_main_grads``, and are
-  gone after it; DeepSpeed's ``FP16_Optimizer`` flattens its own, for a moment with the copies too.
-  Gradients that are added up in float32 from pass to pass are no part of this: 20 bytes then.
+  freed after it; DeepSpeed's ``FP16_Optimizer`` flattens its own, for a moment beside the copies.
+  Gradients that are accumulated in float32 over passes are not covered: 20 bytes then.
 
 Per parameter with Adam, without activations, between forward and backward: 16 bytes, in mixed
-precision up to 2 more for its copy, 8, and 16; with masters 18 while the optimizer steps, and its
-temporaries.
+precision up to 2 more for its copy, 8, and 16; with master weights 18 while the optimizer steps,
+and its temporaries.
 
 Under autocast every tensor of a graph gets the type that it has there, and every cast is a node
 (``with_casts``): an operand is cast each time that it is read, so three layers that read one tensor
-make three copies; of a trained parameter it makes one, which it holds as long as it is on
-(``cached_cast`` of aten/src/ATen/autocast_mode.cpp). The operands of one call are cast from the
-last to the first.
+make three copies; a trained parameter has one copy, which is cached while autocast is enabled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -57,23 +56,23 @@ class Precision:
     weight_bits: int
     """Of parameters and floating buffers and their gradients."""
     activation_bits: int
-    """Of what no cast of autocast changes."""
+    """Of activations that autocast does not cast."""
     loss_bits: int
     master_bits: int = 0
     """Of the copy of the parameters that the optimizer steps; 0 where it steps the weights."""
     autocast: DType | None = None
-    """The type that autocast lowers to, where it is on."""
+    """The lower-precision type of autocast, where it is enabled."""
     autocast_device: str = "cuda"
-    """Whose lists autocast goes by: a key of ``autocast.LISTS``."""
+    """The device whose lists autocast follows: a key of ``LISTS``."""
     source: str
 
     @property
     def stepped_bits(self) -> int:
-        """Of what the optimizer works on: its state, its temporaries, its gradients in the step."""
+        """Bits of the optimizer's state and temporaries, and of the gradients that it reads."""
         return self.master_bits or self.weight_bits
 
     def bits_in_step(self, tensor: Tensor) -> int | None:
-        """Bits per element of a tensor in a pass; under autocast its type says them."""
+        """Bits per element of a tensor in a pass; under autocast those of its type."""
         dtype = tensor.dtype
         if self.autocast is None and dtype in _CASTABLE:
             return self.activation_bits
@@ -81,12 +80,12 @@ class Precision:
 
 
 def is_castable(tensor: Tensor) -> bool:
-    """Whether a precision, and autocast, speak of a tensor's type."""
+    """Whether precisions, and autocast, apply to a tensor's type."""
     return tensor.dtype in _CASTABLE
 
 
 def operand_in(tensor: Tensor, bits: int) -> Operand:
-    """A tensor with elements of ``bits``, where precisions speak of its type."""
+    """A tensor with elements of ``bits``, where precisions apply to its type."""
     known = bits if is_castable(tensor) else tensor.operand().bits
     return Operand(tensor.shape, known)
 
@@ -171,12 +170,12 @@ class Policy(StrEnum):
     FLOAT32 = "fp32"
     """To float32."""
     FLOAT32_RESULT = "fp32_set_opt_dtype"
-    """Not at all: the kernel reads 16 bits and writes float32."""
+    """They are not: the kernel reads 16 bits and writes float32."""
     HALF_TO_FLOAT = "half_to_float"
-    """The same where the 16 bits are float16; bfloat16 is cast (``softmax`` of
-    aten/src/ATen/native/SoftMax.cpp), and the gradient comes in 16 bits at once."""
+    """As ``FLOAT32_RESULT`` where the 16 bits are float16; bfloat16 is cast (``softmax`` of
+    aten/src/ATen/native/SoftMax.cpp), and the gradient is computed in 16 bits at once."""
     PROMOTE = "promote"
-    """To the widest among them."""
+    """To the widest type among them."""
 
 
 Lists = Mapping[str, Policy]
@@ -190,9 +189,9 @@ def _lists(*named: tuple[Policy, tuple[str, ...]]) -> Lists:
     return MappingProxyType({name: policy for policy, names in named for name in names})
 
 
-# Each list of ``torch.amp.autocast`` names the framework's operators; here stand the operators of
-# ONNX that exporters write for them (and the framework's own, for composites). An operator of no
-# list runs in the type that its operands promote to. float64, integers and truth values are never
+# Each list of ``torch.amp.autocast`` names operators of PyTorch; these lists name the operators of
+# ONNX that exporters write for them (and the framework's own, for composites). An operator without
+# a list runs in the type that its operands promote to. float64, integers and booleans are never
 # cast.
 CUDA_LISTS = _lists(
     # cuDNN's recurrent layers: `_cudnn_rnn_cast_reflatten` of aten/src/ATen/native/cudnn/RNN.cpp
@@ -202,9 +201,9 @@ CUDA_LISTS = _lists(
     (Policy.FLOAT32, ("rsqrt", "square")),
     (Policy.FLOAT32, ("GroupNormalization", "LayerNormalization", "RMSNormalization")),
     (Policy.FLOAT32, ("SimplifiedLayerNormalization", *_LOSSES)),
-    # torchvision/csrc/ops/autocast/deform_conv2d_kernel.cpp; what casts its result back is left out
+    # torchvision/csrc/ops/autocast/deform_conv2d_kernel.cpp; the cast of its result is left out
     (Policy.FLOAT32, ("DeformConv",)),
-    # sum, prod, cumsum and vector norms; the last two divide by what norm and pow give
+    # sum, prod, cumsum and vector norms; the last two divide by results of norm and pow
     (Policy.FLOAT32_RESULT, ("CumProd", "CumSum", "ReduceL1", "ReduceL2", "ReduceLogSum")),
     (Policy.FLOAT32_RESULT, ("ReduceProd", "ReduceSum", "ReduceSumSquare")),
     (Policy.FLOAT32_RESULT, ("LpNormalization", "LRN")),
@@ -226,13 +225,13 @@ neither is listed."""
 _OLD_CUDA_LISTS = MappingProxyType(
     {name: policy for name, policy in CUDA_LISTS.items() if name not in {"Resize", "Upsample"}}
 )
-"""Before they had ``upsample_*``: libtorch_cpu of 2.0.1 and of 2.1.2 registers none for CUDA, that
-of 2.5.1 does."""
+"""Without ``upsample_*``: libtorch_cpu of 2.0.1 and of 2.1.2 registers none for CUDA, that of 2.5.1
+does."""
 
 LISTS: Mapping[str, Lists] = MappingProxyType(
     {"cuda": CUDA_LISTS, "cuda of 2.0": _OLD_CUDA_LISTS, "cpu": CPU_LISTS}
 )
-"""By device. Steps can be measured without a GPU by the CPU's; a product's user trains on a GPU."""
+"""By device. The CPU's serve to compare with steps that were measured without a GPU."""
 
 
 _FLOAT_BITS = 32
@@ -243,7 +242,7 @@ _OF_FIRST = frozenset(
         *("MaxRoiPool", "Resize", "RoiAlign", "Upsample"),
     }
 )
-"""Operators that write the type of their data, whatever their parameters are."""
+"""Operators whose output has the type of their first input, whatever their parameters' is."""
 
 _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
@@ -251,41 +250,43 @@ _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 @dataclass(frozen=True, slots=True)
 class CastGraph:
-    """A graph with autocast's casts in it."""
+    """A graph with autocast's casts as nodes."""
 
     graph: Graph
     cached: frozenset[str]
-    """The parameters' copies that autocast holds."""
+    """The copies of parameters in autocast's cache."""
     callers: Mapping[str, str]
-    """Casts by the nodes that they are made for; until one is done its caller holds the operand."""
+    """Casts by the nodes whose operands they cast."""
     packed: Mapping[str, tuple[str, ...]]
-    """Weights that nodes put together, by what the framework reads instead: parameters' copies."""
+    """Weights that nodes pack, by what the framework reads instead: copies of parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autocast:
-    """What autocast goes by."""
+    """What autocast's casts depend on."""
 
     low: DType
-    """The type of 16 bits."""
+    """The lower-precision type, of 16 bits."""
     lists: Lists
     trained: frozenset[str]
     """Storage keys of the parameters."""
     constants: frozenset[str]
-    """Tensors that a framework has before the step, in float32."""
+    """Tensors that a framework computes before the step, in float32."""
     packed: Mapping[str, tuple[str, ...]]
-    """Weights that nodes put together, by the parameters that recurrent layers read instead."""
+    """Weights that nodes pack, by the parameters that recurrent layers read instead."""
 
 
 def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
-    """Put autocast's casts into a graph."""
+    """Insert autocast's casts into a graph."""
+    # Every tensor starts as float32 and gets its type when its producer has run: nodes are in
+    # running order, so that a node's operands have their final types when it is looked at.
     tensors = {
         name: replace(tensor, dtype=DType.FLOAT32) if is_castable(tensor) else tensor
         for name, tensor in graph.tensors.items()
     }
     weights = _weights(graph)
-    trips = _round_trips(graph, autocast, weights)
-    casting = _Casting(graph, autocast, tensors, weights, trips)
+    round_trips = _round_trips(graph, autocast, weights)
+    casting = _Casting(graph, autocast, tensors, weights, round_trips)
     for node in graph.nodes:
         casting.run(node)
     copies, packed = casting.copies, autocast.packed
@@ -298,7 +299,7 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
 
 
 def _weights(graph: Graph) -> frozenset[str]:
-    """Weights and what views make of them."""
+    """Weights and their views."""
     found = {name for name, tensor in graph.tensors.items() if tensor.role is Role.WEIGHT}
     for node in graph.nodes:
         if node.onnx_op in _VIEWS and node.inputs[0] in found:
@@ -309,10 +310,13 @@ def _weights(graph: Graph) -> frozenset[str]:
 def _round_trips(graph: Graph, autocast: Autocast, weights: frozenset[str]) -> Mapping[str, str]:
     """Pairs of casts between equal types, by what they write.
 
-    `x.float()` and the `.to(x.dtype)` that ends what is computed in float32 are both written as
-    casts from float32 to float32: of the first, the value is empty, of the second it is `x`.
-    `x.square()` is float32 before it is cast; the second cast still goes back to the type of `x`.
+    The value is empty for the first cast of a pair, and for the second the tensor to whose type it
+    casts back.
     """
+    # `x.float()` and the `.to(x.dtype)` that ends a computation in float32 are both exported as
+    # casts from float32 to float32, for the export ran without autocast. In training they are real
+    # casts. `x.square()` is float32 before the first cast; the second casts to the type of `x`.
+    # `starts` has the tensors that depend on a first cast, up to the next cast or matmul.
     trips: dict[str, str] = {}
     starts: dict[str, Node] = {}
     squared = {n.outputs[0]: n.inputs[0] for n in graph.nodes if n.op_type == SQUARE.op_type}
@@ -336,22 +340,24 @@ class _Casting:
     tensors: dict[str, Tensor]
     weights: frozenset[str]
     """And their views."""
-    trips: Mapping[str, str]
+    round_trips: Mapping[str, str]
     """See `_round_trips`."""
     nodes: list[Node] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
-    """What identifies a parameter, transposed or not, by the names that it has."""
+    """What identifies a parameter, transposed or not, by its names."""
     cached: dict[tuple[str, Shape | None], str] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     """Copies of the parameters that recurrent layers read."""
-    hanging: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Parameters behind a cast between equal types, by the names that have the type it gives."""
+    untyped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameters after a cast between equal types whose target type is not known yet, each with
+    all tensors that have that type."""
 
     def run(self, node: Node) -> None:
-        """Take one node over, its operands cast and its outputs in their type."""
-        self._follow(node)
-        self._settle(node)
+        """Append one node with its operands cast, and give its outputs their types."""
+        self._track_parameters(node)
+        self._resolve_parameter_casts(node)
+        # Constants are computed before the step, outside of autocast.
         if self.autocast.constants.issuperset(node.writes):
             self.nodes.append(node)
             return
@@ -365,8 +371,10 @@ class _Casting:
                 self.tensors[name] = replace(self.tensors[name], dtype=result)
         self.nodes.append(node)
 
-    def _follow(self, node: Node) -> None:
-        """Know the parameters that a node reads; a linear layer casts one before transposing it."""
+    def _track_parameters(self, node: Node) -> None:
+        """Give keys to the parameters that a node reads, and to transposed ones."""
+        # `linear` casts the parameter and transposes the copy, where the file transposes first:
+        # the transposed parameter shares the copy in the cache.
         for name in node.reads:
             tensor = self.graph.tensors[name]
             if tensor.role is Role.WEIGHT and tensor.storage_key in self.autocast.trained:
@@ -375,26 +383,24 @@ class _Casting:
             perm = node.attributes.get("perm", "")
             self.keys[node.outputs[0]] = f"{self.keys[node.inputs[0]]} {perm}"
 
-    def _settle(self, node: Node) -> None:
-        """Take the casts of parameters between equal types that are to a neighbor's type.
-
-        A file writes `weight.to(x.dtype)` as a cast from float32 to float32. What an operator reads
-        beside a tensor of 16 bits was cast to that tensor's type: no one casts a parameter to what
-        it is already.
-        """
+    def _resolve_parameter_casts(self, node: Node) -> None:
+        """Find the type of parameters that the network itself casts to an activation's type."""
+        # `weight.to(x.dtype)` is exported as a cast from float32 to float32. An elementwise
+        # operator that reads it beside a tensor of 16 bits shows that the cast is to that type:
+        # nobody casts a parameter to the type that it has.
         first = node.inputs[0] if node.inputs else ""
-        if node.onnx_op in _VIEWS and first in self.hanging:
-            self.hanging[node.outputs[0]] = (*self.hanging[first], node.outputs[0])
+        if node.onnx_op in _VIEWS and first in self.untyped:
+            self.untyped[node.outputs[0]] = (*self.untyped[first], node.outputs[0])
         elif node.onnx_op == "Cast" and first in self.weights and is_idle_cast(self.graph, node):
-            self.hanging[node.outputs[0]] = (node.outputs[0],)
+            self.untyped[node.outputs[0]] = (node.outputs[0],)
         elif node.onnx_op in _ELEMENTWISE:
-            self._narrow(node)
+            self._lower_untyped(node)
 
-    def _narrow(self, node: Node) -> None:
+    def _lower_untyped(self, node: Node) -> None:
         low = self.autocast.low
-        others = [self.tensors[name] for name in node.reads if name not in self.hanging]
+        others = [self.tensors[name] for name in node.reads if name not in self.untyped]
         if any(tensor.dtype is low and tensor.shape != () for tensor in others):
-            for name in (each for read in node.reads for each in self.hanging.pop(read, ())):
+            for name in (each for read in node.reads for each in self.untyped.pop(read, ())):
                 self.tensors[name] = replace(self.tensors[name], dtype=low)
 
     def _policy(self, node: Node) -> Policy | None:
@@ -406,7 +412,7 @@ class _Casting:
         return Policy.FLOAT32_RESULT if is_half else Policy.FLOAT32
 
     def _target(self, node: Node, policy: Policy | None) -> DType | None:
-        """The type that all operands are cast to, if they are."""
+        """The type that all operands are cast to; ``None`` if they are not cast."""
         if policy is Policy.LOWER:
             return self.autocast.low
         if policy is Policy.FLOAT32:
@@ -414,7 +420,7 @@ class _Casting:
         return self._promoted(node.inputs) if policy is Policy.PROMOTE else None
 
     def _result(self, node: Node, policy: Policy | None) -> DType:
-        """The type of what a node writes, where it is one that autocast speaks of."""
+        """The type of a node's outputs, where autocast applies to them."""
         if policy is Policy.LOWER:
             return self.autocast.low
         if policy in {Policy.FLOAT32, Policy.FLOAT32_RESULT} or node.subgraphs:
@@ -426,7 +432,8 @@ class _Casting:
         return self._promoted(node.inputs[:1] if node.onnx_op in _OF_FIRST else node.inputs)
 
     def _promoted(self, names: Iterable[str]) -> DType:
-        """The widest type among operands; one of no dims counts only beside others like it."""
+        """The widest type among operands; scalars count only if all are."""
+        # result_type of aten/src/ATen/native/TypeProperties.cpp: tensors with dims take precedence.
         found = [self.tensors[name] for name in names if name]
         floating = [tensor for tensor in found if is_castable(tensor)]
         counted = [tensor for tensor in floating if tensor.shape != ()] or floating
@@ -435,8 +442,8 @@ class _Casting:
         return low if is_low else DType.FLOAT32
 
     def _cast_type(self, node: Node) -> DType:
-        """The type that the file's own cast gives: between equal types it hands on what it gets."""
-        trip = self.trips.get(node.outputs[0])
+        """The type that a cast of the file returns; one between equal types returns its input's."""
+        trip = self.round_trips.get(node.outputs[0])
         if trip is not None:
             return DType.FLOAT32 if trip == "" else self._promoted((trip,))
         if is_idle_cast(self.graph, node):
@@ -446,6 +453,8 @@ class _Casting:
         return self.autocast.low if is_narrow else DType.FLOAT32
 
     def _with_operands_in(self, node: Node, target: DType) -> Node:
+        # The wrapper casts its arguments inside one call (WrapFunction_ of autocast_mode.h), whose
+        # arguments GCC evaluates from the last to the first.
         inputs = list(node.inputs)
         for index, name in reversed(tuple(enumerate(node.inputs))):
             if name in self.autocast.packed and is_recurrent(node.onnx_op):
@@ -457,24 +466,26 @@ class _Casting:
         return replace(node, inputs=tuple(inputs))
 
     def _is_cast(self, name: str, target: DType) -> bool:
-        """Whether an operand is of the other type, and no number of the program."""
+        """Whether an operand is cast: it has another type, and is not a number in the program."""
         tensor = self.tensors[name]
         is_number = tensor.shape == () and name in self.graph.values
         return is_castable(tensor) and tensor.dtype is not target and not is_number
 
     def _copied(self, node: Node, index: int, name: str, target: DType) -> str:
-        """Put a cast before a node, unless the copy is there; say the copy's name."""
+        """Insert a cast before a node, unless the copy is cached; return the copy's name."""
+        # cached_cast of aten/src/ATen/autocast_mode.cpp: only float32 leaves that require a
+        # gradient are cached, which are the trained parameters.
         tensor = self.tensors[name]
         key = self.keys.get(name)
         if key is not None and (key, tensor.shape) in self.cached:
             return self.cached[key, tensor.shape]
-        maker, copy = f"{node.name}/Cast_{index}", f"{name} as {node.name} reads it"
+        cast, copy = f"{node.name}/Cast_{index}", f"{name} as {node.name} reads it"
         if copy in self.tensors:
             copy = f"{copy}, input {index}"
         if key is not None:
-            maker, copy = f"{node.name}/Cast of {name}", f"copy of {name}"
+            cast, copy = f"{node.name}/Cast of {name}", f"copy of {name}"
             self.cached[key, tensor.shape] = copy
         self.tensors[copy] = Tensor(copy, target, tensor.shape, Role.ACTIVATION)
-        self.nodes.append(Node(maker, "Cast", "", (name,), (copy,), lookup("Cast")))
-        self.callers[maker] = node.name
+        self.nodes.append(Node(cast, "Cast", "", (name,), (copy,), lookup("Cast")))
+        self.callers[cast] = node.name
         return copy

@@ -359,9 +359,9 @@ def test_attention_of_which_the_file_does_not_tell_is_a_finding() -> None:
     """Its weights [2,3,5,5] are what one kernel would not keep."""
     (message,) = attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}")
     assert message == (
-        "1 attention counted as the products and the softmax of the file: 'Softmax_3'; where the "
-        "network calls scaled_dot_product_attention, one kernel runs them and keeps 600 B of "
-        "weights less"
+        "1 attention counted as the matmuls and the softmax of the file: 'Softmax_3'; where the "
+        "network calls scaled_dot_product_attention, one kernel runs them and saves 600 B of "
+        "attention weights less"
     )
 
 

@@ -218,7 +218,7 @@ def test_behind_a_norm_an_activation_that_would_keep_its_input_is_in_place(op_ty
     assert kept.saved_activation_bytes == (found.saved_activation_bytes or 0) + one
     (finding,) = found.findings
     assert finding.code == "activations_in_place"
-    assert "they keep 840 B more: --no-in-place-activations" in finding.message
+    assert "they save 840 B more: --no-in-place-activations" in finding.message
     assert kept.findings == ()
 
 

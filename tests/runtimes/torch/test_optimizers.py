@@ -10,7 +10,13 @@ import pytest
 from paths import DATA
 
 from onnxmem.errors import UsageError
-from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, each, in_turn, optimizer_named, together
+from onnxmem.runtimes.torch.optimizers import (
+    OPTIMIZERS,
+    each,
+    in_sequence,
+    optimizer_named,
+    together,
+)
 from onnxmem.runtimes.torch.precision import precision_named
 
 PROBED: dict[str, Any] = json.loads((DATA / "optimizer_state.json").read_text(encoding="utf-8"))
@@ -169,7 +175,7 @@ def test_counters_on_the_cpu_are_said() -> None:
 
 
 def test_parts_of_a_script_share_what_is_bound() -> None:
-    script = in_turn(together("sign"), each("mask:bytes -mask"))
+    script = in_sequence(together("sign"), each("mask:bytes -mask"))
     assert script.peak_blocks(((7,), (5,)), 4, weight_decay=False) == (28, 20, 7)
 
 

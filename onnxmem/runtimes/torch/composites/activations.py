@@ -1,7 +1,7 @@
-"""Activations that exporters write out: SiLU, GELU, Mish, softplus, GLU, and rsqrt.
+"""Activations that exporters write as several nodes: SiLU, GELU, Mish, softplus, GLU, and rsqrt.
 
-A network that spells one of these out itself keeps what its own steps keep; the file has no trace
-of which, and most networks call the framework's.
+A network that computes one of these with operators of its own saves what those save; the file does
+not show which it does, and most networks call the framework's.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def _glu(view: GraphView, node: Node, data: str, gate: str) -> Match | None:
 
 
 def rsqrts(view: GraphView) -> Iterator[Match]:
-    """Find ``1 / Sqrt(x)``, which keeps its result alone."""
+    """Find ``1 / Sqrt(x)``, which saves only its result."""
     for node in view.graph.nodes:
         under = ""
         if node.onnx_op == "Reciprocal":
@@ -69,11 +69,9 @@ def rsqrts(view: GraphView) -> Iterator[Match]:
 
 
 def squares(view: GraphView) -> Iterator[Match]:
-    """Find ``x * x`` that only a cast between equal types reads: ``x.square().float()``.
-
-    The script exporter writes ``square`` as a product (``square`` of symbolic_opset9.py). The
-    framework runs it as ``pow``, which saves its operand and which autocast runs in float32.
-    """
+    """Find ``x * x`` that only a cast between equal types reads: ``x.square().float()``."""
+    # The script exporter writes `square` as a Mul (`square` of torch/onnx/symbolic_opset9.py). The
+    # framework runs it as `pow`, which saves its operand and which autocast runs in float32.
     for node in view.graph.nodes:
         if node.onnx_op != "Mul" or node.inputs[0] != node.inputs[1]:
             continue
@@ -103,7 +101,7 @@ def softpluses(view: GraphView) -> Iterator[Match]:
 
 
 def elus(view: GraphView) -> Iterator[Match]:
-    """Find an Elu between factors of 1, as ``torch.export`` writes its scales out."""
+    """Find an Elu between factors of 1: torch.export writes its scales as nodes."""
     for node in view.graph.nodes:
         before = None if node.onnx_op != "Elu" else view.producer(node.inputs[0], "Mul")
         data = None if before is None else view.scaled(before, 1)
@@ -145,9 +143,9 @@ def gelus(view: GraphView) -> Iterator[Match]:
 
 
 def tanh_gelus(view: GraphView) -> Iterator[Match]:
-    """Find GELU by tanh as an exporter writes the framework's: the cube as two products.
+    """Find GELU by tanh as exporters write the framework's: the cube as two Muls.
 
-    Written out with Pow it is the network's own, and stays as it is.
+    With Pow it is the network's own, and is not replaced.
     """
     for tanh in view.graph.nodes:
         if tanh.onnx_op != "Tanh":
@@ -164,7 +162,7 @@ def tanh_gelus(view: GraphView) -> Iterator[Match]:
 
 
 def _cubic(view: GraphView, total: str) -> tuple[str, tuple[Node, ...]] | None:
-    """``x + 0.044715 * (x * (x * x))``: say ``x`` and the nodes."""
+    """``x + 0.044715 * (x * (x * x))``: return ``x`` and the nodes."""
     add = view.producer(total, "Add")
     for data, term in () if add is None else view.operands(add):
         scaling = view.producer(term, "Mul")
@@ -180,10 +178,12 @@ def _cubic(view: GraphView, total: str) -> tuple[str, tuple[Node, ...]] | None:
 
 
 def _halved_product(view: GraphView, data: str, curve: str) -> tuple[Node, ...]:
-    """The nodes of ``data * (1 + curve) / 2`` from the curve on, in any order; none if it is not.
+    """The nodes of ``data * (1 + curve) / 2`` from the curve on, in any order; else empty.
 
-    One of the products may be of ``data`` alone: ``(data / 2) * (1 + curve)``.
+    One of the Muls may read only ``data``: ``(data / 2) * (1 + curve)``.
     """
+    # Invariant: the last node of `nodes` computes 1 + curve times what the two flags say, and
+    # nothing else reads what is between.
     reader = _only_reader(view, curve)
     if reader is None or reader.onnx_op != "Add":
         return ()

@@ -1,9 +1,9 @@
-"""Attention that the framework runs in one kernel, as exporters write it out.
+"""Attention that the framework runs in one kernel, as exporters write it.
 
-Both exporters scale the query and the key each by the root of the factor, which no network does by
-hand: that distinguishes ``scaled_dot_product_attention`` from products and a softmax of the
-network's own. torch.export also names the operator that each node comes from: where it does, the
-name decides.
+Both exporters scale the query and the key each by the square root of the factor, as PyTorch's own
+decomposition does and no network does by hand: that distinguishes ``scaled_dot_product_attention``
+from matmuls and a softmax of the network's own. torch.export also names the operator that each node
+comes from: where it does, the name decides.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from onnxmem.runtimes.torch.framework import ATTENTION, data_reads
 _LAYOUT = ("Reshape", "Transpose")
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _OWN_SOFTMAX = "'aten.softmax.int']"
-"""How the modules of a node end that the network's own softmax became."""
+"""The end of the class hierarchy of a node that comes from the network's own softmax."""
 _OPERATOR = "'aten.scaled_dot_product_attention.default']"
 _FLAT = ("Reshape", "Transpose", "Reshape")
-"""How torch.export turns a key: made three-dimensional, turned, shaped back."""
-_HIDDEN = -1e4
-"""What masks add where nothing is to be seen: this or less, as float16 has no more than -65504."""
+"""How torch.export transposes a key: flattened to three dims, transposed, reshaped back."""
+_MASKED = -1e4
+"""What masks add to masked scores: this or less, for float16 ends at -65504."""
 _TRACED_RANK = 4
 _SCORING = frozenset({"Add", "Cast", "Div", "Max", "Mul", "Reshape", "Sub", "Where"})
 """What networks do to scores before their softmax."""
@@ -30,7 +30,7 @@ _WEIGHING = frozenset({"Cast", "Dropout", "Reshape", "Where"})
 
 
 def attentions(view: GraphView) -> Iterator[Match]:
-    """Find ``Softmax((q * s) @ (k' * s) [+ bias]) [made safe] [dropped] @ v``."""
+    """Find ``Softmax((q * s) @ (k' * s) [+ bias]) [NaN to 0] [dropout] @ v``."""
     for product in view.graph.nodes:
         if product.onnx_op != "MatMul":
             continue
@@ -45,10 +45,10 @@ def attentions(view: GraphView) -> Iterator[Match]:
         yield Match(nodes, ATTENTION, (operands.query, operands.key, product.inputs[1], *bias))
 
 
-def attentions_as_products(graph: Graph) -> tuple[Node, ...]:
-    """The softmaxes between two products of activations, the network's own or an exporter's.
+def unfused_attentions(graph: Graph) -> tuple[Node, ...]:
+    """The softmaxes between two matmuls of activations that may be attention of the framework.
 
-    Not those that torch.export names as the network's own: they are no kernel's.
+    Without those that torch.export names as the network's own.
     """
     found = [
         node
@@ -63,7 +63,7 @@ def attentions_as_products(graph: Graph) -> tuple[Node, ...]:
 
 
 def _is_scored(view: GraphView, softmax: Node) -> bool:
-    """Whether a softmax is of scores: a product of two activations, scaled and masked."""
+    """Whether a softmax reads scores: a matmul of two activations, perhaps scaled and masked."""
     names = [softmax.inputs[0]]
     while names:
         producer = view.producers.get(names.pop())
@@ -75,7 +75,7 @@ def _is_scored(view: GraphView, softmax: Node) -> bool:
 
 
 def _weighs_values(view: GraphView, softmax: Node) -> bool:
-    """Whether a product of two activations reads a softmax."""
+    """Whether a matmul of two activations reads a softmax."""
     name = softmax.outputs[0]
     while (reader := view.readers.get(name)) is not None and reader.onnx_op in _WEIGHING:
         name = reader.outputs[0]
@@ -90,7 +90,7 @@ def _multiplies_activations(view: GraphView, node: Node | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Operands:
-    """What the framework hands to its kernel, and the nodes that scale it and turn the key."""
+    """The kernel's query and key, and the nodes that scale them and transpose the key."""
 
     query: str
     key: str
@@ -99,25 +99,26 @@ class _Operands:
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """The nodes that make an attention's weights."""
+    """The nodes that compute the attention weights."""
 
     nodes: tuple[Node, ...]
-    """From the product of query and key on, in running order."""
+    """From the matmul of query and key on, in running order."""
     bias: str | None
     """What is added to the scores."""
-    is_made_safe: bool
-    """Rows without anything to see are set to 0: exporters write that for a mask of booleans."""
+    has_nan_guard: bool
+    """Rows that are masked entirely are set to 0: exporters write that for a mask of booleans."""
     is_named: bool
-    """torch.export says that they come from the framework's attention."""
+    """Whether torch.export names the framework's attention as their source."""
 
     @property
     def scores(self) -> Node:
-        """The product of query and key."""
+        """The matmul of query and key."""
         return self.nodes[0]
 
 
 def _weights(view: GraphView, name: str) -> _Weights | None:
-    """Read how a product's first operand is made."""
+    """The nodes that compute a matmul's first operand, if they are an attention's weights."""
+    # Backwards from the second matmul: dropout, NaN guard, softmax, bias, first matmul.
     nodes: list[Node] = []
     if (dropout := view.producer(name, "Dropout")) is not None:
         nodes, name = [dropout], dropout.inputs[0]
@@ -143,7 +144,7 @@ def _weights(view: GraphView, name: str) -> _Weights | None:
 
 
 def _guard(view: GraphView, name: str) -> tuple[Node, ...]:
-    """The nodes of ``Where(IsNaN(w), 0, w)``, if that is how a tensor is made."""
+    """The nodes of ``Where(IsNaN(w), 0, w)``, if they compute a tensor; else empty."""
     chosen = view.producer(name, "Where")
     if chosen is None or not view.is_number(chosen.inputs[1], 0):
         return ()
@@ -152,40 +153,38 @@ def _guard(view: GraphView, name: str) -> tuple[Node, ...]:
 
 
 def _bias(view: GraphView, weights: _Weights) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """The nodes that turn a mask of booleans into numbers, and the operands for bias and mask."""
+    """The node that converts a mask of booleans, and the operands for bias and mask."""
     name = weights.bias
     if name is None:
         return (), ()
-    turned = _turned_mask(view, name)
-    is_mask = turned is not None or weights.is_made_safe
-    shown = turned.inputs[0] if turned is not None else name
-    nodes = (turned,) if turned is not None and view.reads[name] == 1 else ()
-    if is_mask and _is_traced(view, shown):
+    conversion = _mask_conversion(view, name)
+    is_mask = conversion is not None or weights.has_nan_guard
+    mask = conversion.inputs[0] if conversion is not None else name
+    nodes = (conversion,) if conversion is not None and view.reads[name] == 1 else ()
+    if is_mask and _exists_only_in_trace(view, mask):
         return nodes, ()
-    return (nodes, ("", shown)) if turned is not None else ((), (name,))
+    return (nodes, ("", mask)) if conversion is not None else ((), (name,))
 
 
-def _turned_mask(view: GraphView, name: str) -> Node | None:
-    """The node that makes 0 of a boolean that is true, and a number far below 0 of others."""
+def _mask_conversion(view: GraphView, name: str) -> Node | None:
+    """The node that converts a boolean to 0 where it is true, else to a number far below 0."""
     node = view.producers.get(name)
     if node is None or node.onnx_op != "Where" or not view.is_number(node.inputs[1], 0):
         return None
-    hidden = view.number(node.inputs[2])
-    return node if hidden is not None and hidden <= _HIDDEN else None
+    masked = view.number(node.inputs[2])
+    return node if masked is not None and masked <= _MASKED else None
 
 
-def _is_traced(view: GraphView, name: str) -> bool:
-    """Whether a mask is there because the network was traced.
-
-    transformers' ``masking_utils.py`` (``_ignore_causal_mask_sdpa``,
-    ``_ignore_bidirectional_mask_sdpa``) makes a mask of positions alone for each sample while it is
-    traced; in a training step it makes none, and says ``is_causal`` instead. A mask that shows a
-    window narrower than the sequence is made in both.
-    """
+def _exists_only_in_trace(view: GraphView, name: str) -> bool:
+    """Whether the network computes a mask only while it is traced."""
+    # masking_utils.py of transformers (_ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa):
+    # while traced, it computes a mask from positions for each sample; in a training step it passes
+    # `is_causal` instead. A mask of a window narrower than the sequence exists in both: it compares
+    # positions with a constant offset below the sequence's length.
     dims = view.dims(name)
     if dims is None or len(dims) != _TRACED_RANK or dims[1] != 1:
         return False
-    nodes = _made_of_positions(view, name)
+    nodes = _position_nodes(view, name)
     if nodes is None:
         return False
     return not any(node.onnx_op in {"Greater", "Less"} for node in nodes) or any(
@@ -197,8 +196,8 @@ def _is_traced(view: GraphView, name: str) -> bool:
     )
 
 
-def _made_of_positions(view: GraphView, name: str) -> tuple[Node, ...] | None:
-    """The nodes that a tensor is made by; ``None`` where an input's data go into it."""
+def _position_nodes(view: GraphView, name: str) -> tuple[Node, ...] | None:
+    """The nodes that compute a tensor; ``None`` if it depends on an input's data."""
     seen: dict[str, Node] = {}
     names = [name]
     while names:
@@ -214,42 +213,40 @@ def _made_of_positions(view: GraphView, name: str) -> tuple[Node, ...] | None:
 
 
 def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
-    """Read query and key of the scores, if it was the framework's attention that scaled them.
-
-    A factor of 1 is optimized away; then the rest of what exporters write has to decide.
-    """
+    """The query and the key of the scores, if the framework's attention scaled them."""
+    # A factor of 1 is optimized away; then other traits of what exporters write decide.
     scaled = tuple(node for text in weights.scores.inputs if (node := view.producer(text, "Mul")))
     is_scaled = len(scaled) == len(weights.scores.inputs)
     query, key = (node.inputs[0] for node in scaled) if is_scaled else weights.scores.inputs
-    turned = _key(view, key)
-    if turned is None:
+    transposed = _key(view, key)
+    if transposed is None:
         return None
-    name, layout = turned
+    name, layout = transposed
     is_flattened = tuple(node.onnx_op for node in layout) == _FLAT
-    if not (is_scaled or weights.is_named or weights.is_made_safe or is_flattened):
+    if not (is_scaled or weights.is_named or weights.has_nan_guard or is_flattened):
         return None
     return _Operands(query, name, (*layout, *(scaled if is_scaled else ())))
 
 
 def _key(view: GraphView, name: str) -> tuple[str, tuple[Node, ...]] | None:
-    """The key before it is turned, and the nodes that turn it."""
+    """The key before it is transposed, and the nodes that transpose it."""
     start = name
-    turned = view.dims(name)
-    if turned is None:
+    transposed = view.dims(name)
+    if transposed is None:
         return None
-    wanted = (*turned[:-2], turned[-1], turned[-2])
+    wanted = (*transposed[:-2], transposed[-1], transposed[-2])
     layout: list[Node] = []
     flat: tuple[str, tuple[Node, ...]] | None = None
     while (producer := view.producer(name, *_LAYOUT)) is not None:
         layout.insert(0, producer)
         name = producer.inputs[0]
         dims = view.dims(name)
-        is_turned = any(node.onnx_op == "Transpose" for node in layout)
-        if is_turned and dims == wanted:
+        has_transpose = any(node.onnx_op == "Transpose" for node in layout)
+        if has_transpose and dims == wanted:
             return name, tuple(layout)
-        if is_turned and flat is None and dims is not None and dims[-2:] == wanted[-2:]:
+        if has_transpose and flat is None and dims is not None and dims[-2:] == wanted[-2:]:
             flat = name, tuple(layout)
     if flat is not None:
         return flat
-    # Turned by the Transpose that parts the heads too: a view all the same
+    # One Transpose both separates the heads and transposes the key: a view all the same
     return (start, ()) if view.producer(start, "Transpose") else None

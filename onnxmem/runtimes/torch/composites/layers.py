@@ -1,4 +1,4 @@
-"""Normalizations, linear layers, dropout and layout operators that exporters write out."""
+"""Normalizations, linear layers, dropout and layout operators that exporters write as nodes."""
 
 from collections.abc import Iterator
 
@@ -18,41 +18,43 @@ _STATISTICS = ("mean", "var")
 # would do. ``fuse_layer_norm`` of the emulated onnxruntime optimizer is another one, because it
 # must fire exactly when onnxruntime's pass does, on a graph that earlier passes changed.
 def layer_norms(view: GraphView) -> Iterator[Match]:
-    """Find ``(x - mean) / sqrt(mean((x - mean)^2) + eps)``, with its gain and shift if any."""
+    """Find ``(x - mean) / sqrt(mean((x - mean)^2) + eps)``, with its scale and bias if any."""
     for division in view.graph.nodes:
-        found = _centred_over_deviation(view, division)
+        found = _centered_over_deviation(view, division)
         if found is None:
             continue
         data, nodes = found
         if not _is_over_the_last_axes(view, data, nodes):
             continue
-        operands, rest = _gain_and_shift(view, division.outputs[0])
+        operands, rest = _scale_and_bias(view, division.outputs[0])
         axis = {"axis": -1}
         yield Match(
             (*nodes, division, *rest), lookup("LayerNormalization"), (data, *operands), (), axis
         )
 
 
-def _centred_over_deviation(view: GraphView, division: Node) -> tuple[str, tuple[Node, ...]] | None:
+def _centered_over_deviation(
+    view: GraphView, division: Node
+) -> tuple[str, tuple[Node, ...]] | None:
     """The data and the nodes before a Div that ends a layer norm."""
     if division.onnx_op != "Div":
         return None
-    centred, deviation = division.inputs
-    centring = view.producers.get(centred)
+    centered, deviation = division.inputs
+    centering = view.producers.get(centered)
     root = view.producer(deviation, "Sqrt")
     added = None if root is None else view.producer(root.inputs[0], "Add")
-    if root is None or added is None or centring is None or centring.onnx_op != "Sub":
+    if root is None or added is None or centering is None or centering.onnx_op != "Sub":
         return None
     variance = next(
         (node for name in added.inputs if (node := view.producer(name, "ReduceMean"))), None
     )
     squaring = None if variance is None else view.producer(variance.inputs[0], "Pow", "Mul")
-    mean = view.producer(centring.inputs[1], "ReduceMean")
+    mean = view.producer(centering.inputs[1], "ReduceMean")
     if variance is None or squaring is None or mean is None:
         return None
-    if squaring.inputs[0] != centred or mean.inputs[0] != centring.inputs[0]:
+    if squaring.inputs[0] != centered or mean.inputs[0] != centering.inputs[0]:
         return None
-    return mean.inputs[0], (mean, centring, squaring, variance, added, root)
+    return mean.inputs[0], (mean, centering, squaring, variance, added, root)
 
 
 def _is_over_the_last_axes(view: GraphView, data: str, nodes: tuple[Node, ...]) -> bool:
@@ -68,8 +70,8 @@ def _is_over_the_last_axes(view: GraphView, data: str, nodes: tuple[Node, ...]) 
     }
 
 
-def _gain_and_shift(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:
-    """The operands of the Mul and the Add by a weight that follow, and the nodes."""
+def _scale_and_bias(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+    """The weights of a Mul and an Add that follow, and the two nodes."""
     operands: list[str] = []
     nodes: list[Node] = []
     for op_type in ("Mul", "Add"):
@@ -86,11 +88,9 @@ def _gain_and_shift(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[
 
 
 def batch_norms(view: GraphView) -> Iterator[Match]:
-    """Find a BatchNormalization of which the file works out the statistics of the batch.
-
-    torch's symbolic_opset9.py writes them out where ``batch_norm`` has no running ones, as in
-    networks that standardize the weights of their convolutions.
-    """
+    """Find a BatchNormalization whose statistics of the batch the file computes with nodes."""
+    # `batch_norm` of torch/onnx/symbolic_opset9.py writes them where there are no running ones, as
+    # in networks that standardize the weights of their convolutions.
     for norm in view.graph.nodes:
         if norm.onnx_op != "BatchNormalization" or len(norm.inputs) != len(_STATISTICS) + 3:
             continue
@@ -99,51 +99,50 @@ def batch_norms(view: GraphView) -> Iterator[Match]:
         if averaging is None:
             continue
         varying = _variance(view, variance, averaging.inputs[0])
-        laid_out = _laid_out(view, averaging.inputs[0], data)
-        if varying and laid_out:
-            nodes = (*laid_out, averaging, *varying, norm)
-            given = dict(norm.attributes)
-            yield Match(nodes, norm.operator, norm.inputs[:3], (), given)
+        channels_last = _channels_last(view, averaging.inputs[0], data)
+        if varying and channels_last:
+            nodes = (*channels_last, averaging, *varying, norm)
+            yield Match(nodes, norm.operator, norm.inputs[:3], (), dict(norm.attributes))
 
 
 def _variance(view: GraphView, name: str, data: str, reads: int = 1) -> tuple[Node, ...]:
-    """The nodes of ``mean((x - mean(x))^2)`` of some data; none if a tensor is made otherwise."""
+    """The nodes of ``mean((x - mean(x))^2)`` of ``data``; empty if others compute the tensor."""
     average = view.producer(name, "ReduceMean", reads=reads)
     square = None if average is None else view.producer(average.inputs[0], "Mul")
-    centred = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
-    mean = None if centred is None else view.producer(centred.inputs[1], "ReduceMean")
-    if average is None or square is None or centred is None or mean is None:
+    centered = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
+    mean = None if centered is None else view.producer(centered.inputs[1], "ReduceMean")
+    if average is None or square is None or centered is None or mean is None:
         return ()
-    if len(set(square.inputs)) > 1 or {centred.inputs[0], mean.inputs[0]} != {data}:
+    if len(set(square.inputs)) > 1 or {centered.inputs[0], mean.inputs[0]} != {data}:
         return ()
-    return mean, centred, square, average
+    return mean, centered, square, average
 
 
 def variances(view: GraphView) -> Iterator[Match]:
-    """Find ``mean((x - mean(x))^2)``, which the framework works out from ``x`` alone."""
+    """Find ``mean((x - mean(x))^2)``, which is one operator of the framework."""
     for average in view.graph.nodes:
         square = (
             view.producer(average.inputs[0], "Mul") if average.onnx_op == "ReduceMean" else None
         )
-        centred = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
-        if centred is None:
+        centered = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
+        if centered is None:
             continue
-        data, (name,) = centred.inputs[0], average.outputs
+        data, (name,) = centered.inputs[0], average.outputs
         if nodes := _variance(view, name, data, reads=view.reads[name]):
             yield Match(nodes, VARIANCE, (data,))
 
 
-def _laid_out(view: GraphView, name: str, data: str) -> tuple[Node, ...]:
-    """The nodes that lay data out with its channels last: a Transpose of a Reshape."""
-    turned = view.producer(name, "Transpose", reads=3)
-    flat = None if turned is None else view.producer(turned.inputs[0], "Reshape")
-    if turned is None or flat is None or flat.inputs[0] != data:
+def _channels_last(view: GraphView, name: str, data: str) -> tuple[Node, ...]:
+    """The nodes that make the channels of data the last axis: a Transpose of a Reshape."""
+    transpose = view.producer(name, "Transpose", reads=3)
+    flat = None if transpose is None else view.producer(transpose.inputs[0], "Reshape")
+    if transpose is None or flat is None or flat.inputs[0] != data:
         return ()
-    return flat, turned
+    return flat, transpose
 
 
 def group_norms(view: GraphView) -> Iterator[Match]:
-    """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with the gain and shift of channels."""
+    """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with scale and bias of the channels."""
     for node in view.graph.nodes:
         if node.onnx_op != "InstanceNormalization":
             continue
@@ -154,7 +153,7 @@ def group_norms(view: GraphView) -> Iterator[Match]:
         grouped, data = view.dims(node.inputs[0]), before.inputs[0]
         if grouped is None or view.dims(after.outputs[0]) != view.dims(data):
             continue
-        operands, rest = _gain_and_shift(view, after.outputs[0])
+        operands, rest = _scale_and_bias(view, after.outputs[0])
         if len(operands) != 2:  # noqa: PLR2004 - group norm has both
             continue
         groups = {"num_groups": grouped[_CHANNELS_AT]}
@@ -183,20 +182,21 @@ _MIRRORING = frozenset({"edge", "reflect"})
 
 
 def sequences(view: GraphView) -> Iterator[Match]:
-    """Find a SplitToSequence of which SequenceAt takes every piece that is read: a Split."""
+    """Find a SplitToSequence that only SequenceAt reads: a Split."""
     for node in view.graph.nodes:
         if node.onnx_op != "SplitToSequence":
             continue
-        takers = [n for n in view.graph.nodes if node.outputs[0] in n.reads]
-        if not takers or any(taker.onnx_op != "SequenceAt" for taker in takers):
+        readers = [n for n in view.graph.nodes if node.outputs[0] in n.reads]
+        if not readers or any(reader.onnx_op != "SequenceAt" for reader in readers):
             continue
-        pieces = tuple(taker.outputs[0] for taker in takers)
-        first_reader = (node, *takers[1:], takers[0])
-        yield Match(first_reader, lookup("Split"), node.inputs[:1], pieces, node.attributes)
+        pieces = tuple(reader.outputs[0] for reader in readers)
+        # The Split is at the position of the first SequenceAt: a match's node replaces its last.
+        nodes = (node, *readers[1:], readers[0])
+        yield Match(nodes, lookup("Split"), node.inputs[:1], pieces, node.attributes)
 
 
 def unbinds(view: GraphView) -> Iterator[Match]:
-    """Find Slices of one axis, one wide each, that cover it and are squeezed: an unbind."""
+    """Find Slices of one element each that together cover an axis and are squeezed: an unbind."""
     slices: dict[tuple[str, tuple[int | float, ...]], list[Node]] = {}
     for node in view.graph.nodes:
         if node.onnx_op == "Slice" and len(node.inputs) > 3:  # noqa: PLR2004 - axes are given
@@ -212,9 +212,8 @@ def unbinds(view: GraphView) -> Iterator[Match]:
         if all(piece is not None and piece[axis] == 1 for piece in pieces):
             outputs = tuple(node.outputs[0] for node in nodes)
             operator = lookup("Split")
-            # The pieces appear with the first: their readers may stand between them
-            placed = (*nodes[1:], nodes[0])
-            yield Match(placed, operator, (name,), outputs, {"axis": axis})
+            # The Split is at the position of the first Slice: readers may follow it at once.
+            yield Match((*nodes[1:], nodes[0]), operator, (name,), outputs, {"axis": axis})
 
 
 def rolls(view: GraphView) -> Iterator[Match]:
@@ -226,14 +225,14 @@ def rolls(view: GraphView) -> Iterator[Match]:
         end, start = producers
         if end is None or start is None or end.inputs[0] != start.inputs[0]:
             continue
-        # Of a weight it is a layer's gates put in another order
+        # Of a weight it reorders a recurrent layer's gates
         is_moved = view.dims(node.outputs[0]) == view.dims(end.inputs[0]) is not None
         if is_moved and not view.is_weight(end.inputs[0]):
             yield Match((end, start, node), ROLL, end.inputs[:1])
 
 
 def mirrored_pads(view: GraphView) -> Iterator[Match]:
-    """Find a Pad that repeats what is there: unlike one with a number it keeps its operand."""
+    """Find a Pad that repeats elements: unlike one with a constant it saves its operand."""
     for node in view.graph.nodes:
         if node.onnx_op == "Pad" and node.attributes.get("mode") in _MIRRORING:
             yield Match((node,), MIRRORED_PAD, node.inputs[:1])
@@ -256,7 +255,7 @@ def dropouts(view: GraphView) -> Iterator[Match]:
 
 
 def _mask(view: GraphView, name: str) -> tuple[Node, ...]:
-    """The nodes from random numbers to a mask, read by nothing else; none if there are none."""
+    """The nodes from random numbers to a mask that nothing else reads; else empty."""
     nodes: list[Node] = []
     while (producer := view.producer(name, *_STEPS, *_RANDOM)) is not None:
         nodes.insert(0, producer)

@@ -1,4 +1,4 @@
-"""Finding several nodes that a framework runs as one, and replacing them by it."""
+"""Matching several nodes that a framework runs as one operator, and replacing them with it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -18,18 +18,18 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Nodes that are one operator to the framework."""
+    """Nodes that are one operator in the framework."""
 
     nodes: tuple[Node, ...]
-    """The one takes the position and the name of the last."""
+    """The new node takes the position and the name of the last one."""
     operator: OpSpec
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
-    """None given: the first output of the last node."""
+    """Empty: the first output of the last node."""
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def node(self) -> Node:
-        """The one node."""
+        """The node that replaces them."""
         last = self.nodes[-1]
         return Node(
             name=last.name,
@@ -44,18 +44,18 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphView:
-    """A graph looked at by what makes and what reads each tensor; subgraphs are not looked into."""
+    """A graph indexed by the producer and the readers of each tensor; without its subgraphs."""
 
     graph: Graph
     producers: Mapping[str, Node]
     readers: Mapping[str, Node]
     """The last node that reads a tensor's data."""
     reads: Counter[str]
-    """How often a tensor's data are read; reads of its shape or type don't count."""
+    """How often a tensor's data are read; reads of its shape or type do not count."""
 
     @classmethod
     def of(cls, graph: Graph) -> "GraphView":
-        """Look at a graph."""
+        """Index a graph."""
         read = [(name, node) for node in graph.nodes for name in data_reads(node)]
         reads = Counter([name for name, _ in read])
         reads.update(graph.outputs)
@@ -64,14 +64,16 @@ class GraphView:
         return cls(graph, producers, readers, reads)
 
     def producer(self, name: str, *op_types: str, reads: int = 1) -> Node | None:
-        """The node of one of some operators that makes a tensor which is read so often."""
+        """The producer of a tensor, if it has one of ``op_types`` and is read ``reads`` times."""
+        # A composite may only swallow a tensor that nothing else reads: otherwise the network
+        # computes it itself, and its nodes are no single call.
         node = self.producers.get(name)
         if node is None or node.onnx_op not in op_types or self.reads[name] != reads:
             return None
         return node
 
     def is_weight(self, name: str) -> bool:
-        """Whether a tensor is a weight, or one laid out anew."""
+        """Whether a tensor is a weight, perhaps reshaped or cast."""
         while self.graph.tensors[name].role is not Role.WEIGHT:
             producer = self.producers.get(name)
             if producer is None or producer.onnx_op not in _LAYOUT:
@@ -84,26 +86,26 @@ class GraphView:
         return known_dims(self.graph.tensors[name].shape)
 
     def operands(self, node: Node) -> tuple[tuple[str, str], ...]:
-        """The two inputs of a commutative node, both ways round; none if it has not two."""
+        """The two inputs of a commutative node in both orders; empty if it does not have two."""
         if len(node.inputs) != 2:  # noqa: PLR2004 - both
             return ()
         left, right = node.inputs
         return ((left, right), (right, left))
 
     def number(self, name: str) -> float | None:
-        """The number that a tensor of one element holds, where the file gives it."""
+        """The value of a constant of one element."""
         value = self.graph.values.get(name)
         return float(value[0]) if value is not None and len(value) == 1 else None
 
     def is_number(self, name: str, wanted: float | None = None) -> bool:
-        """Whether a tensor is one number; about as large as wanted, if that is given."""
+        """Whether a tensor is a constant of one element, and about ``wanted``, unless ``None``."""
         found = self.number(name)
         if found is None or wanted is None:
             return found is not None
         return isclose(found, wanted, rel_tol=_TOLERANCE)
 
     def scaled(self, node: Node, factor: float) -> str | None:
-        """What a node multiplies by a factor, or divides by its inverse; else ``None``."""
+        """The input that a node multiplies by a factor or divides by its inverse, if it does."""
         if node.onnx_op == "Div" and self.is_number(node.inputs[1], 1 / factor):
             return node.inputs[0]
         if node.onnx_op != "Mul":
@@ -115,7 +117,7 @@ class GraphView:
 
 
 def with_cast_numbers(graph: Graph) -> Graph:
-    """Know the small constants behind casts too: exporters cast each number of a program."""
+    """Propagate small constants through casts: exporters cast each number of a program."""
     values = dict(graph.values)
     for node in graph.nodes:
         if node.op_type in _CASTS and not node.domain and node.inputs[0] in values:
@@ -124,22 +126,22 @@ def with_cast_numbers(graph: Graph) -> Graph:
 
 
 def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
-    """Put one node in place of each match's; of matches that share nodes the first wins."""
-    gone: set[str] = set()
-    indices: dict[str, Node] = {}
+    """Replace the nodes of each match with one; of matches that share nodes the first is used."""
+    matched: set[str] = set()
+    replacements: dict[str, Node] = {}
     for match in matches:
         names = {node.name for node in match.nodes}
-        if gone.isdisjoint(names):
-            gone |= names
-            indices[match.nodes[-1].name] = match.node()
-    if not indices:
+        if matched.isdisjoint(names):
+            matched |= names
+            replacements[match.nodes[-1].name] = match.node()
+    if not replacements:
         return graph
-    nodes = (indices.get(n.name, n) for n in graph.nodes if n.name not in gone or n.name in indices)
-    return replace(graph, nodes=tuple(nodes))
+    remaining = (n for n in graph.nodes if n.name not in matched or n.name in replacements)
+    return replace(graph, nodes=tuple(replacements.get(n.name, n) for n in remaining))
 
 
 def without_unread_weights(graph: Graph, before: Graph) -> Graph:
-    """Count no weight that only nodes read which are gone: a mask that exporters computed."""
+    """Mark weights that only replaced nodes read as unread, such as masks that exporters store."""
     if graph is before:
         return graph
     read = {name for node in graph.all_nodes() for name in node.reads} | set(graph.outputs)
