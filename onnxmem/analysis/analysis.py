@@ -306,7 +306,7 @@ class Analysis:
         """
         request, results = self.request, self.results
         if request.settings.train:
-            return NoClosedForm("rows are of a run: ask without --train")
+            return NoClosedForm("the formula is of inference; run without --train")
         is_bound = request.settings.shapes or request.context is not None
         dims = free_dims(request.prepared, results.bound.binding, results.graph)
         return find_closed_form(

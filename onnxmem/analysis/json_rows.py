@@ -54,14 +54,14 @@ VERDICT_KEYS: Final = (
 _MOST_LIVE = 50
 """How many of the largest blocks at the peak of a training step a row lists."""
 FIGURES: Final = (
-    ("requested_peak_bytes", "requested peak", "asked for by the nodes at once"),
-    ("with_scratch_peak_bytes", "with scratch", "with the kernels' own blocks"),
-    ("pattern_block_bytes", "pattern block", "one block for it, from run 2 on"),
-    ("base_bytes", "base", "before the first node"),
-    ("in_use_peak_bytes", "in use, peak", "chunks given out, base included"),
-    ("held_bytes", "held", "by the arena after run 1"),
-    ("held_steady_bytes", "held, steady", "by the arena after the last run"),
-    ("load_peak_bytes", "load peak", "while the session is made"),
+    ("requested_peak_bytes", "peak requested by kernels", ""),
+    ("with_scratch_peak_bytes", "with scratch", "with the scratch of kernels"),
+    ("pattern_block_bytes", "memory-pattern buffer", "from run 2 on"),
+    ("base_bytes", "arena initializers", "prepacked and copied weights"),
+    ("in_use_peak_bytes", "allocated chunks", "peak, arena initializers included"),
+    ("held_bytes", "arena reserved", "after run 1"),
+    ("held_steady_bytes", "arena reserved (steady state)", "after the last run"),
+    ("load_peak_bytes", "load peak", "while the session loads"),
     ("process_peak_bytes", "process, peak", "the whole process at most"),
     ("process_steady_bytes", "process, steady", "the whole process after the runs"),
     ("process_floor_bytes", "process floor", "Python, numpy and onnxruntime"),

@@ -79,7 +79,7 @@ commands:
   onnxmem schema               print the JSON Schema of --json
 
 exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a model could not be
-analysed (with --strict: or only in part), 70 a fault of onnxmem, 130 interrupted
+analyzed (with --strict: or not completely), 70 an internal error, 130 interrupted
 """
 
 
@@ -160,7 +160,7 @@ def _add_collection_options(parser: ArgumentParser) -> None:
         "--timeout",
         type=seconds,
         metavar="SECONDS",
-        help="give a model up that takes longer, with the process that works it out",
+        help="skip a model that takes longer, and end its process",
     )
     group.add_argument(
         "--cache", metavar="DIR", help="keep rows there, and take those that are there already"

@@ -113,7 +113,7 @@ def run(arguments: Namespace) -> int:
     for file in (arguments.output, arguments.html):
         check_output(file, sides, force=arguments.force)
     if arguments.html is not None and _is_same(arguments.html, arguments.output):
-        message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
+        message = f"{shortened(arguments.html)}: is requested twice; name another file with -o"
         raise UsageError(message)
     refuse_contradictions(arguments)
     refuse_without_budget(arguments)
@@ -322,7 +322,7 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
         message = f"does not fit the budget of {format_bytes(budget_bytes)}"
         yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
     elif verdict is Verdict.UNKNOWN:
-        message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see FITS"
+        message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see Budget"
         yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=side.path)
 
 

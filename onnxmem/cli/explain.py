@@ -56,8 +56,8 @@ def explain_parser() -> ArgumentParser:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="a figure (held), a code (OM301, batch_fixed) or a message, quoted; - reads it from "
-        "stdin (default: list them all)",
+        help="a figure (arena reserved), a code (OM301, batch_fixed) or a message, quoted; - reads "
+        "it from stdin (default: list them all)",
     )
     model = parser.add_argument_group("model")
     model.add_argument("model", nargs="?", metavar="MODEL", help="path of an .onnx file")

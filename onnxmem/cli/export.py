@@ -178,7 +178,7 @@ def _check(arguments: Namespace) -> None:
         message = f"--format {arguments.format} shows a run; leave --train out, or write chrome"
         raise UsageError(message)
     if known.is_binary and arguments.output is None and sys.stdout.isatty():
-        message = f"--format {arguments.format} is no text; name a file: -o FILE"
+        message = f"--format {arguments.format} is not text; name a file: -o FILE"
         raise UsageError(message)
 
 

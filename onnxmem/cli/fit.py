@@ -175,7 +175,7 @@ def _add_runtime(parser: ArgumentParser) -> None:
     runtime.add_argument(
         "--ask-onnxruntime",
         action="store_true",
-        help="ask it for its graph, which takes seconds; else its optimiser is emulated",
+        help="ask it for its graph, which takes seconds; else its graph optimizer is emulated",
     )
     add_session_options(runtime)
     add_verdict_options(runtime)

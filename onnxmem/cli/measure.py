@@ -124,7 +124,7 @@ def _add_session_options(parser: ArgumentParser) -> None:
 
 def _runs(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST_RUNS):
-        message = f"{text!r} is no number of runs"
+        message = f"{text!r} is not a number of runs"
         raise ArgumentTypeError(message)
     return int(text[:9])
 
@@ -142,7 +142,7 @@ def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
     """With ``--strict`` a figure of the arena that could not be measured is a fault."""
     if not arguments.strict or None not in (getattr(measurement, name) for name in _OF_ARENA):
         return None
-    message = "figures of the arena could not be measured; see FINDINGS"
+    message = "figures of the arena could not be measured; see Notes"
     return Fault("partial", message, EXIT_UNANALYZED)
 
 

@@ -165,7 +165,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= _MOST_SECONDS:
-        message = f"{text!r} is no time: seconds, above 0 and up to {_MOST_SECONDS:,}"
+        message = f"{text!r} is not a time: seconds, above 0 and up to {_MOST_SECONDS:,}"
         raise ArgumentTypeError(message)
     return number
 
@@ -173,7 +173,7 @@ def seconds(text: str) -> float:
 def dim(text: str) -> int:
     """Read a positive number of at most 18 digits."""
     if not (text.isascii() and text.isdigit() and text.strip("0")):
-        message = f"{text!r} is no positive number"
+        message = f"{text!r} is not a positive integer"
         raise ArgumentTypeError(message)
     if len(text) > _MAX_DIGITS:
         message = f"{text!r} is larger than any size"
@@ -329,7 +329,7 @@ def add_order_option(parser: ArgumentParser) -> None:
 def add_training_options(parser: ArgumentParser) -> None:
     """Add the flags of a training step: fields of ``TrainingConfig``, ``None`` if not given."""
     group = parser.add_argument_group("training")
-    group.add_argument("--train", action="store_true", help="work out a training step too")
+    group.add_argument("--train", action="store_true", help="a training step of PyTorch, too")
     group.add_argument(
         "--torch",
         choices=TORCHES,
@@ -443,7 +443,7 @@ def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="CODE",
-        help="give a verdict though this warning leaves it in doubt",
+        help="give a verdict in spite of this warning",
     )
 
 

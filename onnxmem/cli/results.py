@@ -257,7 +257,7 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
     path: str | None = arguments.html
     check_output(path, names, force=arguments.force)
     if path is not None and path == arguments.output:
-        message = f"{shortened(path)}: is asked for twice; name another file with -o"
+        message = f"{shortened(path)}: is requested twice; name another file with -o"
         raise UsageError(message)
     if arguments.accuracy is not None and path is None:
         message = "--accuracy is for the page of several models; see --html"
@@ -351,7 +351,7 @@ def _left_out(row: JsonDict) -> Iterator[FaultRow]:
     if unknown or not guessed:
         tensors = plural(unknown or 0, "tensor")
         message = f"{tensors} of unknown size: figures are lower bounds"
-        message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
+        message += "; see Coverage" if unknown else ", or those of a runtime; see Notes"
     else:
         message = unbound_dims_text(guessed)
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYZED, trace=None)

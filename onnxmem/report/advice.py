@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 2000
 """Characters of a sentence, which may name a few long names."""
-_OWN: Final = "as it is opened now"
+_OWN: Final = "default session options"
 _SESSION: Final = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
 
@@ -33,17 +33,17 @@ def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice
     lines = [
         f"{shortened(path)}  {runtime.name}, graph {runtime.graph} {optimized_by(runtime)}",
         "",
-        "ARENA RESIDENT, the most in three runs, weights aside",
+        "Arena, resident memory at most in three runs, weights aside",
         *_choice_lines(runtime.advice, own),
         "",
-        "ONE SETTING CHANGED, and what the arena then holds after run 3",
+        "One setting changed, and the arena reserved after run 3",
         *_choice_lines(singles, own, with_reserved=True),
     ]
     best = runtime.advice[0]
     if best.resident_bytes < own.resident_bytes:
-        lines += ["", f"THE BEST, {change_percent(best, own)}"]
+        lines += ["", f"Recommended, {change_percent(best, own)}"]
         lines += [f"  {line}" for line in (*_SESSION, *best.lines)]
-    lines += ["", "FINDINGS"] if runtime.findings else []
+    lines += ["", "Notes"] if runtime.findings else []
     for finding in runtime.findings:
         lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
     return "\n".join(lines) + "\n"
@@ -69,10 +69,12 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         f"{shortened(path)}  what would lower its memory",
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
         "",
-        figure("NOW", advice.before_bytes, f"{advice.figure.value}: {figure_text}", wraps=True),
+        figure("Now", advice.before_bytes, f"{advice.figure.value}: {figure_text}"),
         *_error(advice.figure),
         "",
-        "ADVICE, by what it saves" if advice.proposals else "ADVICE: none that saves anything",
+        "Advice, by what it saves"
+        if advice.proposals
+        else "Advice: nothing found that saves memory",
     ]
     for proposal in advice.proposals:
         lines += _proposal(proposal)
@@ -85,7 +87,7 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
 
 def _error(lowered: Objective) -> list[str]:
     accuracy = ERRORS.get(lowered)
-    return [] if accuracy is None else [fact("  error", error_text(accuracy), wraps=True)]
+    return [] if accuracy is None else [fact("  error", error_text(accuracy))]
 
 
 def advice_row(advice: Advised) -> JsonDict:
@@ -108,13 +110,13 @@ def _proposal(proposal: Proposal) -> Iterator[str]:
         f"({share:+.0f} %)",
     )
     what = f"{proposal.figure.value}, {proof}: {proposal.suggestion.what}"
-    yield fact("", shortened(what, _LONGEST), wraps=True)
-    yield fact("", shortened(f"cost: {proposal.suggestion.cost}", _LONGEST), wraps=True)
+    yield fact("", shortened(what, _LONGEST))
+    yield fact("", shortened(f"cost: {proposal.suggestion.cost}", _LONGEST))
 
 
 def _plan(plan: BudgetPlan) -> Iterator[str]:
     budget_bytes = plan.budget_bytes
-    yield figure("BUDGET", budget_bytes, f"compared with {plan.figure.value}")
+    yield figure("Budget", budget_bytes, f"compared with {plan.figure.value}")
     yield figure(
         "  now",
         plan.before_bytes,
@@ -123,12 +125,12 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
     if not plan.chosen:
         return
     alone = [each.suggestion.id for each in plan.singles]
-    yield fact("  alone", ", ".join(alone) or "none of them meets it alone", wraps=True)
+    yield fact("  alone", ", ".join(alone) or "none of them meets it alone")
     if plan.estimates:
         names = ", ".join(each.suggestion.id for each in plan.estimates)
-        yield fact("  by estimate", f"{names} would alone", wraps=True)
+        yield fact("  by estimate", f"{names} would alone")
     for number, proposal in enumerate(plan.chosen, start=1):
-        yield fact(f"  {number}.", shortened(proposal.suggestion.what, _LONGEST), wraps=True)
+        yield fact(f"  {number}.", shortened(proposal.suggestion.what, _LONGEST))
     yield figure(
         "  then",
         plan.after_bytes,

@@ -93,11 +93,11 @@ def render_ranking(ranked: Sequence[Ranked], requests: Sequence[AnalysisRequest]
     lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   COMPARED WITH"]
     lines += _first(fitting) or ["none"]
     if tight:
-        lines += ["", "TIGHT: runs by retries alone, or within what is assumed or the error"]
+        lines += ["", "Tight: runs by retries alone, or within what is assumed or the error"]
         lines += _first(tight)
     if others:
         unknown = any(each.verdict is Verdict.UNKNOWN for each in others)
-        lines += ["", "UNKNOWN OR TOO SMALL" if unknown else "TOO SMALL, the largest of them"]
+        lines += ["", "Unknown or too small" if unknown else "Too small, the largest of them"]
         nearest = sorted(others, key=lambda each: -each.margin_bytes)
         lines += [_ranked_line(each) for each in nearest[:_UNFIT_SHOWN]]
         if len(others) > _UNFIT_SHOWN:
@@ -213,7 +213,7 @@ def _work_lines(work: Work) -> Iterator[str]:
 
 
 def _taken_line(each: Ranked) -> str:
-    return figure(f"TAKES ({_compared(each)})", each.num_bytes, BASES[each.basis], wraps=True)
+    return figure(f"Compared ({_compared(each)})", each.num_bytes, BASES[each.basis])
 
 
 def _compared(each: Ranked) -> str:

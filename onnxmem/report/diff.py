@@ -18,11 +18,11 @@ _NO_VERDICT: Final = "unknown: the saved report is of another budget, or of none
 _MOST_ROWS: Final = 12
 """Allocations and layers that the text lists; JSON has all."""
 _LABELS: Final = {
-    "weights": "WEIGHTS",
-    "inputs": "INPUTS",
-    "activations peak": "ACTIVATIONS, peak",
-    "run": "RUN",
-    "training peak": "TRAIN, peak",
+    "weights": "weights",
+    "inputs": "inputs",
+    "activations peak": "activations, peak",
+    "run": "inference",
+    "training peak": "training step, peak",
 }
 """Of a difference's figures."""
 
@@ -36,12 +36,12 @@ def render(difference: Difference) -> str:
         f"{'':<20}{'A':>12}{'B':>12}{'change':>26}",
         *(_figure(change) for change in difference.figures),
         *_budget(difference),
-        *_why("ACTIVATIONS", "no node", difference.activations),
-        *_why("TRAINING", "the optimizer", difference.training),
+        *_why("activations", "no node", difference.activations),
+        *_why("training step", "the optimizer", difference.training),
         *(
             line
             for name, change in difference.runtimes.items()
-            for line in _why(shortened(name).upper(), "no node", change)
+            for line in _why(shortened(name), "no node", change)
         ),
         *_layers(difference),
         *_notes(difference),
@@ -77,13 +77,13 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
     batch = "" if side.batch is None else f"  batch {side.batch:,}"
     step = f"  train {shortened(side.step)}" if side.step else ""
     saved = "  saved" if side.is_saved else ""
-    partial = "" if side.status == "ok" else "  known in part: figures are lower bounds"
+    partial = "" if side.status == "ok" else "  figures are lower bounds"
     yield f"{letter}  {shortened(side.path)}{batch}{step}{saved}{partial}"
 
 
 def figure_label(change: Change) -> str:
     """What a figure of a difference is called; that of a runtime by its name."""
-    return _LABELS.get(change.name) or shortened(change.name).upper().replace(" PEAK", ", peak")
+    return _LABELS.get(change.name) or shortened(change.name).replace(" peak", ", peak")
 
 
 def _figure(change: Change) -> str:
@@ -102,18 +102,18 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     if not known:
         return
     bases = list(dict.fromkeys(each.basis for each in known if each.basis is not None))
-    yield figure("FITS", known[-1].limit_bytes)
+    yield figure("Budget", known[-1].limit_bytes)
     for letter, each in sides.items():
         if each is None:
             yield fact(f"  {letter}", _NO_VERDICT)
             continue
         text = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
         by = f", by {each.basis}" if len(bases) > 1 and each.basis is not None else ""
-        yield figure(f"  {letter}", each.size_bytes, text + by, wraps=True)
+        yield figure(f"  {letter}", each.size_bytes, text + by)
     for basis in bases:
         name = f" ({basis})" if len(bases) > 1 else ""
-        yield fact("  compared" + name, BASES[basis], wraps=True)
-        yield fact("  error" + name, error_text(ACCURACIES[basis]), wraps=True)
+        yield fact("  compared" + name, BASES[basis])
+        yield fact("  error" + name, error_text(ACCURACIES[basis]))
 
 
 def _budget(difference: Difference) -> list[str]:
@@ -127,7 +127,7 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
         return
     yield ""
     where = _nodes(change, elsewhere)
-    yield from prose(f"WHY THE {label} PEAK MOVED  ", f"{change.change_bytes:+,} B: {where}")
+    yield from prose(f"Why the peak changed, {label}  ", f"{change.change_bytes:+,} B: {where}")
     for block in change.blocks[:_MOST_ROWS]:
         kind = f" ({block.category})" if block.category else ""
         yield from prose(
@@ -139,7 +139,7 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
         rest_bytes = sum(block.change_bytes or 0 for block in rest)
         yield f"{f'{rest_bytes:+,} B':>22}  {plural(len(rest), 'other')}"
     if change.num_same:
-        yield f"{'+0 B':>22}  {change.num_same:,} alike at both peaks"
+        yield f"{'+0 B':>22}  {change.num_same:,} unchanged"
 
 
 def _nodes(change: PeakChange, elsewhere: str) -> str:
@@ -161,11 +161,11 @@ def _layers(difference: Difference) -> Iterator[str]:
     yield ""
     changes = difference.layers
     if changes is None:
-        yield from prose("LAYERS  ", "unknown: the saved report has none; save it with --layers")
+        yield from prose("Layers  ", "unknown: the saved report has none; save it with --layers")
         return
     counts = Counter(change.what for change in changes)
     changed = [f"{count:,} {what}" for what, count in sorted(counts.items())]
-    yield f"LAYERS  {', '.join((*changed, f'{difference.num_same_layers:,} as before'))}"
+    yield f"Layers  {', '.join((*changed, f'{difference.num_same_layers:,} unchanged'))}"
     for change in changes[:_MOST_ROWS]:
         size = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
         yield from prose(f"{size:>22}  ", f"{change.what:<8} {_layer_name(change)}")

@@ -21,9 +21,9 @@ _MOST: Final = 6
 
 def render_list() -> str:
     """Every figure and every code, a line each."""
-    lines = ["FIGURES"]
+    lines = ["Figures"]
     lines += [fact(f"  {_name(each)}", each.key) for each in metrics()]
-    lines += ["", "CODES"]
+    lines += ["", "Codes"]
     lines += [fact(f"  {each.id} {each.word}", each.title) for each in codes()]
     return "\n".join(lines) + "\n"
 
@@ -31,8 +31,8 @@ def render_list() -> str:
 def render_code(code: Code) -> str:
     """One code."""
     lines = [fact(f"{code.id} {code.word}", code.title)]
-    lines.append(fact("  why it matters", code.why, wraps=True))
-    lines.append(fact("  what to do", code.act, wraps=True))
+    lines.append(fact("  why it matters", code.why))
+    lines.append(fact("  what to do", code.act))
     return "\n".join(lines) + "\n"
 
 
@@ -52,8 +52,8 @@ def render_metric(metric: Metric, path: str | None, value: MetricValue | None) -
     """One figure, and what it is on a model."""
     lines = [fact(_name(metric), metric.key)]
     where = "" if metric.definition is None else f" (definition {metric.definition})"
-    lines.append(fact("  is", metric.text + where, wraps=True))
-    lines.append(fact("  formula", metric.formula, wraps=True))
+    lines.append(fact("  is", metric.text + where))
+    lines.append(fact("  formula", metric.formula))
     if path is not None and value is not None:
         lines += ["", *_value(metric, path, value)]
     return "\n".join(lines) + "\n"
@@ -91,8 +91,8 @@ def _value(metric: Metric, path: str, value: MetricValue) -> Iterator[str]:
 
 def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
     """A message, and the tensors of a model that can be what it requests."""
-    lines = [fact("MESSAGE", f"of {message.program}")]
-    lines.append(fact("  means", message.meaning, wraps=True))
+    lines = [fact("Message", f"of {message.program}")]
+    lines.append(fact("  means", message.meaning))
     lines += _request(message)
     if message.node is not None or message.op_type is not None:
         words = [word for word in (message.node, message.op_type) if word]
@@ -109,7 +109,7 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
     elif message.sizes is not None:
         lines += [
             "",
-            fact("NEXT", "name a model, and --batch, to see which tensors have that size"),
+            fact("Next", "name a model, and --batch, to see which tensors have that size"),
         ]
     return "\n".join(lines) + "\n"
 
@@ -118,13 +118,13 @@ def _request(message: OutOfMemory) -> list[str]:
     sizes = message.sizes
     if message.shape is not None:
         shape = fact("  shape", "x".join(map(str, message.shape)) or "a scalar")
-        return [shape, *([] if sizes is None else [figure("  asked for", sizes.most_bytes)])]
+        return [shape, *([] if sizes is None else [figure("  requested", sizes.most_bytes)])]
     if sizes is None:
         return []
     if sizes.least_bytes == sizes.most_bytes:
-        return [figure("  asked for", sizes.most_bytes)]
+        return [figure("  requested", sizes.most_bytes)]
     return [
-        figure("  asked for at most", sizes.most_bytes),
+        figure("  requested at most", sizes.most_bytes),
         figure("  and at least", sizes.least_bytes, "it is rounded before it is printed"),
     ]
 
@@ -145,12 +145,12 @@ def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]
         yield fact(f"  at {batch}", "no tensor has that size")
     if report.is_pattern_block:
         yield figure(
-            "  pattern block",
+            "  memory-pattern buffer",
             report.pattern_block_bytes,
             "the one piece of run 2: it has that size",
         )
     elif report.pattern_block_bytes is not None and not report.at_batch:
-        yield figure("  pattern block", report.pattern_block_bytes, "not it, as predicted")
+        yield figure("  memory-pattern buffer", report.pattern_block_bytes, "not it, as predicted")
     if report.at_others and not (report.at_batch or report.is_pattern_block):
         count = plural(report.num_at_others, "tensor")
         yield fact("  at other batches", f"{count} would have it")
@@ -160,7 +160,7 @@ def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]
             "a kernel's workspace, several tensors in one piece, dims other than these (--dim, "
             "--shape), a training step (--train), or another model of the process"
         )
-        yield fact("  it can be", text, wraps=True)
+        yield fact("  it can be", text)
 
 
 def _candidates(candidates: Sequence[Candidate], count: int, message: OutOfMemory) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _fits(report: OomReport) -> Iterator[str]:
     if result is not None:
         capacity_bytes = result.setup.memory_bytes
         text = verdict_text(result.verdict, result.footprint.total_bytes, capacity_bytes)
-        yield figure("  capacity", capacity_bytes, f"{text}, were it free altogether", wraps=True)
+        yield figure("  capacity", capacity_bytes, f"{text}, if the device were empty")
         yield from laid_out(max_batch_lines(result))
     yield from finding_lines(assessment.findings, "  ")
 

@@ -172,7 +172,7 @@ def _session(result: FitResult, settings: Settings, device: Device | None) -> It
         own = "" if device is None or device.cpu is None else " (the device's)"
         yield f"CPU {cpu_named(settings.cpu).name}{own}"
     if not settings.asks_onnxruntime:
-        yield "its optimiser emulated"
+        yield "graph optimizer emulated"
 
 
 def _at(result: FitResult) -> str:
@@ -182,8 +182,8 @@ def _at(result: FitResult) -> str:
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
-    lines = [fact("FITS", text), *laid_out(assessment_lines(result.assessment))]
-    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory.device), wraps=True))
+    lines = [fact("Verdict", text), *laid_out(assessment_lines(result.assessment))]
+    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory.device)))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
@@ -204,7 +204,7 @@ def _memory_remark(device: Device | None) -> str:
 def _largest_section(result: FitResult) -> list[str]:
     name = shortened(result.setup.dim or "batch")
     lines = [
-        f"LARGEST {name.upper() if result.setup.dim is None else name}",
+        f"Largest {name}",
         *laid_out(max_batch_lines(result)),
     ]
     max_batch = result.max_batch
@@ -233,8 +233,8 @@ def _power(result: FitResult) -> Iterator[str]:
         yield fact("  power of two", "it is one")
         return
     share = 100 * (max_batch.number - power.number) / max_batch.number
-    pick = "the better pick" if result.is_power_better else "not the better pick"
-    rule = f"gives up {share:.0f} %: {pick}, by the rule of at most a tenth"
+    pick = "recommended" if result.is_power_better else "not recommended"
+    rule = f"costs {share:.0f} % of the batch: {pick} (up to 10 %)"
     yield fact("  power of two", f"{power.number:,} {rule}")
 
 
@@ -242,7 +242,7 @@ def _table_section(result: FitResult) -> list[str]:
     if not result.table:
         return []
     limit_bytes = result.setup.limit_bytes
-    lines = [f"EACH {shortened(result.setup.dim or 'batch')}"]
+    lines = [f"By {shortened(result.setup.dim or 'batch')}"]
     for row in result.table:
         free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
         lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{row.verdict.value:<13}{free}"))
@@ -259,8 +259,8 @@ def _instances_section(result: FitResult) -> list[str]:
         return []
     count = "no limit" if result.instances is None else f"{result.instances:,}"
     how = "sharing weights" if deployment.shares_weights else "each with its weights"
-    own = f"{plural(deployment.instances, 'instance')} asked for"
-    return [fact("INSTANCES", f"{count} at most, {how}; {own}")]
+    own = f"{plural(deployment.instances, 'instance')} requested"
+    return [fact("Instances", f"{count} at most, {how}; {own}")]
 
 
 def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
@@ -268,7 +268,7 @@ def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
     if result.setup.basis is Basis.ORT_CUDA:
-        remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
+        remarks.append("from onnxruntime's sources; not measured on a GPU yet")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
     return [*notes, *finding_lines(result.assessment.findings)]
 
@@ -280,7 +280,7 @@ def contexts_lines(contexts: Contexts | None) -> list[str]:
     lines = []
     if contexts.rows:
         steps = (f"{_step_name(step):<{_STEP_COLUMN}}" for step in contexts.longest)
-        lines.append(fact("LARGEST BATCH AT", "".join(steps)).rstrip())
+        lines.append(fact("Largest batch", "".join(steps)).rstrip())
     for row in contexts.rows:
         cells = (
             f"{_max_batch_text(max_batch):<{_STEP_COLUMN}}"
@@ -288,7 +288,7 @@ def contexts_lines(contexts: Contexts | None) -> list[str]:
         )
         lines.append(fact(f"  {row.context:,} tokens", "".join(cells)).rstrip())
     at = "" if contexts.batch is None else f", at batch {contexts.batch:,}"
-    lines.append(f"LONGEST CONTEXT{at}")
+    lines.append(f"Longest context{at}")
     lines += [
         fact(f"  {_step_name(step)}", _max_batch_text(max_batch))
         for step, max_batch in contexts.longest.items()

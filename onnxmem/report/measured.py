@@ -42,7 +42,7 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
 def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -> str:
     """Write a line for every node that ran; it ends with a newline."""
     compared = ("predicted", "measured", "error") if predicted else ("requested",)
-    headings = ("node", "op_type", "output shape", *compared, "scratch", "held")
+    headings = ("node", "op_type", "output shape", *compared, "scratch", "reserved")
     foretold = predicted.nodes if predicted else ()
     pairs = zip_longest(measurement.nodes, foretold[: len(measurement.nodes)])
     rows = [_node_cells(node, size, is_compared=bool(predicted)) for node, size in pairs]
@@ -53,7 +53,7 @@ def _findings(measurement: Measurement) -> list[str]:
     lines = []
     for finding in measurement.findings:
         lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
-    return ["FINDINGS", *lines] if lines else []
+    return ["Notes", *lines] if lines else []
 
 
 def _node_cells(

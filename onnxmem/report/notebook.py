@@ -46,15 +46,23 @@ def _figures(analysis: "Analysis") -> Iterator[tuple[str, int | None, str]]:
     """Label, bytes, remark."""
     memory, step = analysis.activations, analysis.training
     node = memory.peak_node
-    yield "RUN", analysis.total_bytes, "weights + inputs + in-place peak"
+    yield "inference", analysis.total_bytes, "weights + inputs + peak activation memory"
     yield "weights", analysis.weight_bytes, ""
     yield "inputs", analysis.inputs_bytes, ""
-    yield "in-place peak", memory.in_place_peak_bytes, f"at {shortened(node)}" if node else ""
+    yield (
+        "peak activation memory",
+        memory.in_place_peak_bytes,
+        f"at {shortened(node)}" if node else "",
+    )
     if step is not None:
         recipe = step.recipe
-        yield "TRAIN", step.peak_bytes, f"{recipe.optimizer}, {recipe.precision}, a step's peak"
+        yield (
+            "training step",
+            step.peak_bytes,
+            f"{recipe.optimizer}, {recipe.precision}, a step's peak",
+        )
     for runtime in analysis.runtimes:
-        yield runtime.name, runtime.arena.held_bytes, "held after a run"
+        yield runtime.name, runtime.arena.held_bytes, "arena reserved after a run"
 
 
 def _picture(analysis: "Analysis") -> str:

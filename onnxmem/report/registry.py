@@ -31,15 +31,15 @@ _SCHEMA_VERSION: Final = "1.0"
 _SIZES: Final = (
     ("WEIGHTS", ("weights", "bytes")),
     ("PEAK", ("activations", "in_place_peak_bytes")),
-    ("RUN", ("total_bytes",)),
-    ("TRAIN", ("training", "peak_bytes")),
+    ("INFERENCE", ("total_bytes",)),
+    ("TRAINING", ("training", "peak_bytes")),
 )
 _WIDTH: Final = 11
 LABELS: Final = {
     "weights": "weights",
-    "peak": "in-place peak",
-    "total": "RUN",
-    "training": "TRAIN",
+    "peak": "peak activation memory",
+    "total": "inference",
+    "training": "training step",
 }
 """Of a summary's figures."""
 COLUMNS: Final = (
@@ -177,7 +177,7 @@ def _totals_section(summary: Summary) -> list[str]:
     statuses = summary.statuses
     parts = [f"{statuses[name]:,} {name}" for name in ("ok", "partial") if statuses[name]]
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
-    lines = [f"TOTAL of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
+    lines = [f"Total of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
     lines += [
         figure(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
     ]
@@ -185,7 +185,9 @@ def _totals_section(summary: Summary) -> list[str]:
 
 
 def _bound(each: Figure) -> str:
-    return f"at least: {plural(each.num_partial, 'model')} in part" if each.num_partial else ""
+    return (
+        f"lower bound: {plural(each.num_partial, 'model')} incomplete" if each.num_partial else ""
+    )
 
 
 def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
@@ -194,7 +196,7 @@ def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
         return []
     names = [f"p{percent}" for percent, _ in known[0].percentiles]
     head = "".join(f"{name:>{_WIDTH}}" for name in (*names, "largest"))
-    lines = [f"{'PERCENTILES':<24}{head}"]
+    lines = [f"{'Percentiles':<24}{head}"]
     for each in known:
         sizes = [*(size for _, size in each.percentiles), each.max_bytes]
         cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
@@ -204,13 +206,13 @@ def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
 
 def _heaviest_section(summary: Summary) -> list[str]:
     lines = [figure("", size, path) for path, size in summary.heaviest]
-    return [f"HEAVIEST by {LABELS[summary.heaviest_by]}", *lines] if lines else []
+    return [f"Heaviest by {LABELS[summary.heaviest_by]}", *lines] if lines else []
 
 
 def _fitting_section(summary: Summary) -> list[str]:
     if not summary.fittings:
         return []
-    lines = ["FITS, each model alone"]
+    lines = ["Fits, each model alone"]
     for each in summary.fittings:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
@@ -227,7 +229,7 @@ def _fitting_section(summary: Summary) -> list[str]:
 
 def _faults_section(summary: Summary) -> list[str]:
     lines = [fact(f"  {code}", f"{n:,}") for code, n in summary.faults.items()]
-    return ["FAILED, by code", *lines] if lines else []
+    return ["Failed, by code", *lines] if lines else []
 
 
 def _notes_section(summary: Summary) -> list[str]:
@@ -237,7 +239,7 @@ def _notes_section(summary: Summary) -> list[str]:
         others = f" and {each.num_models - 1:,} more" if each.num_models > 1 else ""
         which = f"{shortened(each.path)}{others}: "
         lines += prose("  ", which + finding_text(Finding(each.code, each.message)))
-    return ["NOTES", *lines] if lines else []
+    return ["Notes", *lines] if lines else []
 
 
 def _figure_row(each: Figure) -> JsonDict:

@@ -17,7 +17,6 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.text import (
-    WIDTH,
     aligned,
     count_text,
     fact,
@@ -28,6 +27,7 @@ from onnxmem.report.text import (
     section_lines,
     shape_text,
     spark,
+    width,
 )
 from onnxmem.units import format_bytes, plural
 
@@ -84,7 +84,7 @@ def _largest(analysis: "Analysis") -> Iterator[str]:
     from onnxmem.report.sections.training import live_lines
 
     if analysis.training is not None:
-        yield "  largest of them"
+        yield "  largest tensors"
         for line in islice(live_lines(analysis.training), _MOST_LARGEST):
             yield figure("", line.number, line.label)
 
@@ -94,10 +94,10 @@ def timeline_lines(analysis: "Analysis") -> list[str]:
     live_bytes = analysis.activations.live_bytes
     lines = []
     if len(live_bytes) >= _FEWEST and any(live_bytes):
-        lines.append(_timeline_row("activations", spark(live_bytes, WIDTH - _TIMELINE_LABEL)))
+        lines.append(_timeline_row("activations", spark(live_bytes, width() - _TIMELINE_LABEL)))
     if analysis.training is not None:
         lines += _step_rows(analysis.training)
-    head = "TIMELINE, bytes alive from the first step to the last, the tallest at the peak"
+    head = "Timeline, live bytes from the first step to the last, the tallest at the peak"
     return [head, *lines] if lines else []
 
 
@@ -112,13 +112,13 @@ def _step_rows(training: "TrainingMemory") -> list[str]:
         return []
     starts = [*(mark.start for mark in timeline.marks), len(sums)]
     # Every phase gets a column, however few its steps: as many are reserved for that.
-    columns = WIDTH - _TIMELINE_LABEL - 2 * len(timeline.marks)
+    columns = width() - _TIMELINE_LABEL - 2 * len(timeline.marks)
     bars, names = [], []
     for mark, stop in zip(timeline.marks, starts[1:], strict=True):
         part = sums[mark.start : stop]
-        width = max(len(part) * columns // max(len(sums), columns), 1)
-        bars.append(spark(part, width, top=max(sums)))
-        names.append(mark.name[:width].ljust(width))
+        room = max(len(part) * columns // max(len(sums), columns), 1)
+        bars.append(spark(part, room, top=max(sums)))
+        names.append(mark.name[:room].ljust(room))
     return [_timeline_row("training step", "|".join(bars)), _timeline_row("", "|".join(names))]
 
 
@@ -154,13 +154,13 @@ def render_gain(name: str, graph: "Graph", schedule: "Schedule", own: tuple[int,
     return "\n".join(
         (
             f"{shortened(name)}  {plural(len(graph.nodes), 'node')}",
-            figure("IN-PLACE PEAK", best_bytes, order_text(schedule)),
+            figure("Peak activation memory", best_bytes, order_text(schedule)),
             figure("  in file's order", file_bytes),
-            fact("  gained", _saved(file_bytes, best_bytes)),
-            figure("ONNXRUNTIME BY DEFAULT", own[0], "of the file: it runs an order of its own"),
+            fact("  saved", _saved(file_bytes, best_bytes)),
+            figure("onnxruntime by default", own[0], "of the file: it runs an order of its own"),
             *((figure("", own[1], "of the copy"),) if best_bytes < file_bytes else ()),
             *(
-                (f"PARTIAL: {plural(unknown, 'tensor')} of unknown size left out",)
+                (f"warning: {plural(unknown, 'tensor')} of unknown size left out",)
                 if unknown
                 else ()
             ),

@@ -1,9 +1,10 @@
 """How a report is laid out as text: lines, sections, findings, tables, block characters, color.
 
-The report's own words are ASCII but for the blocks of bars and sparklines. Nothing is cut: a line
-that holds a long name is a long line.
+The report's own words are ASCII but for the blocks of bars and sparklines. No line is wider than
+the terminal, and nothing is cut: a long name is wrapped.
 """
 
+import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -14,58 +15,85 @@ from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, format_count
 
-WIDTH: Final = 100
-"""Columns of a report, whatever the terminal's: a piped report is the same everywhere."""
+_PIPED: Final = 100
+"""Columns where there is neither a terminal nor COLUMNS."""
+_FEWEST_COLUMNS: Final = 40
+"""In a narrower terminal lines are wrapped by it."""
 
-_LABEL: Final = 24
-"""Columns of a label; of a size rounded and to the byte:"""
+_LABEL: Final = 26
+"""Columns of a label where no label of the section is longer; of a size rounded and to the byte:"""
 _ROUNDED: Final = 10
-_EXACT: Final = 23
+_EXACT: Final = 20
+_LONGEST_LABEL: Final = 34
 _MOST_BARS: Final = 8
 """Tensors of a peak that are listed; the others are one line."""
-_COMPARED_LABEL: Final = 20
+_COMPARED_LABEL: Final = 32
 """Columns of a label beside a prediction and a measurement, of each of these, and of the error:"""
-_COMPARED: Final = 17
+_COMPARED: Final = 16
 _ERROR: Final = 10
 _NARROWEST: Final = 20
-"""Characters of a wrapped line behind a figure that is wider than the page."""
+"""Columns in which a sentence is wrapped beside a figure; in fewer it stands below."""
+_MOST_START: Final = 0.6
+"""Share of the columns that the start of a list may take on its first line."""
+_INDENT: Final = "    "
+"""Of what stands below its label."""
 
 
-def figure(label: str, num_bytes: int | None, remark: str = "", *, wraps: bool = False) -> str:
-    """A size in IEC units and in exact bytes; ``wraps`` keeps a long remark within the width.
+def width() -> int:
+    """Columns of a report: the terminal's, or COLUMNS, which a pipe may be given."""
+    return max(shutil.get_terminal_size((_PIPED, 24)).columns, _FEWEST_COLUMNS)
+
+
+def figure(
+    label: str, num_bytes: int | None, remark: str = "", *, label_width: int = _LABEL
+) -> str:
+    """A size in IEC units and in exact bytes.
 
     >>> figure("weights", 1_863_680, "float32")
-    'weights                   1.78 MiB            1,863,680 B   float32'
+    'weights                     1.78 MiB         1,863,680 B   float32'
     """
     exact = "" if num_bytes is None else f"{num_bytes:,} B"
-    columns = f"{label:<{_LABEL}}{format_bytes(num_bytes):>{_ROUNDED}}{exact:>{_EXACT}}   "
-    return "\n".join(prose(columns, remark)) if wraps else (columns + remark).rstrip()
+    columns = f"{label:<{label_width}}{format_bytes(num_bytes):>{_ROUNDED}}{exact:>{_EXACT}}   "
+    return "\n".join(prose(columns, remark))
 
 
-def fact(label: str, text: str, *, wraps: bool = False) -> str:
+def fact(label: str, text: str, *, label_width: int = _LABEL) -> str:
     """A line without a size: its text starts where a size of full width would."""
-    start = f"{label:<{_LABEL}}  "
-    return "\n".join(prose(start, text)) if wraps else (start + text).rstrip()
+    return "\n".join(prose(f"{label:<{label_width}}  ", text))
 
 
 def paragraph(start: str, parts: Sequence[str]) -> list[str]:
-    """Parts with commas between them, as many to a line as fit; a part is never broken."""
+    """Parts with commas between them, as many to a line as fit; only a long part is broken."""
+    columns, longest = width(), max(map(len, parts), default=0) + 1
     lines = [start]
+    if len(start) > _MOST_START * columns or len(start) + longest > columns:
+        lines = [*broken(start.rstrip(), columns), _INDENT]
+    indent = " " * len(lines[-1])
     for part in (*(f"{part}, " for part in parts[:-1]), *parts[-1:]):
-        is_empty = not lines[-1][len(start) :]
-        if not is_empty and len((lines[-1] + part).rstrip()) > WIDTH:
-            lines.append(" " * len(start))
+        is_empty = not lines[-1][len(indent) :]
+        if not is_empty and len((lines[-1] + part).rstrip()) > columns:
+            lines.append(indent)
         lines[-1] += part
+        if len(lines[-1].rstrip()) > columns:
+            lines[-1:] = [indent + line for line in broken(part, columns - len(indent))]
     return [line.rstrip() for line in lines]
 
 
 def prose(start: str, text: str) -> list[str]:
-    """Wrap a sentence at spaces; what has no space is never broken."""
-    lines = textwrap.wrap(
-        text, max(WIDTH - len(start), _NARROWEST), break_long_words=False, break_on_hyphens=False
-    ) or [""]
-    indents = (start, *(" " * len(start) for _ in lines[1:]))
-    return [(indent + line).rstrip() for indent, line in zip(indents, lines, strict=True)]
+    """Wrap a sentence at spaces behind its start; below it, where a word is too long for that."""
+    columns = width()
+    longest = max(map(len, text.split()), default=0)
+    if columns - len(start) >= max(longest, min(len(text), _NARROWEST)):
+        lines = broken(text, columns - len(start)) or [""]
+        indents = (start, *(" " * len(start) for _ in lines[1:]))
+        return [(indent + line).rstrip() for indent, line in zip(indents, lines, strict=True)]
+    below = [_INDENT + line for line in broken(text, columns - len(_INDENT))]
+    return [*broken(start.rstrip(), columns), *below]
+
+
+def broken(text: str, columns: int) -> list[str]:
+    """A text in lines, broken at spaces, and within a word where a line is too short for it."""
+    return textwrap.wrap(text, columns, break_on_hyphens=False)
 
 
 def section_lines(section: Section) -> list[str]:
@@ -81,7 +109,8 @@ def _heading(section: Section) -> list[str]:
         columns = f"{'predicted':>{_COMPARED}}{'measured':>{_COMPARED}}{'error':>{_ERROR}}"
         return [f"{section.title:<{_COMPARED_LABEL}}{columns}"]
     if headline is not None:
-        return laid_out((headline,))
+        lines = () if section.layout is Layout.BARS else section.lines
+        return list(_laid_out(headline, _label_width(lines)))
     if section.summary:
         return prose(f"{section.title}  ", section.summary)
     if section.key == "measured":
@@ -109,7 +138,7 @@ def _multiples(section: Section) -> list[str]:
     """Each as a multiple of the reference."""
     whole = None if section.reference is None else section.reference.number
     return [
-        figure(f"  {multiple_text(line.number, whole)}", line.number, line.label, wraps=True)
+        figure(f"  {multiple_text(line.number, whole)}", line.number, line.label)
         for line in section.lines
     ]
 
@@ -154,26 +183,34 @@ _LAYOUTS: Final[Mapping[Layout, Callable[[Section], list[str]]]] = MappingProxyT
 
 def laid_out(lines: Iterable[Line]) -> list[str]:
     """Lines of a section in columns."""
-    return [text for line in lines for text in _laid_out(line)]
+    lines = tuple(lines)
+    label_width = _label_width(lines)
+    return [text for line in lines for text in _laid_out(line, label_width)]
 
 
-def _laid_out(line: Line) -> Iterator[str]:
+def _label_width(lines: Iterable[Line]) -> int:
+    """Columns for the labels of lines; a label that is much longer gets a line of its own."""
+    lengths = [2 * line.depth + len(line.label) + 1 for line in lines]
+    return max((_LABEL, *(length for length in lengths if length <= _LONGEST_LABEL)))
+
+
+def _laid_out(line: Line, label_width: int) -> Iterator[str]:
     label = f"{'  ' * line.depth}{line.label}"
     if line.parts:
         sizes = (f"{part.label} {format_bytes(part.number)}" for part in line.parts)
-        yield fact(label, ", ".join(sizes))
+        yield fact(label, ", ".join(sizes), label_width=label_width)
     elif line.text is not None:
-        if line.wraps and len(label) > _LABEL:
+        if len(label) > label_width:
             # A label that is too long for its column stands above its words.
             yield from prose("  " * line.depth, line.label)
             label = ""
-        yield fact(label, line.text, wraps=line.wraps)
+        yield fact(label, line.text, label_width=label_width)
     elif line.unit == "count":
-        yield fact(label, _count(line.number))
+        yield fact(label, _count(line.number), label_width=label_width)
         if line.remark:
-            yield fact("", line.remark)
+            yield fact("", line.remark, label_width=label_width)
     elif line.number or not line.drops_zero:
-        yield figure(label, line.number, line.remark, wraps=line.wraps)
+        yield figure(label, line.number, line.remark, label_width=label_width)
 
 
 def _count(count: int | None) -> str:
@@ -299,14 +336,14 @@ def legible(text: str, encoding: str | None) -> str:
 
 
 _STYLES: Final = (
-    (r"(?m)^[A-Z]{3,}(?: [A-Z]{2,})*", "bold"),
+    (r"(?m)^(?:[A-Z][a-z]+|onnxruntime|GPU)(?: [\w()-]+)*(?=$|,|  )|^[A-Z]{3,}\b", "bold"),
     (r"\d[\d.,]* (?:[KMGTPE]i)?B\b", "cyan"),
-    (r"\bfits: |\bproven least", "green"),
-    (r"\bnot proven least", "yellow"),
+    (r"\bfits: |(?<!not proven )\boptimal", "green"),
+    (r"\bnot proven optimal", "yellow"),
     ("[▁▂▃]+", "green"),
     ("[▄▅▆]+", "yellow"),
     ("[▇█]+", "red"),
-    (r"\bdoes not fit: |(?m:^PARTIAL.*)", "bold red"),
+    (r"\bdoes not fit: |(?m:^warning: .*)", "bold red"),
 )
 """What to look for, and its style; a later one wins."""
 

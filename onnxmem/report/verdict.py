@@ -52,15 +52,15 @@ def budget(analysis: "Analysis") -> Section | None:
     if budget_bytes is None:
         return None
     if result is None:
-        total = Line("", budget_bytes, "unknown: the figure cannot be had; see FINDINGS")
-        return Section(key="fits", title="FITS", total=total)
+        total = Line("", budget_bytes, "unknown: the figure is not known; see Notes")
+        return Section(key="fits", title="Budget", total=total)
     batch = analysis.settings.batch
     text = verdict_text(result.verdict, result.footprint.total_bytes, budget_bytes)
     at = "" if batch is None else f"batch {batch:,} "
     affine = analysis.batch_law if analysis.training is None else analysis.training_law
     return Section(
         key="fits",
-        title="FITS",
+        title="Budget",
         total=Line("", budget_bytes, at + text),
         lines=(
             *assessment_lines(result.assessment),
@@ -80,15 +80,15 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
 def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
     footprint = assessment.footprint
-    yield Line("takes", footprint.total_bytes, BASES[assessment.basis], wraps=True)
+    yield Line("takes", footprint.total_bytes, BASES[assessment.basis])
     yield from _assumed("context", footprint.context, "--cuda-context")
     yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
     if footprint.range_bytes:
         high_bytes = footprint.total_bytes + footprint.range_bytes
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
-    yield Line("error", text=error_text(assessment.accuracy), wraps=True)
+    yield Line("error", text=error_text(assessment.accuracy))
     for doubt in assessment.doubts:
-        yield Line("in doubt", text=f"{doubt.message} ({doubt.settled_by})", wraps=True)
+        yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
 
 
 def error_text(accuracy: Accuracy) -> str:
@@ -107,13 +107,13 @@ def _assumed(label: str, assumed: Assumed, flag: str) -> Iterator[Line]:
         yield Line(label, assumed.size_bytes, assumed.source, depth=2)
         return
     to = f"{format_bytes(assumed.low_bytes)} to {format_bytes(assumed.high_bytes)}"
-    yield Line(label, assumed.size_bytes, f"assumed of {to}; {flag}", depth=2, wraps=True)
+    yield Line(label, assumed.size_bytes, f"assumed of {to}; {flag}", depth=2)
 
 
 def max_batch_lines(result: "FitResult") -> Iterator[Line]:
     """The largest number that fits, where tight begins, and what fits again above."""
     max_batch, name = result.max_batch, shortened(result.setup.dim or "batch")
-    label = f"largest {name}"
+    label = f"largest {name} that fits"
     if max_batch is None:
         why = "bytes are not known at 1" if result.has_number else "the model has no batch"
         yield Line(label, text=f"unknown: {why}")
@@ -121,10 +121,10 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
     if max_batch.number is None:
         yield Line(label, text=f"no limit: it fits up to {LARGEST_BATCH:,}")
         return
-    doubt = ", in doubt as the figures are" if result.doubts else ""
-    yield Line(label, text=f"{max_batch.number:,}{_tight(max_batch)}{doubt}")
+    doubt = ", as uncertain as the figures" if result.doubts else ""
+    yield Line(label, text=f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}")
     if max_batch.above:
-        yield Line("fits again", text=_ranges_text(max_batch), wraps=True)
+        yield Line("fits again", text=_ranges_text(max_batch))
     if max_batch.number:
         yield Line(
             f"at {max_batch.number:,}",
@@ -132,7 +132,7 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
             _row_text(result, max_batch.number),
             depth=2,
         )
-    over = "the model cannot be worked out there"
+    over = "the model cannot be analyzed there"
     if not max_batch.is_stopped:
         phase = result.limiting.phase if result.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
@@ -145,12 +145,25 @@ def _found_by(max_batch: "MaxBatch") -> str:
     if max_batch.method == "every number" and max_batch.number == 0:
         return "one evaluation, in full; live bytes do not fall"
     if max_batch.method == "every number":
-        replayed = f"every one of {max_batch.num_replayed:,} replayed"
-        return f"{replayed}; above them live bytes alone are more"
+        return f"all {max_batch.num_replayed:,} replayed; above them live bytes alone are too many"
     if max_batch.method == "replays":
-        return f"{max_batch.num_replayed:,} replayed, not every one: the allocator's bytes may fall"
+        return f"{max_batch.num_replayed:,} replayed, not all: the allocator's bytes may fall"
     proof = "in full" if max_batch.number == 0 else "and both evaluated in full"
     return f"{max_batch.method}, {proof}; live bytes do not fall"
+
+
+def _next(result: "FitResult") -> str:
+    """What the next number lacks: `` (294 needs 35.9 MiB more)``.
+
+    An allocator that retries may fit more bytes than there are: then the verdicts say it alone.
+    """
+    max_batch, limit_bytes = result.max_batch, result.setup.limit_bytes
+    if max_batch is None or max_batch.number is None or max_batch.over_bytes is None:
+        return ""
+    over_bytes = max_batch.over_bytes - limit_bytes
+    if over_bytes <= 0 or (max_batch.num_bytes or 0) > limit_bytes:
+        return ""
+    return f" ({max_batch.number + 1:,} needs {format_bytes(over_bytes)} more)"
 
 
 def _tight(max_batch: "MaxBatch") -> str:

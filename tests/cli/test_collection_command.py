@@ -45,14 +45,14 @@ def test_many_models_are_a_table_and_few_are_reports(capsys: Capture) -> None:
     text = output_of(capsys, "zoo")
     assert text.count("zoo/m0") == 10 + 5 + 1  # and five are the heaviest, one is of the notes
     assert "  zoo/m00.onnx and 10 more: unbound_dims: dims taken as 1" in text
-    assert "TOTAL of 12 models: 10 ok, 1 partial, 1 failed" in text
+    assert "Total of 12 models: 10 ok, 1 partial, 1 failed" in text
     assert "24 GiB " in text
-    assert "TOTAL" not in output_of(capsys, "zoo/m0?.onnx", 0)
-    assert "TOTAL of 1 " not in output_of(capsys, "zoo/m00.onnx --summary", 0)
-    assert "TOTAL of 10 models: 10 ok\n" in output_of(capsys, "zoo/m0?.onnx --summary", 0)
-    assert "TOTAL" not in output_of(capsys, "zoo --no-summary")
-    assert "TOTAL" not in output_of(capsys, "zoo --layers")
-    assert "  TRAIN   MODEL" in output_of(capsys, "zoo --train")
+    assert "Total" not in output_of(capsys, "zoo/m0?.onnx", 0)
+    assert "Total of 1 " not in output_of(capsys, "zoo/m00.onnx --summary", 0)
+    assert "Total of 10 models: 10 ok\n" in output_of(capsys, "zoo/m0?.onnx --summary", 0)
+    assert "Total" not in output_of(capsys, "zoo --no-summary")
+    assert "Total" not in output_of(capsys, "zoo --layers")
+    assert "   TRAINING   MODEL" in output_of(capsys, "zoo --train")
 
 
 def test_devices_are_counted(capsys: Capture) -> None:
@@ -300,7 +300,7 @@ def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Captu
     table = output_of(capsys, line, 0)
     told = "partial: 'sequence', 'odd' count as 1, give --dim sequence=512 --dim odd=512"
     assert told in table
-    assert "TOTAL of 2 models: 1 ok, 1 partial" in table
+    assert "Total of 2 models: 1 ok, 1 partial" in table
     assert "1 of 2 fit, 0 too large, 1 unknown" in table
     rows = list(csv.DictReader(io.StringIO(output_of(capsys, f"{folder} --format csv", 0))))
     assert [row["status"] for row in rows] == ["partial", "ok"]
@@ -308,7 +308,7 @@ def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Captu
     assert main(strict.split()) == 3
     assert "free.onnx: partial: 'sequence', 'odd' count as 1" in capsys.readouterr().err
     named = "--dim sequence=512 --dim odd=512"
-    assert "TOTAL of 2 models: 2 ok" in output_of(capsys, f"{folder} --summary {named}", 0)
+    assert "Total of 2 models: 2 ok" in output_of(capsys, f"{folder} --summary {named}", 0)
 
 
 def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) -> None:

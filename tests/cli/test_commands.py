@@ -330,7 +330,7 @@ def test_a_run_that_comes_to_nothing_costs_no_other_figure(
         assert (row["status"], row["error"], row["measured"]) == ("ok", None, None)
         assert row["total_bytes"] > 0
     else:
-        assert "RUN  " in out
+        assert "Inference  " in out
 
 
 def test_a_run_is_reported_beside_its_prediction(
@@ -342,7 +342,7 @@ def test_a_run_is_reported_beside_its_prediction(
     monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["net.onnx"]) == 0
     out = capsys.readouterr().out
-    assert "MEASURED                    predicted         measured     error\n" in out
+    assert "Measured                               predicted        measured     error\n" in out
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])

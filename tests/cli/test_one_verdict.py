@@ -180,7 +180,7 @@ def of_csv(asked: Case, capsys: Capture, _: Path) -> Face:
 def of_report(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget)
     lines = text.splitlines()
-    budget = next(line for line in lines if line.startswith("FITS"))
+    budget = next(line for line in lines if line.startswith("Budget"))
     takes = next(line for line in lines if line.startswith("  takes"))
     largest = next(line for line in lines if line.startswith("  largest batch"))
     return Face(
@@ -197,7 +197,7 @@ def of_fit_text(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, "fit", asked.path, *words)
     lines = text.splitlines()
     return Face(
-        word_in(next(line for line in lines if line.startswith("FITS"))),
+        word_in(next(line for line in lines if line.startswith("Verdict"))),
         code,
         exact_in(next(line for line in lines if line.startswith("  takes"))),
         notes_in(lines, "note: "),
@@ -358,13 +358,16 @@ def exact_in(line: str) -> int:
 
 
 def first_number(line: str) -> int:
-    return int(line.split()[2].strip(",").replace(",", ""))
+    """The largest batch in a line of a report."""
+    found = re.search(r"that fits\s+([\d,]*\d)", line)
+    assert found is not None
+    return int(found[1].replace(",", ""))
 
 
 def notes_in(lines: list[str], start: str) -> frozenset[str]:
     """Codes of the notes: ``note: batch_fixed: ...``."""
     if start == "  ":
-        lines = lines[lines.index("FINDINGS") + 1 :] if "FINDINGS" in lines else []
+        lines = lines[lines.index("Notes") + 1 :] if "Notes" in lines else []
     told = (line.removeprefix(start).partition(": ") for line in lines if line.startswith(start))
     return frozenset(code for code, colon, _ in told if colon and code.isidentifier())
 

@@ -62,7 +62,7 @@ def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Captur
     assert main("a.onnx --batch 2 --budget 1GiB --json -o saved.json".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 1GiB".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 2GiB".split()) == 3
-    assert "B                       unknown: the saved report is of another budget" in (
+    assert "B                         unknown: the saved report is of another budget" in (
         capsys.readouterr().out
     )
     saved = json.loads((folder / "saved.json").read_text())
@@ -79,8 +79,8 @@ def test_sides_that_are_compared_in_two_ways_say_so(capsys: Capture) -> None:
     told = capsys.readouterr().out
     assert re.search(r"^  A .*, by training-peak$", told, re.MULTILINE)
     assert re.search(r"^  B .*, by pytorch-cuda$", told, re.MULTILINE)
-    assert "  error (training-peak)   +-1 %" in told
-    assert "  error (pytorch-cuda)    never measured" in told
+    assert "  error (training-peak)     +-1 %" in told
+    assert "  error (pytorch-cuda)      never measured" in told
 
 
 def test_notes_are_told_of_the_side_that_has_them(folder: Path, capsys: Capture) -> None:
@@ -259,7 +259,7 @@ def test_what_is_unknown_on_a_side_is_said(capsys: Capture) -> None:
     capsys.readouterr()
     assert main("diff saved.json less.json --fail-on-growth 0".split()) == 3
     out, err = capsys.readouterr()
-    assert "RUN                     33.9 KiB     unknown                   unknown" in out
+    assert "inference               33.9 KiB     unknown                   unknown" in out
     assert "WHY" not in out
     assert "unknown: growth is unknown: run, training peak" in err
 
@@ -284,7 +284,7 @@ def test_the_same_asked_again_is_no_difference(capsys: Capture) -> None:
 def test_without_layers_saved_the_layers_are_unknown(capsys: Capture) -> None:
     main("a.onnx --json -o saved.json".split())
     assert main("diff saved.json b.onnx".split()) == 0
-    assert "LAYERS  unknown: the saved report has none" in capsys.readouterr().out
+    assert "Layers  unknown: the saved report has none" in capsys.readouterr().out
 
 
 def test_a_row_of_several_is_found_by_its_path() -> None:

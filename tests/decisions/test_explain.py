@@ -400,7 +400,7 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     block = replace(inquest, is_pattern_block=True, pattern_block_bytes=9)
     text = render_message(message, "m", block)
     assert "it has that size" in text
-    assert "at                      n" in text
+    assert "at                        n" in text
     assert inquest.fit_result is not None
     for reach, told in (
         (None, "unknown: bytes are not known"),
@@ -408,7 +408,7 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     ):
         answer = replace(inquest.fit_result, max_batch=reach)
         assert told in render_message(message, "m", replace(inquest, fit_result=answer))
-    assert "takes                   unknown" in render_message(
+    assert "takes                     unknown" in render_message(
         message, "m", replace(inquest, assessment=None, fit_result=None)
     )
 

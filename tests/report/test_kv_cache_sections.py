@@ -53,7 +53,7 @@ def test_the_sections() -> None:
 def test_a_model_without_a_cache_has_no_section() -> None:
     analysis = analyze(model_of(NO_CACHE))
     assert analysis.kv_cache is None
-    assert "KV CACHE" not in render(analysis)
+    assert "Key-value cache" not in render(analysis)
 
 
 def test_lines_add_up() -> None:
@@ -62,10 +62,10 @@ def test_lines_add_up() -> None:
         memory = analyze(model_of(text), context=77).kv_cache
         assert memory is not None
         for lines in map(section_lines, cache_sections(memory)):
-            sizes = [found for line in lines if (found := re.match(r"(.{24}).* ([\d,]+) B", line))]
+            sizes = [found for line in lines if (found := re.match(r"(.{26}).* ([\d,]+) B", line))]
             labels = [found[1].strip() for found in sizes]
             numbers = [int(found[2].replace(",", "")) for found in sizes]
-            end = labels.index("a token") if "a token" in labels else 5
+            end = labels.index("bytes per token") if "bytes per token" in labels else 5
             assert numbers[0] == sum(numbers[1:end])
             assert all(len(line) <= 100 for line in "\n".join(lines).splitlines())
 
@@ -172,7 +172,7 @@ def test_cells_say_what_ends_a_column() -> None:
     told = "\n".join(contexts_lines(Contexts(rows, None, longest, ("a remark",))))
     for text in ("no limit up to", " none ", "13  (17 B, where the model ends)", "unknown"):
         assert text in told
-    assert "LONGEST CONTEXT\n" in told
+    assert "Longest context\n" in told
     assert "note: a remark" in told
     assert contexts_lines(None) == []
     row = contexts_row(Contexts(rows, None, longest))
@@ -239,8 +239,8 @@ def test_a_model_without_a_cache_is_told_in_one_line(
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (["--context", "0"], "'0' is no positive number"),
-        (["--context", "5,x"], "'x' is no positive number"),
+        (["--context", "0"], "'0' is not a positive integer"),
+        (["--context", "5,x"], "'x' is not a positive integer"),
         (["--context", "64", "--dim", "past=3"], "--dim past: --context decides it too"),
         (["--context", "64", "--dim", "past=?"], "--dim past: --context decides it too"),
         (["--context", "64", "--train"], "a training step has no cache"),
@@ -266,4 +266,4 @@ def test_a_shipped_model(capsys: Capture) -> None:
     found = contexts_of([question], setup, [1024, 4096])
     assert_proven(found, question, setup)
     assert main(["fit", str(path), "--device", "2GiB", "--context", "1024,4096"]) == 0
-    assert "LONGEST CONTEXT, at batch 1" in capsys.readouterr().out
+    assert "Longest context, at batch 1" in capsys.readouterr().out

@@ -256,9 +256,9 @@ def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
         browser.batch(batch)
         shown = browser.figures()
         for label, key in (
-            ("RUN", "total_bytes"),
-            ("TRAIN", "training.peak_bytes"),
-            ("  in-place peak", "activations.in_place_peak_bytes"),
+            ("Inference", "total_bytes"),
+            ("Training step", "training.peak_bytes"),
+            ("  peak activation memory", "activations.in_place_peak_bytes"),
             ("  gradients", "training.live_by_kind.gradients"),
         ):
             line = next(line for line in report.splitlines() if line.startswith(label))

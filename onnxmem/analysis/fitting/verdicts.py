@@ -19,7 +19,7 @@ Which figure is compared: ``process`` is the memory of the whole program, and th
    three runs, cuDNN's workspace and the context).
 
 ``tensors`` is the memory of the tensors: the peak of the step, or weights + inputs + in-place
-peak; on a microcontroller inputs + in-place peak, because the weights are in flash.
+peak; on a microcontroller inputs + peak activation memory, because the weights are in flash.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,8 +67,8 @@ BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
         Basis.STEP: "peak of the training step; no allocator of this device is modelled",
         Basis.ORT_CPU: "process_bytes of onnxruntime on CPU: the whole process",
         Basis.ORT_CUDA: "arena of onnxruntime on CUDA after three runs, workspace and context",
-        Basis.TOTAL: "weights + inputs + in-place peak; no runtime's overhead is in it",
-        Basis.MCU: "inputs + in-place peak in RAM; weights are taken to lie in flash",
+        Basis.TOTAL: "weights + inputs + peak activation memory; no runtime's overhead is in it",
+        Basis.MCU: "inputs + peak activation memory in RAM; weights are taken to lie in flash",
     }
 )
 """A description of each."""

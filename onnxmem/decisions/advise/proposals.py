@@ -51,7 +51,7 @@ class Objective(StrEnum):
 
 OBJECTIVES: Final[Mapping[Objective, str]] = MappingProxyType(
     {
-        Objective.TOTAL: "weights + inputs + in-place peak",
+        Objective.TOTAL: "weights + inputs + peak activation memory",
         Objective.STEP: "peak of the training step",
         Objective.TORCH: BASES[Basis.TORCH],
         Objective.PROCESS: "whole process of onnxruntime on CPU",

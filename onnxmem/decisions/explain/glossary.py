@@ -164,7 +164,7 @@ def _total(analysis: Analysis) -> Parts:
     return (
         ("weights", analysis.weight_bytes),
         ("inputs", analysis.inputs_bytes),
-        ("in-place peak", peak_bytes),
+        ("peak activation memory", peak_bytes),
     )
 
 
@@ -198,7 +198,7 @@ def _process(analysis: Analysis) -> Parts:
 def _arena(analysis: Analysis) -> Parts:
     """The buffers that are live at the peak, and fragmentation."""
     peak_bytes = analysis.activations.in_place_peak_bytes
-    return (("in-place peak", peak_bytes), ("gap", analysis.activations.packing.gap_bytes))
+    return (("peak activation memory", peak_bytes), ("gap", analysis.activations.packing.gap_bytes))
 
 
 _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(

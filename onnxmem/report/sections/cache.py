@@ -6,7 +6,7 @@ from onnxmem.analysis.cache_memory import CacheMemory, StepMemory, shared_by
 from onnxmem.errors import shortened
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.steps import Step
-from onnxmem.report.sections.section import Line, Note, Section
+from onnxmem.report.sections.section import PEAK, Line, Note, Section
 from onnxmem.units import plural
 
 _COURSES = {
@@ -28,26 +28,26 @@ def _cache_section(memory: CacheMemory) -> Section:
     lines = [
         *_kinds(memory),
         Line(
-            "a token",
+            "bytes per token",
             memory.bytes_per_token,
             "of one sequence, in all layers",
             key="kv_cache.bytes_per_token",
         ),
     ]
     if memory.constant_bytes_per_sequence != 0:
-        remark = f"whatever the context: {', '.join(_constant(cache))}"
+        remark = f"at any context: {', '.join(_constant(cache))}"
         key = "kv_cache.constant_bytes_per_sequence"
         size_bytes = memory.constant_bytes_per_sequence
-        lines.append(Line("a sequence", size_bytes, remark, key=key, wraps=True))
-    lines.append(Line("layers", text=", ".join(_described(cache)), wraps=True))
+        lines.append(Line("bytes per sequence", size_bytes, remark, key=key))
+    lines.append(Line("layers", text=", ".join(_described(cache))))
     found_by = ", ".join(sorted({part.found_by for part in cache.parts}))
     lines.append(Line("found by", text=found_by))
     if memory.context is None:
-        lines.append(Line("at a length", text="--context N"))
+        lines.append(Line("at a context", text="--context N"))
     remarks = (*cache.assumptions, *memory.remarks)
     return Section(
         key="cache",
-        title="KV CACHE",
+        title="Key-value cache",
         total=_total(memory),
         lines=tuple(lines),
         notes=(*_bound(memory), *(Note("note", shortened(each, 2000)) for each in remarks)),
@@ -105,7 +105,7 @@ def _bound(memory: CacheMemory) -> Iterator[Note]:
     for step in memory.steps if memory.context is not None else ():
         name = step.step.value
         dims = tuple(f"{shortened(name)} = {number:,}" for name, number in step.dims.items())
-        yield Note(f"binds, {name}", parts=dims or ("nothing",), words_key=f"kv_cache.{name}.dims")
+        yield Note(f"dims of {name}", parts=dims or ("nothing",), words_key=f"kv_cache.{name}.dims")
 
 
 def _step_section(memory: StepMemory) -> Section:
@@ -115,10 +115,10 @@ def _step_section(memory: StepMemory) -> Section:
     at = f"{new} after {past}" if memory.is_whole else f"{new} after {past}; a lower bound"
     lines = [
         Line("weights", memory.weight_bytes, key=f"{key}.weight_bytes"),
-        Line("cache handed in", memory.cache_bytes, key=f"{key}.cache_bytes"),
+        Line("past key-value cache", memory.cache_bytes, key=f"{key}.cache_bytes"),
         Line("other inputs", memory.other_inputs_bytes, key=f"{key}.other_inputs_bytes"),
         Line(
-            "in-place peak",
+            PEAK,
             memory.peak_bytes,
             "with the present key-value cache",
             key=f"{key}.in_place_peak_bytes",
@@ -128,10 +128,12 @@ def _step_section(memory: StepMemory) -> Section:
     if memory.one_buffer_total_bytes is not None:
         remark = "total, past and present in one buffer"
         size_bytes = memory.one_buffer_total_bytes
-        lines.append(Line("or, sharing", size_bytes, remark, key=f"{key}.one_buffer_total_bytes"))
+        lines.append(
+            Line("with one buffer", size_bytes, remark, key=f"{key}.one_buffer_total_bytes")
+        )
     return Section(
         key=f"cache-{memory.step.value}",
-        title="DECODE STEP" if memory.step is Step.DECODE else "PREFILL",
+        title="Decode step" if memory.step is Step.DECODE else "Prefill",
         total=Line("", memory.total_bytes, at, key=f"{key}.total_bytes"),
         lines=tuple(lines),
     )

@@ -15,13 +15,23 @@ import numpy as np
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.errors import shortened
-from onnxmem.report.sections.section import RUN, TRAIN, Layout, Line, Note, Section, formula_lines
+from onnxmem.report.sections.section import (
+    INFERENCE,
+    PEAK,
+    TRAINING_STEP,
+    Layout,
+    Line,
+    Note,
+    Section,
+    formula_lines,
+)
 from onnxmem.report.text import shape_text
 from onnxmem.report.verdict import budget
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
+    from onnxmem.allocators.packed import Packing
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.program.polynomials import Polynomial
     from onnxmem.runtimes.ideal.schedules import Schedule
@@ -125,11 +135,11 @@ def assumptions(analysis: "Analysis") -> list[str]:
 def partial_texts(analysis: "Analysis") -> Iterator[str]:
     """Which figures are lower bounds or unknown; nothing where the status is ``ok``."""
     if analysis.doubts:
-        yield f"PARTIAL: {shortened('; '.join(analysis.doubts), 2000)}"
+        yield f"warning: {shortened('; '.join(analysis.doubts), 2000)}"
     for name in analysis.partial_runtimes:
         is_known = any(runtime.name == name for runtime in analysis.runtimes)
         left_out = "lower bounds: tensors or scratch of unknown size are left out"
-        yield f"PARTIAL: the figures of {name} are {left_out if is_known else 'unknown'}"
+        yield f"warning: the figures of {name} are {left_out if is_known else 'unknown'}"
 
 
 def _batchnorms(analysis: "Analysis") -> list[str]:
@@ -177,16 +187,21 @@ def inference(analysis: "Analysis") -> Section:
     """What inference needs, as a sum."""
     memory = analysis.activations
     peak = Line(
-        "in-place peak",
+        PEAK,
         memory.in_place_peak_bytes,
         _peak_at(analysis),
         key=_IN_PLACE_PEAK,
         words_key="activations.peak_at",
     )
-    total = Line(RUN, analysis.total_bytes, "weights + inputs + in-place peak", key="total_bytes")
+    total = Line(
+        INFERENCE,
+        analysis.total_bytes,
+        "weights + inputs + peak activation memory",
+        key="total_bytes",
+    )
     return Section(
         key="run",
-        title=RUN,
+        title=INFERENCE,
         total=total,
         lines=(
             Line("weights", analysis.weight_bytes, key="weights.bytes"),
@@ -215,9 +230,16 @@ def order_text(schedule: "Schedule") -> str:
     return f"the file's, {proof}" if schedule.is_file_order else proof
 
 
+def packing_text(packing: "Packing") -> str:
+    """Whether a packing is optimal, or the share of its block that is never used at its peak."""
+    if packing.is_optimal:
+        return "optimal"
+    return f"fragmentation {100 * packing.gap_bytes / packing.size_bytes:.1f} %"
+
+
 def proof_text(*, is_proven: bool) -> str:
     """Whether a figure is proven to be the least possible."""
-    return "proven least" if is_proven else "not proven least"
+    return "optimal" if is_proven else "not proven optimal"
 
 
 def _peak_at(analysis: "Analysis") -> str:
@@ -234,38 +256,40 @@ def activations(analysis: "Analysis") -> Section:
     memory, packing = analysis.activations, analysis.activations.packing
     in_place_peak_bytes = memory.in_place_peak_bytes
     packed = Line(
-        "arena",
+        "packed in one block",
         None if in_place_peak_bytes is None else packing.size_bytes,
-        f"one block, gap {format_bytes(packing.gap_bytes)}, "
-        + proof_text(is_proven=packing.is_optimal),
+        packing_text(packing),
         key="activations.arena_bytes",
         words_key="activations.arena",
     )
     return Section(
         key="activations",
-        title="ACTIVATIONS",
+        title="Activations",
         lines=(
             Line(
-                "in-place peak",
+                PEAK,
                 in_place_peak_bytes,
                 "live at once, with buffer reuse",
                 key=_IN_PLACE_PEAK,
             ),
             Line(
-                "liveness peak",
+                "without buffer reuse",
                 memory.peak_bytes,
-                "live at once, without buffer reuse",
+                "live at once, each tensor in a buffer of its own",
                 key="activations.peak_bytes",
             ),
             packed,
             Line(
-                "naive in-place",
-                memory.naive_in_place_bytes,
                 "sum of all buffers",
+                memory.naive_in_place_bytes,
+                "with buffer reuse, nothing released",
                 key="activations.naive_in_place_bytes",
             ),
             Line(
-                "naive", memory.naive_bytes, "sum of all activations", key="activations.naive_bytes"
+                "sum of all activations",
+                memory.naive_bytes,
+                "without buffer reuse, nothing released",
+                key="activations.naive_bytes",
             ),
             Line("outputs", analysis.outputs_bytes, "of the model", key="outputs_bytes"),
         ),
@@ -279,7 +303,7 @@ def live_set(analysis: "Analysis") -> Section | None:
         return None
     return Section(
         key="live",
-        title="LIVE AT PEAK",
+        title="Live at the peak",
         total=Line("", memory.in_place_peak_bytes, key=_IN_PLACE_PEAK),
         lines=tuple(Line(shortened(each.label), each.size_bytes) for each in memory.live_at_peak),
         layout=Layout.BARS,
@@ -290,15 +314,15 @@ def rules_of_thumb(analysis: "Analysis") -> Section:
     """The rules of thumb, as multiples of the computed figure."""
     training = analysis.training
     reference = (
-        Line(RUN, analysis.total_bytes, key="total_bytes")
+        Line(INFERENCE, analysis.total_bytes, key="total_bytes")
         if training is None
-        else Line(TRAIN, training.peak_bytes, key="training.peak_bytes")
+        else Line(TRAINING_STEP, training.peak_bytes, key="training.peak_bytes")
     )
     rules = analysis.rules_of_thumb
     return Section(
         key="rules",
-        title="RULES OF THUMB",
-        remark=f"as multiples of {reference.label}",
+        title="Rules of thumb",
+        remark=f"as multiples of {reference.label.lower()}",
         lines=tuple(
             Line(FORMULAS[rule.name], getattr(rules, rule.name), key=f"rules_of_thumb.{rule.name}")
             for rule in fields(RulesOfThumb)
@@ -323,8 +347,8 @@ def compute(analysis: "Analysis") -> Section:
     bounds = Line("", text=f"lower bounds: {left_out} of unknown arithmetic left out")
     return Section(
         key="compute",
-        title="COMPUTE",
-        remark="one multiply-add being 1 MAC and 2 FLOPs",
+        title="Compute",
+        remark="one multiply-add is 1 MAC and 2 FLOPs",
         lines=(*counts, *((bounds,) if found.unknown_nodes else ())),
     )
 
@@ -337,7 +361,7 @@ def findings(analysis: "Analysis") -> Section | None:
         )
         for each in analysis.findings
     )
-    return Section(key="findings", title="FINDINGS", notes=notes) if notes else None
+    return Section(key="findings", title="Notes", notes=notes) if notes else None
 
 
 def coverage(analysis: "Analysis") -> Section:
@@ -351,7 +375,7 @@ def coverage(analysis: "Analysis") -> Section:
     named = (("assumed nodes", known.assumed_nodes), ("unknown tensors", known.unknown_tensors))
     return Section(
         key="coverage",
-        title="COVERAGE",
+        title="Coverage",
         summary=text,
         notes=tuple(Note(label, parts=_names(names)) for label, names in named if names),
     )
@@ -372,20 +396,20 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
     if isinstance(symbolic, NoClosedForm):
         has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
         reason = f"none: {shortened(symbolic.reason)}"
-        return Section(key="peak-rows", title="PEAK ROWS", summary=reason) if has_dims else None
+        return Section(key="peak-rows", title="Peak formula", summary=reason) if has_dims else None
     pieces = symbolic.peaks.in_place_peak_rows
     if not pieces or len(pieces) == len(symbolic.symbols) == 1:
         return None
     ranges = _ranges(symbolic)
     ordered = sorted(ranges, key=lambda at: ranges[at])
     lines = [
-        Line(ranges[at][1], text=_polynomial_text(symbolic, pieces[at]), wraps=True)
+        Line(ranges[at][1], text=_polynomial_text(symbolic, pieces[at]))
         for at in ordered[:_MOST_PIECES]
     ]
     if len(ordered) > _MOST_PIECES:
         lines.append(Line("", text=f"{len(ordered) - _MOST_PIECES:,} more: --json"))
     return Section(
-        key="peak-rows", title="PEAK ROWS", summary=_pieces_summary(symbolic), lines=tuple(lines)
+        key="peak-rows", title="Peak formula", summary=_pieces_summary(symbolic), lines=tuple(lines)
     )
 
 
@@ -396,10 +420,10 @@ def _pieces_summary(symbolic: ClosedForm) -> str:
     others = [
         f"{shortened(symbol)} {number:,}" for at, (symbol, number) in enumerate(named) if at != axis
     ]
-    text = f"the in-place peak is the largest of them, at {_domain(symbolic)}"
+    text = f"piecewise: the peak is the largest piece, for {_domain(symbolic)}"
     if not others or symbolic.last[axis] > _LARGEST_DIM:
         return text
-    return f"{text}; where each leads at {', '.join(others)}"
+    return f"{text}; the range in which each is the largest at {', '.join(others)}"
 
 
 def _domain(symbolic: ClosedForm) -> str:
@@ -437,7 +461,7 @@ def _ranges(symbolic: ClosedForm) -> dict[int, tuple[int, str]]:
         start, text = found.get(piece, (first, f"{name} "))
         found[piece] = (start, f"{text}, {numbers}" if piece in found else f"{text}{numbers}")
     if len(symbolic.symbols) > 1:
-        found = dict.fromkeys(range(len(pieces)), (last + 1, "elsewhere, if at all")) | found
+        found = dict.fromkeys(range(len(pieces)), (last + 1, "elsewhere, if anywhere")) | found
     return found
 
 

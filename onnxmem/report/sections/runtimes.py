@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {"ort-cpu": "ONNXRUNTIME, CPU", "ort-cuda": "ONNXRUNTIME, CUDA"}
+    {"ort-cpu": "onnxruntime, CPU", "ort-cuda": "onnxruntime, CUDA"}
 )
 _CUDA: Final = "ort-cuda"
 _WORTHWHILE: Final = 0.95
@@ -36,18 +36,18 @@ _OF_THE_PROCESS: Final = frozenset(
 )
 """Figures that are not the arena's."""
 _FIGURES: Final = (
-    ("requested peak", "requested_peak_bytes", "peak requested by kernels, in run 1"),
+    ("peak requested by kernels", "requested_peak_bytes", "in run 1"),
     ("with scratch", "with_scratch_peak_bytes", "with the scratch of kernels"),
-    ("pattern block", "pattern_block_bytes", "memory-pattern buffer, from run 2 on"),
-    ("base", "base_bytes", "arena initializers: prepacked, copied"),
-    ("in use", "in_use_peak_bytes", "allocated chunks, base included"),
-    ("held after run 1", "held_bytes", "arena reserved, memory pattern off"),
-    ("held, steady", "held_steady_bytes", "arena reserved, steady state after run 3"),
+    ("memory-pattern buffer", "pattern_block_bytes", "from run 2 on"),
+    ("arena initializers", "base_bytes", "prepacked and copied weights"),
+    ("allocated chunks", "in_use_peak_bytes", "peak, arena initializers included"),
+    ("arena reserved", "held_bytes", "after run 1, memory pattern off"),
+    ("arena reserved (steady state)", "held_steady_bytes", "after run 3"),
     ("arena growth", "growth_bytes", "reserved beyond the allocated chunks"),
-    ("load peak", "load_peak_bytes", "the process while the session loads"),
+    ("load peak", "load_peak_bytes", "of the process, while the session loads"),
     ("process", "process_bytes", "the whole process after run 3"),
     ("CUDA context", "context_bytes", "assumed, or --cuda-context"),
-    ("cuDNN workspace", "workspace_bytes", "as --cuda-workspace says"),
+    ("cuDNN workspace", "workspace_bytes", "assumed, or --cuda-workspace"),
 )
 """Label of a session's figure, its key in the JSON report, and what it is."""
 
@@ -63,7 +63,7 @@ def runtime_sections(analysis: "Analysis") -> Iterator[Section]:
         yield measured_section(analysis.measurement, predicted)
     if len(analysis.runtimes) > 1:
         lines = tuple(_differences(*analysis.runtimes[:2]))
-        names = " against ".join(_NAMES[each.name] for each in analysis.runtimes[:2])
+        names = " compared with ".join(_NAMES[each.name] for each in analysis.runtimes[:2])
         if lines:
             yield Section(key="runtimes-compared", title=names, lines=lines)
 
@@ -77,7 +77,7 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
         if is_cuda or label not in _CUDA_ALONE
     ]
     if is_cuda:
-        lines.insert(0, Line("", text="from onnxruntime's sources; no GPU has confirmed these yet"))
+        lines.insert(0, Line("", text="from onnxruntime's sources; not measured on a GPU yet"))
     peak = runtime.arena.peak_node
     if peak is not None:
         text = f"{shortened(peak.name)} ({shortened(peak.op_type)})"
@@ -85,7 +85,7 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
     lines += _live_set(runtime.arena.replay, runtime.arena.peak)
     advice = advice_line(runtime)
     if advice is not None:
-        lines.append(Line("less with", text=advice, words_key=f"{path}.advice", wraps=True))
+        lines.append(Line("lower with", text=advice, words_key=f"{path}.advice"))
     return Section(
         key=key,
         title=_NAMES[runtime.name],
@@ -163,7 +163,7 @@ def measured_section(measurement: "Measurement", predicted: Predicted | None = N
     runs = plural(measurement.runs, "run")
     return Section(
         key="measured",
-        title="MEASURED",
+        title="Measured",
         remark=f"{measurement.backend} {measurement.onnxruntime_version}, {runs}",
         lines=(*known, _time(measurement)),
         layout=Layout.LINES if predicted is None else Layout.COMPARED,
@@ -189,12 +189,12 @@ def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:
     for number, each in enumerate(replays):
         path, peak = f"replays.{number}", each.replay.peak
         outside_bytes = each.run.overheads.outside_bytes
-        alive = "allocations alive at once" + (f", at {shortened(peak.node)}" if peak.node else "")
+        alive = "of live allocations" + (f", at {shortened(peak.node)}" if peak.node else "")
         total_key = f"{path}.total_bytes"
         total = Line("total", each.total_bytes, "with overheads", key=total_key, is_total=True)
         yield Section(
             key=f"replay-{number}",
-            title=shortened(each.name).upper(),
+            title=shortened(each.name),
             lines=(
                 total,
                 *_reserved(each, path),
@@ -221,6 +221,6 @@ def _live_set(replay: "Replay", peak: "Peak") -> Iterator[Line]:
     """The largest allocations that are alive at a peak."""
     live = [each for each in replay.live_set(peak) if each.size_bytes]
     if live:
-        yield Line("alive at the peak", text=f"{len(live):,} allocations, the largest:")
+        yield Line("live at the peak", text=f"{plural(len(live), 'allocation')}, the largest:")
     for each in live[:_MOST_LIVE]:
         yield Line(shortened(each.label), each.size_bytes, each.category.value, depth=2)

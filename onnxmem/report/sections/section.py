@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from onnxmem.program.sizes import Affine
 
 
-RUN: Final = "RUN"
-TRAIN: Final = "TRAIN"
+INFERENCE: Final = "Inference"
+TRAINING_STEP: Final = "Training step"
 """Titles of the two totals."""
+PEAK: Final = "peak activation memory"
+"""What the largest sum of live activations is called."""
 
 
 class Layout(Enum):
@@ -54,8 +56,6 @@ class Line:
     """Numbers that are written one after another, each with its label."""
     depth: int = 1
     """Levels that the label is indented."""
-    wraps: bool = False
-    """Whether a long text is wrapped; else a long line stays one line."""
     is_total: bool = False
     """Whether it is the answer among its lines."""
     drops_zero: bool = False
@@ -126,4 +126,4 @@ def formula_lines(affine: "Affine | None") -> tuple[Line, ...]:
     if affine is None:
         return ()
     line = f"{affine.fixed_bytes:,} B + {affine.slope_bytes:,} B x batch"
-    return (Line("formula", text=f"{line}, from batch 1 to {affine.last:,}"),)
+    return (Line("linear in batch", text=f"{line}, from batch 1 to {affine.last:,}"),)

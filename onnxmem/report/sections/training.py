@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
-from onnxmem.report.sections.section import TRAIN, Line, Section, formula_lines
+from onnxmem.report.sections.section import TRAINING_STEP, Line, Section, formula_lines
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def live_lines(training: "TrainingMemory") -> Iterator[Line]:
 def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
     """The peak of a step as the sum of what is alive then."""
     total = Line(
-        TRAIN,
+        TRAINING_STEP,
         training.peak_bytes,
         f"peak of one step, in its {training.peak_phase.value} phase",
         key="training.peak_bytes",
@@ -63,7 +63,7 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
     )
     return Section(
         key="train",
-        title=TRAIN,
+        title=TRAINING_STEP,
         total=total,
         lines=(
             *_upper_bound(analysis),
@@ -79,7 +79,7 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
 def _upper_bound(analysis: "Analysis") -> Iterator[Line]:
     if analysis.training_range is not None:
         high_bytes = analysis.training_range.high_bytes
-        remark = "if BatchNormalization was folded: see FINDINGS"
+        remark = "if BatchNormalization was folded: see Notes"
         yield Line("or up to", high_bytes, remark, key="training.batchnorm.high_bytes")
 
 
@@ -92,7 +92,7 @@ def _by_category(training: "TrainingMemory") -> Iterator[Line]:
 
 def _node(training: "TrainingMemory") -> Iterator[Line]:
     if training.peak_node is not None:
-        yield Line("at", text=shortened(training.peak_node), words_key="training.peak_node")
+        yield Line("peak at", text=shortened(training.peak_node), words_key="training.peak_node")
 
 
 def _phases(training: "TrainingMemory") -> tuple[Line, ...]:
@@ -111,13 +111,13 @@ def _phases(training: "TrainingMemory") -> tuple[Line, ...]:
 def _cuda(memory: "TorchMemory") -> Section:
     """What PyTorch's allocator reserves on a GPU, and the CUDA context beside it."""
     key, context = "training.cuda", memory.context_bytes
-    remark = "reserved, and the CUDA context"
+    remark = "reserved + CUDA context"
     total = Line("", memory.total_bytes, remark, key=f"{key}.total_bytes")
     reserved, allocated = memory.reserved_peak_bytes, memory.allocated_peak_bytes
-    cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are in it"
+    cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are part of it"
     return Section(
         key="cuda",
-        title="ON CUDA",
+        title="GPU memory (PyTorch)",
         total=total,
         lines=(
             Line(
@@ -127,7 +127,7 @@ def _cuda(memory: "TorchMemory") -> Section:
                 key=f"{key}.reserved_bytes",
             ),
             Line("allocated", allocated, "max_memory_allocated", key=f"{key}.allocated_bytes"),
-            Line("context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
+            Line("CUDA context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
             Line("", text=f"not measured on a GPU yet; {cublas}", words_key=f"{key}.cublas"),
         ),
     )
@@ -137,8 +137,8 @@ def _checkpoints(training: "TrainingMemory") -> Section:
     """The checkpointing options on the Pareto front of bytes and FLOPs."""
     return Section(
         key="checkpoints",
-        title="CHECKPOINTS",
-        remark="each beats the one above in bytes, for more FLOPs",
+        title="Checkpointing",
+        remark="each takes less memory than the one above, for more FLOPs",
         lines=tuple(
             Line(
                 "peak",

@@ -473,8 +473,8 @@ def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
     assert main(line.split()) == 3
     out, err = capsys.readouterr()
     told = "lower bounds: tensors or scratch of unknown size are left out"
-    assert f"PARTIAL: the figures of ort-cpu are {told}\n" in out
-    assert "see FINDINGS" in err
+    assert f"warning: the figures of ort-cpu are {told}\n" in out
+    assert "see Notes" in err
 
 
 @pytest.mark.parametrize("place", range(len(MUTATED)))
@@ -698,7 +698,7 @@ def test_it_is_what_onnxruntime_asks_for(*, fixed_dims: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
-        (EXP, 0, "MEASURED                    predicted"),
+        (EXP, 0, "Measured                               predicted"),
         (MYSTERY, 3, "measure_failed: onnxruntime"),
     ],
 )
