@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.explain.glossary import Metric, MetricValue
-    from onnxmem.decisions.explain.out_of_memory import OutOfMemory
+    from onnxmem.decisions.explain.messages import OutOfMemory
 
 SCHEMA: Final = "onnxmem.explain"
 SCHEMA_VERSION: Final = "1.0"
@@ -94,7 +94,7 @@ def run(arguments: Namespace) -> int:
 
 def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
     from onnxmem.decisions.explain.glossary import code_named, codes, metrics, metrics_named
-    from onnxmem.decisions.explain.out_of_memory import read_message
+    from onnxmem.decisions.explain.messages import read_message
     from onnxmem.report.explain import code_row, metric_row, render_code, render_list
 
     if arguments.what is None:

@@ -9,7 +9,8 @@ from typing import Final
 from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
-from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
+from onnxmem.decisions.explain.messages import OutOfMemory
+from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_shape
 from onnxmem.errors import printable, shortened
 from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
@@ -100,7 +101,7 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
     for label, num_bytes in (
         ("  capacity", message.capacity_bytes),
         ("  free", message.free_bytes),
-        ("  the process had", message.resident_bytes),
+        ("  in use", message.used_bytes),
     ):
         if num_bytes is not None:
             lines.append(figure(label, num_bytes))
@@ -211,7 +212,7 @@ def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
         "op_type": message.op_type,
         "capacity_bytes": message.capacity_bytes,
         "free_bytes": message.free_bytes,
-        "held_bytes": message.resident_bytes,
+        "held_bytes": message.used_bytes,
         "model": None if report is None else _report_row(report),
     }
 

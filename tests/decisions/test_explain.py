@@ -32,13 +32,8 @@ from onnxmem.decisions.explain.glossary import (
     metrics_named,
     value_of,
 )
-from onnxmem.decisions.explain.out_of_memory import (
-    OomReport,
-    OutOfMemory,
-    RequestedBytes,
-    oom_report,
-    read_message,
-)
+from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes, read_message
+from onnxmem.decisions.explain.out_of_memory import OomReport, oom_report
 from onnxmem.errors import ShapeError
 from onnxmem.report.explain import render_message
 from onnxmem.settings import Settings

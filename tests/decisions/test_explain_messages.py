@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onnxmem.decisions.explain.out_of_memory import RequestedBytes, read_message
+from onnxmem.decisions.explain.messages import RequestedBytes, read_message
 
 MIB, GIB = 2**20, 2**30
 
@@ -21,7 +21,7 @@ class Case:
     op_type: str | None = None
     capacity_bytes: int | None = None
     free_bytes: int | None = None
-    resident_bytes: int | None = None
+    used_bytes: int | None = None
 
 
 def segment(number: float, unit: int) -> tuple[int, int]:
@@ -94,6 +94,7 @@ CASES = {
         segment(22.78, GIB),
         capacity_bytes=round(31.47 * GIB),
         free_bytes=round(12.73 * GIB),
+        used_bytes=round(18.73 * GIB),
     ),
     "pytorch, no byte free": Case(
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a "
@@ -180,7 +181,7 @@ CASES = {
         "anon-rss:31451456kB, file-rss:74816kB, shmem-rss:12296kB, UID:0 pgtables:69068kB "
         "oom_score_adj:0",
         "Linux",
-        resident_bytes=(31_451_456 + 74_816) * 1024,
+        used_bytes=(31_451_456 + 74_816) * 1024,
     ),
     "killed, no figures": Case(
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
@@ -195,17 +196,17 @@ CASES = {
         "[ONNXRuntimeError] : 1 : FAIL : D:\\a\\_work\\1\\s\\onnxruntime\\core\\providers\\cuda\\"
         "cuda_call.cc:121 onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=0 ; "
         "expr=cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);",
-        "CUDA",
+        "onnxruntime",
     ),
     "bad_alloc": Case(
         "2021-02-12 22:13:52.008378106 [E:onnxruntime:, inference_session.cc:1290 operator()] "
         "Exception during initialization: std::bad_alloc",
-        "the C++ runtime",
+        "onnxruntime",
     ),
     "bad allocation": Case(
         "Non-zero status code returned while running FusedMatMul node. "
         "Name:'MatMul_With_Transpose_token_14_FusedMatMulAndScale' Status Message: bad allocation",
-        "the C++ runtime",
+        "onnxruntime",
         node="MatMul_With_Transpose_token_14_FusedMatMulAndScale",
         op_type="FusedMatMul",
     ),
@@ -225,7 +226,7 @@ def test_what_a_message_says(case: Case) -> None:
         assert message.sizes.most_bytes == pytest.approx(case.sizes[1], abs=1)
     assert (message.shape, message.node, message.op_type) == (case.shape, case.node, case.op_type)
     assert message.capacity_bytes == case.capacity_bytes
-    assert (message.free_bytes, message.resident_bytes) == (case.free_bytes, case.resident_bytes)
+    assert (message.free_bytes, message.used_bytes) == (case.free_bytes, case.used_bytes)
 
 
 def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:

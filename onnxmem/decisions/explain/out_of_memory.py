@@ -1,33 +1,18 @@
 """Find the tensors of a model whose allocation may have failed with an out-of-memory message.
 
-``read_message`` parses the message: the program, the requested bytes, the memory of the device.
-There is one function per wording; its docstring names the source file that prints it. A rounded
-number becomes an interval of the sizes that are printed so.
-
-``oom_report`` searches a model for tensors of that size. A tensor's bytes are affine in the batch,
-so its sizes at two batches give a line, and the line gives the batch at which the tensor has a
-requested size. A size that no tensor has may be a memory-pattern buffer of onnxruntime, or scratch
-memory of a kernel, of which a model file says nothing.
+A tensor's bytes are affine in the batch, so its sizes at two batches give a line, and the line
+gives the batch at which the tensor has a requested size. A size that no tensor has may be a
+memory-pattern buffer of onnxruntime, or scratch memory of a kernel, which no model file shows.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil, floor, prod
 from typing import Final
 
-from onnxmem.allocators.caching import (
-    LARGE_SEGMENT_BYTES,
-    LARGE_STEP_BYTES,
-    MIN_BLOCK_BYTES,
-    MIN_LARGE_BYTES,
-    SMALL_BYTES,
-    SMALL_SEGMENT_BYTES,
-)
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, assess, fit
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.graph import Graph, Tensor
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
@@ -36,63 +21,10 @@ from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
-_UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 2**10}
-_ARENA_BYTES: Final = 256
-"""A chunk of onnxruntime's arena is a multiple of it (``kMinAllocationSize``, bfc_arena.h)."""
-_WIDTHS: Final = {
-    "double": 8,
-    "int64": 8,
-    "uint64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "float": 4,
-    "int32": 4,
-    "uint32": 4,
-    "half": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-}
-"""Bytes of TensorFlow's element types, by the names that ``DataTypeString`` gives them."""
 _LARGEST_BATCH: Final = 1 << 20
 """Matches at larger batches are dropped: at some batch, nearly every tensor has any size."""
 _MOST: Final = 12
 _OF_GRAPH_OPTIMIZER: Final = ("_nchwc", "_FusedMatMulAndScale", "_fused")
-
-
-@dataclass(frozen=True, slots=True)
-class RequestedBytes:
-    """The sizes that a message may mean, both ends included."""
-
-    least_bytes: int
-    most_bytes: int
-
-    def includes(self, size_bytes: int) -> bool:
-        """Whether a size is one of them."""
-        return self.least_bytes <= size_bytes <= self.most_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory:
-    """A parsed message; ``None`` is not in the message."""
-
-    program: str
-    """The program that printed it."""
-    meaning: str
-    """What it means, in a sentence."""
-    sizes: RequestedBytes | None = None
-    shape: tuple[int, ...] | None = None
-    """The shape of the requested tensor."""
-    node: str | None = None
-    op_type: str | None = None
-    capacity_bytes: int | None = None
-    """The memory of the device."""
-    free_bytes: int | None = None
-    resident_bytes: int | None = None
-    """The resident memory of the killed process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +72,6 @@ class OomReport:
     """The verdict on the capacity in the message; ``None`` without one."""
 
 
-def read_message(text: str) -> OutOfMemory | None:
-    """Find a message in a text, such as a log; ``None`` if no known wording is in it."""
-    plain = " ".join(text.split())
-    for read in _READERS:
-        found = read(plain)
-        if found is not None:
-            return found
-    return None
-
-
 def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     """Search a model for the tensors that a message may mean.
 
@@ -185,169 +107,6 @@ def is_shape(candidate: Candidate, shape: tuple[int, ...] | None) -> bool:
     if shape is None or candidate.shape is None:
         return False
     return sorted(candidate.shape) == sorted(shape)
-
-
-def _tensorflow(text: str) -> OutOfMemory | None:
-    """``tensorflow/core/framework/op_kernel.cc``: allocate_temp and the like."""
-    match = re.search(r"OOM when allocating tensor with shape\s*\[([\d,\s]*)\]", text)
-    if match is None:
-        return None
-    shape = tuple(int(dim) for dim in match[1].split(",") if dim.strip())
-    width = re.search(r"(?:and type|dtype)\s*:?\s*(\w+)", text[match.end() :])
-    bytes_each = _WIDTHS.get(width[1]) if width else _WIDTHS["float"]
-    size_bytes = None if bytes_each is None else bytes_each * prod(shape)
-    operator = re.search(r"\[Op:(\w+)\]", text)
-    node = re.search(r"\[\[(?:\{\{)?[nN]ode:? ([^\s\]}=]+)", text)
-    return OutOfMemory(
-        program="TensorFlow",
-        meaning="the allocator could not allocate one tensor",
-        sizes=None if size_bytes is None else RequestedBytes(size_bytes, size_bytes),
-        shape=shape,
-        node=node[1] if node else None,
-        op_type=operator[1] if operator else None,
-    )
-
-
-def _torch_cuda(text: str) -> OutOfMemory | None:
-    """``c10/cuda/CUDACachingAllocator.cpp``: the size of the segment that cudaMalloc refused.
-
-    Until 2023 ``(GPU 0; 6.00 GiB total capacity; ...)``, then ``GPU 0 has a total capacity of``. In
-    2019 the text said ``cached`` instead of ``reserved``, and the size was that of the block.
-    """
-    match = re.search(r"Tried to allocate ([\d.]+) (bytes|[KMG]iB)", text)
-    if match is None:
-        return None
-    is_block = re.search(r"[KMG]iB cached", text) is not None
-    return OutOfMemory(
-        program="PyTorch on CUDA",
-        meaning="the caching allocator could not get another segment from the device",
-        sizes=_torch_sizes(match[1], match[2], is_block=is_block),
-        capacity_bytes=_size_of(
-            text, r"([\d.]+) ([KMG]iB) total capacity", r"total capaci?ty of ([\d.]+) ([KMG]iB)"
-        ),
-        free_bytes=_size_of(text, r"([\d.]+) (bytes|[KMG]iB) free", r"of which ([\d.]+) (\w+) is"),
-    )
-
-
-def _torch_sizes(number: str, unit: str, *, is_block: bool) -> RequestedBytes:
-    """The requests that lead to a segment or block whose size is printed so."""
-    # The inverse of ``get_allocation_size``: small requests get a small segment, requests below
-    # MIN_LARGE_BYTES a large one, and larger ones a segment rounded up to LARGE_STEP_BYTES.
-    least, most = _printed(number, unit)
-    if is_block:
-        return RequestedBytes(max(least - MIN_BLOCK_BYTES + 1, 1), most)
-    if least <= SMALL_SEGMENT_BYTES <= most:
-        return RequestedBytes(1, SMALL_BYTES)
-    if least <= LARGE_SEGMENT_BYTES <= most:
-        return RequestedBytes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
-    return RequestedBytes(max(least - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most)
-
-
-def _printed(number: str, unit: str) -> tuple[int, int]:
-    """The least and the most bytes that are printed so, given the number of decimals."""
-    factor = _UNITS[unit]
-    half = Fraction(factor, 2 * 10 ** len(number.partition(".")[2])) if "." in number else 0
-    value = Fraction(number) * factor
-    return ceil(value - half), floor(value + half)
-
-
-def _onnxruntime(text: str) -> OutOfMemory | None:
-    """``onnxruntime/core/framework/bfc_arena.cc``, AllocateRawInternal: the rounded request."""
-    match = re.search(r"Failed to allocate memory for requested buffer of size (\d+)", text)
-    if match is None:
-        return None
-    size_bytes = int(match[1])
-    node = re.search(r"Name: ?\\?['\"]([^'\"\\]*)", text)
-    return OutOfMemory(
-        program="onnxruntime",
-        meaning="the arena had no free chunk and could not grow",
-        sizes=RequestedBytes(max(size_bytes - _ARENA_BYTES + 1, 1), size_bytes),
-        node=node[1] if node else None,
-        op_type=_operator(text),
-    )
-
-
-def _torch_cpu(text: str) -> OutOfMemory | None:
-    """``c10/core/impl/alloc_cpu.cpp``: the exact bytes of the tensor."""
-    match = re.search(r"DefaultCPUAllocator: .{0,80}?tried to allocate (\d+) ?bytes", text)
-    if match is None:
-        return None
-    size_bytes = int(match[1])
-    return OutOfMemory(
-        program="PyTorch on CPU",
-        meaning="the system could not allocate one tensor",
-        sizes=RequestedBytes(size_bytes, size_bytes),
-    )
-
-
-def _killed(text: str) -> OutOfMemory | None:
-    """``mm/oom_kill.c`` of Linux, __oom_kill_process: the resident memory of the process."""
-    match = re.search(r"Killed process \d+.*?anon-rss:\s*([\d,]+)\s*kB", text)
-    if match is None and not re.search(r"oom-kill:|Out of memory: Kill", text):
-        return None
-    files = re.search(r"file-rss:\s*([\d,]+)\s*kB", text)
-    resident = [int(each[1].replace(",", "")) * _UNITS["kB"] for each in (match, files) if each]
-    return OutOfMemory(
-        program="Linux",
-        meaning="the kernel killed the process: the machine or its cgroup was out of memory; the "
-        "message does not name a request",
-        resident_bytes=sum(resident) if resident else None,
-    )
-
-
-def _unsized(text: str) -> OutOfMemory | None:
-    """Messages without a size."""
-    for pattern, program, meaning in _UNSIZED:
-        if re.search(pattern, text):
-            node = re.search(r"Name: ?\\?['\"]([^'\"\\]*)", text)
-            return OutOfMemory(
-                program=program,
-                meaning=meaning,
-                node=node[1] if node else None,
-                op_type=_operator(text),
-            )
-    return None
-
-
-def _operator(text: str) -> str | None:
-    match = re.search(r"while running (\w+) node", text)
-    return match[1] if match else None
-
-
-def _size_of(text: str, *patterns: str) -> int | None:
-    for pattern in patterns:
-        match = re.search(pattern, text)
-        if match and match[2] in _UNITS:
-            return round(Fraction(match[1]) * _UNITS[match[2]])
-    return None
-
-
-_UNSIZED: Final = (
-    (
-        r"CUBLAS_STATUS_ALLOC_FAILED",
-        "cuBLAS",
-        "cuBLAS could not allocate its handle or workspace: the device was already full",
-    ),
-    (
-        r"cudaErrorMemoryAllocation|CUDA (failure 2|error): out of memory|CUDA out of memory",
-        "CUDA",
-        "the device was full; the message names no size",
-    ),
-    (
-        r"std::bad_alloc|bad allocation|Cannot allocate memory|MemoryError",
-        "the C++ runtime",
-        "the system could not allocate memory; the message names no size",
-    ),
-)
-_READERS: Final[tuple[Callable[[str], OutOfMemory | None], ...]] = (
-    _tensorflow,
-    _onnxruntime,
-    _torch_cpu,
-    _torch_cuda,
-    _killed,
-    _unsized,
-)
-"""In this order: a log may have several messages, and those with a size say more."""
 
 
 def _ordered(candidates: Iterable[Candidate], message: OutOfMemory) -> tuple[Candidate, ...]:

@@ -1,0 +1,355 @@
+"""Read out-of-memory messages: who printed them, the requested size, the memory of the device.
+
+There is one extractor for all wordings. ``_PROGRAMS`` recognizes the program by words that only its
+messages have. The facts (sizes, shapes, element types, capacities, nodes) are found by patterns
+that hold for any program, so that a new wording, a translation or a log around the message costs
+none of them. What a size means depends on the program: PyTorch prints the segment of its caching
+allocator, onnxruntime a request rounded to a chunk, others the bytes of one tensor. A rounded
+number becomes the interval of the sizes that are printed so.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, prod
+from typing import Final
+
+from onnxmem.allocators.caching import (
+    LARGE_SEGMENT_BYTES,
+    LARGE_STEP_BYTES,
+    MIN_BLOCK_BYTES,
+    MIN_LARGE_BYTES,
+    SMALL_BYTES,
+    SMALL_SEGMENT_BYTES,
+)
+
+_ARENA_BYTES: Final = 256
+"""A chunk of onnxruntime's arena is a multiple of it (``kMinAllocationSize``, bfc_arena.h)."""
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_WIDTHS: Final = {
+    **dict.fromkeys(("complex128",), 16),
+    **dict.fromkeys(("double", "float64", "int64", "uint64", "complex64", "long"), 8),
+    **dict.fromkeys(("float", "float32", "int32", "uint32", "int"), 4),
+    **dict.fromkeys(("half", "float16", "bfloat16", "int16", "uint16", "short"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+}
+"""Bytes of an element, by the names that TensorFlow, numpy and PyTorch print."""
+_LONGEST: Final = 200_000
+"""Characters that are read of a log, from its end: the message is the last thing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedBytes:
+    """The sizes that a message may mean, both ends included."""
+
+    least_bytes: int
+    most_bytes: int
+
+    def includes(self, size_bytes: int) -> bool:
+        """Whether a size is one of them."""
+        return self.least_bytes <= size_bytes <= self.most_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """A parsed message; ``None`` is not in the message."""
+
+    program: str
+    """The program that printed it."""
+    meaning: str
+    """What it means, in a sentence."""
+    sizes: RequestedBytes | None = None
+    shape: tuple[int, ...] | None = None
+    """The shape of the requested tensor."""
+    node: str | None = None
+    op_type: str | None = None
+    capacity_bytes: int | None = None
+    """The memory of the device, or the limit of the allocator."""
+    free_bytes: int | None = None
+    used_bytes: int | None = None
+    """The memory in use: of the process that was killed, else of the allocator or the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    name: str
+    pattern: str
+    """Words that its out-of-memory messages have."""
+    meaning: str
+
+
+_SYSTEM_FULL: Final = "the system could not allocate memory"
+_DEVICE_FULL: Final = "the device was full"
+_PROGRAMS: Final = (
+    _Program("numpy", r"(?i)allocate .{0,40}array with (shape|form)", _SYSTEM_FULL),
+    _Program("PyTorch on MPS", r"MPS backend out of memory", "the limit of the MPS allocator"),
+    _Program(
+        "PyTorch on CPU",
+        r"DefaultCPUAllocator|alloc_cpu\.cpp|CPUAllocator\.cpp",
+        "the system could not allocate one tensor",
+    ),
+    _Program(
+        "PyTorch on HIP",
+        r"HIP out of memory",
+        "the caching allocator could not get another segment from the device",
+    ),
+    _Program(
+        "PyTorch on XPU",
+        r"XPU out of memory",
+        "the caching allocator could not get another segment from the device",
+    ),
+    _Program(
+        "PyTorch on CUDA",
+        r"Tried to allocate [\d.]+ (bytes|[KMG]iB)|torch\.(cuda\.)?OutOfMemoryError",
+        "the caching allocator could not get another segment from the device",
+    ),
+    _Program(
+        "PyTorch on DirectML",
+        r"allocate tensor with \d+ bytes",
+        "the device could not allocate one tensor",
+    ),
+    _Program(
+        "TensorFlow",
+        r"OOM when allocating tensor",
+        "the allocator could not allocate one tensor",
+    ),
+    _Program(
+        "XLA",
+        r"(?i)out of memory (while trying to allocate|allocating)|memory space hbm"
+        r"|BufferAssignment|XlaRuntimeError",
+        "the device could not allocate a buffer of a compiled program (JAX, or TensorFlow's XLA)",
+    ),
+    _Program(
+        "TensorFlow",
+        r"bfc_allocator\.cc|ran out of memory trying to allocate|by allocator \w+_bfc"
+        r"|exceeds \d+% of (free )?system memory|ResourceExhausted|Resource exhausted"
+        r"|failed to alloc \d+ bytes|chunks: .{0,20}tried to allocate",
+        "the allocator could not allocate memory",
+    ),
+    _Program(
+        "onnxruntime",
+        r"BFCArena::|requested buffer of size",
+        "the arena had no free chunk and could not grow",
+    ),
+    _Program(
+        "TensorRT",
+        r"\[TRT\]|TensorRT|virtualMemoryBuffer|rtSafe|nvinfer1|Error Code 2: OutOfMemory",
+        "the builder or an engine could not allocate memory on the device",
+    ),
+    _Program(
+        "Paddle",
+        r"(?i)paddle|Cannot allocate [\d.]+ ?[KMG]B memory on GPU",
+        "the allocator could not get memory from the device",
+    ),
+    _Program(
+        "Java",
+        r"java\.lang\.OutOfMemoryError|OpenJDK|Java Runtime Environment|Java heap space",
+        "the Java virtual machine was out of memory: its heap has a limit of its own (-Xmx)",
+    ),
+    _Program(
+        "WebAssembly",
+        r"(?i)webassembly|wasm|array buffer allocation failed|heap out of memory",
+        "the page's memory could not grow: WebAssembly has at most 4 GiB, often 2 GiB",
+    ),
+    _Program(
+        "onnxruntime",
+        r"(?i)onnxruntime\b.{0,400}(out.?of.?memory|bad.?alloc|memory resources)"
+        r"|Non-zero status code.{0,400}(out of memory|bad.?alloc|memory resources)",
+        "the device or the system was full",
+    ),
+    _Program(
+        "cuBLAS",
+        r"CUBLAS_STATUS_ALLOC_FAILED",
+        "cuBLAS could not allocate its handle or workspace: the device was already full",
+    ),
+    _Program(
+        "cuDNN",
+        r"CUDNN_STATUS_(ALLOC_FAILED|INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)",
+        "cuDNN could not allocate its handle or workspace: the device was already full",
+    ),
+    _Program(
+        "CUDA",
+        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|(?i:cuda).{0,40}out of memory",
+        _DEVICE_FULL,
+    ),
+    _Program(
+        "Linux",
+        r"Killed process \d+|oom-kill:|oom_reaper|invoked oom-killer|Out of memory: Kill",
+        "the kernel killed the process: the machine or its cgroup was out of memory; the message "
+        "does not name a request",
+    ),
+    _Program(
+        "Linux",
+        r"OOMKilled|(?i:exit(ed)?( with)?( status)?( code)?|code)[ :=]+137\b|^Killed$|\bKilled$",
+        "the process was killed (signal 9), most often because its container or the machine was "
+        "out of memory; the message does not name a request",
+    ),
+    _Program(
+        "the system",
+        r"std::bad_alloc|bad allocation|Cannot allocate memory|\bMemoryError\b|\bENOMEM\b"
+        r"|8007000E|E_OUTOFMEMORY|(?i:paging file is too small|not enough memory)|页面文件太小",
+        _SYSTEM_FULL,
+    ),
+)
+"""In this order, the special before the general: a log may have words of several programs."""
+_ABOUT_MEMORY: Final = re.compile(
+    r"(?i)out.?of.?memory|\boom\b|alloc|exhausted|memory|メモリ|内存|显存|記憶體|memori\b|memoria"
+    r"|mémoire|speicher"
+)
+_SIZE: Final = r"(\d[\d,]*(?:\.\d*)?)\s?(bytes?|(?:[KMGTkmgt]i?)?[Bb]\b|[KMGT]\b)?"
+_REFUSED: Final = r"(?i)(?:tried|trying|try|failed|unable|could not|cannot|can't) (?:to )?"
+_REQUESTED: Final = tuple(
+    re.compile(pattern + _SIZE)
+    for pattern in (
+        r"(?i)rounded to ",
+        _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?(?:tensor with |memory of size:? )?",
+        r"(?i)\ballocat(?:e|ing|ion of) ",
+        r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
+        r"(?i)requested amount of (?:GPU )?memory \(",
+        r"(?i)(?:memory|buffer|allocation) of size:? ",
+    )
+)
+"""Where a message names what it requested; the first pattern that matches wins."""
+_SHAPE: Final = re.compile(
+    r"(?i)(?:shape|form\b|tensor|张量|形状|テンソル|bentuk)\s*[:=]?\s*[\[(]\s*(\d+(?:\s*,\s*\d+)*),?\s*[\])]"
+)
+_TYPE: Final = re.compile(r"(?i)(?:type|dtype)\s*[:=]?\s*(?:torch\.|tf\.)?(\w+)")
+_CAPACITY: Final = (
+    _SIZE + r" total capacity",
+    r"total capaci?ty of " + _SIZE,
+    r"max allowed: " + _SIZE,
+    r"(?i) of " + _SIZE + r" hbm",
+    r"growth limit " + _SIZE,
+    r"\bLimit:\s*" + _SIZE,
+    r"memory_limit_: " + _SIZE,
+)
+_FREE: Final = (
+    _SIZE + r" free(?:;|\)| bytes)",
+    r"with (\d+)() free bytes",
+    r"of which " + _SIZE + r" is free",
+    r"available memory is only " + _SIZE,
+)
+_USED: Final = (
+    r"this process has " + _SIZE + r" memory in use",
+    r"MPS allocated: " + _SIZE,
+    r"\bUsed " + _SIZE + r" of ",
+    r"\bInUse:\s*" + _SIZE,
+)
+_NODES: Final = (
+    r"Name: ?\\?['\"]([^'\"\\]*)",
+    r"\[\[\{\{node ([^\s}]+)",
+    r"\[\[[nN]ode:? ([^\s\]}=]+)",
+)
+_OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
+
+
+def read_message(text: str) -> OutOfMemory | None:
+    """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it.
+
+    A message of an unknown program is read if it names a size or a shape.
+    """
+    plain = " ".join(text[-_LONGEST:].split())
+    known = next((each for each in _PROGRAMS if re.search(each.pattern, plain)), None)
+    if known is None and not _ABOUT_MEMORY.search(plain):
+        return None
+    shape = _shape(plain)
+    sizes = _requested(plain, shape, "" if known is None else known.name)
+    if known is None:
+        if sizes is None:
+            return None
+        known = _Program("an unknown program", "", "memory could not be allocated")
+    return OutOfMemory(
+        program=known.name,
+        meaning=known.meaning,
+        sizes=sizes,
+        shape=shape,
+        node=_first(_NODES, plain),
+        op_type=_first(_OPERATORS, plain),
+        capacity_bytes=_bytes(_CAPACITY, plain),
+        free_bytes=_bytes(_FREE, plain),
+        used_bytes=_killed_bytes(plain) if known.name == "Linux" else _bytes(_USED, plain),
+    )
+
+
+def _shape(text: str) -> tuple[int, ...] | None:
+    match = _SHAPE.search(text)
+    return None if match is None else tuple(int(dim) for dim in match[1].split(","))
+
+
+def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> RequestedBytes | None:
+    """A tensor's shape and type give its bytes exactly; a printed size is rounded."""
+    if shape is not None:
+        size_bytes = _tensor_bytes(text, shape)
+        return None if size_bytes is None else RequestedBytes(size_bytes, size_bytes)
+    match = next((found for each in _REQUESTED if (found := each.search(text))), None)
+    if match is None:
+        return None
+    least, most = _printed(match[1], match[2])
+    if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {"CUDA", "HIP", "XPU"}:
+        return _of_segment(least, most, is_block=re.search(r"[KMG]iB cached", text) is not None)
+    if program == "onnxruntime":
+        return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)
+    return RequestedBytes(least, most)
+
+
+def _tensor_bytes(text: str, shape: tuple[int, ...]) -> int | None:
+    """``None``: the message names a type without a fixed size. Without a type it is float32."""
+    shape_at = _SHAPE.search(text)
+    named = None if shape_at is None else _TYPE.search(text, shape_at.end())
+    width = _WIDTHS["float32"] if named is None else _WIDTHS.get(named[1].lower())
+    return None if width is None else width * prod(shape)
+
+
+def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> RequestedBytes:
+    """The requests for which PyTorch's caching allocator asks the device for such a segment.
+
+    ``c10/cuda/CUDACachingAllocator.cpp``: the inverse of ``get_allocation_size``. Until 2019, when
+    the message said ``cached`` for ``reserved``, the size was that of the block.
+    """
+    if is_block:
+        return RequestedBytes(max(least_bytes - MIN_BLOCK_BYTES + 1, 1), most_bytes)
+    if least_bytes <= SMALL_SEGMENT_BYTES <= most_bytes:
+        return RequestedBytes(1, SMALL_BYTES)
+    if least_bytes <= LARGE_SEGMENT_BYTES <= most_bytes:
+        return RequestedBytes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
+    return RequestedBytes(max(least_bytes - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most_bytes)
+
+
+def _printed(number: str, unit: str | None) -> tuple[int, int]:
+    """The least and the most bytes that are printed so, given the number of decimals."""
+    factor = _factor(unit)
+    digits = number.replace(",", "")
+    decimals = len(digits.partition(".")[2])
+    half = Fraction(factor, 2 * 10**decimals) if "." in digits else 0
+    value = Fraction(digits.rstrip(".")) * factor
+    return ceil(value - half), floor(value + half)
+
+
+def _factor(unit: str | None) -> int:
+    """Programs that print GB or G mean 2^30 bytes, as those do that print GiB."""
+    if unit is None or unit.lower().startswith("byte"):
+        return 1
+    return 1 << 10 * _POWERS[unit.upper().rstrip("B").rstrip("I")]
+
+
+def _bytes(patterns: tuple[str, ...], text: str) -> int | None:
+    for pattern in patterns:
+        match = re.search(pattern, text)
+        if match is not None:
+            return round(Fraction(match[1].replace(",", "").rstrip(".")) * _factor(match[2]))
+    return None
+
+
+def _killed_bytes(text: str) -> int | None:
+    """``mm/oom_kill.c`` of Linux, __oom_kill_process: the resident memory of the process."""
+    sizes = [re.search(rf"{kind}-rss:\s*([\d,]+)\s*kB", text) for kind in ("anon", "file")]
+    known = [1024 * int(match[1].replace(",", "")) for match in sizes if match is not None]
+    return sum(known) if known else None
+
+
+def _first(patterns: tuple[str, ...], text: str) -> str | None:
+    for pattern in patterns:
+        match = re.search(pattern, text)
+        if match is not None:
+            return match[1]
+    return None

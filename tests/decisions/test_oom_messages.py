@@ -1,0 +1,40 @@
+"""Out-of-memory messages that people posted, each with its address: what is read in them.
+
+The expected facts were written down from the texts: ``data/oom_messages.json``.
+"""
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from paths import DATA
+
+from onnxmem.decisions.explain.messages import read_message
+
+MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
+UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def in_bytes(size: str | None) -> int | None:
+    if size is None:
+        return None
+    number, unit = size.split()
+    return round(Fraction(number) * UNITS[unit])
+
+
+@pytest.mark.parametrize("row", MESSAGES, ids=lambda row: row["source"].partition("//")[2])
+def test_what_a_posted_message_says(row: dict[str, Any]) -> None:
+    message = read_message(row["text"])
+    assert message is not None
+    assert message.program == row["program"]
+    requested = in_bytes(row.get("requested"))
+    assert (message.sizes is None) == (requested is None)
+    assert message.sizes is None or message.sizes.includes(requested or 0)
+    assert message.shape == (tuple(row["shape"]) if "shape" in row else None)
+    assert (message.node, message.op_type) == (row.get("node"), row.get("op_type"))
+    assert message.capacity_bytes == in_bytes(row.get("capacity"))
+    if "free" in row:
+        assert message.free_bytes == in_bytes(row["free"])
+    if "used" in row:
+        assert message.used_bytes == in_bytes(row["used"])
