@@ -70,7 +70,7 @@ def record_texts(out: str) -> None:
     """Run the tests with a comparison that takes down what it is asked."""
     asked: dict[str, None] = {}
 
-    def agrees(
+    def compare_with_onnxruntime(
         model: Any,  # noqa: ANN401 - a text or a model
         level: str = "all",
         *,
@@ -83,7 +83,7 @@ def record_texts(out: str) -> None:
             asked[json.dumps([model, level, opset, dims or {}])] = None
         return []
 
-    graphs.agrees = agrees
+    graphs.compare_with_onnxruntime = compare_with_onnxruntime
     files = sorted(map(str, (ROOT / "tests/runtimes/onnxruntime").glob("test_*.py")))
     pytest.main(["-q", "--tb=no", "-p", "no:xdist", *files])
     Path(out).write_text("[" + ",\n".join(asked) + "]")

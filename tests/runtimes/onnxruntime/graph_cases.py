@@ -1,6 +1,6 @@
-"""Cases of the emulated optimizer, read from text: small graphs, and the nodes that are left.
+"""Test cases of the emulated optimizer, read from text: small graphs and the expected operators.
 
-A file in ``tests/data/optimizer`` holds cases with an empty line between them::
+A file in ``tests/data/optimizer`` has cases, separated by empty lines::
 
     # Transpose: other scales
     uint8[2,3] x => uint8[3,2] y
@@ -10,11 +10,11 @@ A file in ``tests/data/optimizer`` holds cases with an empty line between them::
     y = QuantizeLinear(b, other, z)
     extended: DequantizeLinear Transpose QuantizeLinear
 
-``opset: 13`` in front of the inputs says which operator set is meant, if not 21; before that,
-``onnxruntime: 1.32`` from which version on the rule is this one. Some constants are
-there without being stated: scales ``s``, ``s2`` and ``s3``; zero points ``z``, ``z2`` and ``z0``
-(uint8), ``n``, ``n3`` (int8), ``h`` (uint16) and ``i0`` (int32); for shapes the numbers ``c0`` and
-``c1``, and ``k0``, ``k1``, ``two`` and ``m1`` with one element each.
+``opset: 13`` before the inputs is the operator set, if not 21; ``onnxruntime: 1.32`` before that is
+the version from which the case holds. Some constants need no declaration: scales ``s``, ``s2`` and
+``s3``; zero points ``z``, ``z2`` and ``z0`` (uint8), ``n``, ``n3`` (int8), ``h`` (uint16) and
+``i0`` (int32); for shapes the numbers ``c0`` and ``c1``, and ``k0``, ``k1``, ``two`` and ``m1``
+with one element each.
 """
 
 import re
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from paths import DATA
 
 FOLDER = DATA / "optimizer"
-_STATED = {
+_CONSTANTS = {
     text.split()[1]: text
     for text in (
         *("float s = {0.05}", "float s2 = {0.03}", "float s3 = {0.02}"),
@@ -37,20 +37,20 @@ _STATED = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One graph, and what comes of it."""
+    """One graph and the expected result."""
 
     title: str
     text: str
-    """With a header."""
+    """The graph with a header."""
     level: str
-    left: str
-    """What the last line says: operators in running order."""
+    expected: str
+    """The last line: operators in order of execution, or shapes."""
     since: str = ""
-    """Version of onnxruntime that changed the rule to what is written here."""
+    """Version of onnxruntime from which the case holds."""
 
 
 def cases(name: str) -> list[Case]:
-    """The cases of a file; titles are told apart."""
+    """The cases of a file."""
     blocks = (FOLDER / f"{name}.txt").read_text().strip().split("\n\n")
     return [_case(block.splitlines()) for block in blocks]
 
@@ -64,14 +64,16 @@ def _case(lines: list[str]) -> Case:
     if lines[0].startswith("opset: "):
         opset = int(lines.pop(0).removeprefix("opset: "))
     inputs, outputs = lines.pop(0).split(" => ")
-    stated = lines.pop(0).removeprefix("weights: ") if lines[0].startswith("weights: ") else ""
+    declared = lines.pop(0).removeprefix("weights: ") if lines[0].startswith("weights: ") else ""
     written = " ".join(re.findall(r"([\w, ]+?) ?= ?[\w.]+ ?[<(]", " ".join(lines)))
-    made = set(re.findall(r"\w+", written))
-    known = made | set(re.findall(r"\w+", f"{inputs} {stated}"))
+    produced = set(re.findall(r"\w+", written))
+    known = produced | set(re.findall(r"\w+", f"{inputs} {declared}"))
     read = set(re.findall(r"\w+", " ".join([outputs, *lines]))) - known
-    weights = [text for name, text in _STATED.items() if name in read] + [stated] * bool(stated)
+    weights = [text for name, text in _CONSTANTS.items() if name in read] + [declared] * bool(
+        declared
+    )
     header = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>'
     within = f"<{', '.join(weights)}>" if weights else ""
     text = f"{header}\nagraph ({inputs}) => ({outputs}) {within} {{ {' '.join(lines)} }}"
-    level, left = last.split(":", 1)
-    return Case(title.removeprefix("# "), text, level, left.strip(), since)
+    level, expected = last.split(":", 1)
+    return Case(title.removeprefix("# "), text, level, expected.strip(), since)

@@ -1,7 +1,7 @@
-"""The emulated optimizer beside onnxruntime's own: both graphs as lines of text, compared.
+"""Comparison of the emulated optimizer with onnxruntime's own: both graphs as lines of text.
 
-A line is one node as a C-like expression: the values that it reads are constants (type and dims),
-graph inputs, or outputs of earlier lines (``%LINE``), so that names that passes give don't matter.
+A line is one node as a C-like expression. The values that it reads are constants (type and dims),
+graph inputs, or outputs of earlier lines (``%LINE``), so that the names of values do not matter.
 """
 
 import difflib
@@ -25,7 +25,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_mod
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants
 
 
-def agrees(
+def compare_with_onnxruntime(
     model: str | onnx.ModelProto,
     level: str = "all",
     *,
@@ -33,38 +33,42 @@ def agrees(
     dims: Mapping[str, int] | None = None,
     has_order: bool = True,
 ) -> list[str]:
-    """Hold the emulation against onnxruntime, and give the types of the nodes that are left.
+    """Assert that the emulation and onnxruntime optimize a model equally; return the operators.
 
-    :param model: text as ``graphs.model_of`` takes it, weights without elements included (real
-        onnxruntime is given numbers for them, the emulation is not), or a model with its weights.
-    :param opset: ONNX's version for a text without a header; ``com.microsoft`` is always there.
+    :param model: text as ``graphs.model_of`` takes it, also with weights without elements
+        (random numbers are added for onnxruntime only), or a model with its weights.
+    :param opset: ONNX's version for a text without a header; ``com.microsoft`` is always imported.
     :param dims: free-dimension overrides.
-    :param has_order: compare the order of execution too; not where it differs between processes.
+    :param has_order: whether to compare the order of execution, which sometimes differs between
+        processes.
     :raises AssertionError: the graphs differ; the message is a diff, ``-`` onnxruntime's.
     """
     proto = parsed(model, opset) if isinstance(model, str) else model
     prepared = prepare(ModelFile("<text>", _copy(proto), 0))
     real = by_onnxruntime(filled(proto), level, dims or {})
-    given = prepared.with_calls or prepared.proto
-    ours = optimized(given, level, dims=dims, cpu=cpu_of_onnxruntime())
-    assert_alike(real, ours, has_order=has_order)
+    ours = optimized(
+        prepared.with_calls or prepared.proto, level, dims=dims, cpu=cpu_of_onnxruntime()
+    )
+    assert_same_graph(real, ours, has_order=has_order)
     return [node.op_type for node in ours.graph.node]
 
 
-def assert_alike(real: onnx.ModelProto, ours: onnx.ModelProto, *, has_order: bool = True) -> None:
-    """Compare what onnxruntime wrote with what the emulation wrote."""
-    saved, wanted, got = lines_of(real.graph), lines_of(real.graph), lines_of(ours.graph)
-    if wanted != got:
-        # A graph that no pass changed is saved in the order of the file.
-        wanted = lines_of(write_model(read_model(real), real).graph)
-    if wanted != got and not has_order:
-        wanted, got = sorted(expressions(real.graph)), sorted(expressions(ours.graph))
+def assert_same_graph(
+    real: onnx.ModelProto, ours: onnx.ModelProto, *, has_order: bool = True
+) -> None:
+    """Compare the graph of onnxruntime with that of the emulation."""
+    saved, expected, got = lines_of(real.graph), lines_of(real.graph), lines_of(ours.graph)
+    if expected != got:
+        # onnxruntime saves a graph that no pass changed in the order of the file.
+        expected = lines_of(write_model(read_model(real), real).graph)
+    if expected != got and not has_order:
+        expected, got = sorted(expressions(real.graph)), sorted(expressions(ours.graph))
     diff = difflib.unified_diff(saved, got, "onnxruntime", "onnxmem", lineterm="", n=99)
-    assert wanted == got, "\n" + "\n".join(diff)
+    assert expected == got, "\n" + "\n".join(diff)
 
 
 def parsed(text: str, opset: int) -> onnx.ModelProto:
-    """Parse a graph, with a header where it has none."""
+    """Parse a graph; a header is added if it has none."""
     header = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
     return model_of(text if text.lstrip().startswith("<") else header + text)
 
@@ -76,7 +80,7 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def filled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with numbers for the weights that have none."""
+    """The model with random numbers for the weights without elements."""
     model = _copy(model)
     numbers = np.random.default_rng(7)
     for tensor in model.graph.initializer:
@@ -88,7 +92,7 @@ def filled(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def by_onnxruntime(model: onnx.ModelProto, level: str, dims: Mapping[str, int]) -> onnx.ModelProto:
-    """The graph that onnxruntime itself makes of a model."""
+    """The model as onnxruntime optimizes it."""
     ort = pytest.importorskip("onnxruntime")
     require_verified()
     levels = {"off": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED"}
@@ -114,37 +118,37 @@ def by_onnxruntime(model: onnx.ModelProto, level: str, dims: Mapping[str, int]) 
 
 def lines_of(graph: onnx.GraphProto, outer: Mapping[str, str] | None = None) -> list[str]:
     """One line for each node in the order of the file, and one for the graph outputs."""
-    values = _given(graph, outer)
+    values = _first_values(graph, outer)
     lines = []
     for number, node in enumerate(graph.node):
         lines.append(f"%{number} = {_expression(node, values)}")
-        for place, name in enumerate(node.output):
-            values[name] = f"%{number}" + (f".{place}" if place else "")
+        for index, name in enumerate(node.output):
+            values[name] = f"%{number}" + (f".{index}" if index else "")
     return [*lines, _outputs(graph, values, outer is not None)]
 
 
 def expressions(graph: onnx.GraphProto) -> list[str]:
-    """Each node with all that it is computed from written out, and the graph outputs."""
-    values = _given(graph, None)
+    """Each node with the whole expression that computes it, and the graph outputs."""
+    values = _first_values(graph, None)
     lines = []
     for node in graph.node:
         lines.append(_expression(node, values))
-        for place, name in enumerate(node.output):
-            values[name] = lines[-1] + (f".{place}" if place else "")
+        for index, name in enumerate(node.output):
+            values[name] = lines[-1] + (f".{index}" if index else "")
     return [*lines, _outputs(graph, values, is_inner=False)]
 
 
 def _outputs(graph: onnx.GraphProto, values: Mapping[str, str], is_inner: bool) -> str:  # noqa: FBT001
-    made = [values.get(value.name, "?") for value in graph.output]
-    named = [f"{value.name} = {text}" for value, text in zip(graph.output, made, strict=True)]
-    return ", ".join(made if is_inner else named)
+    outputs = [values.get(value.name, "?") for value in graph.output]
+    named = [f"{value.name} = {text}" for value, text in zip(graph.output, outputs, strict=True)]
+    return ", ".join(outputs if is_inner else named)
 
 
-def _given(graph: onnx.GraphProto, outer: Mapping[str, str] | None) -> dict[str, str]:
-    """What is there before the first node; a body's inputs are counted, its outer values quoted."""
+def _first_values(graph: onnx.GraphProto, outer: Mapping[str, str] | None) -> dict[str, str]:
+    """The values before the first node; inputs of a subgraph are numbered, outer values quoted."""
     values = {"": "-"} | {name: f"^{text}" for name, text in (outer or {}).items() if name}
-    for place, value in enumerate(graph.input):
-        values[value.name] = value.name if outer is None else f"#{place}"
+    for index, value in enumerate(graph.input):
+        values[value.name] = value.name if outer is None else f"#{index}"
     return values | {tensor.name: _tensor(tensor) for tensor in graph.initializer}
 
 
@@ -158,9 +162,10 @@ def _expression(node: onnx.NodeProto, values: Mapping[str, str]) -> str:
     while inputs and not inputs[-1]:
         inputs.pop()
     reads = ", ".join(values.get(name, f"?{name}") for name in inputs)
-    given = {attribute.name: attribute for attribute in node.attribute}
-    stated = {**_defaults(node.domain, node.op_type), **given}
-    attributes = " ".join(f"{name}={_plain(stated[name], values)}" for name in sorted(stated))
+    all_attributes = _defaults(node.domain, node.op_type) | {a.name: a for a in node.attribute}
+    attributes = " ".join(
+        f"{name}={_plain(value, values)}" for name, value in sorted(all_attributes.items())
+    )
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     return f"{operator}({reads}) {attributes}".rstrip()
 
@@ -180,7 +185,7 @@ def _plain(attribute: onnx.AttributeProto, values: Mapping[str, str]) -> str:
 
 @cache
 def _defaults(domain: str, op_type: str) -> dict[str, onnx.AttributeProto]:
-    """Defaults that either side may have written down or left out, of any version."""
+    """Defaults of all versions, which either side may have written or omitted."""
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     found: dict[str, onnx.AttributeProto] = {}
     for schema in state.get_all_operator_schema():
@@ -196,10 +201,10 @@ def _defaults(domain: str, op_type: str) -> dict[str, onnx.AttributeProto]:
 
 
 def cases(table: str) -> list[tuple[str, str]]:
-    """The nodes of a graph and the types that are left of them, from lines ``NODES -> TYPES``.
+    """The nodes of a graph and the expected operators, from lines ``NODES -> OPERATORS``.
 
-    A line that ends in a backslash goes on in the next one.
+    A backslash at the end of a line continues it.
     """
     lines = table.replace("\\\n", " ").strip().splitlines()
     pairs = (line.split(" ->") for line in lines)
-    return [(" ".join(nodes.split()), left.strip()) for nodes, left in pairs]
+    return [(" ".join(nodes.split()), expected.strip()) for nodes, expected in pairs]

@@ -1,4 +1,4 @@
-"""Shapes that onnxruntime knows when it has loaded a graph, and those that onnxmem works out."""
+"""The shapes that onnxruntime knows after loading a graph, and those that onnxmem infers."""
 
 import tempfile
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ Known = Mapping[str, Dims | None]
 def by_onnxmem(
     text: str, level: str, dims: Mapping[str, int] | None = None, cpu: Cpu | None = None
 ) -> dict[str, Dims | None]:
-    """The shapes of what nodes make, by name; subgraphs' too. On this CPU, if not on another."""
+    """The shapes of node outputs by name, also of subgraphs; for this CPU if none is given."""
     prepared = prepare(ModelFile("<text>", parsed(text, 21), 0)).proto
-    made = optimized(prepared, level, dims=dims, cpu=cpu or cpu_of_onnxruntime())
+    model = optimized(prepared, level, dims=dims, cpu=cpu or cpu_of_onnxruntime())
     known: dict[str, Dims | None] = {}
-    for graph in graphs_in(made.graph):
-        stated = {value.name: _shape(value.type) for value in (*graph.value_info, *graph.output)}
+    for graph in graphs_in(model.graph):
+        declared = {value.name: _shape(value.type) for value in (*graph.value_info, *graph.output)}
         names = [name for node in graph.node for name in node.output if name]
-        known |= {name: stated.get(name) for name in names}
+        known |= {name: declared.get(name) for name in names}
     return known
 
 
@@ -40,7 +40,7 @@ def _shape(proto: onnx.TypeProto) -> Dims | None:
 
 
 def by_onnxruntime(text: str, level: str, dims: Mapping[str, int] | None = None) -> Known:
-    """The same of every value, read out of a file in onnxruntime's own format."""
+    """The same for every value, read from a file in onnxruntime's own format."""
     ort = pytest.importorskip("onnxruntime")
     require_verified()
     reader = pytest.importorskip("onnxmem.runtimes.onnxruntime.session_graph.saving")
@@ -68,7 +68,7 @@ def _options(ort: Any, level: str, dims: Mapping[str, int]) -> Any:  # noqa: ANN
 
 
 def written(known: Known) -> str:
-    """Shapes as text, ``?`` for what is unknown."""
+    """Shapes as text; ``?`` is unknown."""
     return " ".join(f"{name}{_dims(dims)}" for name, dims in known.items())
 
 

@@ -1,7 +1,7 @@
-"""Casts for float16, and constants that are folded, shared and compared, beside onnxruntime."""
+"""Casts for float16, constant folding and sharing, and equal nodes, compared with onnxruntime."""
 
 import pytest
-from runtimes.onnxruntime.optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import cases, compare_with_onnxruntime
 
 pytestmark = pytest.mark.measure
 
@@ -14,14 +14,16 @@ GRAPH = """agraph (float16[N,7] h, float16[5,7] k, float[N,7] x, bool c, int64[1
   {{ {body} }}"""
 
 
-def left_of(body: str, level: str = "basic", opset: int = 18) -> str:
+def optimized_ops(body: str, level: str = "basic", opset: int = 18) -> str:
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    return " ".join(agrees(GRAPH.format(outputs=outputs, body=body), level, opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(GRAPH.format(outputs=outputs, body=body), level, opset=opset)
+    )
 
 
 @pytest.mark.parametrize("level", ["off", "basic", "all"])
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 y = Exp(h) -> Cast Exp Cast
 a = Exp(h) y = Neg(a) -> Cast Exp Neg Cast
@@ -66,9 +68,11 @@ a = DequantizeLinear(q8, scale, zero) y = Neg(a) z = Exp(a)\
  -> DequantizeLinear Exp DequantizeLinear Neg
 """),
 )
-def test_half_precision_runs_in_single(body: str, left: str, level: str) -> None:
-    made = left_of(body, level)
-    assert level != "basic" or made == left
+def test_float16_operators_without_a_kernel_run_in_float32(
+    body: str, expected: str, level: str
+) -> None:
+    made = optimized_ops(body, level)
+    assert level != "basic" or made == expected
 
 
 @pytest.mark.parametrize("level", ["off", "all"])
@@ -94,26 +98,28 @@ def test_half_precision_runs_in_single(body: str, left: str, level: str) -> None
          => (float[A,B] t) { t = Add(s, r) }>(a, x) y = SequenceAt(e, at0)",
     ],
 )
-def test_operators_without_a_kernel_are_written_out(body: str, level: str) -> None:
+def test_operators_without_a_kernel_are_inlined(body: str, level: str) -> None:
     text = GRAPH.replace("bool c,", "bool c, int64[N] t2, int64 at0,")
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body or f", {name} =" in body)
-    agrees(text.format(outputs="y, z" if "y, z" in body else outputs, body=body), level, opset=18)
+    compare_with_onnxruntime(
+        text.format(outputs="y, z" if "y, z" in body else outputs, body=body), level, opset=18
+    )
 
 
 @pytest.mark.parametrize(
     ("operator", "opset"),
     [("GroupNormalization", 21), ("GroupNormalization", 18), ("Swish", 24)],
 )
-def test_normalization_by_groups_and_swish(operator: str, opset: int) -> None:
+def test_group_normalization_and_swish_are_inlined(operator: str, opset: int) -> None:
     call = "Swish(x)" if operator == "Swish" else "GroupNormalization<num_groups = 2>(x, s, t)"
     text = f"""agraph (float[5,4,7,11] x) => (y) <float[{4 if opset > 18 else 2}] s,
       float[{4 if opset > 18 else 2}] t> {{ y = {call} }}"""
-    agrees(text, "all", opset=opset)
+    compare_with_onnxruntime(text, "all", opset=opset)
 
 
 @pytest.mark.parametrize("level", ["off", "basic"])
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = DequantizeLinear(q8, scale, zero) b = Exp(a) y = Add(a, b)\
  -> DequantizeLinear DequantizeLinear Exp Add
@@ -131,8 +137,8 @@ a = com.microsoft.DequantizeLinear(q8, scale, zero) b = Exp(a) y = Add(a, b)\
  -> DequantizeLinear DequantizeLinear Exp Add
 """),
 )
-def test_each_reader_has_a_dequantizer_of_its_own(body: str, left: str, level: str) -> None:
-    assert left_of(body, level) == left
+def test_each_reader_gets_its_own_dequantize_linear(body: str, expected: str, level: str) -> None:
+    assert optimized_ops(body, level) == expected
 
 
 CONSTANT_GRAPH = """agraph (float[N,7] x, float[3,11,7] fixed, float[5,7] k,
@@ -161,13 +167,17 @@ CONSTANT_GRAPH = """agraph (float[N,7] x, float[3,11,7] fixed, float[5,7] k,
 BEFORE = {"v2": "v2 = Concat<axis = 0>(v, v) ", "third2": "third2 = Identity(third) "}
 
 
-def left_of_constants(body: str, opset: int = 17, level: str = "basic") -> str:
+def optimized_constants(body: str, opset: int = 17, level: str = "basic") -> str:
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    return " ".join(agrees(CONSTANT_GRAPH.format(outputs=outputs, body=body), level, opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(
+            CONSTANT_GRAPH.format(outputs=outputs, body=body), level, opset=opset
+        )
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Exp(w) y = Add(x, a) -> Add
 a = Exp(v) e = Neg(a) y = Add(x, e) -> Add
@@ -214,9 +224,9 @@ a = Loop(third2, yes) <body = g (int64 i, bool k2) => (bool o, float t) { o = Id
  t = Neg(half) }> y = Neg(a) -> Loop Neg
 """),
 )
-def test_nodes_of_constants_are_worked_out(body: str, left: str) -> None:
+def test_nodes_with_constant_inputs_are_folded(body: str, expected: str) -> None:
     start = "".join(text for name, text in BEFORE.items() if name in body)
-    assert left_of_constants(start + body) == left
+    assert optimized_constants(start + body) == expected
 
 
 BRANCHES = """<then_branch = g () => (float[A,B] t) { s = Exp(x) t = Add(s, own) },
@@ -236,7 +246,7 @@ DEEPER = """<then_branch = g () => (float[A,B] t)
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 y = If(yes) BRANCHES -> Exp Add
 y = If(no) BRANCHES -> Sub
@@ -251,13 +261,13 @@ y = If(no) DEEPER -> Abs
 y = If(c) NESTED -> If
 """),
 )
-def test_a_branch_that_is_sure_to_run_takes_the_place_of_its_choice(body: str, left: str) -> None:
+def test_an_if_with_a_constant_condition_is_inlined(body: str, expected: str) -> None:
     body = body.replace("BRANCHES", BRANCHES).replace("NESTED", NESTED).replace("DEEPER", DEEPER)
-    assert left_of_constants("own = Abs(w) " + body) == left
+    assert optimized_constants("own = Abs(w) " + body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Exp(x) b = Exp(x) y = Add(a, b) -> Exp Add
 a = Exp(x) b = Exp(x) c2 = Neg(a) d = Neg(b) y = Add(c2, d) -> Exp Neg Add
@@ -293,5 +303,5 @@ a = Add(p, half) y = If(c) <then_branch = g () => (float t) { t = Add(a, half) }
  else_branch = h () => (float u) { u = Add(a, half2) }> -> Add If
 """),
 )
-def test_equal_nodes_become_one(body: str, left: str) -> None:
-    assert left_of_constants("own = Abs(w) " + body.replace("BRANCHES", BRANCHES)) == left
+def test_equal_nodes_are_merged(body: str, expected: str) -> None:
+    assert optimized_constants("own = Abs(w) " + body.replace("BRANCHES", BRANCHES)) == expected

@@ -1,4 +1,4 @@
-"""What kernels pack once or in passing, and in what order: equal weights, transposed ones."""
+"""Which weights kernels prepack, in which order, and which are packed transiently."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ PRODUCTS = """agraph (float[5,7] x) => (y, z, s) <float[7,11] u, float[7,11] v, 
 }"""
 
 
-def test_a_weight_that_equals_an_earlier_one_of_its_operator_is_packed_in_passing() -> None:
+def test_a_weight_equal_to_an_earlier_one_of_the_operator_is_packed_transiently() -> None:
     graph = graph_of(PRODUCTS)
     found = prepacked(graph, SessionFacts(dict.fromkeys("uvw", "same")))
     assert [(each.size_bytes, each.transient_bytes) for each in found] == [
@@ -43,7 +43,7 @@ def test_a_weight_that_equals_an_earlier_one_of_its_operator_is_packed_in_passin
     ] == [PACKED] * 3
 
 
-def test_what_is_packed_in_passing_stands_beside_what_is_packed_till_then() -> None:
+def test_transient_packing_adds_to_the_bytes_packed_so_far() -> None:
     graph = graph_of(PRODUCTS.replace("Gemm", "MatMul"))
 
     def transient_bytes(*equal: str) -> int:
@@ -52,11 +52,11 @@ def test_what_is_packed_in_passing_stands_beside_what_is_packed_till_then() -> N
         return made.transient_bytes
 
     assert transient_bytes() == 0
-    assert transient_bytes("u", "v") == 0  # what comes after takes as much, and stays
+    assert transient_bytes("u", "v") == 0  # the next one takes as much, and stays
     assert transient_bytes("u", "w") == PACKED
 
 
-def test_kernels_pack_in_the_order_of_their_numbers_and_those_without_come_last() -> None:
+def test_kernels_pack_in_order_of_node_index_and_unindexed_ones_last() -> None:
     graph = graph_of(PRODUCTS)
     assert [each.weight for each in prepacked(graph)] == ["u", "v", "w"]
     numbered = SessionFacts(dict.fromkeys("uvw", "same"), {"s": 2, "z": 1})
@@ -79,17 +79,17 @@ def test_kernels_of_a_graph_pack_before_those_of_its_subgraphs() -> None:
     assert [each.weight for each in prepacked(graph_of(text))] == ["v", "u"]
 
 
-TURNED_GEMM = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+QGEMM = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
 agraph (uint8[3,5] a, float s, uint8 p) => (y) <uint8[IN,OUT] b, float t = {0.5}, uint8 q = {3}> {
-    y = com.microsoft.QGemm <transB = TURN> (a, s, p, b, t, q)
+    y = com.microsoft.QGemm <transB = TRANS_B> (a, s, p, b, t, q)
 }"""
 
 
-@pytest.mark.parametrize(("turn", "dims"), [(0, ("5", "7")), (1, ("7", "5"))])
-def test_a_matrix_in_8_bits_is_transposed_in_the_arena(turn: int, dims: tuple[str, str]) -> None:
-    text = TURNED_GEMM.replace("TURN", str(turn)).replace("IN,OUT", ",".join(dims))
+@pytest.mark.parametrize(("trans_b", "dims"), [(0, ("5", "7")), (1, ("7", "5"))])
+def test_an_8_bit_matrix_is_transposed_in_the_arena(trans_b: int, dims: tuple[str, str]) -> None:
+    text = QGEMM.replace("TRANS_B", str(trans_b)).replace("IN,OUT", ",".join(dims))
     made = CPU.packing(graph_of(text), SessionOptions(), SessionFacts())
-    assert made.transposed == ((0, 35),) * turn
+    assert made.transposed == ((0, 35),) * trans_b
     assert made.allocated_bytes == ()
 
 
@@ -99,7 +99,7 @@ BRANCHES = """agraph (float[5,7] x, bool c) => (y) <float[11,7] v, float[11,7] w
         else_branch = two () => (e) { b = ELSE  q = MatMul(x, b)  e = Neg(q) }
     >
 }"""
-TURNED = "Transpose <perm = [1, 0]> (w)"
+TRANSPOSED = "Transpose <perm = [1, 0]> (w)"
 
 
 def of_branches(then: str, other: str) -> str:
@@ -109,14 +109,14 @@ def of_branches(then: str, other: str) -> str:
 @pytest.mark.parametrize(
     ("then", "other", "are_equal"),
     [
-        (TURNED, TURNED, True),
-        (TURNED, TURNED.replace("w", "v"), False),
-        ("Transpose(w)", TURNED, False),  # equal, but not by what they say
+        (TRANSPOSED, TRANSPOSED, True),
+        (TRANSPOSED, TRANSPOSED.replace("w", "v"), False),
+        ("Transpose(w)", TRANSPOSED, False),  # equal, but not by their attributes
         ("Reshape(w, s)", "Reshape(w, r)", True),
         ("Reshape(w, s)", "Reshape(v, r)", False),
     ],
 )
-def test_what_branches_fold_of_the_same_constants_is_equal(
+def test_constants_that_branches_fold_from_the_same_constants_are_equal(
     then: str, other: str, *, are_equal: bool
 ) -> None:
     numbers = ", int64[2] s = {7, 11}, int64[2] r = {7, 11}> {"
@@ -126,7 +126,7 @@ def test_what_branches_fold_of_the_same_constants_is_equal(
     assert (one["a"] == two["b"]) is are_equal
 
 
-def test_chains_of_folded_constants_are_followed() -> None:
+def test_equality_follows_chains_of_folded_constants() -> None:
     halves = ("Concat <axis = 1> (h, v)", "Concat <axis = 1> (g, v)", "Concat <axis = 1> (v, g)")
     heads = [f"{name} = Transpose(w)" for name in "hg"]
     contents = []
@@ -138,7 +138,7 @@ def test_chains_of_folded_constants_are_followed() -> None:
     assert [one == two for one, two in contents] == [True, False]
 
 
-def test_elements_at_hand_tell_and_absent_ones_do_not() -> None:
+def test_constants_are_equal_by_their_elements_if_these_are_present() -> None:
     one, two, wide = (
         numpy_helper.from_array(np.array(values, np.float32).reshape(shape), name)
         for name, values, shape in (
@@ -153,7 +153,7 @@ def test_elements_at_hand_tell_and_absent_ones_do_not() -> None:
     assert content_of(absent) is content_of(texts) is None
 
 
-def test_a_constant_that_is_changed_in_place_is_no_more_what_was_folded() -> None:
+def test_a_constant_changed_in_place_loses_its_content_number() -> None:
     tensor = onnx.TensorProto(name="a", data_type=1, dims=[7, 7])
     tensor.metadata_props.add(key="mine", value="kept")
     tensor.metadata_props.add(key="onnxmem.content", value="3")
@@ -163,7 +163,7 @@ def test_a_constant_that_is_changed_in_place_is_no_more_what_was_folded() -> Non
     assert [entry.key for entry in tensor.metadata_props] == ["mine"]
 
 
-# Beside onnxruntime
+# Compared with onnxruntime
 
 
 CHAIN = """agraph (float[5,67] x) => (y) <float[67,67] u, float[67,67] v, float[67,67] w> {
@@ -171,8 +171,8 @@ CHAIN = """agraph (float[5,67] x) => (y) <float[67,67] u, float[67,67] v, float[
 }"""
 
 
-def with_twin(name: str) -> onnx.ModelProto:
-    """Three weights of the file, one of which is the first again."""
+def with_equal_weight(name: str) -> onnx.ModelProto:
+    """A model with three weights, one of which equals the first."""
     model = model_of(CHAIN)
     noise = np.random.default_rng(0)
     first = noise.random((67, 67), np.float32)
@@ -185,23 +185,25 @@ def with_twin(name: str) -> onnx.ModelProto:
 
 @pytest.mark.measure
 @pytest.mark.parametrize("asks_onnxruntime", [True, False])
-def test_onnxruntime_packs_what_branches_fold_alike_once(
+def test_onnxruntime_packs_equal_constants_of_branches_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
 ) -> None:
     pytest.importorskip("onnxruntime")
     work_without_children(monkeypatch, tmp_path)
-    holds(tmp_path, model_of(of_branches(TURNED, TURNED)), asks_onnxruntime=asks_onnxruntime)
+    holds(
+        tmp_path, model_of(of_branches(TRANSPOSED, TRANSPOSED)), asks_onnxruntime=asks_onnxruntime
+    )
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("asks_onnxruntime", [True, False])
-def test_the_copy_of_a_transposed_matrix_leaves_its_region(
+def test_the_region_of_the_freed_transposed_copy_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
 ) -> None:
-    """It is of more bytes than the first region would have, and all later ones follow from that."""
+    """It is larger than the first region would be, and later regions are sized by it."""
     pytest.importorskip("onnxruntime")
     work_without_children(monkeypatch, tmp_path)
-    model = model_of(TURNED_GEMM.replace("TURN", "1").replace("IN,OUT", "1031,2053"))
+    model = model_of(QGEMM.replace("TRANS_B", "1").replace("IN,OUT", "1031,2053"))
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2053
     holds(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
 
@@ -213,7 +215,7 @@ def test_onnxruntime_packs_equal_weights_of_the_file_once(
 ) -> None:
     pytest.importorskip("onnxruntime")
     work_without_children(monkeypatch, tmp_path)
-    holds(tmp_path, with_twin(name), asks_onnxruntime=True)
+    holds(tmp_path, with_equal_weight(name), asks_onnxruntime=True)
 
 
 def holds(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: bool) -> None:

@@ -1,9 +1,9 @@
-"""Local functions as onnxruntime writes them out: ahead of its passes, round by round."""
+"""Inlining of local functions before all passes, compared with onnxruntime."""
 
 import onnx
 import onnx.parser
 import pytest
-from runtimes.onnxruntime.optimized_graphs import agrees
+from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
@@ -32,41 +32,43 @@ def model_of(main: str, *functions: str) -> onnx.ModelProto:
 
 @pytest.mark.measure
 @pytest.mark.parametrize(
-    ("level", "left"),
+    ("level", "expected"),
     [
         ("off", "Cast Mul Add Exp Cast Neg"),
         ("basic", "Mul Add Exp Neg"),
         ("all", "Mul Add Exp Neg"),
     ],
 )
-def test_casts_that_a_function_makes_go_with_the_first_passes(level: str, left: str) -> None:
+def test_casts_of_an_inlined_function_are_removed_by_the_first_passes(
+    level: str, expected: str
+) -> None:
     main = """agraph (float[3,7] x, float[3,7] k) => (float[3,7] y) {
         a = f.scale(x, k)  b = Exp(a)  c = CastLike(b, x)  y = Neg(c)
     }"""
-    assert " ".join(agrees(model_of(main, SCALE), level)) == left
+    assert " ".join(compare_with_onnxruntime(model_of(main, SCALE), level)) == expected
 
 
 @pytest.mark.measure
-def test_without_a_function_they_stay() -> None:
+def test_the_same_casts_without_a_function_stay() -> None:
     main = """agraph (float[3,7] x) => (float[3,7] y) {
         b = Exp(x)  c = CastLike(b, x)  y = Neg(c)
     }"""
-    assert agrees(model_of(main), "all") == ["Exp", "Cast", "Neg"]
+    assert compare_with_onnxruntime(model_of(main), "all") == ["Exp", "Cast", "Neg"]
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("level", ["off", "basic", "all"])
-def test_the_nodes_of_a_call_come_behind_those_around_it(level: str) -> None:
-    """The numbers of nodes decide in what order they run."""
+def test_inlined_nodes_get_higher_indices_than_existing_nodes(level: str) -> None:
+    """The indices of nodes decide the order in which they run."""
     main = """agraph (float[3,7] x, float[3,7] k) => (float[3,7] y, float[3,7] z) {
         a = f.twice(x, k)  b = Exp(a)  c = f.twice(b, k)  z = f.both(c)  y = Neg(c)
     }"""
-    assert agrees(model_of(main, TWICE, BOTH), level)
+    assert compare_with_onnxruntime(model_of(main, TWICE, BOTH), level)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("level", ["off", "basic", "all"])
-def test_calls_inside_subgraphs_are_written_out_too(level: str) -> None:
+def test_calls_in_subgraphs_are_inlined(level: str) -> None:
     main = """agraph (float[3,7] x, bool c) => (float[3,7] y, float[3,7] z) {
         y = f.choice(x, c)
         z = If(c) <
@@ -74,7 +76,7 @@ def test_calls_inside_subgraphs_are_written_out_too(level: str) -> None:
             else_branch = two () => (float[3,7] q) { q = Neg(x) }
         >
     }"""
-    assert agrees(model_of(main, CHOICE, BOTH), level)
+    assert compare_with_onnxruntime(model_of(main, CHOICE, BOTH), level)
 
 
 MAIN = "agraph (float[3,7] x) => (float[3,7] y) { a = Neg(x)  y = f.both(a) }"
@@ -91,7 +93,7 @@ MAIN = "agraph (float[3,7] x) => (float[3,7] y) { a = Neg(x)  y = f.both(a) }"
     ],
     ids=["plain", "another version", "unsorted", "overload", "none"],
 )
-def test_calls_are_kept_where_they_can_be_written_out_as_they_are(
+def test_calls_stay_if_order_opsets_and_overloads_allow_it(
     main: str, function: str, *, is_kept: bool
 ) -> None:
     prepared = prepare(ModelFile("<text>", model_of(main, *filter(None, [function])), 0))

@@ -1,8 +1,8 @@
-"""Fused kernels in place of patterns of nodes, beside onnxruntime."""
+"""Fusions of patterns of nodes, compared with onnxruntime."""
 
 import pytest
 from installed_runtime import since
-from runtimes.onnxruntime.optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import cases, compare_with_onnxruntime
 
 pytestmark = pytest.mark.measure
 
@@ -18,16 +18,18 @@ GRAPH = """agraph (float[N,7] fed, float p, float[7] r, float[5,7] k, int64[N,7]
   {{ x = Abs(fed) {body} }}"""
 
 
-def left_of(body: str, opset: int = 20) -> str:
-    """What is left of the nodes, the one that makes ``x`` aside."""
+def optimized_ops(body: str, opset: int = 20) -> str:
+    """The operators after optimization, without the one that produces ``x``."""
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    left = agrees(GRAPH.format(outputs=outputs, body=body), "extended", opset=opset)
-    left.remove("Abs")
-    return " ".join(left)
+    ops = compare_with_onnxruntime(
+        GRAPH.format(outputs=outputs, body=body), "extended", opset=opset
+    )
+    ops.remove("Abs")
+    return " ".join(ops)
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Div(x, root) e = Erf(a) s = Add(e, one) m = Mul(x, s) y = Mul(m, half) -> Gelu
 a = Div(x, root) e = Erf(a) s = Add(one, e) m = Mul(s, x) y = Mul(half, m) -> Gelu
@@ -55,12 +57,12 @@ a = Div(x, root) e = Erf(a) s = Add(e, one) z = Mul(x, s) y = Mul(z, half) -> Di
 a = Div(x, p) e = Erf(a) s = Add(e, one) m = Mul(x, s) y = Mul(m, half) -> Div Erf Add Mul Mul
 """),
 )
-def test_gelu_by_way_of_the_error_function(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_gelu_with_erf(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Mul(x, cubic) q = Mul(a, x) s = Add(q, one) c = Mul(x, scale) m = Mul(s, c) t = Tanh(m)\
  u = Add(t, one) h = Mul(x, half) o = Mul(h, u) y = Neg(o) -> FastGelu Neg
@@ -116,12 +118,12 @@ a = Mul(x, cubic) q = Mul(a, x) s = Add(q, one) c = Abs(k) m = Mul(s, scale) t =
 a = Mul(x, cubic) q = Mul(a, x) s = Add(q, one) y = Sub(s, x) -> Mul Mul Add Sub
 """),
 )
-def test_gelu_by_way_of_tanh(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_gelu_with_tanh(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Sigmoid(x) y = Mul(x, a) -> QuickGelu
 a = Sigmoid(x) y = Mul(a, x) -> QuickGelu
@@ -142,12 +144,12 @@ y = HardSwish(x) -> HardSigmoid Mul
 y = RandomUniform<shape = [3]>() -> RandomUniform
 """),
 )
-def test_quick_gelu(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_quick_gelu(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Add(x, w) y = com.microsoft.Gelu(a) -> BiasGelu
 a = Add(w, x) y = com.microsoft.Gelu(a) -> BiasGelu
@@ -169,12 +171,12 @@ m = Mul(x, two) a = Add(m, w) e = Div(a, root) f = Erf(e) s = Add(f, one) g = Mu
  y = Mul(g, half) -> Mul BiasGelu
 """),
 )
-def test_a_bias_before_gelu(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_bias_before_gelu(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Gemm(x, v) y = Relu(a) -> FusedGemm
 a = Gemm(x, v, b) y = LeakyRelu<alpha = 0.3>(a) -> FusedGemm
@@ -195,8 +197,8 @@ z = Gemm(x, v) y = Relu(z) -> Gemm Relu
 a = MatMul(x, v) e = Add(a, b) y = Relu(e) -> FusedGemm
 """),
 )
-def test_an_activation_after_gemm(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_activation_after_gemm(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 CONV_GRAPH = """agraph (float[5,2,7,11] x, float[3,2,1,1] k, float[5,3,7,11] z, float[1,3,7,11] one,
@@ -208,14 +210,16 @@ CONV_GRAPH = """agraph (float[5,2,7,11] x, float[3,2,1,1] k, float[5,3,7,11] z, 
   {{ {body} }}"""
 
 
-def left_of_convolutions(body: str, level: str = "all", opset: int = 21) -> str:
+def optimized_convolutions(body: str, level: str = "all", opset: int = 21) -> str:
     outputs = ", ".join(name for name in ("y", "o") if f"{name} =" in body)
-    return " ".join(agrees(CONV_GRAPH.format(outputs=outputs, body=body), level, opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(CONV_GRAPH.format(outputs=outputs, body=body), level, opset=opset)
+    )
 
 
 @pytest.mark.parametrize("opset", [13, 22])
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Conv(x, k, b) y = Relu(a) -> FusedConv
 a = Conv(x, k) y = Sigmoid(a) -> FusedConv
@@ -233,19 +237,21 @@ a = Conv(x, k) y = com.microsoft.QuickGelu(a) -> Conv QuickGelu
 a = Conv(line, k1) y = Relu(a) -> FusedConv
 """),
 )
-def test_an_activation_after_a_convolution(body: str, left: str, opset: int) -> None:
-    assert left_of_convolutions(body, "extended", opset) == left
+def test_activation_after_convolution(body: str, expected: str, opset: int) -> None:
+    assert optimized_convolutions(body, "extended", opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("bounds", "left"), [("min = -1.0, max = 6.0", "FusedConv"), ("max = 6.0", "FusedConv")]
+    ("bounds", "expected"), [("min = -1.0, max = 6.0", "FusedConv"), ("max = 6.0", "FusedConv")]
 )
-def test_an_older_clip_after_a_convolution(bounds: str, left: str) -> None:
-    assert left_of_convolutions(f"a = Conv(x, k) y = Clip<{bounds}>(a)", "extended", 10) == left
+def test_clip_with_bounds_as_attributes_after_convolution(bounds: str, expected: str) -> None:
+    assert (
+        optimized_convolutions(f"a = Conv(x, k) y = Clip<{bounds}>(a)", "extended", 10) == expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Conv(x, k, b) y = Add(a, z) -> FusedConv
 a = Conv(x, k, b) y = Add(z, a) -> FusedConv
@@ -270,8 +276,8 @@ a = Conv(x, k, b) c = Conv(z, k2, b) y = Add(c, a) -> Conv FusedConv
 a = Conv(x, k) c = Conv(z, k2, b) y = Add(a, c) -> Conv FusedConv
 """),
 )
-def test_a_sum_after_a_convolution(body: str, left: str) -> None:
-    assert left_of_convolutions(body) == left
+def test_add_after_convolution(body: str, expected: str) -> None:
+    assert optimized_convolutions(body) == expected
 
 
 MATMUL_GRAPH = """agraph (float[N,7] x, float[3,11,7] deep, float[N,3,7] open, float[5,7] k,
@@ -291,13 +297,17 @@ MATMUL_GRAPH = """agraph (float[N,7] x, float[3,11,7] deep, float[N,3,7] open, f
   {{ {body} }}"""
 
 
-def left_of_matmul(body: str, opset: int = 21, level: str = "basic") -> str:
+def optimized_matmul(body: str, opset: int = 21, level: str = "basic") -> str:
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    return " ".join(agrees(MATMUL_GRAPH.format(outputs=outputs, body=body), level, opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(
+            MATMUL_GRAPH.format(outputs=outputs, body=body), level, opset=opset
+        )
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = MatMul(x, w) y = Add(a, b) -> Gemm
 a = MatMul(x, w) y = Add(b, a) -> Gemm
@@ -330,8 +340,8 @@ a = MatMul(whole, w32) y = Abs(a) -> MatMul Abs
 a = MatMul(h, w16) y = Add(a, b16) -> Cast Cast Cast Gemm Cast
 """),
 )
-def test_a_sum_after_a_product(body: str, left: str) -> None:
-    assert left_of_matmul(body) == left
+def test_add_after_matmul(body: str, expected: str) -> None:
+    assert optimized_matmul(body) == expected
 
 
 QKV = """n = LayerNormalization(deep, g, z7) i = MatMul(n, q) j = MatMul(n, r) l = MatMul(n, s)
@@ -352,15 +362,15 @@ QKV = """n = LayerNormalization(deep, g, z7) i = MatMul(n, q) j = MatMul(n, r) l
         ("y = Add", "z = Neg(n) y = Add", False),
     ],
 )
-def test_products_of_an_attention_block_wait(
+def test_matmuls_of_an_attention_block_are_fused_at_the_extended_level(
     old: str, new: str, level: str, *, is_block: bool
 ) -> None:
-    left = left_of_matmul(QKV.replace(old, new), level=level)
-    assert ("Gemm" not in left) == (is_block and level == "basic")
+    expected = optimized_matmul(QKV.replace(old, new), level=level)
+    assert ("Gemm" not in expected) == (is_block and level == "basic")
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 e = Mul(x, two) y = MatMul(e, w) -> FusedMatMul
 e = Mul(two, x) y = MatMul(e, w) -> FusedMatMul
@@ -392,14 +402,14 @@ e = Squeeze(x) f = Mul(e, half) y = MatMul(f, w) -> Squeeze Mul MatMul
 e = Squeeze(x) f = Mul(e, two) y = MatMul(f, w) -> Squeeze Mul MatMul
 """),
 )
-def test_factors_around_a_product(body: str, left: str) -> None:
+def test_constant_factors_around_matmul(body: str, expected: str) -> None:
     if "c64" in body:
         body = f"c64 = Cast<to = 11>(two) {body}"
-    assert left_of_matmul(body, level="extended") == left
+    assert optimized_matmul(body, level="extended") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 e = Transpose<perm = [1, 0]>(k) y = MatMul(x, e) -> FusedMatMul
 e = Transpose(k) y = MatMul(x, e) -> FusedMatMul
@@ -438,8 +448,8 @@ e = Transpose<perm = [1, 0]>(h) f = Cast<to = 1>(e) y = MatMul(f, full) z = Iden
 e = Transpose<perm = [1, 0]>(whole) f = Cast<to = 1>(e) y = MatMul(f, full) -> Cast FusedMatMul
 """),
 )
-def test_transposes_before_a_product(body: str, left: str) -> None:
-    assert left_of_matmul(body, level="extended") == left
+def test_transposes_before_matmul(body: str, expected: str) -> None:
+    assert optimized_matmul(body, level="extended") == expected
 
 
 NBITS_GRAPH = """<ir_version: 10, opset_import: ["" : OPSET, "com.microsoft" : 1]>
@@ -449,17 +459,17 @@ NBITS_GRAPH = """<ir_version: 10, opset_import: ["" : OPSET, "com.microsoft" : 1
 PRODUCT = "com.microsoft.MatMulNBits <K = 32, N = 7, bits = 4, block_size = 32>"
 
 
-def left_of_matmul_nbits(body: str, level: str = "extended", opset: int = 21) -> str:
+def optimized_matmul_nbits(body: str, level: str = "extended", opset: int = 21) -> str:
     body = body.replace("PRODUCT", PRODUCT)
     outputs = ", ".join(f"float[] {name}" for name in ("y", "u") if f"{name} =" in body)
     text = (
         NBITS_GRAPH.replace("OPSET", str(opset)).replace("OUTPUTS", outputs).replace("BODY", body)
     )
-    return " ".join(agrees(text, level, opset=opset))
+    return " ".join(compare_with_onnxruntime(text, level, opset=opset))
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = PRODUCT(x, w, s) y = Add(a, b) -> MatMulNBits
 a = PRODUCT(x, w, s) y = Add(b, a) -> MatMulNBits
@@ -483,12 +493,12 @@ y = If(t) <then_branch = n () => (float[2,3,7] p) { a = PRODUCT(x, w, s) p = Add
   else_branch = e () => (float[2,3,7] q) { q = Neg(full) }> -> If
 """),
 )
-def test_a_row_becomes_the_bias(body: str, left: str) -> None:
-    assert left_of_matmul_nbits(body) == left
+def test_add_of_a_row_becomes_the_bias_of_matmul_nbits(body: str, expected: str) -> None:
+    assert optimized_matmul_nbits(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("level", "opset", "left"),
+    ("level", "opset", "expected"),
     [
         ("basic", 21, "MatMulNBits Add"),
         ("all", 21, "MatMulNBits"),
@@ -496,8 +506,10 @@ def test_a_row_becomes_the_bias(body: str, left: str) -> None:
         ("all", 7, "MatMulNBits"),
     ],
 )
-def test_from_the_extended_level_on(level: str, opset: int, left: str) -> None:
-    assert left_of_matmul_nbits("a = PRODUCT(x, w, s) y = Add(a, b)", level, opset) == left
+def test_matmul_nbits_bias_is_fused_from_the_extended_level_on(
+    level: str, opset: int, expected: str
+) -> None:
+    assert optimized_matmul_nbits("a = PRODUCT(x, w, s) y = Add(a, b)", level, opset) == expected
 
 
 NORM_GRAPH = """agraph (float[N,3,7] x, float[N,3,7] skip, float p, float[7] r, float16[N,3,7] h,
@@ -515,13 +527,17 @@ CLOSE = "s = Add(w, tiny) t = Sqrt(s) q = Div(d, t) "
 NORM = f"{MEAN} c = Pow(d, two) w = ReduceMean<axes = [-1]>(c) {CLOSE} e = Mul(q, g) y = Add(e, b)"
 
 
-def left_of_norms(body: str, opset: int = 17) -> str:
+def optimized_norms(body: str, opset: int = 17) -> str:
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    return " ".join(agrees(NORM_GRAPH.format(outputs=outputs, body=body), "extended", opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(
+            NORM_GRAPH.format(outputs=outputs, body=body), "extended", opset=opset
+        )
+    )
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "left"),
+    ("old", "new", "expected"),
     [
         ("", "", "LayerNormalization"),
         ("Sub(x, m)", "Sub(m, x)", "LayerNormalization"),
@@ -616,7 +632,7 @@ def left_of_norms(body: str, opset: int = 17) -> str:
         ("t = Sqrt(s)", "t = Sqrt(p)", "Sqrt ReduceMean Sub Div Mul Add Pow ReduceMean Add"),
     ],
 )
-def test_layer_normalization(old: str, new: str, left: str) -> None:
+def test_layer_normalization(old: str, new: str, expected: str) -> None:
     body = NORM.replace(old, new) if old else NORM
     if "z = Identity(m)" in body:
         body = NORM.replace("e = Mul", "z = Identity(m) e = Mul")
@@ -624,11 +640,11 @@ def test_layer_normalization(old: str, new: str, left: str) -> None:
         body = NORM.replace("Pow(d, two)", "Pow(dd, two)").replace(
             "c = Pow", "dd = Cast<to = 1>(d) c = Pow"
         )
-    assert left_of_norms(body) == left
+    assert optimized_norms(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 m = ReduceMean(x, last) d = Sub(x, m) c = Pow(d, two) w = ReduceMean(c, last) s = Add(w, tiny)\
  t = Sqrt(s) q = Div(d, t) e = Mul(q, g) y = Add(e, b) -> LayerNormalization
@@ -661,8 +677,8 @@ m = ReduceMean(x, last) d = Sub(x, m) c = Pow(d, two) y = Mul(d, c) -> ReduceMea
 m = ReduceMean(x, last) d = Sub(x, m) e = Exp(m) y = Add(d, e) -> ReduceMean Exp Sub Add
 """),
 )
-def test_layer_normalization_by_axes_as_an_input(body: str, left: str) -> None:
-    assert left_of_norms(body, 18) == left
+def test_layer_normalization_with_axes_as_an_input(body: str, expected: str) -> None:
+    assert optimized_norms(body, 18) == expected
 
 
 RMS = """c = Pow(x, two) w = ReduceMean<axes = [-1]>(c) s = Add(w, tiny) t = Sqrt(s)
@@ -670,7 +686,7 @@ RMS = """c = Pow(x, two) w = ReduceMean<axes = [-1]>(c) s = Add(w, tiny) t = Sqr
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "left"),
+    ("old", "new", "expected"),
     [
         ("", "", "SimplifiedLayerNormalization"),
         ("Mul(q, g)", "Mul(g, q)", "SimplifiedLayerNormalization"),
@@ -705,12 +721,12 @@ RMS = """c = Pow(x, two) w = ReduceMean<axes = [-1]>(c) s = Add(w, tiny) t = Sqr
         ),
     ],
 )
-def test_normalization_by_the_root_mean_square(old: str, new: str, left: str) -> None:
-    assert left_of_norms(RMS.replace(old, new) if old else RMS) == left
+def test_rms_normalization(old: str, new: str, expected: str) -> None:
+    assert optimized_norms(RMS.replace(old, new) if old else RMS) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Add(x, skip) y = LayerNormalization(a, g, b) -> SkipLayerNormalization
 a = Add(x, skip) y = LayerNormalization<epsilon = 0.01>(a, g) -> SkipLayerNormalization
@@ -761,17 +777,17 @@ k = MatMul(same, v) z = Add(k, b) y = com.microsoft.SkipLayerNormalization(z, ot
 a = Mul(x, b) y = com.microsoft.SkipLayerNormalization(a, skip, g, b) -> Mul SkipLayerNormalization
 """),
 )
-def test_a_sum_before_a_normalization(body: str, left: str) -> None:
-    assert left_of_norms(body) == left
+def test_residual_add_before_layer_normalization(body: str, expected: str) -> None:
+    assert optimized_norms(body) == expected
 
 
 @since("1.32")
-def test_an_epsilon_that_is_not_a_float_stays() -> None:
+def test_an_epsilon_that_no_float_equals_is_not_fused() -> None:
     body = (
         f"{MEAN} dd = Cast<to = 11>(d) c = Pow(dd, two) w = ReduceMean<axes = [-1]>(c)"
         " s = Add(w, third64) t = Sqrt(s) q = Div(dd, t) k = Cast<to = 1>(q)"
         " e = Mul(k, g) y = Add(e, b)"
     )
-    left = "ReduceMean Sub Cast Pow ReduceMean Add Sqrt Div Cast Mul Add"
-    assert left_of_norms(body) == left
-    assert left_of_norms(body.replace("third64", "tiny64")) == "LayerNormalization"
+    expected = "ReduceMean Sub Cast Pow ReduceMean Add Sqrt Div Cast Mul Add"
+    assert optimized_norms(body) == expected
+    assert optimized_norms(body.replace("third64", "tiny64")) == "LayerNormalization"

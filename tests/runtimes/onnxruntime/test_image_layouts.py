@@ -1,9 +1,9 @@
-"""Images in blocks of channels, beside onnxruntime."""
+"""The blocked layout of images, compared with onnxruntime."""
 
 import re
 
 import pytest
-from runtimes.onnxruntime.optimized_graphs import agrees, parsed
+from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
@@ -25,20 +25,20 @@ IMAGES = """agraph (float[2,16,7,11] x, float[2,32,7,11] wide, float[2,3,7,11] c
   {{ {body} }}"""
 
 
-def left_of(body: str, opset: int = 21) -> str:
-    """What is left of the nodes with AVX-512, whatever this CPU is, on which both agree.
+def optimized_ops(body: str, opset: int = 21) -> str:
+    """The operators after optimization for AVX-512; for this CPU the graphs are compared.
 
-    The order of the nodes varies in onnxruntime from process to process.
+    The order of nodes in onnxruntime differs between processes.
     """
     outputs = "y, z" if "z =" in body else "y"
     text = IMAGES.format(outputs=outputs, body=body)
-    agrees(text, opset=opset, has_order=False)
+    compare_with_onnxruntime(text, opset=opset, has_order=False)
     prepared = prepare(ModelFile("<text>", parsed(text, opset), 0)).proto
     return " ".join(node.op_type for node in optimized(prepared, "all", cpu=AVX512).graph.node)
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Conv(x, w)", "ReorderInput Conv ReorderOutput"),
         ("y = Conv(wide, w32)", "ReorderInput Conv ReorderOutput"),
@@ -53,12 +53,12 @@ def left_of(body: str, opset: int = 21) -> str:
         ("a = Abs(fed_filter) y = Conv(x, a)", "Abs Conv"),
     ],
 )
-def test_a_convolution_asks_for_channels_in_fours(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_a_blocked_convolution_needs_a_multiple_of_four_channels(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Conv(x, w, b)", "ReorderInput Conv ReorderOutput"),
         ("y = Conv(x, w17, b17)", "ReorderInput Conv ReorderOutput"),
@@ -69,12 +69,12 @@ def test_a_convolution_asks_for_channels_in_fours(body: str, left: str) -> None:
         ),
     ],
 )
-def test_a_bias_is_a_constant_and_padded_with_the_channels(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_the_bias_of_a_blocked_convolution_is_constant_and_padded(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Conv<group = 32>(wide, each)", "ReorderInput Conv ReorderOutput"),
         (
@@ -88,12 +88,12 @@ def test_a_bias_is_a_constant_and_padded_with_the_channels(body: str, left: str)
         ("y = Conv<group = 2>(x, small_in)", "Conv"),
     ],
 )
-def test_a_convolution_in_groups(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_grouped_convolutions(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "y = Conv(x, w) z = Conv<strides = [2, 2]>(x, w)",
@@ -108,12 +108,12 @@ def test_a_convolution_in_groups(body: str, left: str) -> None:
         ),
     ],
 )
-def test_what_is_reordered_once_is_shared(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_readers_share_a_reorder_input_and_a_reordered_filter(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "left"),
+    ("body", "opset", "expected"),
     [
         ("y = Conv(x, w)", 7, "ReorderInput Conv ReorderOutput"),
         ("y = MaxPool<kernel_shape = [3, 3]>(x)", 7, "ReorderInput MaxPool ReorderOutput"),
@@ -126,12 +126,12 @@ def test_what_is_reordered_once_is_shared(body: str, left: str) -> None:
         ("y = AveragePool<kernel_shape = [3, 3]>(x)", 22, "ReorderInput AveragePool ReorderOutput"),
     ],
 )
-def test_versions_of_convolutions_and_poolings(body: str, opset: int, left: str) -> None:
-    assert left_of(body, opset) == left
+def test_versions_of_convolutions_and_pools(body: str, opset: int, expected: str) -> None:
+    assert optimized_ops(body, opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = MaxPool<kernel_shape = [3, 3]>(x)", "ReorderInput MaxPool ReorderOutput"),
         (
@@ -156,12 +156,12 @@ def test_versions_of_convolutions_and_poolings(body: str, opset: int, left: str)
         ("y = LpPool<kernel_shape = [3, 3]>(x)", "LpPool"),
     ],
 )
-def test_a_pooling_asks_for_whole_blocks_of_channels(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_a_blocked_pool_needs_whole_blocks_of_channels(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "a = Conv(x, w) y = GlobalAveragePool(a)",
@@ -193,10 +193,10 @@ def test_a_pooling_asks_for_whole_blocks_of_channels(body: str, left: str) -> No
         ),
     ],
 )
-def test_a_global_pooling_follows_blocks_and_takes_graph_inputs_into_them(
-    body: str, left: str
+def test_a_global_pool_reads_blocked_values_and_reorders_graph_inputs(
+    body: str, expected: str
 ) -> None:
-    assert left_of(body) == left
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -208,15 +208,15 @@ def test_a_global_pooling_follows_blocks_and_takes_graph_inputs_into_them(
         "a = Conv(x, filter) u = Relu(a)",
     ],
 )
-def test_a_subgraph_has_blocks_where_the_filter_is_its_own(branch: str) -> None:
+def test_a_subgraph_is_blocked_only_if_the_filter_is_its_own(branch: str) -> None:
     filled = "d = Constant<value = int64[4] {16, 16, 1, 1}>() filter = ConstantOfShape(d)"
     then = f"then () => (float[2,16,7,11] u) {{ {filled if 'filter' in branch else ''} {branch} }}"
     other = "other () => (float[2,16,7,11] v) { v = Identity(x) }"
-    assert left_of(f"y = If (k) <then_branch = {then}, else_branch = {other}>") == "If"
+    assert optimized_ops(f"y = If (k) <then_branch = {then}, else_branch = {other}>") == "If"
 
 
 @pytest.mark.parametrize(("cpu", "padded"), [(AVX2, 24), (AVX512, 32)])
-def test_channels_are_padded_to_blocks_of_either_size(cpu: Cpu, padded: int) -> None:
+def test_channels_are_padded_to_the_block_size_of_the_cpu(cpu: Cpu, padded: int) -> None:
     text = IMAGES.format(outputs="y", body="y = Conv(x, w17, b17)")
     prepared = prepare(ModelFile("<text>", parsed(text, 21), 0))
     graph = optimized(prepared.proto, "all", cpu=cpu).graph
@@ -236,15 +236,15 @@ POOL = "c = MaxPool<kernel_shape = [1, 1]>(x)"
 GATE = "c = HardSigmoid<alpha = 0.16666667, beta = 0.5>(a)"
 
 
-def left_of_products(body: str, opset: int = 21) -> str:
-    """What is left of the nodes; their order varies in onnxruntime from process to process."""
+def optimized_products(body: str, opset: int = 21) -> str:
+    """The operators after optimization; their order in onnxruntime differs between processes."""
     outputs = "y, z" if re.search(r"\bz( =|, )", body) else "y"
     text = PRODUCT_IMAGES.format(outputs=outputs, body=body)
-    return " ".join(agrees(text, opset=opset, has_order=False))
+    return " ".join(compare_with_onnxruntime(text, opset=opset, has_order=False))
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Mul(c, scale)", "ReorderInput MaxPool Conv ReorderOutput"),
         ("y = Mul(scale, c)", "ReorderInput MaxPool Conv ReorderOutput"),
@@ -261,12 +261,12 @@ def left_of_products(body: str, opset: int = 21) -> str:
         ("a = Conv(x, w) y = Mul(a, c)", "ReorderInput MaxPool Conv Mul ReorderOutput"),
     ],
 )
-def test_a_product_with_a_factor_per_channel_becomes_a_convolution(body: str, left: str) -> None:
-    assert left_of_products(f"{POOL} {body}") == left
+def test_mul_by_a_factor_per_channel_becomes_a_convolution(body: str, expected: str) -> None:
+    assert optimized_products(f"{POOL} {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("d = Mul(a, c) y = Conv(d, w2)", "ReorderInput Conv Conv ReorderOutput"),
         ("d = Mul(c, a) y = Softmax(d)", "ReorderInput Conv ReorderOutput Softmax"),
@@ -287,12 +287,12 @@ def test_a_product_with_a_factor_per_channel_becomes_a_convolution(body: str, le
         ("d = Mul(c, c) y = Conv(d, w2)", "ReorderInput Conv Mul Conv ReorderOutput"),
     ],
 )
-def test_a_hard_swish_on_a_convolution_becomes_its_activation(body: str, left: str) -> None:
-    assert left_of_products(f"{CONV} {GATE} {body}") == left
+def test_hard_swish_after_a_convolution_becomes_its_activation(body: str, expected: str) -> None:
+    assert optimized_products(f"{CONV} {GATE} {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("gate", "left"),
+    ("gate", "expected"),
     [
         (
             "c = HardSigmoid<alpha = 0.166667>(a) d = Mul(a, c)",
@@ -323,12 +323,12 @@ def test_a_hard_swish_on_a_convolution_becomes_its_activation(body: str, left: s
         ),
     ],
 )
-def test_a_gate_of_another_form_stays(gate: str, left: str) -> None:
-    assert left_of_products(f"{CONV} {gate} y = Softmax(d)") == left
+def test_other_gates_than_hard_swish_stay(gate: str, expected: str) -> None:
+    assert optimized_products(f"{CONV} {gate} y = Softmax(d)") == expected
 
 
 @pytest.mark.parametrize(
-    ("activation", "left"),
+    ("activation", "expected"),
     [
         ("Relu", "ReorderInput Conv Relu ReorderOutput ReorderOutput Softmax"),
         ("Sigmoid", "ReorderInput Conv Sigmoid ReorderOutput ReorderOutput Softmax"),
@@ -346,12 +346,14 @@ def test_a_gate_of_another_form_stays(gate: str, left: str) -> None:
         ("com.microsoft.FastGelu", "ReorderInput Conv ReorderOutput Softmax FastGelu"),
     ],
 )
-def test_an_activation_works_on_blocks_beside_another_reader(activation: str, left: str) -> None:
-    assert left_of_products(f"{CONV} y = {activation}(a) z = Softmax(a)") == left
+def test_an_activation_is_blocked_if_the_convolution_has_another_reader(
+    activation: str, expected: str
+) -> None:
+    assert optimized_products(f"{CONV} y = {activation}(a) z = Softmax(a)") == expected
 
 
 @pytest.mark.parametrize(
-    ("activation", "left"),
+    ("activation", "expected"),
     [
         ("Relu", "ReorderInput MaxPool Conv ReorderOutput"),
         ("Sigmoid", "ReorderInput MaxPool Conv ReorderOutput"),
@@ -361,12 +363,14 @@ def test_an_activation_works_on_blocks_beside_another_reader(activation: str, le
         ("LeakyRelu", "ReorderInput MaxPool Conv ReorderOutput LeakyRelu"),
     ],
 )
-def test_an_activation_goes_into_a_convolution_with_its_sum(activation: str, left: str) -> None:
-    assert left_of_products(f"{CONV} {POOL} d = Add(a, c) y = {activation}(d)") == left
+def test_an_activation_after_a_fused_add_is_fused_into_the_convolution(
+    activation: str, expected: str
+) -> None:
+    assert optimized_products(f"{CONV} {POOL} d = Add(a, c) y = {activation}(d)") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "c = MaxPool<kernel_shape = [1, 1]>(x) y = Relu(c)",
@@ -375,8 +379,8 @@ def test_an_activation_goes_into_a_convolution_with_its_sum(activation: str, lef
         ("y = Relu(x)", "Relu"),
     ],
 )
-def test_an_activation_elsewhere_works_on_blocks_where_there_are_some(body: str, left: str) -> None:
-    assert left_of_products(body) == left
+def test_an_activation_of_another_blocked_value_is_blocked(body: str, expected: str) -> None:
+    assert optimized_products(body) == expected
 
 
 RESIZE_IMAGES = """agraph (float[2,16,7,11] x, float[n,16,h,v] sym, float[2,7,11,16] last,
@@ -395,15 +399,15 @@ FLOOR = 'nearest_mode = "floor", coordinate_transformation_mode'
 NEAREST = f'{FLOOR} = "asymmetric"'
 
 
-def left_of_resizes(body: str, opset: int = 21) -> str:
-    """What is left of the nodes; their order varies in onnxruntime from process to process."""
+def optimized_resizes(body: str, opset: int = 21) -> str:
+    """The operators after optimization; their order in onnxruntime differs between processes."""
     outputs = "y, z" if re.search(r"\bz( =|, )", body) else "y"
     text = RESIZE_IMAGES.format(outputs=outputs, body=body)
-    return " ".join(agrees(text, opset=opset, has_order=False))
+    return " ".join(compare_with_onnxruntime(text, opset=opset, has_order=False))
 
 
 @pytest.mark.parametrize(
-    ("opset", "body", "left"),
+    ("opset", "body", "expected"),
     [
         (
             7,
@@ -432,12 +436,12 @@ def left_of_resizes(body: str, opset: int = 21) -> str:
         ),
     ],
 )
-def test_a_normalization_becomes_a_convolution(opset: int, body: str, left: str) -> None:
-    assert left_of_resizes(f"a = Conv(x, w17) c = Relu(a) {body}", opset) == left
+def test_batch_normalization_becomes_a_convolution(opset: int, body: str, expected: str) -> None:
+    assert optimized_resizes(f"a = Conv(x, w17) c = Relu(a) {body}", opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "c = MaxPool<kernel_shape = [1, 1]>(x) y = BatchNormalization(c, s, o, m, v)",
@@ -457,12 +461,12 @@ def test_a_normalization_becomes_a_convolution(opset: int, body: str, left: str)
         ("y = BatchNormalization(x, s, o, m, v)", "BatchNormalization"),
     ],
 )
-def test_a_normalization_asks_for_constants(body: str, left: str) -> None:
-    assert left_of_resizes(body) == left
+def test_batch_normalization_needs_constants(body: str, expected: str) -> None:
+    assert optimized_resizes(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("inputs", "opset", "left"),
+    ("inputs", "opset", "expected"),
     [
         (", by_6", 13, "ReorderInput MaxPool Upsample ReorderOutput"),
         (", by_6", 18, "ReorderInput MaxPool Upsample ReorderOutput"),
@@ -479,14 +483,12 @@ def test_a_normalization_asks_for_constants(body: str, left: str) -> None:
         (", , fed_sizes", 21, "ReorderInput MaxPool ReorderOutput Resize"),
     ],
 )
-def test_a_resize_repeats_pixels_a_whole_number_of_times(
-    inputs: str, opset: int, left: str
-) -> None:
-    assert left_of_resizes(f"{POOL} y = Resize<{NEAREST}>(c, {inputs})", opset) == left
+def test_a_blocked_resize_needs_integer_scales(inputs: str, opset: int, expected: str) -> None:
+    assert optimized_resizes(f"{POOL} y = Resize<{NEAREST}>(c, {inputs})", opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("resize", "left"),
+    ("resize", "expected"),
     [
         (
             'nearest_mode = "ceil", coordinate_transformation_mode = "asymmetric">(c, , by_6)',
@@ -520,12 +522,12 @@ def test_a_resize_repeats_pixels_a_whole_number_of_times(
         ),
     ],
 )
-def test_a_resize_in_one_of_the_modes_of_the_kernel(resize: str, left: str) -> None:
-    assert left_of_resizes(f"{POOL} y = Resize<{resize}") == left
+def test_a_blocked_resize_needs_a_mode_of_the_kernel(resize: str, expected: str) -> None:
+    assert optimized_resizes(f"{POOL} y = Resize<{resize}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ('y = Resize<mode = "linear">(x, , by_6)', "Resize"),
         (
@@ -555,12 +557,12 @@ def test_a_resize_in_one_of_the_modes_of_the_kernel(resize: str, left: str) -> N
         ),
     ],
 )
-def test_a_resize_by_axes_or_of_plain_values_stays(body: str, left: str) -> None:
-    assert left_of_resizes(body) == left
+def test_a_resize_by_axes_or_of_a_plain_value_stays(body: str, expected: str) -> None:
+    assert optimized_resizes(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("resize", "opset", "left"),
+    ("resize", "opset", "expected"),
     [
         ("Resize(c, by_6)", 10, "ReorderInput MaxPool Upsample ReorderOutput"),
         ('Resize<mode = "linear">(c, by_6)', 10, "ReorderInput MaxPool Upsample ReorderOutput"),
@@ -574,12 +576,12 @@ def test_a_resize_by_axes_or_of_plain_values_stays(body: str, left: str) -> None
         ),
     ],
 )
-def test_an_old_resize_is_always_asymmetric(resize: str, opset: int, left: str) -> None:
-    assert left_of_resizes(f"{POOL} y = {resize}", opset) == left
+def test_a_resize_before_version_11_is_asymmetric(resize: str, opset: int, expected: str) -> None:
+    assert optimized_resizes(f"{POOL} y = {resize}", opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Transpose<perm = [0, 2, 3, 1]>(a)", "ReorderInput Conv ReorderOutput"),
         ("y = Transpose<perm = [0, 3, 2, 1]>(a)", "ReorderInput Conv ReorderOutput Transpose"),
@@ -590,12 +592,12 @@ def test_an_old_resize_is_always_asymmetric(resize: str, opset: int, left: str) 
         ),
     ],
 )
-def test_a_transpose_to_channels_last_goes_into_the_reorder_node(body: str, left: str) -> None:
-    assert left_of_resizes(f"a = Conv(x, w17) {body}") == left
+def test_a_transpose_to_channels_last_becomes_reorder_output(body: str, expected: str) -> None:
+    assert optimized_resizes(f"a = Conv(x, w17) {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "a = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(a, w)",
@@ -631,8 +633,10 @@ def test_a_transpose_to_channels_last_goes_into_the_reorder_node(body: str, left
         ),
     ],
 )
-def test_a_transpose_from_channels_last_goes_into_the_reorder_node(body: str, left: str) -> None:
-    assert left_of_resizes(body) == left
+def test_a_transpose_from_channels_last_is_fused_into_reorder_input(
+    body: str, expected: str
+) -> None:
+    assert optimized_resizes(body) == expected
 
 
 SUM_IMAGES = """agraph (float[2,16,7,11] x, float[n,16,h,v] sym, float[n,16,h,u] other,
@@ -644,15 +648,15 @@ SUM_IMAGES = """agraph (float[2,16,7,11] x, float[n,16,h,v] sym, float[n,16,h,u]
 CONVS = "a = Conv(x, w) b = Conv(x, w2)"
 
 
-def left_of_sums(body: str, opset: int = 21) -> str:
-    """What is left of the nodes; their order varies in onnxruntime from process to process."""
+def optimized_sums(body: str, opset: int = 21) -> str:
+    """The operators after optimization; their order in onnxruntime differs between processes."""
     outputs = "y, z" if re.search(r"\bz( =|, )", body) else "y"
     text = SUM_IMAGES.format(outputs=outputs, body=body)
-    return " ".join(agrees(text, opset=opset, has_order=False))
+    return " ".join(compare_with_onnxruntime(text, opset=opset, has_order=False))
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Add(a, b)", "ReorderInput Conv Conv ReorderOutput"),
         ("y = Sum(a, b)", "ReorderInput Conv Conv ReorderOutput"),
@@ -684,12 +688,12 @@ def left_of_sums(body: str, opset: int = 21) -> str:
         ),
     ],
 )
-def test_a_sum_of_two_goes_into_a_convolution_that_it_alone_reads(body: str, left: str) -> None:
-    assert left_of_sums(f"{CONVS} {body}") == left
+def test_an_add_is_fused_into_a_convolution_with_no_other_reader(body: str, expected: str) -> None:
+    assert optimized_sums(f"{CONVS} {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "a = Conv(sym, w) b = Conv(sym, w2) y = Add(a, b)",
@@ -731,12 +735,12 @@ def test_a_sum_of_two_goes_into_a_convolution_that_it_alone_reads(body: str, lef
         ),
     ],
 )
-def test_a_sum_reshapes_blocks_whose_shapes_may_differ(body: str, left: str) -> None:
-    assert left_of_sums(body) == left
+def test_an_add_of_blocked_values_that_may_broadcast_is_reshaped(body: str, expected: str) -> None:
+    assert optimized_sums(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("conv", "pool", "left"),
+    ("conv", "pool", "expected"),
     [
         (
             "pads = [1, 1, 1, 1]",
@@ -800,17 +804,17 @@ def test_a_sum_reshapes_blocks_whose_shapes_may_differ(body: str, left: str) -> 
         ),
     ],
 )
-def test_windows_keep_halve_or_lose_a_dim(conv: str, pool: str, left: str) -> None:
+def test_windows_keep_halve_or_change_a_dim(conv: str, pool: str, expected: str) -> None:
     assert (
-        left_of_sums(
+        optimized_sums(
             f"a = Conv(sym, w) b = Conv<{conv}>(a, w3) c = MaxPool<{pool}>(a) y = Add(c, b)"
         )
-        == left
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Concat<axis = 1>(a, b)", "ReorderInput Conv Conv Concat ReorderOutput"),
         (
@@ -830,5 +834,5 @@ def test_windows_keep_halve_or_lose_a_dim(conv: str, pool: str, left: str) -> No
         ),
     ],
 )
-def test_a_concatenation_takes_whole_blocks_of_channels(body: str, left: str) -> None:
-    assert left_of_sums(f"{CONVS} {body}") == left
+def test_a_blocked_concat_needs_whole_blocks_of_channels(body: str, expected: str) -> None:
+    assert optimized_sums(f"{CONVS} {body}") == expected

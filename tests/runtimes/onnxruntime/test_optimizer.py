@@ -1,4 +1,4 @@
-"""The levels as a whole, and passes on graphs of their own, beside onnxruntime."""
+"""Optimization levels as a whole, and passes on graphs that onnxruntime cannot show."""
 
 from pathlib import Path
 
@@ -32,20 +32,20 @@ LEVELS = ("off", "basic", "extended", "all")
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["mlp", "unet", "lstm_classifier", "alexnet"])
-def test_what_it_writes_can_run(name: str, level: str) -> None:
-    holds_on(MODELS / f"{name}.onnx", level)
+def test_optimized_models_run(name: str, level: str) -> None:
+    check_model(MODELS / f"{name}.onnx", level)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
-def test_what_it_writes_of_every_model_can_run(path: Path) -> None:
-    holds_on(path, "all")
+def test_optimized_models_of_the_collection_run(path: Path) -> None:
+    check_model(path, "all")
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the suite computes its cases when it is loaded
 @pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
-def test_what_it_writes_of_every_operator_can_run(cpu: Cpu) -> None:
+def test_optimized_models_of_every_operator_run(cpu: Cpu) -> None:
     cases = load_model_tests(kind="node")
     assert len(cases) > 1000
     broken = []
@@ -54,41 +54,32 @@ def test_what_it_writes_of_every_operator_can_run(cpu: Cpu) -> None:
             prepared = prepare(load(case.model or Path(str(case.model_dir), "model.onnx")))
         except OnnxmemError:
             continue
-        made = optimized(prepared.proto, "all", cpu=cpu)
-        if not runs_in_order(made.graph, set()):
+        result = optimized(prepared.proto, "all", cpu=cpu)
+        if not runs_in_order(result.graph, set()):
             broken.append(case.name)
     assert broken == []
 
 
-def test_without_blocks_no_operator_is_blocked() -> None:
-    prepared = prepare(load(MODELS / "resnet50.onnx"))
-    domains = [
-        {node.domain for node in optimized(prepared.proto, "all", cpu=cpu).graph.node}
-        for cpu in (ARM64, AVX512)
-    ]
-    assert ["com.microsoft.nchwc" in found for found in domains] == [False, True]
-
-
-def test_numbers_for_symbols_reach_the_shapes() -> None:
+def test_overrides_of_free_dims_reach_the_shapes() -> None:
     prepared = prepare(load(MODELS / "mlp.onnx"))
-    made = optimized(prepared.proto, "all", dims={"batch": 7})
-    (output,) = made.graph.output
+    result = optimized(prepared.proto, "all", dims={"batch": 7})
+    (output,) = result.graph.output
     assert output.type.tensor_type.shape.dim[0].dim_value == 7
 
 
-def holds_on(path: Path, level: str) -> None:
+def check_model(path: Path, level: str) -> None:
     prepared = prepare(load(path))
-    made = optimized(prepared.proto, level)
-    assert [value.name for value in made.graph.output] == [
+    result = optimized(prepared.proto, level)
+    assert [value.name for value in result.graph.output] == [
         value.name for value in prepared.proto.graph.output
     ]
-    assert runs_in_order(made.graph, set())
-    shapes = planner_shapes(made)
-    assert all(value.name in shapes for value in made.graph.input)
+    assert runs_in_order(result.graph, set())
+    shapes = planner_shapes(result)
+    assert all(value.name in shapes for value in result.graph.input)
 
 
 def runs_in_order(graph: onnx.GraphProto, outer: set[str]) -> bool:
-    """Whether each node, and each of its subgraphs, reads only what is there before it."""
+    """Whether each node and its subgraphs read only values that exist before it."""
     there = {*outer, "", *input_and_initializer_names(graph)}
     for node in graph.node:
         reads = {*node.input, *(n for _, body in subgraphs(node) for n in outer_reads(body))}
@@ -104,7 +95,7 @@ def graph_of(text: str) -> Graph:
     return read_model(model_of(text))
 
 
-def left(graph: Graph) -> list[str]:
+def statements(graph: Graph) -> list[str]:
     return [
         f"{node.output[0]} = {node.op_type}({', '.join(node.input)})"
         for node in write_graph(graph).node
@@ -115,21 +106,21 @@ PAIR = "b = DequantizeLinear(a, s, z) c = QuantizeLinear(b, s, z)"
 SCALES = "<float s = {0.5}, uint8 z = {3}>"
 
 
-def test_a_pair_goes_and_its_reader_reads_the_source() -> None:
+def test_the_reader_of_a_removed_pair_reads_its_source() -> None:
     graph = graph_of(
         f"agraph (uint8[2] x) => (uint8[2] y) {SCALES} {{ a = Add(x, x) {PAIR} y = Mul(c, c) }}"
     )
     assert drop_pairs(graph)
-    assert left(graph) == ["a = Add(x, x)", "y = Mul(a, a)"]
+    assert statements(graph) == ["a = Add(x, x)", "y = Mul(a, a)"]
 
 
-def test_the_source_takes_the_name_of_the_graph_output() -> None:
+def test_the_producer_before_a_removed_pair_writes_the_graph_output() -> None:
     graph = graph_of(f"agraph (uint8[2] x) => (uint8[2] c) {SCALES} {{ a = Add(x, x) {PAIR} }}")
     assert drop_pairs(graph)
-    assert left(graph) == ["c = Add(x, x)"]
+    assert statements(graph) == ["c = Add(x, x)"]
 
 
-def test_scales_without_elements_are_taken_to_fit() -> None:
+def test_scales_with_absent_elements_are_assumed_to_fit() -> None:
     text = """agraph (uint8[1,2,5,5] x, int8[3,2,1,1] v, int32[3] k) => (uint8[1,3,5,5] y)
         <float s, float t, float u, uint8 z = {3}> {
         a = DequantizeLinear(x, s, z) w = DequantizeLinear(v, t) b = DequantizeLinear(k, u)
@@ -141,7 +132,7 @@ def test_scales_without_elements_are_taken_to_fit() -> None:
 # Levels
 
 
-def test_a_level_is_repeated_until_nothing_changes_but_not_for_ever() -> None:
+def test_a_level_is_repeated_until_nothing_changes_at_most_ten_times() -> None:
     graph = graph_of("agraph (float[2] x) => (float[2] y) { y = Tanh(x) }")
     counts = {"always": 0, "once": 0}
 
@@ -158,31 +149,31 @@ def test_a_level_is_repeated_until_nothing_changes_but_not_for_ever() -> None:
     assert not run_level(graph, [Pass(once)])
 
 
-def test_symbols_of_inputs_get_their_numbers() -> None:
+def test_override_of_free_dims_sets_the_dims_of_inputs() -> None:
     graph = graph_of("agraph (float[N,M] x, seq(float[N]) q, float[] u) => () { }")
     assert override_free_dims({"N": 3})(graph)
     assert graph.types["x"] == TensorType(1, (3, "M"))
     assert not override_free_dims({"N": 3})(graph)
 
 
-def test_images_are_blocked_where_the_cpu_has_kernels_for_it() -> None:
+def test_images_are_blocked_if_the_cpu_has_blocked_kernels() -> None:
     text = "agraph (float[1,3,9,9] x) => (float[1,16,7,7] y) <float[16,3,3,3] w> { y = Conv(x, w) }"
     for cpu, domains in ((ARM64, [""]), (AVX512, ["com.microsoft.nchwc"] * 2)):
-        made = optimized(model_of(text), "all", cpu=cpu)
-        assert [node.domain for node in made.graph.node] == domains
+        result = optimized(model_of(text), "all", cpu=cpu)
+        assert [node.domain for node in result.graph.node] == domains
 
 
 # Inference
 
 
 @pytest.mark.parametrize("node", ["y = NoSuch(x)", "y = MatMul(x, x)", "y = no.such.Tanh(x)"])
-def test_what_onnx_refuses_stays_unknown(node: str) -> None:
+def test_a_type_that_onnx_cannot_infer_stays_unknown(node: str) -> None:
     graph = graph_of("agraph (float[2,3] x) => () { }")
     infer_node(graph, graph.insert(read_node(onnx.parser.parse_node(node), graph)))
     assert "y" not in graph.types
 
 
-def test_before_version_four_an_unread_initializer_is_no_input_either() -> None:
+def test_before_ir_version_4_an_unread_initializer_is_removed_from_the_inputs() -> None:
     model = model_of(
         '<ir_version: 3, opset_import: ["" : 8]>'
         "agraph (float[2] x, float[2] w) => (float[2] y) { y = Tanh(x) }"
@@ -193,8 +184,8 @@ def test_before_version_four_an_unread_initializer_is_no_input_either() -> None:
     assert (graph.inputs, list(graph.initializers)) == (["x"], [])
 
 
-def test_a_scan_says_how_many_of_its_inputs_it_goes_through() -> None:
-    """A file may say anything: no number makes it longer than its inputs are."""
+def test_num_scan_inputs_is_limited_to_the_inputs_of_a_scan() -> None:
+    """A file may have any number as the attribute."""
     for number in (-(2**62), 2**62):
         graph = graph_of(
             f"agraph (float[3] h, float[7,5] x) => () {{ t, u = Scan <num_scan_inputs = {number},"
@@ -205,7 +196,7 @@ def test_a_scan_says_how_many_of_its_inputs_it_goes_through() -> None:
         assert {"t", "u"} <= graph.types.keys()
 
 
-def test_a_scan_of_batches_has_no_known_shapes() -> None:
+def test_a_scan_with_a_batch_dim_has_unknown_shapes() -> None:
     graph = graph_of(
         '<ir_version: 4, opset_import: ["" : 8]>'
         "agraph (float[2,3] h, float[2,7,5] x) => () { t, u = Scan <num_scan_inputs = 1,"
@@ -216,8 +207,8 @@ def test_a_scan_of_batches_has_no_known_shapes() -> None:
     assert not {"t", "u"} & graph.types.keys()
 
 
-def test_elements_of_shapes_stay_few_and_small() -> None:
-    """Doubling and squaring again and again must not take memory; numbers wrap as C++'s do."""
+def test_elements_of_shapes_stay_few_and_wrap_around() -> None:
+    """Repeated doubling and squaring must not take memory; numbers wrap around as in C++."""
     doubled = " ".join(f"a{n + 1} = Concat<axis = 0>(a{n}, a{n})" for n in range(40))
     squared = " ".join(f"b{n + 1} = Mul(b{n}, b{n})" for n in range(40))
     graph = graph_of(

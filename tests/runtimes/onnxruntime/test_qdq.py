@@ -1,13 +1,13 @@
-"""What the emulated optimizer makes of quantized graphs, beside what onnxruntime makes of them.
+"""The emulated optimizer on quantized graphs, compared with onnxruntime.
 
-The graphs stand in ``data/optimizer``; ``graph_cases`` says how to read them. The last line of each
-tells what is left, so that a rule which is not asked for anything shows.
+The graphs are in ``data/optimizer``, in the format of ``graph_cases``. The last line of each has
+the expected operators, so that a case in which no rule applies is noticed.
 """
 
 import pytest
 from installed_runtime import require_since
 from runtimes.onnxruntime.graph_cases import Case, cases
-from runtimes.onnxruntime.optimized_graphs import agrees
+from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime
 
 pytestmark = pytest.mark.measure
 
@@ -31,41 +31,41 @@ def title(case: Case) -> str:
 
 def holds(case: Case) -> None:
     require_since(case.since)
-    assert " ".join(agrees(case.text, case.level)) == case.left
+    assert " ".join(compare_with_onnxruntime(case.text, case.level)) == case.expected
 
 
 @pytest.mark.parametrize("case", MOVING, ids=title)
-def test_operators_that_move_elements_move_integers(case: Case) -> None:
+def test_operators_that_move_elements_drop_the_pair(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", ELEMENTWISE, ids=title)
-def test_elementwise_operators_have_integer_twins(case: Case) -> None:
+def test_elementwise_operators_become_integer_operators(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=title)
-def test_products_have_integer_twins(case: Case) -> None:
+def test_matrix_products_become_integer_operators(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=title)
-def test_convolutions_have_integer_twins(case: Case) -> None:
+def test_convolutions_become_integer_operators(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", PACKED_WEIGHTS, ids=title)
-def test_a_dequantized_weight_stays_packed(case: Case) -> None:
+def test_a_matmul_with_a_dequantized_weight_becomes_matmul_nbits(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", PROPAGATION, ids=title)
-def test_pairs_are_put_around_operators_that_move_elements(case: Case) -> None:
+def test_pairs_are_inserted_around_operators_that_move_elements(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", CLEANUP, ids=title)
-def test_pairs_that_undo_each_other_go(case: Case) -> None:
+def test_pairs_that_cancel_are_removed(case: Case) -> None:
     holds(case)
 
 
@@ -75,12 +75,12 @@ def test_signed_pairs_become_unsigned(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", DOUBLE_PAIRS, ids=title)
-def test_two_pairs_become_one(case: Case) -> None:
+def test_consecutive_pairs_become_one(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.parametrize("case", FLOAT_CONSTANTS, ids=title)
-def test_float_constants_among_integers_are_quantized(case: Case) -> None:
+def test_float_weights_and_biases_are_quantized(case: Case) -> None:
     holds(case)
 
 

@@ -1,7 +1,7 @@
-"""Reshapes by computed targets, and the parts of a value that onnxruntime cuts out at once."""
+"""Fusion of Reshapes, Gathers and Slices, compared with onnxruntime."""
 
 import pytest
-from runtimes.onnxruntime.optimized_graphs import agrees, cases
+from runtimes.onnxruntime.optimized_graphs import cases, compare_with_onnxruntime
 
 pytestmark = pytest.mark.measure
 
@@ -27,13 +27,15 @@ DIM1 = "s1 = Shape(x) g1 = Gather(s1, first) u1 = Unsqueeze(g1, zeros) "
 DIM2 = "s2 = Shape(x) g2 = Gather(s2, second) u2 = Unsqueeze(g2, zeros) "
 
 
-def left_of(body: str, opset: int = 17, level: str = "basic") -> str:
+def optimized_ops(body: str, opset: int = 17, level: str = "basic") -> str:
     outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
-    return " ".join(agrees(GRAPH.format(outputs=outputs, body=body), level, opset=opset))
+    return " ".join(
+        compare_with_onnxruntime(GRAPH.format(outputs=outputs, body=body), level, opset=opset)
+    )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 DIM0 c = Concat<axis = 0>(u, minus) y = Reshape(x, c) -> Reshape
 DIM0 DIM1 c = Concat<axis = 0>(u, u1, minus) y = Reshape(x, c) -> Reshape
@@ -125,20 +127,20 @@ c = Add(two, pair) y = Reshape(x, c) -> Add Reshape
 y = Reshape(x, two) -> Reshape
 """),
 )
-def test_targets_computed_from_the_value_itself(body: str, left: str) -> None:
+def test_reshape_targets_computed_from_the_input_shape(body: str, expected: str) -> None:
     for name, text in (("DIM0", DIM0), ("DIM1", DIM1), ("DIM2", DIM2)):
         body = body.replace(name, text)
-    assert left_of(body.replace("three3", "first")) == left
+    assert optimized_ops(body.replace("three3", "first")) == expected
 
 
-def test_older_operators_have_their_axes_as_attributes() -> None:
+def test_unsqueeze_axes_may_be_attributes() -> None:
     body = """s = Shape(x) i = Slice<starts = [1], ends = [2]>(s) q = Squeeze<axes = [0]>(i)
       u = Unsqueeze<axes = [0]>(q) c = Concat<axis = 0>(zeros, u) y = Reshape(x, c)"""
-    assert left_of(body, 9) == "Reshape"
+    assert optimized_ops(body, 9) == "Reshape"
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Reshape(fixed, target) y = Reshape(a, flat) -> Reshape
 a = Reshape(fixed, target) b = Unsqueeze(a, zeros) y = Neg(b) -> Reshape Neg
@@ -154,12 +156,12 @@ a = Reshape(fixed, target) b = Flatten(a) y = Reshape(b, flat) -> Reshape Flatte
 a = Unsqueeze(fixed, zeros) y = Reshape(a, flat) -> Unsqueeze Reshape
 """),
 )
-def test_reshapes_in_a_row(body: str, left: str) -> None:
-    assert left_of(body) == left
+def test_consecutive_reshapes(body: str, expected: str) -> None:
+    assert optimized_ops(body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 a = Gather<axis = 1>(six, zero) b = Slice(six, ones, six1, ones) e = ReduceSum(b, ones)\
  y = Add(a, e) -> Split Squeeze ReduceSum Add
@@ -217,13 +219,13 @@ s = Shape(rank4) a = Gather(s, zero) b = Gather(s, first) c = Gather(s, second)\
  -> Shape Gather Gather Add Gather Gather Add Mul
 """),
 )
-def test_parts_that_make_up_a_value_are_split_at_once(body: str, left: str) -> None:
-    assert left_of(body, level="extended") == left
+def test_gathers_and_slices_of_a_whole_value_become_a_split(body: str, expected: str) -> None:
+    assert optimized_ops(body, level="extended") == expected
 
 
 @pytest.mark.parametrize("opset", [12, 17])
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     cases("""
 r = Range(start, limit, delta) y = Gather<axis = 1>(x, r) -> Unsqueeze Unsqueeze Unsqueeze Slice
 r = Range(start, limit, delta) y = Gather(x, r) -> Unsqueeze Unsqueeze Unsqueeze Slice
@@ -235,18 +237,18 @@ a = Cast<to = 6>(start) b = Cast<to = 6>(limit) c = Cast<to = 6>(delta) r = Rang
  y = Gather(x, r) -> Cast Unsqueeze Cast Unsqueeze Cast Unsqueeze Slice
 """),
 )
-def test_a_gather_by_a_range_is_a_slice(body: str, left: str, opset: int) -> None:
-    assert left_of(body, opset, "extended") == left
+def test_a_gather_of_a_range_becomes_a_slice(body: str, expected: str, opset: int) -> None:
+    assert optimized_ops(body, opset, "extended") == expected
 
 
-def test_a_target_is_no_row() -> None:
+def test_a_reshape_whose_target_is_read_from_another_is_not_merged() -> None:
     text = """agraph (int64[3,1] three, float[2,3,5] x) => (float[3,5,2] y) <int64[1] flat = {3}>
       { a = Reshape(three, flat) b = Neg(a) c = Neg(b) y = Reshape(x, c) }"""
-    assert agrees(text, "basic") == ["Reshape", "Neg", "Neg", "Reshape"]
+    assert compare_with_onnxruntime(text, "basic") == ["Reshape", "Neg", "Neg", "Reshape"]
 
 
 @pytest.mark.parametrize(
-    ("bounds", "left"),
+    ("bounds", "expected"),
     [
         ("starts = [1], ends = [2]", "Squeeze Reshape"),
         ("starts = [-1], ends = [9223372036854775807]", "Squeeze Reshape"),
@@ -254,9 +256,13 @@ def test_a_target_is_no_row() -> None:
     ],
 )
 @pytest.mark.parametrize("factor", ["", "f = Mul(q, n) ", "f = Div(q, n) "])
-def test_one_element_of_a_shape_of_unknown_rank(bounds: str, left: str, factor: str) -> None:
+def test_one_dim_of_a_shape_of_unknown_rank(bounds: str, expected: str, factor: str) -> None:
     body = f"""r = Squeeze(other) s = Shape(r) i = Slice<{bounds}>(s) q = Squeeze(i) {factor}
       u = Unsqueeze<axes = [0]>({"f" if factor else "q"}) c = Concat<axis = 0>(zeros, u)
       y = Reshape(r, c)"""
-    kinds = left.replace("Unsqueeze", f"{factor[4:7]} Unsqueeze") if "Slice" in left else left
-    assert left_of(body, 9) == " ".join(kinds.split())
+    kinds = (
+        expected.replace("Unsqueeze", f"{factor[4:7]} Unsqueeze")
+        if "Slice" in expected
+        else expected
+    )
+    assert optimized_ops(body, 9) == " ".join(kinds.split())

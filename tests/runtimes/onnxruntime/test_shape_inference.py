@@ -1,4 +1,4 @@
-"""Types and shapes that a session knows at load, beside onnxruntime."""
+"""Types and shapes that a session knows at load, compared with onnxruntime."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def title(case: Case) -> str:
 
 
 def holds(case: Case) -> None:
-    assert written(by_onnxmem(case.text, case.level, cpu=AVX512)) == case.left
+    assert written(by_onnxmem(case.text, case.level, cpu=AVX512)) == case.expected
     require_since(case.since)
     known = by_onnxmem(case.text, case.level)
     truth = by_onnxruntime(case.text, case.level)
@@ -57,36 +57,36 @@ def holds(case: Case) -> None:
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", CONTROL_FLOW, ids=title)
-def test_types_go_into_branches_and_loops_and_come_out(case: Case) -> None:
+def test_types_of_control_flow(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", ELEMENTS, ids=title)
-def test_elements_that_follow_from_shapes_tell_shapes(case: Case) -> None:
+def test_shapes_follow_from_elements_of_shapes(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", OWN_OPERATORS, ids=title)
-def test_operators_of_onnxruntimes_own(case: Case) -> None:
+def test_shapes_of_onnxruntime_operators(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", BLOCKED_IMAGES, ids=title)
-def test_blocked_images(case: Case) -> None:
+def test_shapes_of_blocked_images(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", STATED, ids=title)
-def test_what_a_file_states_is_kept_and_filled_up(case: Case) -> None:
+def test_declared_shapes_stay_and_their_gaps_are_filled(case: Case) -> None:
     holds(case)
 
 
 @pytest.mark.measure
-def test_numbers_for_symbols_reach_what_no_value_states() -> None:
+def test_overrides_of_free_dims_reach_undeclared_shapes() -> None:
     text = "agraph (float[N, M] x) => (float[N, M] y) <float[N, 7] a> { a = Tanh(x) y = Sin(a) }"
     for dims in ({}, {"N": 3}, {"N": 3, "M": 7}, {"K": 5}):
         known, truth = by_onnxmem(text, "off", dims), by_onnxruntime(text, "off", dims)
@@ -115,7 +115,7 @@ def test_dense_types_are_read_and_written(text: str, known: TensorType) -> None:
     assert write_type(known) == proto(text)
 
 
-def test_other_types_stay_as_the_file_writes_them() -> None:
+def test_types_other_than_tensors_are_not_converted() -> None:
     sequence = proto("seq(float[2,3])")
     assert read_type(sequence) is sequence
     assert write_type(sequence) is sequence
@@ -190,7 +190,7 @@ def test_types_are_merged(
         ("ai.onnx.ml", "Scaler", False),
     ],
 )
-def test_what_an_operator_computes_may_be_random(
+def test_which_operators_are_deterministic(
     domain: str,
     op_type: str,
     is_sure: bool,  # noqa: FBT001 - a column of the table
@@ -254,7 +254,7 @@ def test_kernels(node: str, opset: int, runs: bool) -> None:  # noqa: FBT001 - a
 
 
 @pytest.mark.measure
-def test_the_kernels_are_those_of_onnxruntime() -> None:
+def test_the_float16_kernels_are_those_of_onnxruntime() -> None:
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     known = {
         definition.op_name
@@ -281,7 +281,7 @@ def test_a_graph_is_written_as_it_was_read() -> None:
     assert again == made
 
 
-def test_what_bodies_read_from_around_is_implicit() -> None:
+def test_outer_values_that_subgraphs_read_are_implicit_inputs() -> None:
     text = (
         "agraph (float[2] x, bool k) => (float[2] y) { a = Tanh(x) y = If(k) <then_branch ="
         " t () => (float[2] p) { p = Add(a, a) }, else_branch = e () => (float[2] q)"
@@ -291,7 +291,7 @@ def test_what_bodies_read_from_around_is_implicit() -> None:
     assert branch.implicit == ["a", "x"]
 
 
-def test_a_domain_that_a_pass_brings_in_is_stated() -> None:
+def test_a_domain_that_a_pass_adds_is_imported() -> None:
     model = model_of("agraph (float[2] x) => (float[2] y) { y = Tanh(x) }")
     graph = read_model(model)
     graph.insert(read_node(onnx.parser.parse_node("z = com.microsoft.Gelu(x)"), graph))
@@ -302,14 +302,14 @@ def test_a_domain_that_a_pass_brings_in_is_stated() -> None:
     }
 
 
-def test_an_input_that_is_an_initializer_keeps_what_is_stated() -> None:
+def test_an_input_that_is_an_initializer_keeps_its_declared_type() -> None:
     text = '<ir_version: 3, opset_import: ["" : 8]> g (float[N] x) => (float[N] y) { y = Tanh(x) }'
     model = model_of(text)
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2, np.float32), "x"))
     assert read_model(model).types["x"] == TensorType(FLOAT, ("N",))
 
 
-def test_nobody_knows_the_type_of_a_nameless_value() -> None:
+def test_an_omitted_value_has_no_type() -> None:
     graph = graph_of("g (float[2] x) => (y) { z = NoSuch(x) y = Tanh(z) }")
     made = write_model(graph, model_of("g (float[2] x) => (float[2] y) { y = Tanh(x) }"))
     assert [value.name for value in made.graph.value_info] == []
@@ -325,7 +325,7 @@ def node_in(text: str) -> tuple[Graph, Node]:
     return graph, node
 
 
-def test_a_node_is_worked_out() -> None:
+def test_a_node_is_evaluated() -> None:
     values: dict[str, Any] = {"x": np.array([3.0, 5.0], np.float32)}
     made = evaluated(*node_in("y = Add(x, x)"), values)
     assert made is not None
@@ -340,12 +340,12 @@ def test_a_node_is_worked_out() -> None:
         "y = com.microsoft.Gelu(x)",
     ],
 )
-def test_what_may_take_long_is_not_worked_out(text: str) -> None:
+def test_operators_that_may_take_long_are_not_evaluated(text: str) -> None:
     values: dict[str, Any] = {"x": np.array([3.0, 5.0], np.float32)}
     assert evaluated(*node_in(text), values) is None
 
 
-def test_an_index_far_out_of_range_is_not_brought_into_it() -> None:
+def test_an_index_out_of_range_has_no_value() -> None:
     graph = graph_of("g (float[2] x, int64[1] k) => () { y = GatherElements(x, k) }")
     (node,) = graph.nodes.values()
     infer_node(graph, node)
@@ -357,11 +357,11 @@ def test_an_index_far_out_of_range_is_not_brought_into_it() -> None:
 
 
 @pytest.mark.parametrize("text", ["y = NoSuch(x)", "y = Concat(x)"])
-def test_what_the_reference_refuses_stays_unknown(text: str) -> None:
+def test_values_that_the_reference_cannot_compute_stay_unknown(text: str) -> None:
     assert evaluated(*node_in(text), {"x": np.zeros(2, np.float32)}) is None
 
 
-def test_too_large_a_value_stays_unknown() -> None:
+def test_values_that_are_too_large_stay_unknown() -> None:
     values: dict[str, Any] = {"x": np.array([MAX_ELEMENTS, 2])}
     assert evaluated(*node_in("y = ConstantOfShape(x)"), values) is None
 
@@ -369,7 +369,7 @@ def test_too_large_a_value_stays_unknown() -> None:
 # The shapes of a file that onnxruntime has optimized
 
 
-def test_shapes_of_a_blocked_image_depend_on_the_block() -> None:
+def test_shapes_of_blocked_images_depend_on_the_block_size() -> None:
     text = (
         '<ir_version: 8, opset_import: ["" : 21, "com.microsoft.nchwc" : 1]>'
         " g (float[2,37,5,5] x, seq(float[2]) q) => (float[] y, int64 n)"

@@ -1,7 +1,7 @@
-"""Which Transposes are pushed, and those between channels first and last, beside onnxruntime."""
+"""Which Transposes are pushed, and changes of layout, compared with onnxruntime."""
 
 import pytest
-from runtimes.onnxruntime.transposed_graphs import left_of
+from runtimes.onnxruntime.transposed_graphs import optimized_ops
 
 pytestmark = pytest.mark.measure
 
@@ -23,7 +23,7 @@ OWN = (
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("a = Last(x) y = First(a)", "Identity"),
         ("a = Last(x) y = Last(a)", "Transpose"),
@@ -39,12 +39,12 @@ OWN = (
         ("a = Flip(flatter) b = Unsqueeze(a, one) y = Swap(b)", "Unsqueeze Transpose"),
     ],
 )
-def test_two_transposes_cancel_or_become_one(body: str, left: str) -> None:
-    assert left_of(IMAGES, body) == left
+def test_consecutive_transposes_cancel_or_merge(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = Relu(a)", "Transpose Relu"),
         ("b = Relu(a) y = First(b)", "Relu"),
@@ -60,12 +60,12 @@ def test_two_transposes_cancel_or_become_one(body: str, left: str) -> None:
         ("b = Relu(a) y = First(b) z = First(b)", "Relu Identity"),
     ],
 )
-def test_a_transpose_is_pushed_where_it_meets_another(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(x) {body}") == left
+def test_a_transpose_is_pushed_towards_another_transpose(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(x) {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("y = First(b) z = Softmax(b)", "Relu Transpose Softmax"),
         ("y = First(b) z = Sin(b)", "Relu Transpose Sin"),
@@ -101,12 +101,14 @@ def test_a_transpose_is_pushed_where_it_meets_another(body: str, left: str) -> N
         ("y = Reshape(b, matrix) z = Other(b)", "Transpose Relu Transpose Reshape"),
     ],
 )
-def test_a_value_with_several_readers_lets_one_cancel_but_none_join(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(x) b = Relu(a) {body}") == left
+def test_a_transpose_of_a_value_with_several_readers_can_cancel_but_not_merge(
+    body: str, expected: str
+) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(x) b = Relu(a) {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("z = Relu(a) y = First(z)", "Transpose Relu Transpose"),
         ("z = Relu(a) y = Other(z)", "Transpose Relu Transpose"),
@@ -121,12 +123,12 @@ def test_a_value_with_several_readers_lets_one_cancel_but_none_join(body: str, l
         ),
     ],
 )
-def test_a_graph_output_keeps_its_transpose(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(x) {body}") == left
+def test_a_graph_output_keeps_its_transpose(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(x) {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "left"),
+    ("name", "body", "expected"),
     [
         ("a", "y = First(b)", "Transpose If Relu Transpose Sin"),
         ("a", "y = First(c)", "Transpose If Relu Sin Transpose"),
@@ -151,17 +153,19 @@ def test_a_graph_output_keeps_its_transpose(body: str, left: str) -> None:
         ),
     ],
 )
-def test_what_a_subgraph_reads_keeps_its_transpose(name: str, body: str, left: str) -> None:
+def test_a_value_that_a_subgraph_reads_keeps_its_transpose(
+    name: str, body: str, expected: str
+) -> None:
     assert (
-        left_of(
+        optimized_ops(
             IMAGES, f"a = Last(x) b = Relu(a) c = Sin(b) {body} z = {BRANCHES.format(name=name)}"
         )
-        == left
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("b, c = Split<axis = 3, num_outputs = 2>(a) y = First(b) z = First(c)", "Split"),
         (
@@ -176,12 +180,12 @@ def test_what_a_subgraph_reads_keeps_its_transpose(name: str, body: str, left: s
         ("y, z = Split<axis = 3, num_outputs = 2>(a)", "Transpose Split"),
     ],
 )
-def test_outputs_of_a_split_count_together(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(even) {body}") == left
+def test_the_outputs_of_a_split_are_considered_together(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(even) {body}") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("a = Last(slim) y = Relu(a)", "Transpose Relu"),
         ("b = Reshape(x, dims) a = Last(b) c = Relu(a) y = First(c)", "Reshape Relu"),
@@ -199,24 +203,24 @@ def test_outputs_of_a_split_count_together(body: str, left: str) -> None:
         ("a = Last(x) y = Mul(a, a)", "Mul Transpose"),
     ],
 )
-def test_dims_of_1_cost_nothing_and_unknown_ranks_5(body: str, left: str) -> None:
-    assert left_of(IMAGES, body) == left
+def test_the_cost_of_dims_of_1_and_of_unknown_ranks(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, body) == expected
 
 
 @pytest.mark.parametrize(
-    ("branch", "left"),
+    ("branch", "expected"),
     [
         ("a = Last(x) b = Sin(a) u = First(b)", "If"),
         ("a = Last(x) u = First(a)", "If"),
         ("a = Last(x) b = LpNormalization(a) u = First(b)", "If"),
     ],
 )
-def test_a_subgraph_has_transposes_of_its_own(branch: str, left: str) -> None:
-    assert left_of(IMAGES, OWN.format(branch=branch)) == left
+def test_transposes_in_subgraphs(branch: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, OWN.format(branch=branch)) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "left"),
+    ("body", "opset", "expected"),
     [
         ("y = Shape(a)", 21, "Shape Gather"),
         ("y = Shape<start = 1>(a)", 21, "Shape Gather"),
@@ -230,8 +234,8 @@ def test_a_subgraph_has_transposes_of_its_own(branch: str, left: str) -> None:
         ("b = Shape(a) y = Expand(w, b)", 21, "Shape Gather Expand"),
     ],
 )
-def test_a_shape_is_read_before_the_transpose(body: str, opset: int, left: str) -> None:
-    assert left_of(DYNAMIC, body, opset=opset) == left
+def test_shape_after_a_transpose(body: str, opset: int, expected: str) -> None:
+    assert optimized_ops(DYNAMIC, body, opset=opset) == expected
 
 
 LAYOUT_IMAGES = """agraph (uint8[2,5,7,3] x, int8[2,5,7,3] signed, float[2,5,7,3] real,
@@ -245,7 +249,7 @@ LAYOUT_IMAGES = """agraph (uint8[2,5,7,3] x, int8[2,5,7,3] signed, float[2,5,7,3
 
 
 @pytest.mark.parametrize(
-    ("body", "level", "left"),
+    ("body", "level", "expected"),
     [
         (
             "a = First(x) b = MaxPool<kernel_shape = [2, 2]>(a) y = Last(b)",
@@ -292,14 +296,14 @@ LAYOUT_IMAGES = """agraph (uint8[2,5,7,3] x, int8[2,5,7,3] signed, float[2,5,7,3
         ),
     ],
 )
-def test_a_pooling_of_bytes_is_switched_once_it_is_assigned(
-    body: str, level: str, left: str
+def test_max_pool_of_bytes_becomes_nhwc_once_it_is_assigned(
+    body: str, level: str, expected: str
 ) -> None:
-    assert left_of(LAYOUT_IMAGES, body, level) == left
+    assert optimized_ops(LAYOUT_IMAGES, body, level) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "level", "left"),
+    ("body", "level", "expected"),
     [
         (
             "a = First(real) b = Resize(a, , by_6) y = Last(b)",
@@ -337,33 +341,33 @@ def test_a_pooling_of_bytes_is_switched_once_it_is_assigned(
         ("a = Last(real) b = Resize(a, , by_8) y = First(b)", "extended", "Resize"),
     ],
 )
-def test_a_resize_of_images_is_switched_once_it_is_assigned(
-    body: str, level: str, left: str
+def test_resize_of_images_changes_layout_once_it_is_assigned(
+    body: str, level: str, expected: str
 ) -> None:
-    assert left_of(LAYOUT_IMAGES, body, level) == left
+    assert optimized_ops(LAYOUT_IMAGES, body, level) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "left"),
+    ("body", "opset", "expected"),
     [
         ("Resize(a, by_6)", 10, "Resize"),
         ("Upsample(a, by_6)", 9, "Transpose Upsample Transpose"),
     ],
 )
-def test_an_old_resize_has_scales_alone(body: str, opset: int, left: str) -> None:
+def test_resize_before_version_11(body: str, opset: int, expected: str) -> None:
     assert (
-        left_of(
+        optimized_ops(
             LAYOUT_IMAGES,
             f"a = First(real) b = {body} y = Last(b)",
             "extended",
             opset,
         )
-        == left
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("operator", "inputs", "left"),
+    ("operator", "inputs", "expected"),
     [
         ("QLinearAdd", "a, s, p, c, s, p, s, p", "QLinearAdd"),
         ("QLinearMul", "a, s, p, c, s, p, s, p", "QLinearMul"),
@@ -376,20 +380,18 @@ def test_an_old_resize_has_scales_alone(body: str, opset: int, left: str) -> Non
         ("QLinearSoftmax<axis = 1, opset = 9>", "a, s, p, s, p", "QLinearSoftmax Transpose"),
     ],
 )
-def test_an_operator_on_quantized_values_lets_transposes_pass(
-    operator: str, inputs: str, left: str
-) -> None:
+def test_operators_on_quantized_values(operator: str, inputs: str, expected: str) -> None:
     assert (
-        left_of(
+        optimized_ops(
             LAYOUT_IMAGES,
             f"a = Last(q) c = Last(q2) b = com.microsoft.{operator}({inputs}) y = First(b)",
         )
-        == left
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("there", "pool", "back", "left"),
+    ("there", "pool", "back", "expected"),
     [
         (
             "First",
@@ -441,13 +443,11 @@ def test_an_operator_on_quantized_values_lets_transposes_pass(
         ),
     ],
 )
-def test_a_pooling_of_quantized_values_has_both_layouts(
-    there: str, pool: str, back: str, left: str
-) -> None:
+def test_pools_of_quantized_values(there: str, pool: str, back: str, expected: str) -> None:
     assert (
-        left_of(
+        optimized_ops(
             LAYOUT_IMAGES,
             f"a = {there}(q) b = com.microsoft.{pool}(a, s, p, s, p) y = {back}(b)",
         )
-        == left
+        == expected
     )

@@ -1,7 +1,7 @@
-"""Transposes in QDQ networks, beside onnxruntime."""
+"""Transposes in QDQ models, compared with onnxruntime."""
 
 import pytest
-from runtimes.onnxruntime.transposed_graphs import left_of
+from runtimes.onnxruntime.transposed_graphs import optimized_ops
 
 pytestmark = pytest.mark.measure
 
@@ -17,7 +17,7 @@ IMAGES = """agraph (float[2,3,5,7] x, uint8[7,3] q2, uint8[2,5,7,3] q4, uint8[2,
 
 
 @pytest.mark.parametrize(
-    ("constant", "left"),
+    ("constant", "expected"),
     [
         ("(w4, s, p)", "DequantizeLinear Add"),
         ("(w2, s, p)", "DequantizeLinear Add"),
@@ -43,15 +43,17 @@ IMAGES = """agraph (float[2,3,5,7] x, uint8[7,3] q2, uint8[2,5,7,3] q4, uint8[2,
         ("(q4, s, p)", "DequantizeLinear Transpose Add Transpose"),
     ],
 )
-def test_a_dequantized_constant_is_brought_to_rank_and_order(constant: str, left: str) -> None:
+def test_dequantized_constants_are_unsqueezed_and_transposed(constant: str, expected: str) -> None:
     assert (
-        left_of(IMAGES, f"a = Last(x) d = DequantizeLinear{constant} b = Add(a, d) y = First(b)")
-        == left
+        optimized_ops(
+            IMAGES, f"a = Last(x) d = DequantizeLinear{constant} b = Add(a, d) y = First(b)"
+        )
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "y = First(b) e = DequantizeLinear(w2, s, p) z = Softmax(e)",
@@ -70,14 +72,15 @@ def test_a_dequantized_constant_is_brought_to_rank_and_order(constant: str, left
         ),
     ],
 )
-def test_a_constant_that_is_dequantized_twice(body: str, left: str) -> None:
+def test_constants_that_are_dequantized_twice(body: str, expected: str) -> None:
     assert (
-        left_of(IMAGES, f"a = Last(x) d = DequantizeLinear(w2, s, p) b = Add(a, d) {body}") == left
+        optimized_ops(IMAGES, f"a = Last(x) d = DequantizeLinear(w2, s, p) b = Add(a, d) {body}")
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         ("c = Last(qx) d = DequantizeLinear(c, s, p) b = Add(a, d)", "DequantizeLinear Add"),
         (
@@ -105,12 +108,12 @@ def test_a_constant_that_is_dequantized_twice(body: str, left: str) -> None:
         ),
     ],
 )
-def test_a_transpose_or_a_squeeze_is_seen_through_a_dequantization(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(x) {body} y = First(b)") == left
+def test_a_transpose_or_squeeze_before_dequantize_linear_cancels(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(x) {body} y = First(b)") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "c = Last(qx) z = DequantizeLinear(c, s, p) b = Add(a, z)",
@@ -146,12 +149,12 @@ def test_a_transpose_or_a_squeeze_is_seen_through_a_dequantization(body: str, le
         ),
     ],
 )
-def test_a_dequantization_whose_order_others_see_is_not_passed(body: str, left: str) -> None:
-    assert left_of(IMAGES, f"a = Last(x) {body} y = First(b)") == left
+def test_dequantize_linear_with_other_uses_is_not_passed(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, f"a = Last(x) {body} y = First(b)") == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             (
@@ -169,12 +172,12 @@ def test_a_dequantization_whose_order_others_see_is_not_passed(body: str, left: 
         ),
     ],
 )
-def test_the_elements_of_a_constant_are_folded_back(body: str, left: str) -> None:
-    assert left_of(IMAGES, body) == left
+def test_constants_for_other_readers_are_folded(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, body) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             (
@@ -185,8 +188,8 @@ def test_the_elements_of_a_constant_are_folded_back(body: str, left: str) -> Non
         ),
     ],
 )
-def test_a_constant_quantized_in_blocks_is_no_constant(body: str, left: str) -> None:
-    assert left_of(IMAGES, body) == left
+def test_blocked_quantized_constants_are_not_transposed(body: str, expected: str) -> None:
+    assert optimized_ops(IMAGES, body) == expected
 
 
 SCALED_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float[r] fed_scale,
@@ -201,7 +204,7 @@ SCALED_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float[r] fed_scal
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "left"),
+    ("body", "opset", "expected"),
     [
         ("Last(x) b = QuantizeLinear(a, s, p)", 10, "QuantizeLinear"),
         ("Last(x) b = QuantizeLinear(a, s, p)", 12, "QuantizeLinear"),
@@ -225,12 +228,12 @@ SCALED_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float[r] fed_scal
         ("Last(x) b = com.microsoft.QuantizeLinear(a, s5, p5)", 21, "QuantizeLinear"),
     ],
 )
-def test_a_quantization_lets_a_transpose_pass(body: str, opset: int, left: str) -> None:
-    assert left_of(SCALED_IMAGES, f"a = {body} y = First(b)", opset=opset) == left
+def test_quantize_and_dequantize_linear(body: str, opset: int, expected: str) -> None:
+    assert optimized_ops(SCALED_IMAGES, f"a = {body} y = First(b)", opset=opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             (
@@ -256,8 +259,8 @@ def test_a_quantization_lets_a_transpose_pass(body: str, opset: int, left: str) 
         ),
     ],
 )
-def test_a_quantization_in_blocks_lets_no_transpose_pass(body: str, left: str) -> None:
-    assert left_of(SCALED_IMAGES, body) == left
+def test_blocked_quantization_is_not_passed(body: str, expected: str) -> None:
+    assert optimized_ops(SCALED_IMAGES, body) == expected
 
 
 UNIT_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float scale, float scale2, uint8 zero,
@@ -270,7 +273,7 @@ UNIT_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float scale, float 
 
 
 @pytest.mark.parametrize(
-    ("body", "opset", "left"),
+    ("body", "opset", "expected"),
     [
         (
             "d = DequantizeLinear(q, s, p) a = Last(d) y = Softmax(a)",
@@ -358,12 +361,12 @@ UNIT_IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float scale, float 
         ),
     ],
 )
-def test_a_unit_that_a_transpose_left_open_is_closed(body: str, opset: int, left: str) -> None:
-    assert left_of(UNIT_IMAGES, body, opset=opset) == left
+def test_broken_qdq_units_are_repaired(body: str, opset: int, expected: str) -> None:
+    assert optimized_ops(UNIT_IMAGES, body, opset=opset) == expected
 
 
 @pytest.mark.parametrize(
-    ("quantized", "body", "left"),
+    ("quantized", "body", "expected"),
     [
         (
             "q, s, p",
@@ -443,18 +446,20 @@ def test_a_unit_that_a_transpose_left_open_is_closed(body: str, opset: int, left
         ),
     ],
 )
-def test_a_pair_with_nothing_between_goes(quantized: str, body: str, left: str) -> None:
+def test_pairs_without_an_operator_between_are_removed(
+    quantized: str, body: str, expected: str
+) -> None:
     assert (
-        left_of(
+        optimized_ops(
             UNIT_IMAGES,
             f"d = DequantizeLinear({quantized}) a = Last(d) b = First(a) {body}",
         )
-        == left
+        == expected
     )
 
 
 @pytest.mark.parametrize(
-    ("body", "left"),
+    ("body", "expected"),
     [
         (
             "d = DequantizeLinear(c, s, p) a = Last(d) e = First(a) y = QuantizeLinear(e, s, p)",
@@ -469,5 +474,7 @@ def test_a_pair_with_nothing_between_goes(quantized: str, body: str, left: str) 
         ),
     ],
 )
-def test_a_pair_at_a_graph_output_goes_where_a_node_makes_its_input(body: str, left: str) -> None:
-    assert left_of(UNIT_IMAGES, f"b = Sin(x) c = QuantizeLinear(b, s, p) {body}") == left
+def test_a_pair_before_a_graph_output_is_removed_if_a_node_produces_its_input(
+    body: str, expected: str
+) -> None:
+    assert optimized_ops(UNIT_IMAGES, f"b = Sin(x) c = QuantizeLinear(b, s, p) {body}") == expected
