@@ -179,8 +179,14 @@ def data_reads(node: Node) -> tuple[str, ...]:
 
 
 def is_idle_cast(graph: Graph, node: Node) -> bool:
-    """Whether a node casts between types that are equal in the file."""
-    if node.onnx_op != "Cast":
-        return False
+    """Whether a Cast is between types that are equal in the file.
+
+    In PyTorch it may still cast: under autocast, tensors have other types than in the file.
+    """
+    return node.onnx_op == "Cast" and keeps_type(graph, node)
+
+
+def keeps_type(graph: Graph, node: Node) -> bool:
+    """Whether a node's output is known to have the type of its first input in the file."""
     before, after = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
-    return before == after
+    return before is not None and before == after

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from onnxmem.model.graph import Graph, Node, record
 from onnxmem.ops.spec import Attribute, known_dims
-from onnxmem.runtimes.torch.framework import ATTENTION, data_reads
+from onnxmem.runtimes.torch.framework import ATTENTION, data_reads, keeps_type
 from onnxmem.runtimes.torch.strides import (
     Dims,
     Strides,
@@ -93,8 +93,7 @@ def is_identity(graph: Graph, node: Node) -> bool:
     if operator == "Dropout":
         return node.operator.saved_extra_bytes(graph.call(node)) == 0
     if operator in {"Cast", "CastLike"} and node.reads and node.writes:
-        source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
-        return source is not None and source == result
+        return keeps_type(graph, node)
     return operator == "Slice" and _is_full_slice(graph, node)
 
 
