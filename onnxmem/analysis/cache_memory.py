@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from onnxmem.analysis.request import StageResults, stage_results
 from onnxmem.errors import OnnxmemError, printable
-from onnxmem.kv_cache.cache import Course, KvCache, Part
-from onnxmem.kv_cache.candidates import Holds
-from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
+from onnxmem.kv_cache.cache import KvCache, LengthRule, Part
+from onnxmem.kv_cache.candidates import Contents
+from onnxmem.kv_cache.steps import Step, Tokens, bind_context, numbers_at
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
 from onnxmem.settings import Settings
@@ -90,9 +90,9 @@ class CacheMemory:
         size = _at(context)
         return self._sum(lambda _: True, size, self.batch)
 
-    def bytes_by_kind(self, context: int) -> Mapping[Holds, int | None]:
+    def bytes_by_kind(self, context: int) -> Mapping[Contents, int | None]:
         """The same by kind: keys, values and so on."""
-        size, kinds = _at(context), dict.fromkeys(part.holds for part in self.cache.parts)
+        size, kinds = _at(context), dict.fromkeys(part.contents for part in self.cache.parts)
         return {kind: self._sum(_of_kind(kind), size, self.batch) for kind in kinds}
 
     def step(self, step: Step) -> StepMemory | None:
@@ -132,7 +132,7 @@ def cache_memory(
 
 def _step_memory(cache: KvCache, settings: Settings, step: Step, context: int) -> StepMemory:
     at = numbers_at(cache, step, context)
-    prepared, settings = settled(cache, cache.prepared, replace(settings, train=False), at)
+    prepared, settings = bind_context(cache, cache.prepared, replace(settings, train=False), at)
     return _figures(cache, step, at, stage_results(prepared, settings))
 
 
@@ -166,7 +166,7 @@ def _one_buffer(
         return None
     return sum_known(
         part.size_bytes(numbers, tokens)
-        if part.can_share and part.course is Course.GROWS
+        if part.can_share and part.length_rule is LengthRule.GROWS
         else inputs[part.name]
         for part in cache.parts
     )
@@ -200,8 +200,8 @@ def _at(context: int) -> _Size:
     return lambda part, numbers: part.size_bytes(numbers, context)
 
 
-def _of_kind(kind: Holds) -> Callable[[Part], bool]:
-    return lambda part: part.holds is kind
+def _of_kind(kind: Contents) -> Callable[[Part], bool]:
+    return lambda part: part.contents is kind
 
 
 def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
@@ -262,8 +262,8 @@ def _part_row(part: Part) -> dict[str, object]:
     return {
         "name": printable(part.name),
         "output": None if part.output is None else printable(part.output),
-        "holds": part.holds.value,
-        "course": part.course.value,
+        "holds": part.contents.value,
+        "course": part.length_rule.value,
         "layer": part.layer,
         "dtype": part.dtype.value,
         "dims": [dim if isinstance(dim, int) else printable(dim) for dim in part.dims],

@@ -174,15 +174,15 @@ class AnalysisRequest:
         if self.settings.train:
             message = "--context: a training step has no cache; leave --train or --context out"
             raise UsageError(message)
-        from onnxmem.kv_cache.steps import NoContextError, numbers_at, refuse_bound, settled
+        from onnxmem.kv_cache.steps import NoContextError, bind_context, numbers_at, refuse_bound
 
         if self.cache is None:
-            message = "no key-value cache is recognised among the inputs"
+            message = "no key-value cache is recognized among the inputs"
             raise NoContextError(message)
         at = numbers_at(self.cache, step, context)
         refuse_bound(self.settings.dims, at[1])
         request = self.without(at[1])
-        prepared, settings = settled(self.cache, request.prepared, request.settings, at)
+        prepared, settings = bind_context(self.cache, request.prepared, request.settings, at)
         return replace(request, prepared=prepared, settings=settings, context=context)
 
     def without(self, numbers: Mapping[str, int]) -> "AnalysisRequest":

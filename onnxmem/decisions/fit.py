@@ -165,7 +165,7 @@ def at_context(
     :raises NoContextError: no model has a cache, or one has no such step.
     """
     if all(request.cache is None for request in requests):
-        message = "no key-value cache is recognised among the inputs"
+        message = "no key-value cache is recognized among the inputs"
         raise NoContextError(message)
     return [
         request if request.cache is None else request.at_context(context, step)

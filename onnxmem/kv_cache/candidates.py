@@ -1,8 +1,9 @@
 """Which inputs of a model may be a key-value cache: by the operators that read them, and by names.
 
-Operators that take a cache in and hand it out say so of the graph input and output that they do it
-for. A Concat onto a graph input that becomes a graph output may be a cache too, which grows along
-the Concat's axis. A name that says past, and keys, values, a state or a number, suggests one.
+An operator that has a cache as an operand shows that the graph input it reads and the graph output
+it writes are one. A Concat onto a graph input that becomes a graph output may be a cache too, which
+grows along the Concat's axis. A name with a word for past, and one for keys, values, a state or a
+number, suggests a cache.
 
 Most models have no candidate, and nothing else of the package is imported for them.
 """
@@ -33,7 +34,7 @@ _ENCODER: Final = frozenset({"encoder", "cross"})
 _SHORT: Final = {"k": "key", "v": "value", "keys": "key", "values": "value", "scales": "scale"}
 
 
-class Holds(StrEnum):
+class Contents(StrEnum):
     """What is in a tensor of the cache."""
 
     KEYS = "keys"
@@ -44,20 +45,20 @@ class Holds(StrEnum):
     STATE = "states"
     """Of a convolution or a recurrence: it does not grow."""
     UNKNOWN = "unnamed"
-    """Keys or values: neither name nor operator says which."""
+    """Keys or values: neither the name nor the operator shows which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a name says."""
+    """The words of a name."""
 
     words: tuple[str, ...]
-    """But for those that say past or present."""
+    """Without those for past and present."""
     is_past: bool
     is_state: bool
     """A convolution's or a recurrence's."""
     is_marked: bool
-    """Whether it says past, present or state at all."""
+    """Whether it has a word for past, present or state."""
 
     @property
     def layer(self) -> int | None:
@@ -66,25 +67,25 @@ class Label:
 
     @property
     def is_encoders(self) -> bool:
-        """Whether it is of the encoder's tokens."""
+        """Whether it names the encoder."""
         return bool(_ENCODER & {*self.words})
 
     @property
-    def holds(self) -> Holds:
-        """Keys, values, scales, a state, or no word of it."""
+    def contents(self) -> Contents:
+        """Keys, values, scales or a state, if it has a word for one of them."""
         if self.is_state:
-            return Holds.STATE
+            return Contents.STATE
         words = {*self.words}
         if "scale" in words:
-            return Holds.SCALES
+            return Contents.SCALES
         if ("key" in words) == ("value" in words):
-            return Holds.UNKNOWN
-        return Holds.KEYS if "key" in words else Holds.VALUES
+            return Contents.UNKNOWN
+        return Contents.KEYS if "key" in words else Contents.VALUES
 
     @property
     def suggests_cache(self) -> bool:
-        """Whether it is named as a cache is: past, and keys, values, a state or a number."""
-        return self.is_past and (self.holds is not Holds.UNKNOWN or self.layer is not None)
+        """Whether it is the name of a cache: past, and keys, values, a state or a number."""
+        return self.is_past and (self.contents is not Contents.UNKNOWN or self.layer is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +94,20 @@ class Slot:
 
     past: int
     present: int
-    holds: Holds
+    contents: Contents
     length_axis: int | None
-    """``None``: an attribute says so, or there is none."""
+    """``None``: an attribute has it, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A graph input that an operator takes as a cache, and the graph output it becomes."""
+    """A graph input that an operator reads as a cache, and the graph output that it becomes."""
 
     past: str
     present: str | None
     slot: Slot
     length_axis: int | None
-    """May count from the end; ``None`` where it is not known."""
+    """May be negative; ``None`` where it is not known."""
     op_type: str
     query_heads: int | None
 
@@ -122,7 +123,9 @@ class Candidate:
 
 
 def candidates(prepared: Prepared) -> Iterator[Candidate]:
-    """Inputs that an operator takes as a cache, or that are named as one."""
+    """Inputs that an operator reads as a cache, or that are named like one."""
+    # A cache operator is better evidence than a Concat, and a Concat's output that other nodes read
+    # (attention does) than one that only leaves the graph, unless the name suggests a cache.
     graph, columns = prepared.proto.graph, prepared.columns
     by_input: dict[str, Flow] = {}
     found = tuple(_flows(graph, columns))
@@ -145,7 +148,7 @@ def candidates(prepared: Prepared) -> Iterator[Candidate]:
 
 
 def _by_words(graph: onnx.GraphProto) -> Mapping[tuple[tuple[str, ...], bool], str]:
-    """The output of each combination of words that only one output has."""
+    """Outputs by their words, where only one output has them."""
     found: dict[tuple[tuple[str, ...], bool], list[str]] = {}
     for value in graph.output:
         label = label_of(value.name)
@@ -155,9 +158,9 @@ def _by_words(graph: onnx.GraphProto) -> Mapping[tuple[tuple[str, ...], bool], s
 
 
 def label_of(name: str) -> Label:
-    """Read a name as words: those that say past or present are put aside.
+    """Split a name into words and set aside those for past and present.
 
-    What is left pairs an input with its output. Names are as exporters write them:
+    The others are the same for an input and its output. Names are as exporters write them:
     ``past_key_values.3.key`` and ``present.3.key`` (Optimum, onnxruntime-genai),
     ``past_key_values.3.encoder.value`` (encoder and decoder), ``past_3`` and ``present_3`` (GPT-2's
     keys and values in one), ``past_key_self_3`` (onnxruntime's tools),
@@ -183,15 +186,15 @@ _MS: Final = "com.microsoft"
 
 def _pair(past_key: int) -> tuple[Slot, Slot]:
     """Keys and, next to them, values; outputs 1 and 2."""
-    return Slot(past_key, 1, Holds.KEYS, 2), Slot(past_key + 1, 2, Holds.VALUES, 2)
+    return Slot(past_key, 1, Contents.KEYS, 2), Slot(past_key + 1, 2, Contents.VALUES, 2)
 
 
-_STATE: Final = (Slot(3, 1, Holds.STATE, None),)
+_STATE: Final = (Slot(3, 1, Contents.STATE, None),)
 SLOTS: Final[Mapping[tuple[str, str], tuple[Slot, ...]]] = MappingProxyType(
     {
         ("", "Attention"): _pair(4),
-        ("", "TensorScatter"): (Slot(0, 0, Holds.UNKNOWN, None),),
-        ("", "Concat"): (Slot(0, 0, Holds.UNKNOWN, None),),
+        ("", "TensorScatter"): (Slot(0, 0, Contents.UNKNOWN, None),),
+        ("", "Concat"): (Slot(0, 0, Contents.UNKNOWN, None),),
         ("", "LinearAttention"): _STATE,
         ("", "CausalConvWithState"): _STATE,
         (_MS, "LinearAttention"): _STATE,
@@ -201,19 +204,19 @@ SLOTS: Final[Mapping[tuple[str, str], tuple[Slot, ...]]] = MappingProxyType(
         (_MS, "MultiHeadAttention"): _pair(6),
         (_MS, "DecoderMaskedMultiHeadAttention"): _pair(5),
         (_MS, "DecoderAttention"): _pair(6),
-        (_MS, "Attention"): (Slot(4, 1, Holds.BOTH, 3),),
-        (_MS, "DecoderMaskedSelfAttention"): (Slot(4, 1, Holds.BOTH, 3),),
-        (_MS, "QAttention"): (Slot(8, 1, Holds.BOTH, 3),),
+        (_MS, "Attention"): (Slot(4, 1, Contents.BOTH, 3),),
+        (_MS, "DecoderMaskedSelfAttention"): (Slot(4, 1, Contents.BOTH, 3),),
+        (_MS, "QAttention"): (Slot(8, 1, Contents.BOTH, 3),),
     }
 )
-"""The cache operands of each operator, as its document has them: ONNX (Attention-23,
-TensorScatter-24, LinearAttention and CausalConvWithState-27, Concat) and onnxruntime's
-ContribOperators.md. The attention operators have ``[batch, kv_heads, tokens, head_size]``,
-com.microsoft's Attention ``[2, batch, heads, tokens, head_size]``."""
-_TAKERS: Final = frozenset(op_type for _, op_type in SLOTS)
+"""The cache operands of each operator by its documentation: ONNX (Attention-23, TensorScatter-24,
+LinearAttention and CausalConvWithState-27, Concat) and onnxruntime's ContribOperators.md. The
+attention operators have ``[batch, kv_heads, tokens, head_size]``, com.microsoft's Attention
+``[2, batch, heads, tokens, head_size]``."""
+_CACHE_OPERATORS: Final = frozenset(op_type for _, op_type in SLOTS)
 _AXIS_DEFAULT: Final = {"TensorScatter": -2}
-_PASSING: Final = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear"})
-"""They hand a cache on with its axes as they are."""
+_SHAPE_PRESERVING: Final = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear"})
+"""Operators that may be between a cache operator and the graph's input or output."""
 
 
 def _flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
@@ -221,32 +224,33 @@ def _flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
 
     ``columns`` are those of the graph.
     """
-    takers = columns.of_types(_TAKERS)
-    if not takers:
+    nodes = columns.of_types(_CACHE_OPERATORS)
+    if not nodes:
         return
     links = _PassThrough(graph, columns)
-    for node in takers:
+    for node in nodes:
         for slot in SLOTS.get((node.domain, node.op_type), ()):
             past = links.origin(node.input[slot.past]) if slot.past < len(node.input) else None
             if past is None:
                 continue
-            made = node.output[slot.present] if slot.present < len(node.output) else ""
-            present = links.destination(made)
+            written = node.output[slot.present] if slot.present < len(node.output) else ""
+            present = links.destination(written)
+            # Any graph has Concats: one counts only if its output leaves the graph.
             if node.op_type != "Concat" or present is not None:
                 axis = _axis(node, slot)
                 yield Flow(past, present, slot, axis, node.op_type, _query_heads(node))
 
 
 class _PassThrough:
-    """How names of a graph follow from each other, through nodes that only hand a tensor on."""
+    """Follows tensors through nodes that do not change the cache's shape, and out of branches."""
 
     def __init__(self, graph: onnx.GraphProto, columns: Columns) -> None:
         self._inputs = {value.name for value in graph.input}
         self._outputs = {value.name for value in graph.output}
         self._before: dict[str, str] = {}
         self._after: defaultdict[str, list[str]] = defaultdict(list)
-        for node in columns.of_types(_PASSING | {"If"}):
-            if node.op_type in _PASSING and not node.domain and node.input:
+        for node in columns.of_types(_SHAPE_PRESERVING | {"If"}):
+            if node.op_type in _SHAPE_PRESERVING and not node.domain and node.input:
                 self._before[node.output[0]] = node.input[0]
                 self._after[node.input[0]].append(node.output[0])
             for _, branch in subgraphs(node) if node.op_type == "If" else ():
@@ -254,7 +258,8 @@ class _PassThrough:
                     self._after[inner.name].append(outer)
 
     def origin(self, name: str) -> str | None:
-        """The graph input that a name is, if it is one."""
+        """The graph input that a tensor is a copy of, if any."""
+        # Files may have cycles: `seen` ends them.
         seen: set[str] = set()
         while name not in self._inputs:
             if name in seen or name not in self._before:
@@ -264,7 +269,7 @@ class _PassThrough:
         return name
 
     def destination(self, name: str) -> str | None:
-        """The graph output that a name becomes, if it does."""
+        """The graph output that is a copy of a tensor, if any."""
         seen: set[str] = set()
         stack = [name] if name else []
         while stack:
@@ -278,7 +283,7 @@ class _PassThrough:
 
 
 def _axis(node: onnx.NodeProto, slot: Slot) -> int | None:
-    if slot.length_axis is not None or slot.holds is Holds.STATE:
+    if slot.length_axis is not None or slot.contents is Contents.STATE:
         return slot.length_axis
     return _number(node, "axis", _AXIS_DEFAULT.get(node.op_type))
 

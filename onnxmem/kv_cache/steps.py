@@ -1,9 +1,9 @@
-"""A context of N tokens, as dims: a decode step, and a prefill.
+"""The dims of a context of N tokens: in a decode step, and in a prefill.
 
-A decode step takes 1 new token after N - 1; a prefill takes N after none. Every symbol and
-expression of a role gets that role's number, and a symbol that occurs in an expression alone is
-solved for: ``past`` in ``past + sequence`` is what is missing. A file may call a past of 0 tokens
-by a symbol, and a dim asked for is never 0: then 0 takes the place of symbols in the model.
+A decode step has 1 new token after N - 1; a prefill has N after none. Every symbol and expression
+of a role gets that role's number, and a symbol that occurs only in an expression is solved for:
+``past`` in ``past + sequence``. In a prefill the past may be a symbol that is 0, but a requested
+dim cannot be 0: then 0 replaces the symbol in the model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import onnx
 
 from onnxmem.errors import OnnxmemError, UsageError, shortened
-from onnxmem.kv_cache.cache import Course, KvCache, Symbols
+from onnxmem.kv_cache.cache import KvCache, LengthRule, Symbols
 from onnxmem.model.binding import evaluated, names_in
 from onnxmem.model.building import Prepared
 from onnxmem.model.traversal import graphs_in
@@ -22,7 +22,7 @@ from onnxmem.settings import Settings
 
 
 class Step(StrEnum):
-    """What is run."""
+    """The kind of run."""
 
     DECODE = "decode"
     PREFILL = "prefill"
@@ -36,21 +36,21 @@ class NoContextError(OnnxmemError):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """How many a step takes after how many."""
+    """The new and the past tokens of a step."""
 
     sequence: int
     past: int
 
     @property
     def total(self) -> int:
-        """After the step."""
+        """Tokens after the step."""
         return self.sequence + self.past
 
 
 def _tokens_of(symbols: Symbols, step: Step, context: int) -> Tokens:
     """New and past tokens of a step that ends at a context.
 
-    :raises NoContextError: the file fixes the number of new tokens otherwise.
+    :raises NoContextError: the file fixes another number of new tokens.
     """
     fixed = symbols.fixed_sequence
     if fixed is None and not symbols.sequence and step is Step.PREFILL:
@@ -67,7 +67,7 @@ def _tokens_of(symbols: Symbols, step: Step, context: int) -> Tokens:
 
 
 def numbers_at(cache: KvCache, step: Step, context: int) -> tuple[Tokens, Mapping[str, int]]:
-    """The tokens of a step, and a number for every symbol and expression that they decide.
+    """The tokens of a step, and a number for every symbol and expression that they determine.
 
     :raises NoContextError: the model has no such step, or a buffer is shorter than the context.
     """
@@ -81,49 +81,51 @@ def numbers_at(cache: KvCache, step: Step, context: int) -> tuple[Tokens, Mappin
         (symbols.buffer, context),
     )
     numbers = {name: number for names, number in roles for name in names}
+    # In the order of roles: what an earlier expression determines is known to later ones.
     for name in [*numbers]:
         numbers = _solved(name, numbers)
     return tokens, numbers
 
 
 def refuse_bound(dims: Iterable[str], numbers: Mapping[str, int]) -> None:
-    """Refuse a dim that a context decides already.
+    """Refuse a requested dim that the context determines already.
 
     :raises UsageError: with its name.
     """
     for name in dims:
         if name in numbers:
-            message = f"--dim {shortened(name)}: --context decides it too; give one of the two"
+            message = f"--dim {shortened(name)}: --context sets it too; use one of the two"
             raise UsageError(message)
 
 
-def settled(
-    cache: KvCache, prepared: Prepared, asked: Settings, at: tuple[Tokens, Mapping[str, int]]
+def bind_context(
+    cache: KvCache, prepared: Prepared, settings: Settings, at: tuple[Tokens, Mapping[str, int]]
 ) -> tuple[Prepared, Settings]:
-    """A model and what is asked of it, with these numbers in place of any dims asked for.
+    """A model and its settings with the numbers of a context, which replace requested dims.
 
-    What the file writes for the tokens that go out gets its number too: an output's symbol.
+    Symbols that only outputs have get their number too: the present length.
     """
     tokens, numbers = at
-    presents = (part.present_length for part in cache.parts if part.course is Course.GROWS)
-    written = {length: tokens.total for length in presents if isinstance(length, str)}
-    written = {name: number for name, number in written.items() if name not in numbers}
+    growing = (part for part in cache.parts if part.length_rule is LengthRule.GROWS)
+    lengths = (part.present_length for part in growing)
+    outputs = {each: tokens.total for each in lengths if isinstance(each, str)}
+    outputs = {name: number for name, number in outputs.items() if name not in numbers}
     zeros = {name: number for name, number in numbers.items() if number == 0}
     dims = {name: number for name, number in numbers.items() if number}
-    settled_proto = _with_numbers(prepared.proto, {**written, **zeros})
+    proto = _with_numbers(prepared.proto, {**outputs, **zeros})
     return (
-        replace(prepared, proto=settled_proto),
-        replace(asked, dims={**asked.dims, **dims}),
+        replace(prepared, proto=proto),
+        replace(settings, dims={**settings.dims, **dims}),
     )
 
 
 def with_zeros(model: onnx.ModelProto, numbers: Mapping[str, int]) -> onnx.ModelProto:
-    """The model with 0 for the symbols that are 0, wherever it declares a shape."""
+    """The model with 0 for the symbols that are 0, in every shape that it declares."""
     return _with_numbers(model, {name: 0 for name, number in numbers.items() if number == 0})
 
 
 def _with_numbers(model: onnx.ModelProto, numbers: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy with numbers for symbols, wherever it declares a shape; itself where there is none."""
+    """A copy with numbers for symbols in every declared shape; the model itself without numbers."""
     if not numbers:
         return model
     proto = onnx.ModelProto()
@@ -135,16 +137,17 @@ def _with_numbers(model: onnx.ModelProto, numbers: Mapping[str, int]) -> onnx.Mo
 
 
 def _check_buffers(cache: KvCache, context: int) -> None:
-    """A buffer of fixed length that is no window holds no longer context.
+    """Refuse a context that is longer than a static buffer.
 
-    Where some layers grow, a fixed length is a window, and the context goes on beyond it.
+    :raises NoContextError: it is.
     """
+    # Where some layers grow, a fixed length is that of a sliding window, which any context fits.
     if any(part.follows_context for part in cache.parts):
         return
     lengths = [
         part.past_length
         for part in cache.parts
-        if part.course is Course.FIXED and isinstance(part.past_length, int)
+        if part.length_rule is LengthRule.FIXED and isinstance(part.past_length, int)
     ]
     if lengths and max(lengths) < context:
         message = f"the file fixes the cache at {max(lengths):,} tokens, fewer than {context:,}"
@@ -152,15 +155,17 @@ def _check_buffers(cache: KvCache, context: int) -> None:
 
 
 _PROBES: Final = (0, 2**40)
-"""Where an expression is taken, there and at the next number: a dim is never negative."""
+"""Numbers at which an expression is evaluated; it may be undefined where a dim is negative."""
 
 
 def _solved(expression: str, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Also the one name that an expression leaves open: it is linear in it, or nothing is said."""
-    open_names = names_in(expression) - numbers.keys()
-    if len(open_names) != 1:
+    """The numbers, with that of the one unknown symbol of an expression that is linear in it."""
+    # From two neighboring values the slope follows, from that the root; the last check rejects
+    # expressions that are not linear.
+    unknown = names_in(expression) - numbers.keys()
+    if len(unknown) != 1:
         return dict(numbers)
-    (name,) = open_names
+    (name,) = unknown
     terms = {key: number for key, number in numbers.items() if key != expression}
 
     def value(number: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Caches recognised by name, operator and shape; their bytes, and the steps at a context."""
+"""Caches recognized by name, operator and shape; their bytes, and the steps at a context."""
 
 from collections.abc import Mapping
 
@@ -25,8 +25,8 @@ from kv_cache_graphs import (
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
-from onnxmem.kv_cache.cache import Course, KvCache, find_cache
-from onnxmem.kv_cache.candidates import SLOTS, Holds, candidates, label_of
+from onnxmem.kv_cache.cache import KvCache, LengthRule, find_cache
+from onnxmem.kv_cache.candidates import SLOTS, Contents, candidates, label_of
 from onnxmem.kv_cache.steps import Step, numbers_at
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
@@ -44,14 +44,14 @@ def cache_of(text: str) -> KvCache:
     return cache
 
 
-def remark(text: str) -> str:
+def warnings(text: str) -> str:
     prepared = prepare(ModelFile("", model_of(text), 0))
-    _, remarks = find_cache(prepared, candidates(prepared))
-    return " ".join(finding.message for finding in remarks)
+    _, findings = find_cache(prepared, candidates(prepared))
+    return " ".join(finding.message for finding in findings)
 
 
-def at(text: str, context: int | None = None, **asked: object) -> CacheMemory:
-    memory = analyze(model_of(text), context=context, **asked).kv_cache  # type: ignore[arg-type]
+def at(text: str, context: int | None = None, **settings: object) -> CacheMemory:
+    memory = analyze(model_of(text), context=context, **settings).kv_cache  # type: ignore[arg-type]
     assert memory is not None
     return memory
 
@@ -60,36 +60,36 @@ def at(text: str, context: int | None = None, **asked: object) -> CacheMemory:
 
 
 @pytest.mark.parametrize(
-    ("past", "present", "layer", "holds"),
+    ("past", "present", "layer", "contents"),
     [
-        ("past_key_values.3.key", "present.3.key", 3, Holds.KEYS),
-        ("past_key_values.3.decoder.value", "present.3.decoder.value", 3, Holds.VALUES),
-        ("past_key_self_3", "present_key_self_3", 3, Holds.KEYS),
-        ("past_3", "present_3", 3, Holds.UNKNOWN),
-        ("pastKeyValues_3_v", "presentKeyValues_3_value", 3, Holds.VALUES),
-        ("past_key_values_key_cache_3", "present_key_3", 3, Holds.KEYS),
-        ("k_cache.3", "new_k_cache.3", 3, Holds.KEYS),
-        ("past_conv.3", "present_conv.3", 3, Holds.STATE),
-        ("past_key_values.3.recurrent_state", "present.3.recurrent_state", 3, Holds.STATE),
-        ("cache_v", "cache_v_out", None, Holds.VALUES),
+        ("past_key_values.3.key", "present.3.key", 3, Contents.KEYS),
+        ("past_key_values.3.decoder.value", "present.3.decoder.value", 3, Contents.VALUES),
+        ("past_key_self_3", "present_key_self_3", 3, Contents.KEYS),
+        ("past_3", "present_3", 3, Contents.UNKNOWN),
+        ("pastKeyValues_3_v", "presentKeyValues_3_value", 3, Contents.VALUES),
+        ("past_key_values_key_cache_3", "present_key_3", 3, Contents.KEYS),
+        ("k_cache.3", "new_k_cache.3", 3, Contents.KEYS),
+        ("past_conv.3", "present_conv.3", 3, Contents.STATE),
+        ("past_key_values.3.recurrent_state", "present.3.recurrent_state", 3, Contents.STATE),
+        ("cache_v", "cache_v_out", None, Contents.VALUES),
     ],
 )
-def test_names_of_a_past_and_its_present_share_their_words(
-    past: str, present: str, layer: int | None, holds: Holds
+def test_past_and_present_names_have_the_same_words(
+    past: str, present: str, layer: int | None, contents: Contents
 ) -> None:
     one, other = label_of(past), label_of(present)
     assert one.suggests_cache
-    assert (one.words, one.layer, one.holds) == (other.words, layer, holds)
+    assert (one.words, one.layer, one.contents) == (other.words, layer, contents)
 
 
 @pytest.mark.parametrize(
     "name", ["cache_position", "past_sequence_length", "use_cache_branch", "input_ids", "key_0", ""]
 )
-def test_other_names_suggest_nothing(name: str) -> None:
+def test_other_names_do_not_suggest_a_cache(name: str) -> None:
     assert not label_of(name).suggests_cache
 
 
-# What is recognised.
+# What is recognized.
 
 
 @pytest.mark.parametrize(
@@ -112,58 +112,58 @@ def test_heads_and_layout(
         assert (part.layout, part.kv_heads, part.head_size) == (layout, heads, size)
 
 
-def test_layers_are_counted_by_numbers_else_by_keys() -> None:
+def test_layers_are_counted_by_number_or_by_keys() -> None:
     assert cache_of(growing(layers=3)).num_layers == 3
     assert cache_of(ATTENTION).num_layers == 1
 
 
-def test_operators_tell_their_query_heads() -> None:
+def test_query_heads_come_from_the_operator() -> None:
     assert {part.query_heads for part in cache_of(GROUPED).parts} == {6}
     assert {part.query_heads for part in cache_of(ATTENTION).parts} == {6}
 
 
-def test_courses() -> None:
-    courses = {part.name: part.course for part in cache_of(HYBRID).parts}
-    assert courses == {
-        "past_key_values.1.key": Course.GROWS,
-        "past_key_values.2.key": Course.FIXED,
-        "past_conv.0": Course.CONSTANT,
-        "past_key_values.0.ssm_state": Course.CONSTANT,
+def test_length_rules() -> None:
+    rules = {part.name: part.length_rule for part in cache_of(HYBRID).parts}
+    assert rules == {
+        "past_key_values.1.key": LengthRule.GROWS,
+        "past_key_values.2.key": LengthRule.FIXED,
+        "past_conv.0": LengthRule.CONSTANT,
+        "past_key_values.0.ssm_state": LengthRule.CONSTANT,
     }
-    assert {part.course for part in cache_of(GROUPED).parts} == {Course.BUFFER}
+    assert {part.length_rule for part in cache_of(GROUPED).parts} == {LengthRule.BUFFER}
     encoder = cache_of(CROSS).parts[1]
-    assert (encoder.course, encoder.output) == (Course.ENCODER, None)
+    assert (encoder.length_rule, encoder.output) == (LengthRule.ENCODER, None)
 
 
-def test_a_name_whose_shape_does_not_fit_is_a_remark() -> None:
+def test_a_cache_name_with_another_shape_is_a_warning() -> None:
     """An id, a matrix, other heads, no present: none is counted."""
     good = 'float[batch,3,past,5] "past_key_values.0.key"'
     text = growing(layers=1)
-    for bad, told in (
+    for bad, message in (
         ('int64[batch,3,past,5] "past_key_values.0.key"', "its elements are int64"),
         ('float[batch,3,past,5,1,1] "past_key_values.0.key"', "it has 6 dims"),
         ('float[batch,past] "past_key_values.0.key"', "it has 2 dims"),
         (
             'float[batch,2,past,5] "past_key_values.0.key"',
-            "its output is [batch, 3, past + seq, 5]",
+            "that of its output [batch, 3, past + seq, 5]",
         ),
-        ('float[batch,3,past,5] "past_key_values.9.key"', "no output is named as its present"),
+        ('float[batch,3,past,5] "past_key_values.9.key"', "no output is named like its present"),
     ):
         changed = text.replace(good, bad).replace(
             '"present.0.key" = Concat <axis = 2> ("past_key_values.0.key", new)',
             '"present.0.key" = Identity (new)',
         )
         cache = cache_of(changed)
-        assert [part.holds for part in cache.parts] == [Holds.VALUES]
-        assert told in remark(changed)
+        assert [part.contents for part in cache.parts] == [Contents.VALUES]
+        assert message in warnings(changed)
 
 
-def test_joined_images_are_no_cache() -> None:
+def test_concatenated_images_are_not_a_cache() -> None:
     assert found(NO_CACHE) is None
     assert analyze(model_of(NO_CACHE)).kv_cache is None
 
 
-def test_unnamed_concats_count_where_there_are_two() -> None:
+def test_two_unnamed_concats_are_a_cache() -> None:
     names = ("in_{}_{}", "out_{}_{}")
     assert len(cache_of(growing(layers=1, names=names)).parts) == 2
     one = growing(layers=1, names=names).replace('"out_0_key" = Concat', '"out_0_key" = Sum')
@@ -171,7 +171,7 @@ def test_unnamed_concats_count_where_there_are_two() -> None:
 
 
 @pytest.mark.parametrize("key", SLOTS, ids="::".join)
-def test_places_of_operands_are_those_of_the_operators(key: tuple[str, str]) -> None:
+def test_slots_are_at_the_operators_indices(key: tuple[str, str]) -> None:
     """By the schema where onnx has one, else by the operator's own record."""
     domain, op_type = key
     if domain == "" and onnx.defs.has(op_type, domain):
@@ -186,10 +186,10 @@ def test_places_of_operands_are_those_of_the_operators(key: tuple[str, str]) -> 
         assert outputs[slot.present].startswith("present")
 
 
-def test_a_state_is_known_by_its_operator() -> None:
+def test_a_state_is_recognized_by_its_operator() -> None:
     cache = cache_of(LINEAR)
     (state,) = cache.parts
-    assert (state.holds, state.course) == (Holds.STATE, Course.CONSTANT)
+    assert (state.contents, state.length_rule) == (Contents.STATE, LengthRule.CONSTANT)
     assert at(LINEAR, batch=3).constant_bytes_per_sequence == 2 * 5 * 7 * 4
 
 
@@ -212,31 +212,31 @@ def test_a_state_is_known_by_its_operator() -> None:
         (QDQ, 2 * 3 * 5 * 1, 0),
     ],
 )
-def test_bytes_of_a_token_and_of_a_sequence(text: str, per_token: int, constant: int) -> None:
+def test_bytes_per_token_and_per_sequence(text: str, per_token: int, constant: int) -> None:
     memory = at(text, batch=7)
     assert (memory.bytes_per_token, memory.constant_bytes_per_sequence) == (per_token, constant)
 
 
 @given(st.integers(1, 9), st.integers(1, 10**6))
-def test_bytes_are_batch_times_context_times_a_token(batch: int, context: int) -> None:
+def test_bytes_are_batch_times_context_times_bytes_per_token(batch: int, context: int) -> None:
     memory = at(growing(layers=2), batch=batch)
     assert memory.bytes_at(context) == batch * context * 2 * 2 * 3 * 5 * 4
     kinds = memory.bytes_by_kind(context)
     assert sum(size or 0 for size in kinds.values()) == memory.bytes_at(context)
 
 
-def test_half_bytes_are_packed_over_the_whole_tensor() -> None:
+def test_4_bit_elements_are_packed_over_the_whole_tensor() -> None:
     assert at(QUANTISED).bytes_at(100) == 100 * (15 + 6) + 750
 
 
-def test_the_encoders_length_is_a_dim_like_any_other() -> None:
+def test_the_encoder_length_is_a_dim_of_its_own() -> None:
     assert at(CROSS, dims={"enc": 23}, batch=2).bytes_at(5) == 2 * 3 * 5 * 4 * (5 + 23)
 
 
 # Steps.
 
 
-def test_both_steps_are_what_analyze_says_at_their_dims() -> None:
+def test_both_steps_equal_an_analysis_at_their_dims() -> None:
     text = growing()
     memory = at(text, 100, batch=2)
     decode, prefill = (memory.step(step) for step in Step)
@@ -252,7 +252,7 @@ def test_both_steps_are_what_analyze_says_at_their_dims() -> None:
     assert prefill.is_whole
 
 
-def test_the_figures_of_an_analysis_at_a_context_are_the_decode_step_s() -> None:
+def test_an_analysis_at_a_context_is_the_decode_step() -> None:
     analysis = analyze(model_of(growing()), batch=2, context=100)
     assert analysis.settings.dims["past"] == 99
     assert analysis.kv_cache is not None
@@ -305,28 +305,28 @@ def test_every_symbol_of_a_role_is_bound(
         assert {**numbers, **dims} == numbers
 
 
-def test_what_a_name_alone_says_is_an_assumption() -> None:
+def test_a_role_that_only_a_name_shows_is_an_assumption() -> None:
     assert cache_of(growing()).assumptions == ()
     (assumed,) = cache_of(growing(mask="s53")).assumptions
     assert "attention_mask" in assumed
     assert any("If" in text for text in cache_of(MERGED).assumptions)
     assert any("seq is new tokens" in text for text in cache_of(GROUPED).assumptions)
-    assert any("the third is taken" in text for text in cache_of(HYBRID).assumptions)
+    assert any("the third of four dims" in text for text in cache_of(HYBRID).assumptions)
 
 
-def test_new_tokens_that_nothing_names_leave_no_prefill() -> None:
+def test_without_a_dim_of_new_tokens_there_is_no_prefill() -> None:
     memory = at(GROUPED.replace("float16[batch,seq,66] q", "float16[batch,n2,66] q"), 100)
     assert [step.step for step in memory.steps] == [Step.DECODE]
     assert "no dim of the inputs is known" in memory.remarks[0]
 
 
-def test_a_present_of_its_own_symbol_is_bound_too() -> None:
+def test_a_symbol_that_only_the_present_has_is_bound() -> None:
     """The branches of an If differ, and only the output's declaration says how long it is."""
     for step in at(MERGED, 8, batch=2).steps:
         assert step.is_whole
 
 
-def test_a_file_of_one_new_token_has_no_prefill() -> None:
+def test_a_file_with_one_new_token_has_no_prefill() -> None:
     memory = at(growing(seq="1", total='"past + 1"', mask='"past + 1"'), 100)
     assert [step.step for step in memory.steps] == [Step.DECODE]
     assert memory.steps[0].dims == {"past": 99, "past + 1": 100}
@@ -335,7 +335,7 @@ def test_a_file_of_one_new_token_has_no_prefill() -> None:
     )
 
 
-def test_a_prefill_of_as_many_tokens_as_the_file_fixes() -> None:
+def test_a_prefill_of_the_number_of_tokens_that_the_file_fixes() -> None:
     text = growing(seq="64", total='"past + 64"', mask='"past + 64"')
     steps = {step.step: (step.sequence, step.past) for step in at(text, 64).steps}
     assert steps == {Step.DECODE: (64, 0), Step.PREFILL: (64, 0)}
@@ -345,7 +345,7 @@ def test_a_prefill_of_as_many_tokens_as_the_file_fixes() -> None:
     assert at(text, 63).steps == ()
 
 
-def test_an_expression_that_no_number_solves_stays_as_it_is() -> None:
+def test_an_expression_without_a_solution_stays_unbound() -> None:
     for past in ('"2*half"', '"half*0"', '"one + other"'):
         text = growing(past=past, total="out", mask="seq")
         _, numbers = numbers_at(cache_of(text), Step.DECODE, 100)
@@ -355,7 +355,7 @@ def test_an_expression_that_no_number_solves_stays_as_it_is() -> None:
     assert numbers["half"] == 50
 
 
-def test_a_batch_that_the_file_fixes_is_in_proportion() -> None:
+def test_bytes_are_proportional_to_a_fixed_batch() -> None:
     text = growing().replace("batch", "7")
     memory = at(text)
     assert memory.batch == 7
@@ -363,21 +363,21 @@ def test_a_batch_that_the_file_fixes_is_in_proportion() -> None:
     assert memory.bytes_at(11) == 7 * 11 * 2 * 2 * 3 * 5 * 4
 
 
-def test_what_is_joined_along_the_batch_is_no_cache() -> None:
+def test_a_concat_along_the_batch_is_not_a_cache() -> None:
     text = growing(layers=1, names=("past_{}_{}", "present_{}_{}"))
     joined = text.replace("axis = 2", "axis = 0")
     assert found(joined) is None
-    assert "no one axis is that of tokens" in remark(joined)
+    assert "it has no single token axis" in warnings(joined)
 
 
-def test_numbers_alone_may_differ_along_the_axis_of_tokens() -> None:
+def test_numbers_may_differ_along_the_token_axis() -> None:
     text = growing(layers=1, past="16", total="17", mask="17", seq="1")
     cache = cache_of(text)
-    assert {(part.course, part.layout) for part in cache.parts} == {(Course.FIXED, "bnsh")}
+    assert {(part.length_rule, part.layout) for part in cache.parts} == {(LengthRule.FIXED, "bnsh")}
     assert at(text).constant_bytes_per_sequence == 2 * 3 * 16 * 5 * 4
 
 
-def test_a_static_buffer_holds_no_longer_context() -> None:
+def test_a_context_longer_than_a_static_buffer_is_refused() -> None:
     analysis = analyze(model_of(SCATTER), context=14)
     assert any(
         "the file fixes the cache at 13 tokens, fewer than 14" in finding.message
@@ -390,7 +390,7 @@ def test_a_static_buffer_holds_no_longer_context() -> None:
     ("text", "y_bytes"),
     [(GROUPED, 2 * 66 * 2), (GROUPED.replace('max,11] "past', 'P,11] "past'), 2 * 66 * 2)],
 )
-def test_past_and_present_in_one_buffer_take_it_once(text: str, y_bytes: int) -> None:
+def test_a_buffer_shared_by_past_and_present_counts_once(text: str, y_bytes: int) -> None:
     """A buffer of its own length, and one that the operator writes behind the past in place."""
     memory = at(text, 100, batch=2)
     decode = memory.step(Step.DECODE)
@@ -404,7 +404,7 @@ def test_past_and_present_in_one_buffer_take_it_once(text: str, y_bytes: int) ->
     assert decode.total_bytes > decode.one_buffer_total_bytes
 
 
-def test_what_only_grows_is_no_one_buffer() -> None:
+def test_a_growing_cache_is_not_shared() -> None:
     decode = at(growing(), 100).step(Step.DECODE)
     assert decode is not None
     assert decode.one_buffer_total_bytes is None
@@ -414,18 +414,20 @@ def findings(analysis: Analysis) -> str:
     return " ".join(finding.message for finding in analysis.findings)
 
 
-def test_a_model_without_a_cache_says_so_in_a_line() -> None:
+def test_a_model_without_a_cache_is_reported_in_one_line() -> None:
     analysis = analyze(model_of(NO_CACHE), context=100)
-    assert "no key-value cache is recognised" in findings(analysis)
+    assert "no key-value cache is recognized" in findings(analysis)
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("settings", "message"),
     [
-        ({"dims": {"past": 5}}, "--dim past: --context decides it too"),
+        ({"dims": {"past": 5}}, "--dim past: --context sets it too"),
         ({"train": True}, "a training step has no cache"),
     ],
 )
-def test_what_contradicts_a_context_is_refused(asked: dict[str, object], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
-        analyze(model_of(growing()), context=100, **asked)  # type: ignore[arg-type]
+def test_settings_that_contradict_a_context_are_refused(
+    settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        analyze(model_of(growing()), context=100, **settings)  # type: ignore[arg-type]

@@ -232,7 +232,7 @@ def test_a_model_without_a_cache_is_told_in_one_line(
     assert main(["fit", path, "--device", "1MiB", "--context", "64"]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if "--context" in line]
     assert told == [
-        "note: --context has no effect: no key-value cache is recognised among the inputs"
+        "note: --context has no effect: no key-value cache is recognized among the inputs"
     ]
 
 
@@ -241,8 +241,8 @@ def test_a_model_without_a_cache_is_told_in_one_line(
     [
         (["--context", "0"], "'0' is not a positive integer"),
         (["--context", "5,x"], "'x' is not a positive integer"),
-        (["--context", "64", "--dim", "past=3"], "--dim past: --context decides it too"),
-        (["--context", "64", "--dim", "past=?"], "--dim past: --context decides it too"),
+        (["--context", "64", "--dim", "past=3"], "--dim past: --context sets it too"),
+        (["--context", "64", "--dim", "past=?"], "--dim past: --context sets it too"),
         (["--context", "64", "--train"], "a training step has no cache"),
     ],
 )

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from onnxmem.analysis.cache_memory import CacheMemory, StepMemory, shared_by
 from onnxmem.errors import shortened
-from onnxmem.kv_cache.cache import Course, KvCache, Part
+from onnxmem.kv_cache.cache import KvCache, LengthRule, Part
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.sections.section import PEAK, Line, Note, Section
 from onnxmem.units import plural
 
-_COURSES = {
-    Course.FIXED: "windows or static buffers",
-    Course.ENCODER: "the encoder's tokens",
-    Course.CONSTANT: "states",
+_LENGTH_RULES = {
+    LengthRule.FIXED: "windows or static buffers",
+    LengthRule.ENCODER: "the encoder's tokens",
+    LengthRule.CONSTANT: "states",
 }
 
 
@@ -72,8 +72,8 @@ def _kinds(memory: CacheMemory) -> Iterator[Line]:
 
 
 def _constant(cache: KvCache) -> Iterator[str]:
-    for course, text in _COURSES.items():
-        if any(part.course is course for part in cache.parts):
+    for rule, text in _LENGTH_RULES.items():
+        if any(part.length_rule is rule for part in cache.parts):
             yield text
 
 
@@ -96,8 +96,8 @@ def _group(part: Part) -> str:
     heads, size = part.kv_heads, part.head_size
     if heads is None or size is None:
         dims = " x ".join(shortened(str(dim)) for dim in part.dims)
-        return f"{part.holds.value} {dims} {part.dtype.value}"
-    return f"{part.holds.value} {plural(heads, 'head')} x {size:,} {part.dtype.value}"
+        return f"{part.contents.value} {dims} {part.dtype.value}"
+    return f"{part.contents.value} {plural(heads, 'head')} x {size:,} {part.dtype.value}"
 
 
 def _bound(memory: CacheMemory) -> Iterator[Note]:
