@@ -469,7 +469,8 @@ def test_json_says_the_same(words: list[str], capsys: Capture) -> None:
 
 @pytest.mark.usefixtures("net")
 def test_a_message_comes_on_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"log\n{ARENA}\nlog\n"))
+    stdin = io.TextIOWrapper(io.BytesIO(f"log\n{ARENA}\nlog\n".encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
     assert main(["explain", "-", "net.onnx", "--batch", "4", "--json", "-o", "why.json"]) == 0
     assert capsys.readouterr() == ("", "Wrote why.json\n")
     (row,) = json.loads(Path("why.json").read_text())["explained"]
