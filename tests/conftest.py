@@ -4,10 +4,19 @@ Reports have as many columns as where there is no terminal.
 """
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from without_children import work_without_children
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 os.environ["COLUMNS"] = "100"
+
+
+@pytest.fixture
+def without_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let onnxruntime run in the process of the test."""
+    work_without_children(monkeypatch, tmp_path)

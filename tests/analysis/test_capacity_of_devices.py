@@ -22,6 +22,8 @@ from onnxmem.runtimes.torch.cuda import TorchRuntime
 from onnxmem.settings import Settings
 
 MIB = 2**20
+WIDE = """agraph (float[N,10007] x) => (float[N,7] y) <float[10007,7] w> {
+    r = Relu(x)  y = MatMul(r, w) }"""
 BARE = TorchRuntime(cublas_workspace_bytes=0)
 EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
@@ -209,7 +211,7 @@ def test_what_fits_by_retries_alone_is_tight() -> None:
 @pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])
 def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> None:
     settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
-    question = request_of(model_of(CONVNET), settings)
+    question = request_of(model_of(WIDE), settings)
     memory_bytes = 5 * 2**30
     reached = []
     for questions, instances in (((question,), 1), ((question,), 2), ((question, question), 3)):

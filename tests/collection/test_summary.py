@@ -131,6 +131,7 @@ def test_verdicts_are_counted_and_what_has_none_is_unknown() -> None:
     assert counts == (2, 1, 1, 2)
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize("train", [False, True])
 def test_a_device_of_a_collection_has_the_verdict_of_fit(
     train: bool,  # noqa: FBT001 - parametrised
@@ -148,6 +149,7 @@ def test_a_device_of_a_collection_has_the_verdict_of_fit(
         assert row["devices"][0]["verdict"] == one
 
 
+@pytest.mark.usefixtures("without_children")
 def test_a_device_of_a_collection_has_its_own_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
     assert on["arm64"] != on["avx512"]
     assert taken("avx512", "arm64") == on["arm64"]
     words = [model, model, "--device", "raspberry pi 5", "--runtime", "ort-cpu", "--summary"]
+    words += ["--jobs", "1"]
     assert main(words) == 0
     assert "2 of 2 fit, 0 too large, on the device's arm64" in " ".join(
         capsys.readouterr().out.split()

@@ -8,7 +8,6 @@ import onnx
 import pytest
 from graphs import graph_of, model_of
 from session_graphs import session_of
-from without_children import work_without_children
 
 from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
@@ -495,15 +494,15 @@ CASES: Mapping[str, tuple[str, Mapping[str, Values]]] = {
 }
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", ["raw", "ort-all"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_is_foretold_with_the_values_that_it_is_fed(
-    name: str, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, graph: str, tmp_path: Path
 ) -> None:
     """Node by node, and what the arena holds once patterns are learnt."""
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     text, values = CASES[name]
     onnx.save(model_of(text), tmp_path / "m.onnx")
     options = SessionOptions(level="off" if graph == "raw" else "all")
@@ -522,12 +521,10 @@ def test_a_run_is_foretold_with_the_values_that_it_is_fed(
         assert getattr(told, figure) == getattr(found, figure), figure
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-def test_an_inputs_file_tells_the_values_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inputs_file_tells_the_values_too(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     onnx.save(model_of(RATE), tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", x=np.ones(7, np.float32), sr=np.array(16_000))
     inputs = str(tmp_path / "in.npz")
@@ -537,12 +534,10 @@ def test_an_inputs_file_tells_the_values_too(
     assert [node.op_type for node in found.nodes] == ["Equal", "Exp", "If"]
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-def test_an_analysis_beside_a_measurement_knows_what_was_fed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_analysis_beside_a_measurement_knows_what_was_fed() -> None:
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     model = model_of(TURNS)
     analysis = analyze(model, runtimes=("ort-cpu",), measure="cpu", values={"n": 9})
     assert isinstance(analysis.measured, Measurement)
@@ -552,5 +547,5 @@ def test_an_analysis_beside_a_measurement_knows_what_was_fed(
 
 
 def test_values_beside_an_inputs_file_are_refused() -> None:
-    with pytest.raises(UsageError, match="give no --value beside --inputs"):
+    with pytest.raises(UsageError, match="--value cannot be combined with --inputs"):
         MeasureSettings(inputs_npz="in.npz", values={"n": (1,)})

@@ -9,7 +9,6 @@ from export.small_exports import analysis_of, exported
 from graphs import model_of
 from models_on_disk import MYSTERY
 from paths import MODELS
-from without_children import work_without_children
 
 import onnxmem
 from onnxmem.children.running import ChildFault, ChildLimits
@@ -99,13 +98,11 @@ TEXTS = {
 }
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", LEVELS)
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_small_model_has_the_statistics_of_a_run(
-    name: str, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work_without_children(monkeypatch, tmp_path)
+def test_a_small_model_has_the_statistics_of_a_run(name: str, graph: str, tmp_path: Path) -> None:
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>\n' + TEXTS[name])
     path = tmp_path / "m.onnx"
     onnx.save(model, path)

@@ -50,12 +50,6 @@ def _is_left_empty(temporary: Path) -> object:
     assert not any(temporary.iterdir())
 
 
-@pytest.fixture
-def _in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For figures that a process of its own would not change."""
-    work_without_children(monkeypatch, tmp_path)
-
-
 def measured(
     source: str | Path | onnx.ModelProto,
     request: Request | None = None,
@@ -99,7 +93,7 @@ def test_a_chain_takes_what_it_does_by_hand() -> None:
     assert len(found.seconds_per_run) == found.runs == 3
 
 
-@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.usefixtures("without_children")
 def test_scratch_is_that_of_the_kernel() -> None:
     """A Softmax along another axis than the last works on a transposed copy, and back."""
     text = "agraph (float[3,5] x) => (float[3,5] y) { y = Softmax <axis = 0> (x) }"
@@ -121,7 +115,7 @@ def test_the_process_is_larger_than_its_arena() -> None:
     assert found.load_peak_bytes < found.process_peak_bytes
 
 
-@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.usefixtures("without_children")
 def test_made_up_weights_are_prepacked_each() -> None:
     """Two equal matrices of zeros would share one packed copy."""
     text = """agraph (float[1,512] x) => (float[1,512] z) <float[512,512] v, float[512,512] w> {
@@ -134,6 +128,7 @@ def test_made_up_weights_are_prepacked_each() -> None:
     assert found.num_filled == 2
 
 
+@pytest.mark.usefixtures("without_children")
 def test_a_model_at_another_batch_than_its_own() -> None:
     found = measured(LIGHT / "light_squeezenet.onnx", Request(batch=8))
     sizes = (
@@ -175,7 +170,7 @@ def test_every_option_opens_a_session(
     assert (found.pattern_block_bytes == 0) is (not options.enable_mem_pattern)
 
 
-@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.usefixtures("without_children")
 def test_an_arena_that_grows_by_requested_bytes_reserves_no_more() -> None:
     options = SessionOptions(level="off", arena_extend_strategy="kSameAsRequested")
     found = measured(model_of(CHAIN), Request(batch=11), MeasureSettings(options=options))
@@ -189,7 +184,7 @@ def test_without_an_arena_the_process_is_still_measured() -> None:
     assert found.process_peak_bytes is not None
 
 
-@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.usefixtures("without_children")
 def test_inputs_of_every_kind_are_made_up() -> None:
     text = """agraph (string[3] s, bool[2] b, int32[4] i, float16[5] h, bfloat16[2,2] f, float x) =>
         (string[3] t, bool[2] c, int32[4] j, float16[5] k, float[2,2] g, float y) {

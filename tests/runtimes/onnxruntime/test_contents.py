@@ -7,7 +7,6 @@ import onnx
 import pytest
 from graphs import graph_of, model_of
 from onnx import numpy_helper
-from without_children import work_without_children
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
@@ -183,38 +182,36 @@ def with_equal_weight(name: str) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("asks_onnxruntime", [True, False])
 def test_onnxruntime_packs_equal_constants_of_branches_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
+    tmp_path: Path, *, asks_onnxruntime: bool
 ) -> None:
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     holds(
         tmp_path, model_of(of_branches(TRANSPOSED, TRANSPOSED)), asks_onnxruntime=asks_onnxruntime
     )
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("asks_onnxruntime", [True, False])
 def test_the_region_of_the_freed_transposed_copy_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
+    tmp_path: Path, *, asks_onnxruntime: bool
 ) -> None:
     """It is larger than the first region would be, and later regions are sized by it."""
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     model = model_of(QGEMM.replace("TRANS_B", "1").replace("IN,OUT", "1031,2053"))
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2053
     holds(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("name", ["v", "w"])
-def test_onnxruntime_packs_equal_weights_of_the_file_once(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onnxruntime_packs_equal_weights_of_the_file_once(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     holds(tmp_path, with_equal_weight(name), asks_onnxruntime=True)
 
 

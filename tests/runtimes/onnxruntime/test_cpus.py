@@ -216,6 +216,7 @@ def test_blocks_of_channels_are_the_cpu_s_where_no_filter_tells(
 WEIGHTS = "float[20,16,3,3] v, float[20,16,3,3] w"
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize(
     ("outputs", "body", "named"),
     [

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from graphs import graph_of, model_of
-from without_children import work_without_children
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.measure.measurement import Measurement
@@ -585,13 +583,11 @@ MEASURED = {
 }
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("name", MEASURED)
-def test_it_is_what_onnxruntime_takes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_what_onnxruntime_takes(name: str) -> None:
     pytest.importorskip("onnxruntime")
-    work_without_children(monkeypatch, tmp_path)
     text = MEASURED[name]
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=3)
     found = measure(model_of(text), settings=settings)

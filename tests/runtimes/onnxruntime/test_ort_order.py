@@ -106,6 +106,7 @@ def test_it_is_the_walk_told_plainly(graph: Graph) -> None:
 # In onnxruntime
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("text", [DIAMOND, LEAVES, CROSSED])
 def test_onnxruntime_runs_them_so(text: str) -> None:

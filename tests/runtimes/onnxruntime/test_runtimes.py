@@ -669,6 +669,7 @@ def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyP
         assert found.to_dict()["measured"] is None
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("fixed_dims", [False, True])
 def test_it_is_what_onnxruntime_asks_for(*, fixed_dims: bool) -> None:
@@ -738,6 +739,7 @@ LEAVES = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) <float
 """A run is fed true, and the replay takes the branch that makes more: the same."""
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", ["raw", "ort-extended"])
 def test_it_is_what_every_node_asks_for(graph: str) -> None:
@@ -750,6 +752,7 @@ def test_it_is_what_every_node_asks_for(graph: str) -> None:
     ]
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 def test_operators_that_onnxruntime_fuses_are_one() -> None:
     pytest.importorskip("onnxruntime")
@@ -762,6 +765,7 @@ def test_operators_that_onnxruntime_fuses_are_one() -> None:
     assert finding.message.startswith("the figures are of the graph that onnxruntime ")
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("num_parts", [127, 131, 1031])
 def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
@@ -802,6 +806,7 @@ agraph (float[3,137,224] q, float[3,137,32] k, float[3,137,32] v) => (float[3,13
 }"""
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize(
     "text",
