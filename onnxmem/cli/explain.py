@@ -95,7 +95,15 @@ def run(arguments: Namespace) -> int:
 def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
     from onnxmem.decisions.explain.glossary import code_named, codes, metrics, metrics_named
     from onnxmem.decisions.explain.messages import read_message
-    from onnxmem.report.explain import code_row, metric_row, render_code, render_list
+    from onnxmem.decisions.explain.tensors import read_tensor
+    from onnxmem.report.explain import (
+        code_row,
+        metric_row,
+        render_code,
+        render_list,
+        render_tensor,
+        tensor_row,
+    )
 
     if arguments.what is None:
         rows = [*(metric_row(each, None) for each in metrics()), *map(code_row, codes())]
@@ -109,6 +117,9 @@ def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
     refuse_untrained(arguments, trains=arguments.train or is_of_step)
     if found:
         return _metrics(found, arguments)
+    tensor = read_tensor(what)
+    if tensor is not None:
+        return render_tensor(tensor), [tensor_row(tensor)]
     message = read_message(what)
     if message is None:
         raise UsageError(_unknown(what))

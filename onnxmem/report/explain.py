@@ -11,13 +11,17 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.messages import OutOfMemory
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_shape
+from onnxmem.decisions.explain.tensors import TensorSize
 from onnxmem.errors import printable, shortened
+from onnxmem.model.graph import DType
 from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_count, plural
 
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
+_COMPARED_TYPES: Final = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.INT4)
+"""Types that people choose from when they want a tensor smaller."""
 
 
 def render_list() -> str:
@@ -35,6 +39,40 @@ def render_code(code: Code) -> str:
     lines.append(fact("  why it matters", code.why))
     lines.append(fact("  what to do", code.act))
     return "\n".join(lines) + "\n"
+
+
+def render_tensor(tensor: TensorSize) -> str:
+    """The size of a tensor, and of as many elements of other types; or of an element type."""
+    name = f"{tensor.dtype}{' (assumed)' if tensor.is_assumed else ''}"
+    bits = tensor.dtype.bits
+    if bits is None:
+        each = "as long as their texts"
+    else:
+        each = f"{bits // 8} B" if bits % 8 == 0 else f"{bits} bits, packed"
+    if tensor.shape is None:
+        return "\n".join([fact("Element type", name), fact("  per element", each)]) + "\n"
+    lines = [fact("Tensor", f"{'x'.join(map(str, tensor.shape))} {name}")]
+    lines.append(fact("  elements", f"{tensor.num_elements:,}"))
+    lines.append(figure("  size", tensor.size_bytes, f"per element: {each}"))
+    lines += [
+        figure(f"  in {dtype}", tensor.bytes_in(dtype))
+        for dtype in _COMPARED_TYPES
+        if dtype is not tensor.dtype
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def tensor_row(tensor: TensorSize) -> JsonDict:
+    """A tensor or an element type in JSON; unknown is null."""
+    return {
+        "kind": "tensor",
+        "element_type": tensor.dtype.value,
+        "element_type_assumed": tensor.is_assumed,
+        "element_bits": tensor.dtype.bits,
+        "shape": None if tensor.shape is None else list(tensor.shape),
+        "elements": None if tensor.shape is None else tensor.num_elements,
+        "bytes": None if tensor.shape is None else tensor.size_bytes,
+    }
 
 
 def code_row(code: Code) -> JsonDict:

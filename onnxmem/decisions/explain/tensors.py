@@ -1,0 +1,89 @@
+"""The size of an element type, or of a tensor, from how people write it: ``1000x1000 float32``."""
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from onnxmem.model.graph import DType
+
+_ALIASES: Final = {
+    "float": DType.FLOAT32,
+    "single": DType.FLOAT32,
+    "fp32": DType.FLOAT32,
+    "f32": DType.FLOAT32,
+    "double": DType.FLOAT64,
+    "fp64": DType.FLOAT64,
+    "f64": DType.FLOAT64,
+    "half": DType.FLOAT16,
+    "fp16": DType.FLOAT16,
+    "f16": DType.FLOAT16,
+    "bf16": DType.BFLOAT16,
+    "fp8": DType.FLOAT8E4M3FN,
+    "e4m3": DType.FLOAT8E4M3FN,
+    "e5m2": DType.FLOAT8E5M2,
+    "fp4": DType.FLOAT4E2M1,
+    "int": DType.INT32,
+    "long": DType.INT64,
+    "short": DType.INT16,
+    "byte": DType.UINT8,
+    **{f"i{bits}": DType(f"int{bits}") for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"s{bits}": DType(f"int{bits}") for bits in (2, 4, 8, 16, 32, 64)},
+    **{f"u{bits}": DType(f"uint{bits}") for bits in (2, 4, 8, 16, 32, 64)},
+}
+"""Names that frameworks and papers use; ONNX's own are those of ``DType``."""
+_TYPE: Final = r"(?:(?:torch|tf|np|numpy|tensorproto)\.|dt_)?(?P<type>[a-z][a-z0-9_]*)"
+_DIMS: Final = r"[\[(]?(?P<dims>\d+(?:\s*[x\u00d7*,]\s*\d+)*,?)[\])]?"
+_FORMS: Final = tuple(
+    re.compile(form) for form in (rf"{_TYPE}", rf"{_DIMS}\s*{_TYPE}", rf"{_TYPE}\s*{_DIMS}", _DIMS)
+)
+_MOST_DIMS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSize:
+    """A tensor, or an element type alone."""
+
+    dtype: DType
+    is_assumed: bool
+    """Whether the text names no type: float32 is the default of frameworks."""
+    shape: tuple[int, ...] | None
+    """``None``: a type alone."""
+
+    @property
+    def num_elements(self) -> int:
+        """The product of the dims; 1 of a type alone."""
+        return prod(self.shape or ())
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Elements below a byte are packed: ``ceil(n x bits / 8)``. ``None``: strings."""
+        return self.bytes_in(self.dtype)
+
+    def bytes_in(self, dtype: DType) -> int | None:
+        """The bytes of as many elements of another type."""
+        return None if dtype.bits is None else -(-self.num_elements * dtype.bits // 8)
+
+
+def read_tensor(text: str) -> TensorSize | None:
+    """Read a type, a shape, or both in either order; ``None`` if the text is something else."""
+    plain = " ".join(text.lower().split())
+    for form in _FORMS:
+        match = form.fullmatch(plain)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        dtype = _dtype(groups["type"]) if groups.get("type") else DType.FLOAT32
+        dims = re.findall(r"\d+", groups.get("dims") or "")
+        if dtype is None or len(dims) > _MOST_DIMS or (form is _FORMS[-1] and len(dims) == 1):
+            continue
+        shape = tuple(int(dim) for dim in dims) if dims else None
+        return TensorSize(dtype, is_assumed=not groups.get("type"), shape=shape)
+    return None
+
+
+def _dtype(name: str) -> DType | None:
+    known = _ALIASES.get(name)
+    if known is None and name in set(DType):
+        return DType(name)
+    return known

@@ -1,0 +1,68 @@
+"""Element types and tensors as people write them, and their sizes."""
+
+import pytest
+
+from onnxmem.cli import main
+from onnxmem.decisions.explain.tensors import read_tensor
+from onnxmem.model.graph import DType
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape", "size_bytes"),
+    [
+        ("1000x1000 float32", DType.FLOAT32, (1000, 1000), 4_000_000),
+        ("2x3x256x256", DType.FLOAT32, (2, 3, 256, 256), 1_572_864),
+        ("bf16[3,7,11]", DType.BFLOAT16, (3, 7, 11), 462),
+        ("torch.float16 (13, 17)", DType.FLOAT16, (13, 17), 442),
+        ("(5, 7) double", DType.FLOAT64, (5, 7), 280),
+        ("3 \u00d7 5 i8", DType.INT8, (3, 5), 15),
+        ("19 int4", DType.INT4, (19,), 10),
+        ("5x5 fp4", DType.FLOAT4E2M1, (5, 5), 13),
+        ("0x7 float32", DType.FLOAT32, (0, 7), 0),
+        ("(23,) uint8", DType.UINT8, (23,), 23),
+        ("3x5 string", DType.STRING, (3, 5), None),
+        ("TensorProto.FLOAT", DType.FLOAT32, None, 4),
+    ],
+)
+def test_the_size_of_what_people_write(
+    text: str, dtype: DType, shape: tuple[int, ...] | None, size_bytes: int | None
+) -> None:
+    found = read_tensor(text)
+    assert found is not None
+    assert (found.dtype, found.shape, found.size_bytes) == (dtype, shape, size_bytes)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_every_element_type_of_onnx_is_read(dtype: DType) -> None:
+    found = read_tensor(f"7x11 {dtype}")
+    assert found is not None
+    assert not found.is_assumed
+    assert found.size_bytes == (None if dtype.bits is None else -(-77 * dtype.bits // 8))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "peak", "7x", "7x9 gigafloat", "x" * 1000, "3x" * 64 + "3"]
+)
+def test_other_texts_are_no_tensors(text: str) -> None:
+    assert read_tensor(text) is None
+
+
+def test_the_command_gives_elements_bytes_and_other_types(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", "1000x1000 float32"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Tensor                      1000x1000 float32",
+        "  elements                  1,000,000",
+        "  size                      3.81 MiB         4,000,000 B   per element: 4 B",
+        "  in float16                1.91 MiB         2,000,000 B",
+        "  in int8                    977 KiB         1,000,000 B",
+        "  in int4                    488 KiB           500,000 B",
+    ]
+    assert main(["explain", "int4"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Element type                int4",
+        "  per element               4 bits, packed",
+    ]
+    assert main(["explain", "string", "--json"]) == 0
+    assert '"element_bits": null' in capsys.readouterr().out
