@@ -358,7 +358,7 @@ class Analysis:
     def partial_runtimes(self) -> tuple[str, ...]:
         """Runtimes whose figures are lower bounds, or unknown."""
         whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
-        whole |= {each.name for each in self.replays if each.run.made.is_complete}
+        whole |= {each.name for each in self.replays if each.run.runtime_program.is_complete}
         requested = (*self.settings.runtimes, *self.request.own_runtimes)
         return tuple(name for name in requested if name not in whole)
 
@@ -551,7 +551,7 @@ def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
             yield Finding(fault.code, str(fault))
         else:
             yield replayed
-            yield from replayed.run.made.diagnostics
+            yield from replayed.run.runtime_program.diagnostics
 
 
 def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":

@@ -325,7 +325,7 @@ class AnalysisRequest:
         from onnxmem.runtimes.base import RuntimeRun
 
         run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
-        return run if run is not None and run.made.is_complete else None
+        return run if run is not None and run.runtime_program.is_complete else None
 
     def optimized_model(self, model: "ModelAt", opening: "Opening") -> "OptimizedModel":
         """What the graph optimizer makes of the file, cached unless it depends on the dims.

@@ -1,4 +1,4 @@
-"""What CUDA and cuDNN take of a device beside tensors: ranges that no file tells, with sources."""
+"""Device memory of CUDA and cuDNN beside tensors: ranges with their sources, for no file has it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv", "NhwcCon
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A term that is not known: what counts, and the range that sources give; bytes."""
+    """An assumption in bytes: what figures count, and the range of the sources."""
 
     low_bytes: int
     size_bytes: int
@@ -22,13 +22,13 @@ class Assumed:
     source: str
 
     @classmethod
-    def given(cls, size_bytes: int) -> "Assumed":
-        """A term that the user knows."""
+    def exactly(cls, size_bytes: int) -> "Assumed":
+        """A term whose size the user specified."""
         return cls(size_bytes, size_bytes, size_bytes, "as given")
 
     @classmethod
-    def together(cls, terms: Sequence["Assumed"]) -> "Assumed":
-        """Several terms as one; the source is that of the largest."""
+    def total(cls, terms: Sequence["Assumed"]) -> "Assumed":
+        """The sum of several terms; the source is that of the largest."""
         largest = max(terms, key=lambda term: term.size_bytes)
         return cls(
             sum(term.low_bytes for term in terms),
@@ -38,7 +38,7 @@ class Assumed:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """The range in JSON."""
+        """The range as a JSON object."""
         return {
             "low_bytes": self.low_bytes,
             "assumed_bytes": self.size_bytes,
@@ -48,7 +48,7 @@ class Assumed:
 
     @property
     def more_bytes(self) -> int:
-        """What it may take beyond what counts."""
+        """How many bytes more it may take than the figures count."""
         return self.high_bytes - self.size_bytes
 
 
@@ -58,7 +58,7 @@ TORCH_CONTEXT: Final = Assumed(
     922 * _MIB,
     "PyTorch 2.10, CUDA 13.0: 426 MiB; 2.1, CUDA 12.1: 0.47 GiB; 1.13, CUDA 11.7: 0.90 GiB",
 )
-"""CUDA's context and loaded kernels in a process of PyTorch 1.13 or later."""
+"""The CUDA context and loaded kernels in a process of PyTorch 1.13 or later."""
 
 OLD_TORCH_CONTEXT: Final = Assumed(
     1085 * _MIB,
@@ -67,7 +67,7 @@ OLD_TORCH_CONTEXT: Final = Assumed(
     "PyTorch 1.10 to 1.12, CUDA 11.3: 1.78 GiB; messages of 1.x on cards of 23.70 GiB: 1.06 to "
     "1.92 GiB",
 )
-"""The same before kernels were loaded when they are first called."""
+"""The same before CUDA_MODULE_LOADING=LAZY, which loads kernels at their first call."""
 
 ORT_CONTEXT: Final = Assumed(
     173 * _MIB,
@@ -75,7 +75,7 @@ ORT_CONTEXT: Final = Assumed(
     800 * _MIB,
     "onnxruntime 1.14 on a K80: 173 MB, on a T4: 376 MB; users report 300 to 800 MB",
 )
-"""The same in a process of onnxruntime that imports no PyTorch."""
+"""The same in a process of onnxruntime without PyTorch."""
 
 _WORKSPACE_BYTES: Final = 32 * _MIB
 """onnxruntime's bound on the search up to 1.13, and a request that users report in full."""
@@ -85,32 +85,30 @@ _WORKSPACE_SOURCE: Final = (
 NO_TERM: Final = Assumed(0, 0, 0, "does not apply")
 
 
-def context(usual: Assumed, given_bytes: int | None) -> Assumed:
-    """The context: as given, or else as it usually is."""
-    return usual if given_bytes is None else Assumed.given(given_bytes)
+def context(usual: Assumed, specified_bytes: int | None) -> Assumed:
+    """The context: as specified, or else the usual one."""
+    return usual if specified_bytes is None else Assumed.exactly(specified_bytes)
 
 
-def workspace(graph: Graph, given_bytes: int | None) -> Assumed:
-    """CuDNN's workspace of the convolutions of a graph, of which one runs at a time.
-
-    An algorithm that multiplies in place needs none; one that brings all operands to another layout
-    first, as tensor cores want them, needs a copy of each (cuDNN developer guide, "Tensor
-    Transformations"). Which one runs is cuDNN's choice on the device.
-    """
-    return workspace_of(max(_operand_bytes(graph), default=0), given_bytes)
+def workspace(graph: Graph, specified_bytes: int | None) -> Assumed:
+    """CuDNN's workspace for the convolutions of a graph; one convolution runs at a time."""
+    # An implicit GEMM needs no workspace; an algorithm that transforms all operands to another
+    # layout first, for tensor cores, needs a copy of each (cuDNN developer guide, "Tensor
+    # Transformations"). cuDNN chooses on the device.
+    return workspace_of(max(_operand_bytes(graph), default=0), specified_bytes)
 
 
-def workspace_of(high_bytes: int, given_bytes: int | None) -> Assumed:
-    """The workspace where the operands of the largest convolution are so many bytes; 0: none is."""
-    if given_bytes is not None:
-        return Assumed.given(given_bytes)
+def workspace_of(high_bytes: int, specified_bytes: int | None) -> Assumed:
+    """The workspace, where ``high_bytes`` are the operands of the largest convolution; 0: none."""
+    if specified_bytes is not None:
+        return Assumed.exactly(specified_bytes)
     if not high_bytes:
         return NO_TERM
     return Assumed(0, min(_WORKSPACE_BYTES, high_bytes), high_bytes, _WORKSPACE_SOURCE)
 
 
 def _operand_bytes(graph: Graph) -> Iterator[int]:
-    """Of each convolution: input, filter and output together; 0 where none is known."""
+    """Bytes of each convolution's input, filter and output together; 0 where none is known."""
     for node in graph.nodes:
         if node.op_type in _CONVOLUTIONS:
             yield sum_known(_sizes(graph, node)) or 0

@@ -1,6 +1,6 @@
-"""What a runtime is to the rest of the package: a maker of programs, and what it takes besides.
+"""The interface of a runtime: the program of a graph, an allocator, and overheads.
 
-A runtime of your own implements ``Runtime`` and is given to ``analyze`` as an object: the report,
+A runtime of your own implements ``Runtime`` and is passed to ``analyze`` as an object: the report,
 the page, the JSON report, ``diff`` of two analyses and the verdict on a budget read the ``Replay``
 of its program. PyTorch's training step (``torch``) and a session of onnxruntime
 (``onnxruntime.session``) implement it too.
@@ -20,34 +20,34 @@ from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What a runtime takes beside what its program allocates, in bytes."""
+    """The memory of a runtime beside what its program allocates, in bytes."""
 
     context: Assumed = NO_TERM
-    """Of a device: CUDA and its loaded kernels. No allocator serves it."""
+    """The device context: CUDA and its loaded kernels. Not served by the allocator."""
     process: Assumed = NO_TERM
-    """Of the process before it has a model: the interpreter, libraries. No allocator serves it."""
+    """The process without a model: the interpreter, libraries. Not served by the allocator."""
     workspace: Assumed = NO_TERM
-    """Of a library, served by the runtime's allocator and held: cuDNN's convolutions."""
+    """A library's workspace, served by the runtime's allocator and not freed: cuDNN."""
     workspaces_bytes: tuple[int, ...] = ()
-    """Of libraries, of known size, served and held likewise: cuBLAS's handles."""
+    """Workspaces of known size, served in the same way: cuBLAS's handles."""
 
     serves_workspaces: bool = True
-    """False: the workspaces lie outside the allocator, as figures of an arena leave them out."""
+    """False: the workspaces are outside the allocator; an arena's figures do not have them."""
 
     @property
     def outside_bytes(self) -> int:
-        """What figures count outside the allocator."""
-        beside_bytes = 0 if self.serves_workspaces else sum(self._workspaces_bytes)
-        return self.context.size_bytes + self.process.size_bytes + beside_bytes
+        """Bytes outside the allocator."""
+        workspaces_bytes = 0 if self.serves_workspaces else sum(self._workspaces_bytes)
+        return self.context.size_bytes + self.process.size_bytes + workspaces_bytes
 
     @property
     def served_bytes(self) -> tuple[int, ...]:
-        """What the allocator serves beside the program, one by one."""
+        """Bytes that the allocator serves beside the program, one by one."""
         return self._workspaces_bytes if self.serves_workspaces else ()
 
     @property
     def more_bytes(self) -> int:
-        """What the assumed terms may take beyond what counts of them."""
+        """How many bytes more the assumed terms may take than the figures count."""
         return self.context.more_bytes + self.process.more_bytes + self.workspace.more_bytes
 
     @property
@@ -55,9 +55,9 @@ class Overheads:
         return (*self.workspaces_bytes, self.workspace.size_bytes)
 
     def through(self, points: Sequence[tuple[int, Self]]) -> "Callable[[int], Overheads] | None":
-        """What they are at every batch between several, of which these are the first.
+        """The overheads at every batch between several, of which these are the first.
 
-        ``None``: they are neither the same nor a workspace that is affine in the batch.
+        ``None``: they are neither constant nor a workspace that is affine in the batch.
         """
         if all(each == self for _, each in points):
             return lambda _: self
@@ -68,31 +68,32 @@ class Overheads:
         def at(batch: int) -> Overheads:
             return replace(self, workspace=workspace_of(workspace.at(batch), None))
 
+        # Only the upper bound is fitted: the check also covers the other fields.
         return at if all(at(batch) == each for batch, each in points) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a runtime's allocator made of its program."""
+    """The replay of a program on its runtime's allocator."""
 
     replay: Replay
     total_bytes: int
-    """What a device must have for all that the allocator serves."""
+    """The device memory that the allocator needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeProgram:
-    """What a runtime does with a graph: one program, and those that follow it in the process."""
+    """How a runtime runs a graph: one program, and those that follow it in the process."""
 
     program: Program
     sizes: Sizes
     diagnostics: tuple[Finding, ...] = ()
     """What the program assumes or leaves out."""
     iterations: int = 1
-    """Replays of the program at most; fewer where the allocator comes to rest before."""
+    """The most replays of the program; fewer where the allocator's state repeats before."""
     later: tuple[tuple[Program, Sizes], ...] = ()
-    """What the allocator serves after it, each in the state in which the one before left it: one
-    that is followed releases all that it allocates, for each numbers its allocations from 0 on."""
+    """Programs that the same allocator serves after it. One that another follows must release all
+    that it allocates, for each numbers its allocations from 0 on."""
 
     @property
     def is_complete(self) -> bool:
@@ -101,20 +102,20 @@ class RuntimeProgram:
 
     @property
     def num_events(self) -> int:
-        """About how many events a replay serves: most are at rest after three iterations."""
+        """About how many events a replay serves: most states repeat after three iterations."""
         return 3 * len(self.program.events) + sum(len(each.events) for each, _ in self.later)
 
     @property
     def is_paged(self) -> bool:
-        """Whether memory is taken page by page as it is touched: no allocator meets a limit."""
+        """Whether memory becomes resident page by page, so that no allocator reaches a limit."""
         return False
 
     def serve(
         self, runtime: "Runtime", capacity_bytes: int | None, workspaces_bytes: Sequence[int] = ()
     ) -> Served | None:
-        """Have a new allocator of the runtime serve everything; ``None``: it has none.
+        """Serve everything with a new allocator of the runtime; ``None`` if it has none.
 
-        :raises OutOfMemoryError: not even what is there before the first event can be served.
+        :raises OutOfMemoryError: the workspaces or the setup do not fit.
         """
         allocator = runtime.allocator(capacity_bytes)
         if allocator is None:
@@ -123,7 +124,7 @@ class RuntimeProgram:
         return Served(found, allocator.reserved_peak_bytes)
 
     def serve_with(self, allocator: Allocator, workspaces_bytes: Sequence[int] = ()) -> Replay:
-        """Have an allocator serve everything: the first program's replay, all that is reserved."""
+        """Serve everything with an allocator: the first program's replay, and what is reserved."""
         found = replay(
             self.program,
             self.sizes,
@@ -135,7 +136,7 @@ class RuntimeProgram:
             if found.out_of_memory_at is not None:
                 break
             after = replay(program, sizes, allocator)
-            # What fails later is behind the last event of the first program.
+            # A later program fails after the last event of the first one.
             at = None if after.out_of_memory_at is None else len(self.program.events)
             found = Replay(self.program, self.sizes, after.reserved, at)
         return found
@@ -147,7 +148,7 @@ class RuntimeProgram:
     def through(
         self, points: Sequence[tuple[int, Self]]
     ) -> "Callable[[int], RuntimeProgram] | None":
-        """What a runtime does at every batch between several, of which this is the first.
+        """The programs at every batch between several, of which this is the first.
 
         ``None``: the programs differ, or sizes are not affine.
         """
@@ -176,11 +177,11 @@ class RuntimeProgram:
 
 
 _FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
-"""What a runtime's own program or allocator may raise where it is at fault."""
+"""Exceptions of a faulty program or allocator of a user's runtime."""
 
 
 class RuntimeFailedError(OnnxmemError):
-    """A runtime does not run the model, whatever the device has."""
+    """A runtime does not run the model, on whatever device."""
 
     code: ClassVar[str] = "runtime_failed"
 
@@ -188,32 +189,32 @@ class RuntimeFailedError(OnnxmemError):
 class Runtime(Protocol):
     """One way to run a model.
 
-    Both methods that are given a graph depend on it alone: they are called at several batches, and
-    more than once at one.
+    ``program`` and ``overheads`` must depend only on the graph: they are called at several batches,
+    and more than once at the same one.
     """
 
     @property
     def name(self) -> str:
-        """As reports have it."""
+        """The name in reports."""
         ...
 
     def program(self, graph: Graph) -> RuntimeProgram:
-        """What it allocates and releases when it runs a graph.
+        """What the runtime allocates and releases when it runs a graph.
 
         :raises OnnxmemError: it cannot run the graph.
         """
         ...
 
     def allocator(self, capacity_bytes: int | None = None) -> Allocator | None:
-        """A new allocator that shares nothing with others; ``None``: all take their own bytes.
+        """A new allocator that shares nothing with others; ``None``: each allocation is its bytes.
 
-        It is sent no request of 0 bytes. In a second iteration it may be asked to release what the
-        first one left, and to ``rename`` it.
+        It gets no request of 0 bytes. In a second iteration it may have to release what the first
+        one left, and to ``rename`` it.
         """
         ...
 
     def overheads(self, graph: Graph) -> Overheads:
-        """What it takes beside the program."""
+        """The memory beside the program."""
         ...
 
 
@@ -222,12 +223,12 @@ class RuntimeRun:
     """A runtime on a graph, ready to be replayed on a device of any capacity."""
 
     runtime: Runtime
-    made: RuntimeProgram
+    runtime_program: RuntimeProgram
     overheads: Overheads
 
     @classmethod
     def of(cls, runtime: Runtime, graph: Graph) -> Self:
-        """Have a runtime make its program of a graph.
+        """The run of a graph by a runtime.
 
         :raises OnnxmemError: it cannot run the graph.
         """
@@ -236,7 +237,7 @@ class RuntimeRun:
     def replay(self, capacity_bytes: int | None = None) -> "RuntimeReplay":
         """Replay the program with the runtime's allocator.
 
-        ``capacity_bytes`` is what the device has for the runtime; ``None``: as much as it takes.
+        ``capacity_bytes`` is what the device has for the runtime; ``None``: no limit.
 
         :raises RuntimeFailedError: the allocator fails on a device without a limit, or the program
             and its sizes do not fit together.
@@ -253,7 +254,7 @@ class RuntimeRun:
         except _FAULTS as fault:
             message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
             raise RuntimeFailedError(message) from fault
-        at, program = found.replay.out_of_memory_at, self.made.program
+        at, program = found.replay.out_of_memory_at, self.runtime_program.program
         if left is None and at is not None:
             node = program.node_at(at) if at < len(program.events) else ""
             message = (
@@ -264,63 +265,65 @@ class RuntimeRun:
         return found
 
     def _replayed(self, left: int | None) -> "RuntimeReplay":
-        made, served_bytes = self.made, self.overheads.served_bytes
-        served = made.serve(self.runtime, left, served_bytes)
+        run, served_bytes = self.runtime_program, self.overheads.served_bytes
+        served = run.serve(self.runtime, left, served_bytes)
         if served is not None:
             return RuntimeReplay(self, served.replay, served.total_bytes)
+        # Without an allocator live bytes decide, those of later programs too.
         left = None if left is None else left - sum(served_bytes)
-        found = replay(made.program, made.sizes, capacity_bytes=left)
-        if left is not None and found.out_of_memory_at is None and made.least_bytes(found) > left:
-            return self._out_of_memory(len(made.program.events))
+        found = replay(run.program, run.sizes, capacity_bytes=left)
+        if left is not None and found.out_of_memory_at is None and run.least_bytes(found) > left:
+            return self._out_of_memory(len(run.program.events))
         return RuntimeReplay(self, found)
 
     def _out_of_memory(self, at: int = 0) -> "RuntimeReplay":
-        return RuntimeReplay(self, Replay(self.made.program, self.made.sizes, out_of_memory_at=at))
+        run = self.runtime_program
+        return RuntimeReplay(self, Replay(run.program, run.sizes, out_of_memory_at=at))
 
     def reserved_by_step(self) -> tuple[int, ...]:
-        """What the allocator reserves at most during each step of the program's first iteration.
+        """The most that the allocator reserves in each step of the program's first iteration.
 
-        Empty where every allocation takes its own bytes.
+        Empty without an allocator.
         """
-        allocator, made = self.runtime.allocator(), self.made
+        allocator, run = self.runtime.allocator(), self.runtime_program
         if allocator is None:
             return ()
         workspaces_bytes = self.overheads.served_bytes
         return reserved_by_step(
-            made.program, made.sizes, allocator, workspaces_bytes=workspaces_bytes
+            run.program, run.sizes, allocator, workspaces_bytes=workspaces_bytes
         )
 
     def runs_in(self, capacity_bytes: int) -> bool:
-        """Whether it gets by with so many bytes of a device."""
+        """Whether it runs on a device with so many bytes."""
         return self.replay(capacity_bytes).replay.out_of_memory_at is None
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReplay:
-    """What a runtime takes on a graph."""
+    """The memory that a runtime needs for a graph."""
 
     run: RuntimeRun
     replay: Replay
     served_bytes: int | None = None
-    """What a device must have for the allocator; ``None``: each allocation takes its own bytes."""
+    """The device memory that the allocator needs; ``None`` without an allocator."""
 
     @property
     def name(self) -> str:
-        """Of the runtime."""
+        """The runtime's name."""
         return self.run.runtime.name
 
     @property
     def total_bytes(self) -> int:
-        """What a device must have for it: the allocator's, and what no allocator serves."""
+        """The device memory that the run needs: the allocator's, and what is outside of it."""
         if self.served_bytes is None:
             return self.least_bytes
         return self.served_bytes + self.run.overheads.outside_bytes
 
     @property
     def least_bytes(self) -> int:
-        """A lower bound for any allocator: live bytes, workspaces and what no allocator serves."""
-        overheads = self.run.overheads
-        live_bytes = self.run.made.least_bytes(self.replay) + sum(overheads.served_bytes)
+        """A lower bound for any allocator: live bytes, workspaces and what is outside."""
+        overheads, run = self.run.overheads, self.run.runtime_program
+        live_bytes = run.least_bytes(self.replay) + sum(overheads.served_bytes)
         return live_bytes + overheads.outside_bytes
 
 
@@ -332,26 +335,28 @@ class AffineRun:
     """At the first batch of the range."""
     first: int
     last: int
-    made_at: Callable[[int], RuntimeProgram]
+    program_at: Callable[[int], RuntimeProgram]
     overheads_at: Callable[[int], Overheads]
 
     @classmethod
     def through(cls, runs: Sequence[tuple[int, RuntimeRun]]) -> Self | None:
-        """Find what it does at every batch between runs at three or more, in order.
+        """Interpolate between runs at three or more batches, in order.
 
         ``None``: the programs differ, sizes are not affine, or overheads follow no rule.
         """
+        # Two points always lie on a line; the third one is the evidence.
         (first, run), (last, _) = runs[0], runs[-1]
-        made_at = run.made.through([(batch, each.made) for batch, each in runs])
-        if made_at is None:
+        programs = [(batch, each.runtime_program) for batch, each in runs]
+        program_at = run.runtime_program.through(programs)
+        if program_at is None:
             return None
         overheads_at = run.overheads.through([(batch, each.overheads) for batch, each in runs])
-        return None if overheads_at is None else cls(run, first, last, made_at, overheads_at)
+        return None if overheads_at is None else cls(run, first, last, program_at, overheads_at)
 
     def is_valid_at(self, batch: int) -> bool:
-        """Whether the runs were shown to be alike at a batch."""
+        """Whether a batch is in the range of the runs."""
         return self.first <= batch <= self.last
 
     def at(self, batch: int) -> RuntimeRun:
         """The run at a batch."""
-        return RuntimeRun(self.run.runtime, self.made_at(batch), self.overheads_at(batch))
+        return RuntimeRun(self.run.runtime, self.program_at(batch), self.overheads_at(batch))

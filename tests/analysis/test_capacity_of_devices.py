@@ -159,7 +159,7 @@ def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
     assert term.high_bytes == 4 * (7 * 3 * 64 + 7 * 5 * 64 + 15)
     assert term.size_bytes == term.high_bytes  # less than what usually counts
     assert assumed.workspace_of(2**40, None).size_bytes == 32 * MIB
-    assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.given(1009)
+    assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.exactly(1009)
     linear = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
     question = request_of(model_of(linear), Settings())
     assert question.workspace(question.results) is assumed.NO_TERM

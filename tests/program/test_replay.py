@@ -126,7 +126,7 @@ def test_an_allocator_that_never_comes_to_rest_is_left_after_the_iterations() ->
 
 
 def test_workspaces_are_taken_from_the_allocator_and_the_context_is_not() -> None:
-    settings = TorchRuntime(workspace=Assumed.given(31 * MIB), context=Assumed.given(401 * MIB))
+    settings = TorchRuntime(workspace=Assumed.exactly(31 * MIB), context=Assumed.exactly(401 * MIB))
     found = replayed([], [], settings)
     assert found.cublas_workspace_bytes == 2 * 8_519_680
     assert found.cudnn_workspace_bytes == 31 * MIB

@@ -47,7 +47,7 @@ class Activations:
 
 
 def torch_runtime(workspace: Assumed | None = None) -> TorchRuntime:
-    none = Assumed.given(0)
+    none = Assumed.exactly(0)
     return TorchRuntime(context=TORCH_CONTEXT, workspace=workspace or none)
 
 
@@ -59,7 +59,7 @@ def test_a_step_of_pytorch_takes_what_the_report_says() -> None:
     analysis = analyze(model_of(NETWORK), batch=17, train=True)
     runtime: Runtime = torch_runtime()
     run = RuntimeRun.of(runtime, analysis.graph)
-    assert run.made.iterations == MAX_ITERATIONS
+    assert run.runtime_program.iterations == MAX_ITERATIONS
     assert analysis.torch is not None
     assert run.replay().total_bytes == analysis.torch.total_bytes
 
@@ -83,7 +83,7 @@ def test_runs_of_other_programs_have_no_affine_sizes() -> None:
 
 def test_overheads_that_follow_no_rule_are_not_taken_to_be_affine() -> None:
     runs = [
-        (batch, RuntimeRun.of(torch_runtime(Assumed.given(size)), graph_at(batch)))
+        (batch, RuntimeRun.of(torch_runtime(Assumed.exactly(size)), graph_at(batch)))
         for batch, size in ((2, 101), (19, 211), (53, 307))
     ]
     assert AffineRun.through(runs) is None
@@ -94,7 +94,7 @@ def test_a_capacity_is_less_what_no_allocator_serves() -> None:
     takes = run.replay().total_bytes
     assert run.runs_in(takes)
     assert not run.runs_in(takes - 1)
-    outside = replace(run, overheads=replace(run.overheads, process=Assumed.given(101)))
+    outside = replace(run, overheads=replace(run.overheads, process=Assumed.exactly(101)))
     assert not outside.runs_in(takes + 100)
     assert outside.runs_in(takes + 101)
 
@@ -102,10 +102,16 @@ def test_a_capacity_is_less_what_no_allocator_serves() -> None:
 def test_a_program_that_follows_is_compared_with_the_capacity_too() -> None:
     runtime = Activations()
     run, larger = RuntimeRun.of(runtime, graph_at(5)), RuntimeRun.of(runtime, graph_at(7))
-    both = replace(run, made=replace(run.made, later=((larger.made.program, larger.made.sizes),)))
+    both = replace(
+        run,
+        runtime_program=replace(
+            run.runtime_program,
+            later=((larger.runtime_program.program, larger.runtime_program.sizes),),
+        ),
+    )
     found = both.replay()
     assert found.total_bytes == larger.replay().total_bytes > run.replay().total_bytes
     assert found.replay.peak == run.replay().replay.peak
     assert both.runs_in(found.total_bytes)
     out_at = both.replay(found.total_bytes - 1).replay.out_of_memory_at
-    assert out_at == len(run.made.program.events)
+    assert out_at == len(run.runtime_program.program.events)

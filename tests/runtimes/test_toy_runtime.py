@@ -113,7 +113,7 @@ class ToyRuntime:
 
     def overheads(self, graph: Graph) -> Overheads:  # noqa: ARG002 - of every graph alike
         """A process."""
-        return Overheads(process=Assumed.given(PROCESS))
+        return Overheads(process=Assumed.exactly(PROCESS))
 
 
 def toy_bytes(batch: int) -> int:

@@ -256,7 +256,9 @@ class ReplayDemands:
         """Find a range of equal programs; returns how many replays a search may do."""
         with suppress(OnnxmemError):
             if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
-                return max(MOST_REPLAYS, _EVENTS // (self._affine.run.made.num_events + 1))
+                return max(
+                    MOST_REPLAYS, _EVENTS // (self._affine.run.runtime_program.num_events + 1)
+                )
         return FEW_REPLAYS
 
     def _draws(self, first: int, last: int) -> bool:
@@ -434,7 +436,7 @@ def _demand_of(run: RuntimeRun) -> Demand:
         more_bytes=run.overheads.more_bytes,
         least_bytes=replayed.least_bytes,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
-        runs_in=None if run.made.is_paged else run.runs_in,
+        runs_in=None if run.runtime_program.is_paged else run.runs_in,
     )
 
 

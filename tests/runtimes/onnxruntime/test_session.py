@@ -73,7 +73,7 @@ def affine_through(walked: Sequence[tuple[int, PlannedSession]]) -> AffineRun | 
 
 
 def made_at(affine: AffineRun, batch: int) -> SessionProgram:
-    made = affine.at(batch).made
+    made = affine.at(batch).runtime_program
     assert isinstance(made, SessionProgram)
     return made
 
@@ -220,7 +220,7 @@ def test_a_session_behind_the_protocol_takes_what_the_verdict_compares(name: str
 
 def test_the_workspace_lies_beside_the_arena() -> None:
     planned = session_at(CHAIN, CHAIN_SHAPES, (7, 17), runtime="ort-cuda")
-    overheads = replace(runtime_of(planned), workspace=Assumed.given(101)).overheads(
+    overheads = replace(runtime_of(planned), workspace=Assumed.exactly(101)).overheads(
         planned.recorded.graph.graph
     )
     assert overheads.served_bytes == ()
