@@ -1,6 +1,6 @@
-"""What is known of onnxruntime's kernels: one record per kernel, a file per family.
+"""Records of onnxruntime's kernels, a file per family of operators.
 
-In goes one use of an operator in a session; out come the scratch that its kernel takes, the weights
-that it packs, the buffers that it shares and the types that it runs in. Begin reading with
-``kernel``, which says what a record holds; ``registry`` joins the families and finds a record.
+A node of a session goes in; out come the scratch that its kernel allocates, the weights that it
+prepacks, the buffers that it shares and the types that it supports. Begin reading at ``kernel``,
+which defines a record; ``registry`` joins the families and looks records up.
 """

@@ -1,7 +1,7 @@
-"""Attention: projected heads, scores, masks; tiles where a flash kernel fits.
+"""Attention: projected heads, scores and masks, or the tiles of a flash attention kernel.
 
-Q: [B, S, N * H], K, V: [B, L, N * H]; T: keys in all, the past included. The tiles of the flash
-kernels depend on the processor: a tile of scores fits into its level-2 cache.
+Q: [B, S, N * H], K, V: [B, L, N * H]; T: all keys, including the past. The tiles of the flash
+attention kernels depend on the CPU: a tile fits into its level-2 cache.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
 
 _PRODUCT = 64
-"""Bytes of MLAS's parameters of one product in a batch of them."""
+"""Bytes of MLAS's parameters for one product of a batch of products."""
 _WITH_HEADS = 4
-"""Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
+"""Rank of [B, N, S, H], with separate heads; [B, S, N * H] has rank 3."""
 _CACHE_LINE = 64
-"""Bytes: two threads write to no line in common."""
+"""Bytes; buffers of threads are rounded up to it, so that no two threads write to one line."""
 _MATRIX = 2
-"""Rank of the only weights that are packed."""
+"""Rank of the weights that are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Heads:
     heads: int
     queries: int
     keys: int
-    """The past included."""
+    """Including the past."""
     size: int
     value_size: int
 
@@ -57,7 +57,7 @@ class _Heads:
 
 
 def _self_attention(mask: int, past: int) -> ScratchRule:
-    """X: [B, S, I], W: [I, 3 * N * H]: Q, K and V of all heads in one piece, then the attention."""
+    """X: [B, S, I], W: [I, 3 * N * H]: Q, K and V of all heads in one block, then the attention."""
 
     def blocks(call: KernelCall) -> Iterator[int]:
         batch, queries, _ = call.dims(0)
@@ -67,25 +67,25 @@ def _self_attention(mask: int, past: int) -> ScratchRule:
         sizes_of = _Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
         yield FLOAT_BYTES * batch * queries * sum(sizes)
         is_causal = call.integer("unidirectional", 0) == 1
-        given = mask if call.has(mask) else None
-        yield from _whole(call, sizes_of, given, is_causal=is_causal)
+        mask_index = mask if call.has(mask) else None
+        yield from _all_scores(call, sizes_of, mask_index, is_causal=is_causal)
 
     return blocks
 
 
 def _multi_head(call: KernelCall) -> Scratch:
-    """Q, K, V: the heads apart; then tiles of scores.
+    """Q, K, V with separate heads, then tiles of scores.
 
-    All scores where there is a mask, a bias of the scores or a past, or where K and V are outputs
-    or come with their heads apart.
+    It allocates all scores instead of tiles if there is a mask, a bias of the scores or a past, or
+    if K and V are outputs or come with separate heads.
     """
     heads = _multi_head_sizes(call)
-    has_heads_apart = len(call.dims(1)) == _WITH_HEADS
-    is_causal = call.integer("unidirectional", 0) == 1 and not has_heads_apart
-    needs_scores = has_heads_apart or is_causal or call.has_output(1) or call.has_output(2)
-    split = _split_heads(call, (0,) if has_heads_apart else (0, 1, 2))
+    are_separate = len(call.dims(1)) == _WITH_HEADS
+    is_causal = call.integer("unidirectional", 0) == 1 and not are_separate
+    needs_scores = are_separate or is_causal or call.has_output(1) or call.has_output(2)
+    split = _split_heads(call, (0,) if are_separate else (0, 1, 2))
     if needs_scores or any(call.has(index) for index in (4, 5, 6, 7)):
-        return split.then(_whole(call, heads, 4 if call.has(4) else None, is_causal=is_causal))
+        return split.then(_all_scores(call, heads, 4 if call.has(4) else None, is_causal=is_causal))
     return split.then((_flash_bytes(call, heads),))
 
 
@@ -99,22 +99,24 @@ def _multi_head_sizes(call: KernelCall) -> _Heads:
 
 
 def _split_heads(call: KernelCall, indices: tuple[int, ...]) -> Scratch:
-    """The heads apart. With a bias: its part for each input, and the input with it added, which
-    are freed when the heads lie apart; one query has them apart already.
+    """The inputs with separate heads.
+
+    With a bias, each input also needs its part of the bias and, if it has more than one row, the
+    biased input; both are freed once the heads are separate.
     """
     blocks: list[int] = []
     stops: list[int | None] = []
     for index in indices:
         batch, length, hidden = call.dims(index)
-        apart = FLOAT_BYTES * batch * length * hidden
-        biased = [FLOAT_BYTES * hidden, *([apart] if length > 1 else [])] if call.has(3) else []
-        blocks += [*biased, apart]
+        separate = FLOAT_BYTES * batch * length * hidden
+        biased = [FLOAT_BYTES * hidden, *([separate] if length > 1 else [])] if call.has(3) else []
+        blocks += [*biased, separate]
         stops += [*(len(blocks),) * len(biased), None]
     return Scratch(tuple(blocks), freed_after=tuple(stops))
 
 
 def _one_step(call: KernelCall) -> Scratch:
-    """Q: [B, 1, N * H]: the heads apart, then all scores of one step."""
+    """Q: [B, 1, N * H]: separate heads, then all scores of one decoding step."""
     batch, queries, hidden = call.dims(0)
     heads = call.integer("num_heads", 0)
     if call.has(3) or queries != 1:
@@ -123,11 +125,16 @@ def _one_step(call: KernelCall) -> Scratch:
     keys = call.dims(1)[2] if is_cross else call.scalar(7) + 1
     sizes = _Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
     split = _split_heads(call, (0,) if is_cross else (0, 1, 2))
-    return split.then(_whole(call, sizes, 4 if call.has(4) else None, is_causal=False))
+    return split.then(_all_scores(call, sizes, 4 if call.has(4) else None, is_causal=False))
 
 
-def _whole(call: KernelCall, heads: _Heads, mask: int | None, *, is_causal: bool) -> Iterator[int]:
-    """AttentionCPUBase::ApplyAttention: all scores, the mask in floats, the heads' outputs."""
+def _all_scores(
+    call: KernelCall, heads: _Heads, mask: int | None, *, is_causal: bool
+) -> Iterator[int]:
+    """AttentionCPUBase::ApplyAttention: all scores, the mask in floats, the outputs of the heads.
+
+    :param mask: index of the mask; ``None`` if there is none.
+    """
     yield FLOAT_BYTES * heads.scores
     if is_causal and heads.queries > 1:
         yield FLOAT_BYTES * heads.batch * heads.queries * heads.keys
@@ -141,9 +148,9 @@ def _whole(call: KernelCall, heads: _Heads, mask: int | None, *, is_causal: bool
 def _group_query(call: KernelCall) -> Scratch:
     """Q: [B, S, N * H], K, V: [B, S, M * H] or all three in Q.
 
-    The heads apart, once more where they are rotated; then tiles of scores, or all scores over the
-    whole of the present buffer. In fp16, Q and the output in floats, and K and V of one head after
-    another; Q goes head by head too, before the output comes.
+    Separate heads, a second time if they are rotated, then tiles of scores, or all scores over the
+    length of the present buffer. In fp16 also Q and the output in floats, of which Q is freed
+    before the output is allocated, and K and V in floats, one head after another.
     """
     heads, groups = call.integer("num_heads", 0), call.integer("kv_num_heads", 0)
     batch, queries, hidden = call.dims(0)
@@ -158,25 +165,29 @@ def _group_query(call: KernelCall) -> Scratch:
     if _is_flash(call, keys):
         tiles = _step_bytes(call, sizes) if queries == 1 else _flash_bytes(call, sizes)
         return Scratch((*split, tiles))
-    held = (*split, FLOAT_BYTES * batch * heads * queries * buffer)
+    blocks = (*split, FLOAT_BYTES * batch * heads * queries * buffer)
     if width != HALF_BYTES:
-        return Scratch(held)
+        return Scratch(blocks)
     return Scratch(
-        (*held, *(FLOAT_BYTES * sizes.output,) * 2),
-        freed_after=(*(None,) * len(held), len(held) + 1, None),
+        (*blocks, *(FLOAT_BYTES * sizes.output,) * 2),
+        freed_after=(*(None,) * len(blocks), len(blocks) + 1, None),
         per_pass=(FLOAT_BYTES * keys * size,),
         passes=2 * batch * heads,
     )
 
 
 def _total_keys(call: KernelCall, buffer: int) -> int:
-    """Keys in all: what ``total_sequence_length`` says; where it is computed, the buffer's."""
+    """The number of all keys: ``total_sequence_length`` if it is constant, else the buffer's."""
     total = call.op_call.input_at(6)
     return buffer if total is None or total.value is None else call.scalar(6)
 
 
 def _is_flash(call: KernelCall, keys: int) -> bool:
-    """Floats, more than one key in a buffer, and nothing that needs all scores of a row at once."""
+    """Whether the flash attention kernel runs.
+
+    It needs floats, a present buffer and more than one key, and no option that needs all scores of
+    a row at once.
+    """
     needs_rows = (
         not call.has_output(1)
         or call.has(11)
@@ -188,10 +199,10 @@ def _is_flash(call: KernelCall, keys: int) -> bool:
 
 
 def _step_bytes(call: KernelCall, heads: _Heads) -> int:
-    """One query: the scores of one head and its output, for each thread.
+    """One query: per thread, the scores of one head and its output.
 
-    With more threads than heads, keys beyond a tile are cut: a tile of scores for each thread, and
-    each head's part of the output with its maximum and its sum.
+    With more threads than heads, keys beyond a tile are split: per thread a tile of scores, and per
+    head and tile a partial output with its maximum and its sum.
     """
     tile, lines = _flash_tile(call, heads), heads.batch * heads.heads
     if call.info.threads > lines and heads.keys > tile:
@@ -201,9 +212,9 @@ def _step_bytes(call: KernelCall, heads: _Heads) -> int:
 
 
 def _attention(call: KernelCall) -> Scratch:
-    """Q: [B, N, S, H] or [B, S, N * H]: all scores; the mask, where it is causal or of booleans.
+    """Q: [B, N, S, H] or [B, S, N * H]: all scores, and the mask if it is causal or boolean.
 
-    In fp16, one head's scores in floats too. ``nonpad_kv_seqlen`` replaces the causal mask.
+    In fp16 also the scores of one head in floats. ``nonpad_kv_seqlen`` replaces the causal mask.
     """
     width = call.element_bytes()
     queries = call.dims(0)
@@ -224,7 +235,7 @@ def _attention(call: KernelCall) -> Scratch:
 
 
 def _flash_bytes(call: KernelCall, heads: _Heads) -> int:
-    """Per thread: a tile's row maxima and sums, its scores and its output.
+    """Per thread: the row maxima and sums of a tile, its scores and its output.
 
     contrib_ops/cpu/bert/multihead_attention.cc: Compute.
     """
@@ -235,14 +246,14 @@ def _flash_bytes(call: KernelCall, heads: _Heads) -> int:
 
 
 def _flash_tile(call: KernelCall, heads: _Heads) -> int:
-    """Keys of a tile: a quarter of the level-2 cache holds its keys and values."""
+    """The number of keys in a tile: its keys and values fill a quarter of the level-2 cache."""
     return max(call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.size + heads.value_size)), 1)
 
 
 def _linear(call: KernelCall) -> tuple[int, ...]:
     """Q: [B, S, N * H], V: [B, S, M * Hv]: per thread, one key and one retrieved value.
 
-    Measured with 1, 2, 4 and 8 threads: every thread has its part, whatever the work.
+    Measured with 1, 2, 4 and 8 threads: every thread has its buffer, even without work.
     """
     width = call.dims(0)[2] // call.integer("q_num_heads", 0)
     value_width = call.dims(2)[2] // call.integer("kv_num_heads", 0)
@@ -251,7 +262,7 @@ def _linear(call: KernelCall) -> tuple[int, ...]:
 
 
 def _packed_floats(call: KernelCall) -> Iterator[Packed]:
-    """W: [I, 3 * N * H]: the matrix of each head, of Q, K and V."""
+    """W: [I, 3 * N * H]: a matrix per head, for Q, K and V each."""
     heads = call.integer("num_heads", 0)
     if not call.is_constant(1) or len(call.dims(1)) != _MATRIX or not heads:
         return
@@ -261,7 +272,7 @@ def _packed_floats(call: KernelCall) -> Iterator[Packed]:
 
 
 def _packed_integers(call: KernelCall) -> Iterator[Packed]:
-    """W: [I, 3 * N * H]: the matrix of each head, of Q, K and V."""
+    """W: [I, 3 * N * H]: a matrix per head, for Q, K and V each."""
     heads = call.integer("num_heads", 0)
     if call.is_constant(1) and len(call.dims(1)) == _MATRIX and heads:
         depth, width = call.dims(1)
@@ -297,7 +308,7 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.DecoderMaskedSelfAttention",
-        "contrib_ops/cuda/bert/decoder_masked_self_attention.cc: on CUDA alone",
+        "contrib_ops/cuda/bert/decoder_masked_self_attention.cc: CUDA only",
         cuda_may_inplace=((4, 1),),
     ),
     Kernel(
@@ -309,7 +320,7 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.SparseAttention",
-        "contrib_ops/cpu/sparse/sparse_attention.cc; what it takes is not known",
+        "contrib_ops/cpu/sparse/sparse_attention.cc; scratch unknown",
         cuda_may_inplace=((3, 1), (4, 2)),
         float16=ALWAYS,
     ),
@@ -326,7 +337,7 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.GatedDeltaNet",
-        "contrib_ops/cpu, gated_delta_net.cc: Compute; measured alone",
+        "contrib_ops/cpu, gated_delta_net.cc: Compute; measured only",
         nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,
@@ -352,7 +363,7 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.MRotaryEmbedding",
-        "get_all_opkernel_def() of onnxruntime 1.31.1: types alone",
+        "get_all_opkernel_def() of onnxruntime 1.31.1: types only",
         float16=ALWAYS,
     ),
 )

@@ -1,9 +1,9 @@
-"""Convolutions and pooling: MLAS's working buffer, columns, sums and transposed images.
+"""Convolutions and pools: MLAS's working buffer, im2col columns, sums and transposed images.
 
 X: [N, C, *D], W: [M, C/g, *K], Y: [N, M, *D'].
 
-The MLAS rules hold on x86-64: on ARM, depthwise 3x3 kernels take ``width + 2`` floats instead, and
-builds with KleidiAI choose for themselves. The instruction set (AVX2, AVX-512) changes nothing.
+The MLAS rules hold for x86-64, with AVX2 as with AVX-512. On ARM, depthwise 3x3 kernels allocate
+``width + 2`` floats instead, and builds with KleidiAI have other rules.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _MAX_MLAS_RANK = 3
 _BUFFER_FLOATS = 128 * 128
 """MLAS_CONV_WORKING_BUFFER_SIZE_PER_THREAD: MLAS_SGEMM_STRIDEN x MLAS_SGEMM_STRIDEK."""
 _THREAD_COMPLEXITY = 64 * 1024
-"""MLAS_SGEMM_THREAD_COMPLEXITY: multiply-adds that are worth a thread."""
+"""MLAS_SGEMM_THREAD_COMPLEXITY: multiply-adds per thread."""
 _SAMPLE_BLOCK = 8
 _THREAD_ALIGNMENT = 16
 """MLAS_SGEMM_STRIDEN_THREAD_ALIGN."""
@@ -42,7 +42,7 @@ _FILTER_RANK = 3
 
 
 def _convolution(call: KernelCall) -> tuple[int, ...]:
-    """MLAS's working buffer, or the columns of one image's group where MLAS has no such rank."""
+    """MLAS's working buffer, or, beyond MLAS's ranks, the columns of one group of one image."""
     image, kernel, result = call.dims(0)[2:], call.dims(1)[2:], call.out_dims()[2:]
     if not product(call.out_dims()):
         return ()
@@ -52,7 +52,7 @@ def _convolution(call: KernelCall) -> tuple[int, ...]:
 
 
 def _working_floats(call: KernelCall, image: Dims, kernel: Dims, result: Dims) -> int:
-    """core/mlas/lib/convolve.cpp: MlasConvPrepare."""
+    """core/mlas/lib/convolve.cpp: MlasConvPrepare, which selects one of the algorithms."""
     groups = call.integer("group", 1)
     filters, depth = call.dims(1)[0] // groups, product(call.dims(1)[1:])
     positions, parts = product(result), call.dims(0)[0] * groups
@@ -68,7 +68,7 @@ def _working_floats(call: KernelCall, image: Dims, kernel: Dims, result: Dims) -
 
 
 def _is_direct(call: KernelCall, image: Dims, kernel: Dims) -> bool:
-    """Whether the input is a matrix already, so that no columns are gathered."""
+    """Whether the input already is the matrix of the product, so that no columns are gathered."""
     if product(call.integers("strides", (1,))) != 1 or any(_pads(call, image, kernel)):
         return False
     if product(kernel) == 1:
@@ -80,7 +80,7 @@ def _is_direct(call: KernelCall, image: Dims, kernel: Dims) -> bool:
 
 
 def _is_depthwise_multiplier_2(call: KernelCall, image: Dims, kernel: Dims, filters: int) -> bool:
-    """The one depthwise convolution that x86-64 has a kernel of its own for."""
+    """Whether it is the one depthwise convolution for which x86-64 has its own kernel."""
     return (
         kernel == (7, 7)
         and (filters, call.dims(1)[1]) == (2, 1)
@@ -91,7 +91,7 @@ def _is_depthwise_multiplier_2(call: KernelCall, image: Dims, kernel: Dims, filt
 
 
 def _segments(complexity: int, positions: int, threads: int) -> int:
-    """Threads that share the output positions, each with a buffer."""
+    """The number of threads that share the output positions, each with its own buffer."""
     count = min(complexity // _THREAD_COMPLEXITY + 1, threads)
     if count == 1:
         return 1
@@ -103,12 +103,12 @@ def _segments(complexity: int, positions: int, threads: int) -> int:
 
 
 def _transposed(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D], W: [C, M/g, *K]: the columns of one image's group."""
+    """X: [N, C, *D], W: [C, M/g, *K]: the columns of one group of one image."""
     return (FLOAT_BYTES * product(call.dims(1)[1:]) * product(call.dims(0)[2:]),)
 
 
 def _packed_transposed(call: KernelCall) -> Iterator[Packed]:
-    """W: [C, M/g, *K]: transposed, where that moves anything; taken like any buffer."""
+    """W: [C, M/g, *K]: transposed, unless that moves no element; allocated in an arena region."""
     if not call.is_constant(1):
         return
     depth, width = call.dims(1)[0] // call.integer("group", 1), product(call.dims(1)[1:])
@@ -117,10 +117,10 @@ def _packed_transposed(call: KernelCall) -> Iterator[Packed]:
 
 
 def _sampled(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D], W: [M, C/g, *K], offset: [N, o * 2 * prod(K), *D'], of ``o`` offset groups.
+    """X: [N, C, *D], W: [M, C/g, *K], offset: [N, o * 2 * prod(K), *D'], with ``o`` offset groups.
 
-    The corners of each sample, four 32-bit indices and four weights, the positions in blocks of
-    eight; and the columns of one image.
+    Four 32-bit indices and four weights per sample, for its corners, with the positions padded to
+    blocks of eight; and the columns of one image.
     """
     positions = product(call.out_dims()[2:])
     taps = product(call.dims(1)[2:])
@@ -131,7 +131,7 @@ def _sampled(call: KernelCall) -> tuple[int, ...]:
 
 
 def _integer(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D], W: [M, C/g, *K]: the columns of one image's group, a byte each."""
+    """X: [N, C, *D], W: [M, C/g, *K]: the columns of one group of one image, in bytes."""
     image, kernel, result = call.dims(0)[2:], call.dims(1)[2:], call.out_dims()[2:]
     if _is_pointwise(call, image, kernel):
         return ()
@@ -141,14 +141,14 @@ def _integer(call: KernelCall) -> tuple[int, ...]:
 def _quantized(call: KernelCall) -> tuple[int, ...]:
     """X: [N, C, *D] or [N, *D, C], W: [M, C/g, *K].
 
-    A weight that the session could not pack is reordered. The sums of the products in 32 bits,
-    but where MLAS has a symmetric kernel, which needs none. One image with its channels last, in
-    and out, where they are not. The columns of a group, of all groups beyond images; instead of
-    them a pointer to each position where the kernel is symmetric or the convolution depthwise.
+    In sequence: the reordered weight, if it was not prepacked; the 32-bit sums of products, which
+    MLAS's symmetric kernel does not need; one image with channels last, input and output, if they
+    are not; and the columns of one group (of all groups for more than two spatial axes), or instead
+    a pointer to each position for a symmetric kernel or a depthwise convolution.
     """
     is_last = call.integer("channels_last", 0) == 1
-    whole, made, kernel = call.dims(0), call.out_dims(), call.dims(_WEIGHT)[2:]
-    image, result = (whole[1:-1], made[1:-1]) if is_last else (whole[2:], made[2:])
+    whole, output, kernel = call.dims(0), call.out_dims(), call.dims(_WEIGHT)[2:]
+    image, result = (whole[1:-1], output[1:-1]) if is_last else (whole[2:], output[2:])
     outputs = call.dims(_WEIGHT)[0] * product(result)
     is_symmetric = _symmetric_pack_bytes(call) > 0
     blocks = [] if call.is_constant(_WEIGHT) else [product(call.dims(_WEIGHT))]
@@ -167,11 +167,11 @@ def _quantized(call: KernelCall) -> tuple[int, ...]:
 
 def _symmetric_pack_bytes(call: KernelCall) -> int:
     """W: [M, C/g, *K] in int8, zero point 0, X in uint8: bytes of the weight packed for MLAS's
-    symmetric kernel; 0 where it has none.
+    symmetric kernel; 0 if it has none for the convolution.
 
     core/mlas/lib/convsym.cpp: MlasConvSymPackWSize, on x86-64 with AVX2 or better; on ARM a
-    pointwise convolution is a matrix product. Zero points that are not at hand are taken to be 0,
-    as quantizers write them for int8 weights.
+    pointwise convolution is a matrix product. Absent zero points are assumed to be 0, as quantizers
+    write them for int8 weights.
     """
     is_packed = all(call.is_constant(index) for index in (2, _WEIGHT, _ZERO_POINT))
     zero_point = call.op_call.input_at(_ZERO_POINT)
@@ -192,13 +192,13 @@ def _symmetric_pack_bytes(call: KernelCall) -> int:
 
 
 def _is_depthwise(call: KernelCall) -> bool:
-    """W: [M, C/g, *K]: one input and one output channel a group."""
+    """W: [M, C/g, *K]: whether each group has one input channel and one output channel."""
     return call.dims(_WEIGHT)[1] == 1 and call.dims(_WEIGHT)[0] == call.integer("group", 1)
 
 
 def _packed_quantized(call: KernelCall) -> Iterator[Packed]:
-    """W: [M, C/g, *K]: for the symmetric kernel, taken like any buffer; each group's panels; else
-    the elements reordered.
+    """W: [M, C/g, *K]: packed for the symmetric kernel, in an arena region; else the panels of each
+    group; else the reordered elements.
     """
     if not call.is_constant(_WEIGHT) or len(call.dims(_WEIGHT)) < _FILTER_RANK:
         return
@@ -215,7 +215,7 @@ def _packed_quantized(call: KernelCall) -> Iterator[Packed]:
 
 
 def _is_pointwise(call: KernelCall, image: Dims, kernel: Dims) -> bool:
-    """Whether every output element reads one position, and all positions are read in order."""
+    """Whether every output position reads the same input position only."""
     return (
         product(kernel) == 1
         and product(call.integers("strides", (1,))) == 1
@@ -224,7 +224,7 @@ def _is_pointwise(call: KernelCall, image: Dims, kernel: Dims) -> bool:
 
 
 def _pads(call: KernelCall, image: Dims, kernel: Dims) -> Dims:
-    """The padding of every side, at the start and at the end, as the kernel works it out."""
+    """The padding at the start of each axis, then at the end of each, as the kernel computes it."""
     rank = len(kernel)
     auto = call.text("auto_pad", "NOTSET")
     if auto == "NOTSET":
@@ -243,12 +243,12 @@ def _pads(call: KernelCall, image: Dims, kernel: Dims) -> Dims:
 
 
 def _average(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D]: the whole input in floats."""
+    """X: [N, C, *D]: the input in floats."""
     return (FLOAT_BYTES * product(call.dims(0)),)
 
 
 def _channels_last(call: KernelCall) -> tuple[int, ...]:
-    """Y: [N, *D, C]: a pointer to each position of each window of one image."""
+    """Y: [N, *D, C]: a pointer to each position in each window of one image."""
     return (_POINTER * product(call.integers("kernel_shape")) * product(call.out_dims()[1:-1]),)
 
 
@@ -319,13 +319,13 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.CausalConvWithState",
-        "contrib_ops/cpu/bert/causal_conv_with_state.cc: Compute; its windows are vectors outside"
-        " the arena",
+        "contrib_ops/cpu/bert/causal_conv_with_state.cc: Compute; its windows are outside the"
+        " arena",
         nothing,
     ),
     Kernel(
         "com.microsoft.VarlenCausalConvWithState",
-        "contrib_ops/cpu: Compute; measured alone",
+        "contrib_ops/cpu: Compute; measured only",
         nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,

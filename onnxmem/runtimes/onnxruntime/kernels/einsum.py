@@ -1,9 +1,10 @@
-"""Einsum: the operands two at a time, each brought into the axis order of a matrix product.
+"""Einsum: a chain of matrix products of two operands, each transposed as the product needs it.
 
-Every label gets an axis, in order of appearance, those of an ellipsis first; an operand has 1 where
-it lacks a label. The axes of a pair, by where their dim is above 1: ``both`` and kept, ``left`` or
-``right`` alone and kept (``right`` also where neither is), ``summed``. Left is transposed to
-[both, left, summed, right], right to [both, summed, right, left], unless in that order already.
+Every label gets an axis, in order of appearance, those of an ellipsis first; an operand has dim 1
+for labels that it lacks. The axes of a pair are in one of four groups: ``summed``; else ``both``,
+if both dims are above 1; ``left``, if only the left one is; else ``right``. The left operand is
+transposed to [both, left, summed, right], the right one to [both, summed, right, left], unless it
+has that order already.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,14 +25,14 @@ _Axes = list[int]
 
 @dataclass(slots=True)
 class _Allocations:
-    """What is allocated, in order, and when it is freed again."""
+    """The allocations in sequence, and when each is freed."""
 
     element_bytes: int
     blocks: list[int] = field(default_factory=list)
     freed_after: dict[int, int] = field(default_factory=dict)
 
-    def take(self, dims: Iterable[int], *replaced: "_Operand | None") -> int:
-        """Allocate a tensor; what it replaces is freed after that."""
+    def allocate(self, dims: Iterable[int], *replaced: "_Operand | None") -> int:
+        """Allocate a tensor, then free the operands that it replaces."""
         self.blocks.append(self.element_bytes * product(dims))
         for operand in replaced:
             self.free(operand)
@@ -48,7 +49,7 @@ class _Allocations:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A tensor with an axis for every label, and its block; ``None``: an input of the node."""
+    """A tensor with an axis for every label, and its block; ``None`` for an input of the node."""
 
     dims: Dims
     block: int | None = None
@@ -57,12 +58,12 @@ class _Operand:
 @dataclass(frozen=True, slots=True)
 class _Equation:
     operands: tuple[tuple[int, ...], ...]
-    """For each input, the axis of each of its dims."""
+    """For each input, the axes of its dims."""
     output: tuple[int, ...]
     num_axes: int
 
     def last_use(self, axis: int) -> int | None:
-        """The last input that has an axis; ``None``: the output has it."""
+        """The last input that has an axis; ``None`` if the output has it."""
         if axis in self.output:
             return None
         return max(index for index, axes in enumerate(self.operands) if axis in axes)
@@ -71,24 +72,26 @@ class _Equation:
 def _einsum(call: KernelCall) -> Scratch:
     shapes = [call.dims(index) for index in range(len(call.op_call.inputs))]
     equation = _parse(call.text("equation", ""), [len(shape) for shape in shapes])
-    taken = _Allocations(call.element_bytes())
+    allocations = _Allocations(call.element_bytes())
     inputs = [
-        _homogeneous(taken, equation, axes, dims)
+        _homogeneous(allocations, equation, axes, dims)
         for axes, dims in zip(equation.operands, shapes, strict=True)
     ]
-    result = _without_own(taken, equation, inputs[0])
+    result = _without_own(allocations, equation, inputs[0])
     order = [axis for axis in range(equation.num_axes) if equation.last_use(axis) != 0]
+    # ``result`` is the product of the inputs so far, ``order`` the order of its axes in memory. An
+    # axis is summed with the last input that has it.
     for index, operand in enumerate(inputs[1:], start=1):
         summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == index]
         pair = [result, operand]
-        result, order = _product(taken, pair, summed)
+        result, order = _product(allocations, pair, summed)
         if index < len(inputs) - 1:
-            result = _in_label_order(taken, result, order)
+            result = _in_label_order(allocations, result, order)
             for used in pair:
-                taken.free(used)
-    num_before_outputs = len(taken.blocks)
-    _finish(taken, equation, result, order)
-    return taken.scratch(num_before_outputs)
+                allocations.free(used)
+    num_before_outputs = len(allocations.blocks)
+    _finish(allocations, equation, result, order)
+    return allocations.scratch(num_before_outputs)
 
 
 def _parse(text: str, ranks: Sequence[int]) -> _Equation:
@@ -113,7 +116,7 @@ def _parse(text: str, ranks: Sequence[int]) -> _Equation:
 
 
 def _axes_of(term: str, axes: Mapping[str, int], count: int, hidden: int) -> tuple[int, ...]:
-    """The axis of each dim of a term whose ellipsis stands for the last ``count`` of ``hidden``."""
+    """The axes of a term whose ellipsis stands for the last ``count`` of ``hidden`` axes."""
     before, dots, after = term.partition("...")
     if not axes.keys() >= {*before, *after}:
         raise UnknownError
@@ -122,79 +125,85 @@ def _axes_of(term: str, axes: Mapping[str, int], count: int, hidden: int) -> tup
 
 
 def _homogeneous(
-    taken: _Allocations, equation: _Equation, axes: tuple[int, ...], dims: Dims
+    allocations: _Allocations, equation: _Equation, axes: tuple[int, ...], dims: Dims
 ) -> _Operand:
-    """EinsumComputePreprocessor::PreprocessInputs: the diagonal, then the labels' order."""
+    """EinsumComputePreprocessor::PreprocessInputs: the diagonal, then the order of labels."""
     block = None
     if len(set(axes)) < len(axes):
         if len(axes) - len(set(axes)) > 1 or axes[-1] != axes[-2]:
             raise UnknownError
         axes, dims = axes[:-1], dims[:-1]
-        block = taken.take(dims)
+        block = allocations.allocate(dims)
     of_axis = dict(zip(axes, dims, strict=True))
     if list(axes) != sorted(axes):
-        block = taken.take(dims, _Operand(dims, block))
+        block = allocations.allocate(dims, _Operand(dims, block))
     return _Operand(tuple(of_axis.get(axis, 1) for axis in range(equation.num_axes)), block)
 
 
-def _without_own(taken: _Allocations, equation: _Equation, operand: _Operand) -> _Operand:
-    """Sum the first input over what it alone has."""
+def _without_own(allocations: _Allocations, equation: _Equation, operand: _Operand) -> _Operand:
+    """Sum the first input over the axes that no other input and not the output has."""
     own = {axis for axis in range(equation.num_axes) if equation.last_use(axis) == 0}
-    return _summed(taken, operand, own) if own else operand
+    return _summed(allocations, operand, own) if own else operand
 
 
 def _summed(
-    taken: _Allocations, operand: _Operand, axes: Iterable[int], *, is_own: bool = True
+    allocations: _Allocations, operand: _Operand, axes: Iterable[int], *, is_own: bool = True
 ) -> _Operand:
-    gone = set(axes)
-    dims = tuple(1 if axis in gone else dim for axis, dim in enumerate(operand.dims))
-    return _Operand(dims, taken.take(dims, operand if is_own else None))
+    summed = set(axes)
+    dims = tuple(1 if axis in summed else dim for axis, dim in enumerate(operand.dims))
+    return _Operand(dims, allocations.allocate(dims, operand if is_own else None))
 
 
-def _product(taken: _Allocations, pair: list[_Operand], summed: _Axes) -> tuple[_Operand, _Axes]:
-    """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and its axis order.
+def _product(
+    allocations: _Allocations, pair: list[_Operand], summed: _Axes
+) -> tuple[_Operand, _Axes]:
+    """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and the order of its axes.
 
-    What is multiplied in the end takes the index of the operands in ``pair``.
+    The operands in ``pair`` are replaced by those that are multiplied in the end, which the caller
+    frees.
     """
     left, right = pair
     for axis in summed:
+        # A dim that only one side has is summed before the product.
         if (left.dims[axis] > 1) != (right.dims[axis] > 1):
             side = int(right.dims[axis] > 1)
-            given = (left, right)[side]
-            pair[side] = _summed(taken, pair[side], (axis,), is_own=pair[side] is not given)
-    kept = [axis for axis in range(len(left.dims)) if axis not in summed]
-    both = [axis for axis in kept if left.dims[axis] > 1 and right.dims[axis] > 1]
-    own = [axis for axis in kept if left.dims[axis] > 1 and axis not in both]
-    rest = [axis for axis in kept if left.dims[axis] <= 1]
+            original = (left, right)[side]
+            pair[side] = _summed(
+                allocations, pair[side], (axis,), is_own=pair[side] is not original
+            )
+    remaining = [axis for axis in range(len(left.dims)) if axis not in summed]
+    both = [axis for axis in remaining if left.dims[axis] > 1 and right.dims[axis] > 1]
+    own = [axis for axis in remaining if left.dims[axis] > 1 and axis not in both]
+    rest = [axis for axis in remaining if left.dims[axis] <= 1]
     orders = ([*both, *own, *summed, *rest], [*both, *summed, *rest, *own])
-    for side, (given, order) in enumerate(zip((left, right), orders, strict=True)):
-        is_own = pair[side] is not given
+    for side, (original, order) in enumerate(zip((left, right), orders, strict=True)):
+        is_own = pair[side] is not original
         if order != sorted(order) and not (is_own and _is_view(pair[side].dims, order)):
-            block = taken.take(pair[side].dims, pair[side] if is_own else None)
+            block = allocations.allocate(pair[side].dims, pair[side] if is_own else None)
             pair[side] = _Operand(pair[side].dims, block)
     dims = tuple(
         1 if axis in summed else max(sizes)
         for axis, sizes in enumerate(zip(left.dims, right.dims, strict=True))
     )
-    return _Operand(dims, taken.take(dims)), orders[0]
+    return _Operand(dims, allocations.allocate(dims)), orders[0]
 
 
 def _is_view(dims: Dims, order: _Axes) -> bool:
-    """Whether the dims above 1 keep their order, so that no element moves."""
+    """Whether the order of axes with dims above 1 is ascending, so that no element moves."""
     large = [axis for axis in order if dims[axis] != 1]
     return large == sorted(large)
 
 
-def _in_label_order(taken: _Allocations, result: _Operand, order: _Axes) -> _Operand:
+def _in_label_order(allocations: _Allocations, result: _Operand, order: _Axes) -> _Operand:
     if _is_view(result.dims, order):
         return result
-    return _Operand(result.dims, taken.take(result.dims, result))
+    return _Operand(result.dims, allocations.allocate(result.dims, result))
 
 
-def _finish(taken: _Allocations, equation: _Equation, result: _Operand, order: _Axes) -> None:
-    """FinalizeOutput: the output is allocated, then what is copied into it is brought in order."""
+def _finish(allocations: _Allocations, equation: _Equation, result: _Operand, order: _Axes) -> None:
+    """FinalizeOutput: the output is allocated first, then the result is transposed if necessary."""
     if [axis for axis in order if axis in equation.output] != list(equation.output):
-        taken.take(result.dims)
+        allocations.allocate(result.dims)
 
 
 KERNELS = (

@@ -1,8 +1,8 @@
 """Element-wise operators, activations and reductions.
 
-Most take nothing. With three or more inputs the kernels broadcast two at a time, Where selects from
-each side first, and activations with a bias keep the sum of the two. Reductions and TopK hold what
-they need in vectors outside the arena.
+Most allocate nothing. Kernels with three or more inputs broadcast two at a time, Where selects from
+each side first, and activations with a bias store the biased input. Reductions and TopK work in
+vectors outside the arena.
 """
 
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ _TABLE_BYTES = 256
 
 
 def _variadic(call: KernelCall) -> Scratch:
-    """in_0, ..., in_n: every partial result but the last, which is the output.
+    """in_0, ..., in_n: all partial results except the last, which is the output.
 
-    A partial result is freed when the next one is made, which comes before the output.
+    A partial result is freed once the next one is computed; all come before the output.
     """
     indices = range(len(call.op_call.inputs))
     partial = tuple(accumulate((call.dims(index) for index in indices), _broadcast))[1:-1]
@@ -38,9 +38,9 @@ def _variadic(call: KernelCall) -> Scratch:
 
 
 def _where(call: KernelCall) -> Scratch:
-    """C, X, Y: what the condition selects of X, then of Y, before the output is allocated.
+    """C, X, Y: what the condition selects from X, then from Y, before the output is allocated.
 
-    X of strings is unknown: its elements have no size here.
+    For strings it is unknown, because their elements have no fixed size.
     """
     if not call.has(1):
         raise UnknownError
@@ -49,7 +49,7 @@ def _where(call: KernelCall) -> Scratch:
 
 
 def _quantized_where(call: KernelCall) -> tuple[int, ...]:
-    """C, X, x_scale, x_zero, Y, y_scale, y_zero: two look-up tables and the two selections."""
+    """C, X, x_scale, x_zero, Y, y_scale, y_zero: two lookup tables, then both selections."""
     tables = tuple(_TABLE_BYTES for index in (2, 5) if not call.is_constant(index))
     return (*tables, *_selections(call, 1, 4))
 
@@ -66,7 +66,7 @@ def _broadcast(left: Dims, right: Dims) -> Dims:
 
 
 def _biased(call: KernelCall) -> tuple[int, ...]:
-    """X, bias: as much as the output, where there is a bias."""
+    """X, bias: as many bytes as the output has, if there is a bias."""
     return (call.size_bytes(0),) if call.has(1) else ()
 
 
@@ -122,7 +122,7 @@ KERNELS = (
     ),
     Kernel(
         "Affine ParametricSoftplus ScaledTanh",
-        "contrib_ops/cuda/activation/activations.cc; the CPU's kernels are not known",
+        "contrib_ops/cuda/activation/activations.cc; CPU kernels unknown",
         cuda_may_inplace=FIRST,
     ),
     Kernel(
@@ -163,7 +163,7 @@ KERNELS = (
     ),
     Kernel(
         "CumProd CumSum Det TopK",
-        "core/providers/cpu/math: what they hold lies outside the arena",
+        "core/providers/cpu/math: their buffers are outside the arena",
         nothing,
     ),
     Kernel("com.microsoft.CDist", "contrib_ops/cpu/cdist.h: Compute", nothing),

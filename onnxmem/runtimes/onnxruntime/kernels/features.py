@@ -1,19 +1,19 @@
-"""Classical machine learning, text and hashing: ``ai.onnx.ml`` and its like.
+"""Classical machine learning (``ai.onnx.ml``), text and hashing.
 
-Strings lie outside the arena.
+Strings are allocated outside the arena.
 """
 
 from onnxmem.runtimes.onnxruntime.kernels.kernel import FLOAT_BYTES, Kernel, KernelCall, nothing
 
 
 def _support_vectors(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, F]: the kernel's value of each sample at each support vector."""
+    """X: [N, F]: the kernel function of each sample and each support vector."""
     return (FLOAT_BYTES * call.dims(0)[0] * call.integer("n_supports", 0),)
 
 
 def _characters(call: KernelCall) -> tuple[int, ...]:
-    """words: [S, L], W: [E, 1, K, C]: the length of each word, its characters' vectors, the
-    windows, and the convolution's output twice: before and after the activation.
+    """words: [S, L], W: [E, 1, K, C]: the length of each word, the embeddings of its characters,
+    the windows, and the outputs of the convolution before and after the activation.
     """
     (words, length), (filters, _, window, size) = call.dims(0), call.dims(1)
     windows = length - window + 1

@@ -1,9 +1,9 @@
-"""What a record of a kernel holds, and what its rules are asked with.
+"""The record of a kernel, and the input of its rules.
 
-A ``Kernel`` says what one kernel of onnxruntime takes, keeps and shares. Its rules are functions of
-a ``KernelCall``: the operands and attributes of one use, and what the kernel was told when the
-session was made. A rule that needs a shape, a type or a value that is unknown ends there with an
-``UnknownError``, which its reader turns into "not known".
+A ``Kernel`` describes the scratch, the prepacked weights and the shared buffers of one kernel of
+onnxruntime. Its rules are functions of a ``KernelCall``: the operands and attributes of one node,
+and what the kernel knows about its session. A rule that needs an unknown shape, type or value
+raises ``UnknownError``; the caller then reports the scratch as unknown.
 """
 
 import sys
@@ -23,19 +23,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """What a kernel knows beside the call: it was built for a session."""
+    """What a kernel knows about its session (``OpKernelInfo``)."""
 
     constants: frozenset[int] = frozenset()
-    """Indices of the inputs that are initializers, which a kernel may have packed beforehand."""
+    """Indices of the inputs that are initializers, which a kernel may have prepacked."""
     types: tuple[str, ...] = ()
-    """Element types of the inputs as ``DType`` names them (``uint8``), ``""`` where left out."""
+    """Element types of the inputs by ``DType`` names (``uint8``); ``""`` if an input is omitted."""
     opset: int | None = None
-    """Version of the operator's domain; ``None``: the newest."""
+    """Version of the operator's domain; ``None`` means the newest."""
     cpu: Cpu = AVX512
     threads: int = 1
-    """Intra-op threads; some kernels take one buffer a thread."""
+    """Intra-op threads; some kernels allocate one buffer per thread."""
     l2_cache_bytes: int = 1 << 20
-    """The processor's level-2 cache, by which the flash attention kernels cut their tiles."""
+    """Size of the level-2 cache, from which flash attention kernels compute their tile size."""
 
 
 class UnknownError(Exception):
@@ -44,7 +44,7 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One use of an operator as a kernel's rules see it."""
+    """One node, as the rules of its kernel see it."""
 
     op_call: Call
     info: KernelInfo
@@ -52,7 +52,7 @@ class KernelCall:
     def dims(self, index: int) -> Dims:
         """The dims of an input.
 
-        :raises UnknownError: it is left out, or a dim is unknown.
+        :raises UnknownError: it is omitted, or a dim is unknown.
         """
         operand = self.op_call.input_at(index)
         return _known(None if operand is None else known_dims(operand.shape))
@@ -60,15 +60,15 @@ class KernelCall:
     def out_dims(self, index: int = 0) -> Dims:
         """The dims of an output.
 
-        :raises UnknownError: it is left out, or a dim is unknown.
+        :raises UnknownError: it is omitted, or a dim is unknown.
         """
         operand = self.op_call.output_at(index)
         return _known(None if operand is None else known_dims(operand.shape))
 
     def element_bytes(self, index: int = 0) -> int:
-        """Bytes of an element of an input; 1 for those smaller than a byte.
+        """Bytes of an element of an input; 1 for types smaller than a byte.
 
-        :raises UnknownError: it is left out, or its type is unknown.
+        :raises UnknownError: it is omitted, or its type is unknown.
         """
         operand = self.op_call.input_at(index)
         bits = _known(None if operand is None else operand.bits)
@@ -77,17 +77,17 @@ class KernelCall:
     def size_bytes(self, index: int) -> int:
         """Bytes of an input.
 
-        :raises UnknownError: it is left out, or its size is unknown.
+        :raises UnknownError: it is omitted, or its size is unknown.
         """
         operand = self.op_call.input_at(index)
         return _known(None if operand is None else operand.size_bytes)
 
     def has(self, index: int) -> bool:
-        """Whether an optional input is given."""
+        """Whether an optional input is present."""
         return self.op_call.input_at(index) is not None
 
     def has_output(self, index: int) -> bool:
-        """Whether an optional output is asked for."""
+        """Whether an optional output is present."""
         return self.op_call.output_at(index) is not None
 
     def is_constant(self, index: int) -> bool:
@@ -97,7 +97,7 @@ class KernelCall:
     def type(self, index: int) -> str:
         """The element type of an input: ``float16``, ``uint8``.
 
-        :raises UnknownError: it is not given.
+        :raises UnknownError: the types are unknown.
         """
         return _known(self.info.types[index] if index < len(self.info.types) else None)
 
@@ -137,46 +137,48 @@ class KernelCall:
         return value if isinstance(value, str) else default
 
     def is_at_least(self, opset: int) -> bool:
-        """Whether the operator is of an opset version or newer."""
+        """Whether the operator set has this version or a newer one."""
         return self.info.opset is None or self.info.opset >= opset
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The temporary allocations of one kernel, as it asks the arena for them: not rounded."""
+    """The temporary allocations of one kernel, in requested bytes, before the arena rounds them."""
 
     blocks: tuple[int, ...] = ()
-    """Bytes of each allocation in the order taken; freed at the kernel's end at the latest."""
+    """Bytes of each allocation, in sequence; all are freed when the kernel ends, if not before."""
     num_before_outputs: int = 0
-    """Blocks that are taken before the outputs are allocated, so that they lie below them."""
+    """How many blocks are allocated before the outputs, so that they get lower addresses."""
     freed_after: tuple[int | None, ...] = ()
-    """For each block, how many have been taken when it is freed; ``None``: at the kernel's end.
+    """For each block, the number of allocations after which it is freed; ``None`` is the end.
 
-    Empty: all are freed at the end. What goes with the last block goes before outputs and passes.
+    Empty if all are freed at the end. A block that is freed after the last allocation is freed
+    before the outputs and the passes.
     """
     per_pass: tuple[int, ...] = ()
-    """Blocks that are taken after ``blocks`` and freed again, in each pass."""
+    """Blocks that each pass allocates after ``blocks``, and frees again."""
     passes: int = 0
 
     @property
     def size_bytes(self) -> int:
-        """Every allocation: ``total_temp_allocations`` of onnxruntime's statistics file."""
+        """The sum of all allocations: ``total_temp_allocations`` in onnxruntime's statistics."""
         return sum(self.blocks) + self.passes * sum(self.per_pass)
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes that are held at once."""
+        """The most bytes that are allocated at once."""
         stops = self.freed_after or (None,) * len(self.blocks)
-        held = peak = 0
+        allocated = peak = 0
         for count, size in enumerate(self.blocks, start=1):
-            held += size
-            peak = max(peak, held)
-            gone = zip(self.blocks, stops, strict=True)
-            held -= sum(bytes_ for bytes_, stop in gone if stop == count)
-        return max(peak, held + sum(self.per_pass)) if self.passes else peak
+            allocated += size
+            peak = max(peak, allocated)
+            # A block is freed after the allocation that its stop counts, so both overlap.
+            freed = zip(self.blocks, stops, strict=True)
+            allocated -= sum(bytes_ for bytes_, stop in freed if stop == count)
+        return max(peak, allocated + sum(self.per_pass)) if self.passes else peak
 
     def then(self, blocks: Iterable[int]) -> "Scratch":
-        """The same, and more blocks that are held to the end."""
+        """The same scratch with more blocks, which are freed at the end."""
         more = tuple(blocks)
         stops = self.freed_after or (None,) * len(self.blocks)
         stops = (*stops, *(None,) * len(more))
@@ -185,27 +187,28 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a kernel keeps of one of its constant inputs."""
+    """The prepacked form of one constant input."""
 
     index: int
+    """Index of the input."""
     size_bytes: int
     is_reserved: bool = True
-    """Beside the arena's regions; else like any buffer, whose region stays."""
+    """Whether it is reserved outside the arena's regions (``Reserve``), not allocated in one."""
     drops_original: bool = True
-    """The kernel needs the initializer no more."""
+    """Whether the kernel no longer needs the initializer."""
     transposed_bytes: int = 0
-    """What the kernel asks of the arena for a transposed copy, and frees when it has packed."""
+    """Bytes of a transposed copy that the kernel allocates while it packs, and then frees."""
     is_shared: bool = True
-    """Kernels of one operator share packed bytes that are equal: they hand them over to be kept."""
+    """Whether kernels of one operator share equal packed bytes (``PrePackedWeights``)."""
 
 
 ScratchRule = Callable[[KernelCall], Iterable[int] | Scratch]
-"""The blocks in the order taken; a ``Scratch`` where more must be said of them."""
+"""Returns the blocks in sequence, or a ``Scratch`` if some are not freed at the end."""
 PackingRule = Callable[[KernelCall], Iterable[Packed]]
 
 
 def unknown(call: KernelCall) -> NoReturn:  # noqa: ARG001 - a rule like any other
-    """No rule is known.
+    """The rule of kernels whose scratch is unknown.
 
     :raises UnknownError: always.
     """
@@ -213,7 +216,7 @@ def unknown(call: KernelCall) -> NoReturn:  # noqa: ARG001 - a rule like any oth
 
 
 def nothing(call: KernelCall) -> tuple[()]:  # noqa: ARG001 - a rule like any other
-    """Takes nothing, packs nothing."""
+    """The rule of kernels that allocate, or pack, nothing."""
     return ()
 
 
@@ -223,7 +226,7 @@ FIRST: Final[Pairs] = ((0, 0),)
 
 
 def since(version: int) -> range:
-    """Every version of an operator from one on."""
+    """All versions of an operator from one on."""
     return range(version, sys.maxsize)
 
 
@@ -233,45 +236,45 @@ _NEVER: Final = range(0)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What is known of one kernel; on the CPU where nothing else is said."""
+    """One kernel of onnxruntime; the CPU's, unless a field names another provider."""
 
     operators: str
-    """What it runs: operators with spaces between them, those of other domains than ONNX's own with
-    their domain in front (``com.microsoft.FusedConv``)."""
+    """The operators that it runs, separated by spaces; those outside ONNX's own domain are prefixed
+    by their domain (``com.microsoft.FusedConv``)."""
     source: str
     """onnxruntime's files and functions."""
     scratch: ScratchRule = unknown
-    """What it takes from the arena for itself while it runs."""
+    """What it allocates in the arena for itself while it runs."""
     packing: PackingRule = nothing
-    """What it makes of its constant inputs when the session is made."""
+    """How it prepacks its constant inputs when the session is created (``PrePack``)."""
     aliases: Pairs = ()
-    """Outputs that are an input's buffer (``KernelDefBuilder::Alias``), beside ``OpSpec.alias``;
+    """Outputs that share an input's buffer (``KernelDefBuilder::Alias``), beside ``OpSpec.alias``;
     outputs that may overwrite an input are in ``OpSpec.may_inplace``."""
     cuda_aliases: Pairs = ()
-    """The same of the CUDA kernel, all of them."""
+    """All outputs of the CUDA kernel that share an input's buffer."""
     cuda_may_inplace: Pairs = ()
     """Outputs of the CUDA kernel that may overwrite a dead input (``MayInplace``)."""
     float16: range = _NEVER
-    """Versions of the operator that it runs in float16; else casts to float32 stand around it.
+    """Versions of the operator that it runs in float16; others run in float32 between casts.
 
     Source: ``get_all_opkernel_def()`` of onnxruntime 1.31.1, and of 1.32.0 for aarch64 on an
     emulated Neoverse N1.
     """
     bfloat16: range = _NEVER
     float16_on_arm: range = _NEVER
-    """More of float16, on ARM processors with half-precision arithmetic."""
+    """Further float16 versions on ARM CPUs with half-precision arithmetic."""
     reads_rows: bool = False
-    """Whether it reads of its first input only the rows that its second one lists."""
+    """Whether it reads only the rows of its first input that its second input lists."""
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
-        """Domain and type of each operator that it runs."""
+        """The domain and type of each operator that it runs."""
         names = (name.rpartition(".") for name in self.operators.split())
         return tuple((domain, op_type) for domain, _, op_type in names)
 
     @property
     def has_rule(self) -> bool:
-        """Whether a rule says what it takes of the arena or packs."""
+        """Whether it has a rule for scratch or packing."""
         return self.scratch not in (unknown, nothing) or self.packing is not nothing
 
 
@@ -282,10 +285,10 @@ def _known(value: _T | None) -> _T:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the end, counted from the start."""
+    """The index of an axis that may be counted from the end."""
     return axis + rank if axis < 0 else axis
 
 
 def product(dims: Iterable[int]) -> int:
-    """Multiply dims; 1 for none."""
+    """The product of dims; 1 if there are none."""
     return prod(dims)

@@ -1,9 +1,8 @@
-"""Matrix products: floats, 8 bits, and weights of 2, 4 or 8 bits in blocks with a scale each.
+"""Matrix products of floats, of 8 bits, and with blockwise quantized weights of 2, 4 or 8 bits.
 
-MLAS works in buffers of its own and packs constant weights beforehand. What remains in the arena
-are sums before they are scaled, inputs that are quantized on the way, and weights that it cannot
-pack. Which products it takes on a packed blockwise weight depends on the processor: the rules are
-those of x86-64 with AVX2 or better.
+MLAS has its own buffers and prepacks constant weights. The arena has only sums before they are
+scaled, inputs that the kernel quantizes, and weights that MLAS cannot pack. Which blockwise
+products MLAS supports depends on the CPU: the rules hold for x86-64 with AVX2 or better.
 """
 
 from collections.abc import Iterator
@@ -31,14 +30,15 @@ from onnxmem.runtimes.onnxruntime.kernels.mlas import (
 )
 
 _MATRIX = 2
-"""Rank of the only weights that a matrix product packs."""
+"""Rank of the weights that a matrix product packs."""
 _SUM = 4
+"""Bytes of a 32-bit sum."""
 _OUTPUT_SCALE = 7
-"""Index of QGemm's ``y_scale``: without it the output is in floats."""
+"""Index of QGemm's ``y_scale``; without it the output is a float."""
 _INT8_LEVEL = 4
-"""``accuracy_level`` from which A is quantized to 8 bits."""
+"""``accuracy_level`` from which A is quantized to int8."""
 _BLOCK_STATISTICS = 8
-"""Scale and sum of a quantized block of A, in floats."""
+"""Bytes of the scale and the sum of a quantized block of A."""
 _ALIGNMENT = 64
 
 
@@ -53,7 +53,7 @@ def _packed_floats(call: KernelCall) -> Iterator[Packed]:
 
 
 def _packed_integers(index: int) -> PackingRule:
-    """B: [K, N], or [N, K] with ``transB``; A is in floats where it is quantized on the way."""
+    """B: [K, N], or [N, K] with ``transB``; A is a float if the kernel quantizes it."""
 
     def packs(call: KernelCall) -> Iterator[Packed]:
         if not call.is_constant(index) or len(call.dims(index)) != _MATRIX:
@@ -73,13 +73,13 @@ def _packed_integers(index: int) -> PackingRule:
 
 
 def _sums(call: KernelCall) -> tuple[int, ...]:
-    """Y: [*D, M, N]: the sum of the products of each output element."""
+    """Y: [*D, M, N]: a 32-bit sum per output element."""
     return (_SUM * product(call.out_dims()),)
 
 
 def _gemm(call: KernelCall) -> tuple[int, ...]:
-    """A: [M, K], B: [K, N], Y: [M, N]: A, and a B that isn't packed, where they are transposed; the
-    sums, where the output is quantized again: else they are the output.
+    """A: [M, K], B: [K, N], Y: [M, N]: copies of A, and of an unpacked B, if they are transposed;
+    and the sums, if the output is quantized.
     """
     is_packed = call.is_constant(3) and packs_weight(is_input_signed=call.type(0) == "int8")
     transposed = (
@@ -91,17 +91,17 @@ def _gemm(call: KernelCall) -> tuple[int, ...]:
 
 
 def _quantized_input(call: KernelCall) -> tuple[int, ...]:
-    """A: [*D, M, K]: each element in a byte."""
+    """A: [*D, M, K]: one byte per element."""
     return (product(call.dims(0)),)
 
 
 def _dequantized_weight(call: KernelCall) -> tuple[int, ...]:
-    """A: [*D, M, K], B: ceil(K * N / 2) bytes: the whole weight in floats."""
+    """A: [*D, M, K], B: ceil(K * N / 2) bytes: the weight in floats."""
     return (FLOAT_BYTES * call.integer("K", 0) * call.integer("N", 0),)
 
 
 def _blocks(call: KernelCall) -> Iterator[int]:
-    """Packed: A quantized block by block, or nothing but A in floats. Else all of B in floats."""
+    """With packed B: A quantized by blocks, or A in floats. Otherwise B in floats."""
     rows, depth, columns = product(call.dims(0)[:-1]), call.integer("K", 0), call.integer("N", 0)
     is_half = call.element_bytes() == HALF_BYTES
     scales_bytes, bias_bytes = (_converted_bytes(call, index) for index in (2, 5))
@@ -124,10 +124,10 @@ def _blocks(call: KernelCall) -> Iterator[int]:
 
 
 def _converted_bytes(call: KernelCall, index: int) -> int:
-    """Scales or a bias of a kernel in fp16, in floats.
+    """Bytes of an fp16 kernel's scales or bias in floats.
 
-    Those that are constant are converted when the session is made; since onnxruntime 1.32 only
-    where B is constant too.
+    Constant ones are converted when the session is created; since onnxruntime 1.32 only if B is
+    constant too.
     """
     if not call.has(index) or call.element_bytes() != HALF_BYTES:
         return 0
@@ -136,7 +136,7 @@ def _converted_bytes(call: KernelCall, index: int) -> int:
 
 
 def _is_packed(call: KernelCall) -> bool:
-    """Whether MLAS packs B beforehand: zero points in floats and a ``g_idx`` keep it as it is."""
+    """Whether MLAS prepacks B, which it does not with float zero points or a ``g_idx``."""
     has_float_zero_points = call.has(3) and call.type(3) != "uint8"
     return (
         call.is_constant(1)
@@ -155,13 +155,13 @@ def _is_in_int8(call: KernelCall) -> bool:
 
 
 def _packed_blocks(call: KernelCall) -> Iterator[Packed]:
-    """B: [N, ceil(K / block), block * bits / 8]; in fp16 the scales and the bias in floats too."""
+    """B: [N, ceil(K / block), block * bits / 8]; in fp16 also the scales and the bias in floats."""
     if _is_packed(call):
         depth, columns = call.integer("K", 0), call.integer("N", 0)
         bits, block = call.integer("bits", 4), call.integer("block_size", 0)
         size = packed_blocks_bytes(depth, columns, bits, block, in_int8=_is_in_int8(call))
         yield Packed(1, size)
-    if not call.is_constant(1):  # onnxruntime 1.32: then nothing is converted beforehand
+    if not call.is_constant(1):  # onnxruntime 1.32: then nothing is converted in advance
         return
     for index in (2, 5):
         if call.is_constant(index) and call.element_bytes(0) == HALF_BYTES:
@@ -232,12 +232,12 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.MoE com.microsoft.ShardedMoE",
-        "contrib_ops/cpu/moe; scratch not known",
+        "contrib_ops/cpu/moe; scratch unknown",
         cuda_may_inplace=FIRST,
     ),
     Kernel(
         "com.microsoft.QMoE",
-        "contrib_ops/cpu/moe/moe_quantization_cpu.cc; neither scratch nor packing known",
+        "contrib_ops/cpu/moe/moe_quantization_cpu.cc; scratch and packing unknown",
         packing=unknown,
         cuda_may_inplace=FIRST,
         float16=ALWAYS,
@@ -245,7 +245,7 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.MoEGroupRouter",
-        "contrib_ops/cpu: Compute; measured alone",
+        "contrib_ops/cpu: Compute; measured only",
         nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,

@@ -1,6 +1,7 @@
-"""Normalizations and softmax: statistics, float32 copies in fp16, transposed inputs.
+"""Normalizations and softmax: statistics, float32 copies for fp16, transposed inputs.
 
-The kernels of softmax and of what is transposed like it work along the last axis only.
+The kernels of Softmax, Hardmax and MeanVarianceNormalization work along the last axes only, so they
+transpose the input and the output for other axes.
 """
 
 from collections.abc import Iterator
@@ -22,11 +23,11 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 
 _HALVES = ("float16", "bfloat16")
 _PER_AXIS_OPSET = 13
-"""From this version on the axis alone is normalized; before it, the input was flattened there."""
+"""Version from which only the axis is normalized; before it, the input was flattened from there."""
 
 
 def _layer(call: KernelCall) -> tuple[int, ...]:
-    """X in fp16: the scale and bias in float32, unless they were converted with the session."""
+    """X in fp16: the scale and bias in float32, unless they are constant and prepacked."""
     if call.element_bytes() != HALF_BYTES:
         return ()
     indices = (index for index in (1, 2) if call.has(index) and not call.is_constant(index))
@@ -34,37 +35,37 @@ def _layer(call: KernelCall) -> tuple[int, ...]:
 
 
 def _skip_layer(*weights: int) -> ScratchRule:
-    """X, skip and Y in fp16, and the sum where it is an output: each in float32; then ``weights``.
+    """X, skip and Y in fp16, and the sum if it is an output, in float32; and ``weights``.
 
-    What is an initializer was converted with the session.
+    Initializers are prepacked.
     """
 
     def blocks(call: KernelCall) -> tuple[int, ...]:
         if call.element_bytes() != HALF_BYTES:
             return ()
         count = product(call.dims(0))
-        made = 1 + call.has_output(3)
-        given = (
+        num_outputs = 1 + call.has_output(3)
+        converted = (
             index for index in (1, *weights) if call.has(index) and not call.is_constant(index)
         )
         return (
             FLOAT_BYTES * count,
-            *(FLOAT_BYTES * product(call.dims(index)) for index in given),
-            *(FLOAT_BYTES * count,) * made,
+            *(FLOAT_BYTES * product(call.dims(index)) for index in converted),
+            *(FLOAT_BYTES * count,) * num_outputs,
         )
 
     return blocks
 
 
 def _local_response(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D]: the scale of each element; one image's squares, padded by size - 1."""
+    """X: [N, C, *D]: a scale per element, and the squares of one image, padded by size - 1."""
     batch, channels, *image = call.dims(0)
     padded = channels + call.integer("size", 1) - 1
     return (FLOAT_BYTES * batch * channels * product(image), FLOAT_BYTES * padded * product(image))
 
 
 def _batch(call: KernelCall) -> tuple[int, ...]:
-    """X: [N, C, *D]: mean and variance of the batch, where it is a training step."""
+    """X: [N, C, *D]: mean and variance of the batch in training mode."""
     is_training = call.integer("training_mode", 0)
     return (call.element_bytes() * call.dims(0)[1],) * 2 if is_training else ()
 
@@ -81,9 +82,9 @@ def _packed_halves(*indices: int) -> PackingRule:
 
 
 def _branchwise(call: KernelCall) -> tuple[int, ...]:
-    """X: [*D, C, H] or [*D, C * H]: in halves, a scale [H] in floats; one per branch is read as is.
+    """X: [*D, C, H] or [*D, C * H]: for fp16 and bfloat16, a scale of [H] in floats.
 
-    A scale of another type than X is read element by element too.
+    A scale per branch, and a scale with another type than X, are not copied.
     """
     if not call.has(1) or call.type(0) not in _HALVES or call.type(1) != call.type(0):
         return ()
@@ -92,7 +93,7 @@ def _branchwise(call: KernelCall) -> tuple[int, ...]:
 
 
 def _transposed_twice(call: KernelCall) -> tuple[int, ...]:
-    """X: [*D]: the input and the output with ``axis`` moved to the end, unless it is there."""
+    """X: [*D]: the input and the output with ``axis`` moved to the end, unless it is the last."""
     rank = len(call.dims(0))
     if not rank or not call.is_at_least(_PER_AXIS_OPSET):
         return ()
@@ -101,7 +102,7 @@ def _transposed_twice(call: KernelCall) -> tuple[int, ...]:
 
 
 def _mean_variance(call: KernelCall) -> tuple[int, ...]:
-    """X: [*D]: transposed in and out unless the ``axes`` are the last ones, in order."""
+    """X: [*D]: the transposed input and output, unless the ``axes`` are the last ones."""
     rank = len(call.dims(0))
     axes = {axis_of(axis, rank) for axis in call.integers("axes", (0, 2, 3))}
     is_suffix = axes == set(range(rank - len(axes), rank))
@@ -109,7 +110,7 @@ def _mean_variance(call: KernelCall) -> tuple[int, ...]:
 
 
 def _quantized_softmax(call: KernelCall) -> tuple[int, ...]:
-    """X: [*D] of 8 bits: as Softmax, from version 13 in the ``opset`` attribute on."""
+    """X: [*D] in 8 bits: like Softmax; the ``opset`` attribute has the operator's version."""
     rank = len(call.dims(0))
     is_last = axis_of(call.integer("axis", -1), rank) == rank - 1
     is_per_axis = call.integer("opset", _PER_AXIS_OPSET) >= _PER_AXIS_OPSET
@@ -174,7 +175,7 @@ KERNELS = (
         bfloat16=ALWAYS,
     ),
     Kernel("LRN", "core/providers/cpu/nn/lrn.cc: Compute", _local_response),
-    # Running statistics are updated where they are.
+    # Running statistics are updated in place.
     Kernel(
         "BatchNormalization",
         "core/providers/cpu/nn/batch_norm.h: Compute",

@@ -1,13 +1,12 @@
-"""Prepacked weights, and the initializers that lie in the arena before the first node runs.
+"""Prepacked weights, and the initializers in the arena before the first node runs.
 
-When a session is made, a kernel may pack a constant input as its products read it; the initializer
-is dropped when all its readers have. An initializer of up to 127 bytes is copied into the arena; a
-larger one, and one in an external file, stays where the file's reader put it, outside.
+When a session is created, a kernel may pack a constant input in the layout in which it reads it
+(``PrePack``). The initializer is dropped once all its readers have packed it. Initializers of up to
+127 bytes are copied into the arena; larger ones, and those in external files, stay outside of it.
 
-Kernels of one operator share one copy of equal packed bytes, where they hand them over to be kept;
-tensors of different names are taken to differ where it isn't known that they are equal. An
-initializer that the file lists as a graph input is packed by no kernel where a caller may override
-it: that isn't known here.
+Kernels of one operator share one copy of equal packed bytes. Tensors with different names count as
+different unless they are known to be equal. No kernel packs an initializer that a caller can
+override as a graph input; which ones these are is not known here.
 
 Sources: session_state.cc, PrepackConstantInitializedTensors; session_state_utils.cc,
 SaveInitializedTensors; tensorprotoutils.h, kSmallTensorExternalDataThreshold. Verified on
@@ -31,75 +30,78 @@ _SMALL_BYTES: Final = 127
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What a session's graph doesn't say by itself."""
+    """Facts about a session that its graph does not contain."""
 
     contents: Mapping[str, str] = field(default_factory=dict)
-    """What weights of equal bytes have in common, by name, as far as it is known."""
+    """A text per weight name that is equal for weights with equal bytes, if that is known."""
     indices: Mapping[str, int] = field(default_factory=dict)
-    """onnxruntime's numbers of nodes, by the name of their first output: kernels pack in this
-    order, which is the file's, nodes that the optimizer has made after all others."""
+    """onnxruntime's node indices by the name of the first output; kernels pack in this order."""
     cpu: Cpu = AVX512
-    """That packs the weights: MLAS packs for its own kernels."""
+    """The CPU of the session: MLAS has a packed layout for each kind."""
 
 
-_NOTHING_MORE: Final = SessionFacts()
+_DEFAULT: Final = SessionFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class Prepacked:
-    """What one kernel keeps of one weight."""
+    """One weight as one kernel prepacks it."""
 
     node: str
     weight: str
     size_bytes: int
-    """0 where an earlier kernel's copy serves."""
+    """0 if the kernel uses the copy of an earlier kernel."""
     is_reserved: bool
-    """Beside the arena's regions; else like any buffer, whose region stays."""
+    """Whether it is reserved outside the arena's regions, not allocated in one."""
     drops_original: bool
+    """Whether the kernel no longer needs the initializer."""
     transient_bytes: int = 0
-    """What it packs only to find that an earlier copy serves."""
+    """Bytes that the kernel packs, and frees when it finds an equal earlier copy."""
     transposed_bytes: int = 0
-    """Asked of the arena while it packs."""
+    """Bytes of a transposed copy that the kernel allocates while it packs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """An initializer that lies in the arena, beside its regions."""
+    """A small initializer, reserved in the arena outside its regions."""
 
     weight: str
     size_bytes: int
 
 
-def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepacked, ...]:
-    """What the kernels of a graph and its subgraphs pack, in the order in which they do.
+def prepacked(graph: Graph, facts: SessionFacts = _DEFAULT) -> tuple[Prepacked, ...]:
+    """The weights that the kernels of a graph and its subgraphs prepack, in sequence.
 
-    A kernel in a subgraph packs weights of its own graph and of the one right around it, and of
-    none further out (session_state.cc: the walk ends at the first parent that knows the name).
+    A kernel in a subgraph packs weights of its own graph and of the graph directly around it, but
+    not of one further out (session_state.cc: the search ends at the first parent with the name).
     """
     constants = initializers(graph)
-    kept: set[tuple[str, str, int]] = set()
-    made = []
+    stored: set[tuple[str, str, int]] = set()
+    result = []
     for node, beyond in _in_packing_order(graph, facts):
         own = (name for name in node.inputs if name not in beyond)
         known = {name: constants[name] for name in own if name in constants}
         for packed in _packs(graph, node, kernel_info(graph, node, known, facts.cpu)):
             weight = node.inputs[packed.index]
             content = facts.contents.get(weight, graph.tensors[weight].storage_key)
+            # onnxruntime's key is the operator and a hash of the packed bytes
+            # (``GenerateKeyForPrepackedWeightsMap``), for which equal content and size stand here.
+            # It packs before it compares, hence the transient bytes.
             key = (node.op_type, content, packed.size_bytes)
-            is_there = packed.is_shared and key in kept
-            kept.add(key)
-            made.append(
+            is_stored = packed.is_shared and key in stored
+            stored.add(key)
+            result.append(
                 Prepacked(
                     node=node.name,
                     weight=weight,
-                    size_bytes=0 if is_there else packed.size_bytes,
+                    size_bytes=0 if is_stored else packed.size_bytes,
                     is_reserved=packed.is_reserved,
                     drops_original=packed.drops_original,
-                    transient_bytes=packed.size_bytes if is_there else 0,
+                    transient_bytes=packed.size_bytes if is_stored else 0,
                     transposed_bytes=packed.transposed_bytes,
                 )
             )
-    return tuple(made)
+    return tuple(result)
 
 
 def _in_packing_order(
@@ -108,15 +110,17 @@ def _in_packing_order(
     outer: frozenset[str] = frozenset(),
     beyond: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[Node, frozenset[str]]]:
-    """Each node, and what its graph reads of graphs further out than the one around it.
+    """Each node, with the names that its graph reads from beyond the graph directly around it.
 
-    ``outer`` is what the graph reads of all that are around it. Nodes whose number isn't known come
-    last, as those do that the optimizer has made.
+    Nodes with unknown indices come last, as nodes that the optimizer added do.
+
+    :param outer: the names that the graph reads from all graphs around it.
     """
 
     def index(node: Node) -> int:
         return facts.indices.get(next(iter(node.writes), ""), sys.maxsize)
 
+    # All kernels of a graph pack before those of its subgraphs.
     nodes = sorted(graph.nodes, key=index)
     for node in nodes:
         yield node, beyond
@@ -127,7 +131,7 @@ def _in_packing_order(
 
 
 def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tuple[Reserve, ...]:
-    """The small initializers in the arena, but for those that all readers have packed."""
+    """The small initializers in the arena, without those that all readers have packed."""
     dropped = Counter(each.weight for each in packed if each.drops_original)
     readers = Counter(name for node in graph.all_nodes() for name in node.inputs if name)
     readers.update(graph.outputs)
@@ -143,11 +147,11 @@ def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tupl
 
 
 def initializers(graph: Graph) -> dict[str, Tensor]:
-    """The tensors that the file holds, subgraphs' too: weights, and what only sizes something."""
+    """All tensors stored in the file, also in subgraphs, whether they count as weights or not."""
     nodes = graph.all_nodes()
-    made = {name for node in nodes if node.onnx_op != "Constant" for name in node.writes}
+    computed = {name for node in nodes if node.onnx_op != "Constant" for name in node.writes}
     roles = (Role.WEIGHT, Role.UNREAD)
-    return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}
+    return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in computed}
 
 
 def kernel_info(
@@ -157,9 +161,9 @@ def kernel_info(
     cpu: Cpu,
     opset: int | None = None,
 ) -> KernelInfo:
-    """What a node's kernel knows beside its call; ``constants``: the graph's initializers.
+    """What a node's kernel knows about its session, except threads and cache.
 
-    The threads and the cache are the session's: ``replace`` sets them.
+    :param constants: the initializers that the node reads, or all of the graph's.
     """
     return KernelInfo(
         constants=frozenset(index for index, name in enumerate(node.inputs) if name in constants),
@@ -173,4 +177,4 @@ def _packs(graph: Graph, node: Node, info: KernelInfo) -> Iterator[Packed]:
     try:
         yield from kernel_of(node.op_type, node.domain).packing(KernelCall(graph.call(node), info))
     except (UnknownError, ValueError, IndexError, ZeroDivisionError):
-        return  # Ranks and numbers of groups that no kernel takes are as unknown as an open shape.
+        return  # Invalid ranks and groups, with which no kernel runs, count as unknown too.

@@ -1,7 +1,7 @@
-"""Recurrent layers: the gates of every step, the state, and the sequence in reverse order.
+"""Recurrent layers: the gates of all steps, the states, and reversed sequences.
 
-X: [S, B, I], R: [D, gates * H, H]: S steps, B samples, I inputs, D directions, H hidden. A
-direction that runs backwards reverses its input and its output.
+X: [S, B, I], R: [D, gates * H, H]: S steps, B samples, I inputs, D directions, H hidden units. A
+reverse direction reverses its input and its output.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class _Layer:
         return self.steps * self.hidden
 
     def reversed_sizes(self) -> tuple[int, int]:
-        """Input and output of a direction that runs backwards."""
+        """Elements of the reversed input and of the reversed output."""
         return (self.steps * self.inputs, self.states)
 
 
@@ -60,14 +60,14 @@ def _layer(call: KernelCall, hidden: int) -> _Layer:
 
 
 def _lstm(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, 4H, I]: gates of all steps; three states, two zero vectors, and a copy of B's sums."""
+    """W: [D, 4H, I]: gates of all steps, three states, two zero vectors, and the summed biases."""
     layer = _layer(call, call.dims(2)[2])
     return (*_absent_outputs(call, layer, 1, 2), *_lstm_directions(call, layer))
 
 
 def _quantized_lstm(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, I, 4H] in 8 bits: as the LSTM, and what is quantized before each product, a byte
-    each, and the product's sums.
+    """W: [D, I, 4H] in 8 bits: like the LSTM, and per direction the quantized input of a product
+    and the sums of the product.
     """
     layer = _layer(call, call.dims(2)[1])
     quantized = max(layer.steps * layer.inputs, layer.state)
@@ -80,7 +80,7 @@ def _quantized_lstm(call: KernelCall) -> tuple[int, ...]:
 
 
 def _lstm_directions(call: KernelCall, layer: _Layer) -> Iterator[int]:
-    """Each direction's buffers."""
+    """The buffers of each direction."""
     for index in range(layer.directions):
         yield from _lengths(call, layer)
         sizes = [layer.hidden] * 2 + [layer.state] * 3 + [4 * layer.states]
@@ -90,7 +90,7 @@ def _lstm_directions(call: KernelCall, layer: _Layer) -> Iterator[int]:
 
 
 def _gru(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, 3H, I]: gates of all steps, two states, and the biases for every sample."""
+    """W: [D, 3H, I]: gates of all steps, two states, and the biases repeated for every sample."""
     layer = _layer(call, call.dims(2)[2])
     blocks = list(_absent_outputs(call, layer, 1))
     for index in range(layer.directions):
@@ -112,27 +112,27 @@ def _gru_direction(call: KernelCall, layer: _Layer) -> Iterator[int]:
 
 
 def _rnn(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, H, I]: the inputs' product of one direction, and Y where it is not an output."""
+    """W: [D, H, I]: the product with the inputs of one direction, and Y if it is not an output."""
     layer = _layer(call, call.dims(2)[2])
     y = () if call.has_output(0) else (FLOAT_BYTES * layer.directions * layer.states,)
     return (*y, FLOAT_BYTES * layer.states)
 
 
 def _absent_outputs(call: KernelCall, layer: _Layer, *indices: int) -> Iterator[int]:
-    """The last states that are not outputs are computed all the same."""
+    """The last states that are not outputs, which the kernel computes nevertheless."""
     for index in indices:
         if not call.has_output(index):
             yield FLOAT_BYTES * layer.directions * layer.state
 
 
 def _lengths(call: KernelCall, layer: _Layer) -> Iterator[int]:
-    """The length of each sequence, where the node does not say it."""
+    """The length of each sequence, if they are not an input."""
     if not call.has(4):
         yield _INT * layer.batch
 
 
 def _packed_floats(call: KernelCall) -> Iterator[Packed]:
-    """W: [D, gates * H, I], R: [D, gates * H, H]: each direction's matrix."""
+    """W: [D, gates * H, I], R: [D, gates * H, H]: a matrix per direction."""
     for index in (1, 2):
         if call.is_constant(index):
             directions, width, depth = call.dims(index)
@@ -140,7 +140,7 @@ def _packed_floats(call: KernelCall) -> Iterator[Packed]:
 
 
 def _packed_gates(call: KernelCall) -> Iterator[Packed]:
-    """R of a GRU: the update and reset gates apart from the hidden one."""
+    """W and R of a GRU; in R, the update and reset gates are separate from the hidden gate."""
     if call.is_constant(1):
         directions, width, depth = call.dims(1)
         yield Packed(1, directions * packed_floats_bytes(depth, width))
@@ -151,7 +151,7 @@ def _packed_gates(call: KernelCall) -> Iterator[Packed]:
 
 
 def _packed_integers(call: KernelCall) -> Iterator[Packed]:
-    """W: [D, I, 4H], R: [D, H, 4H]: each direction's matrix."""
+    """W: [D, I, 4H], R: [D, H, 4H]: a matrix per direction."""
     for index in (1, 2):
         if call.is_constant(index):
             directions, depth, width = call.dims(index)

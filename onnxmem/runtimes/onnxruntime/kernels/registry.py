@@ -1,7 +1,7 @@
-"""The records of all kernels, and what they answer for one use of an operator.
+"""The table of all kernels by operator, and the scratch of one node.
 
-Verified on onnxruntime 1.31.1 and 1.32.0 with one thread on an AVX-512 machine; a rule that depends
-on MLAS, onnxruntime's library of kernels, and so on the CPU, says so.
+Verified on onnxruntime 1.31.1 and 1.32.0 with one thread on an AVX-512 machine. Rules that depend
+on MLAS, onnxruntime's library of CPU kernels, state for which CPUs they hold.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,18 +29,20 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     UnknownError,
 )
 
-UNKNOWN: Final = Kernel("", "no record: what it takes is not known")
+UNKNOWN: Final = Kernel("", "no record: the scratch is unknown")
 WITHOUT_KERNEL: Final = frozenset(
     "Bernoulli CastLike CausalConvWithState CenterCropPad GroupNormalization HardSwish "
     "ImageDecoder LinearAttention Mish NegativeLogLikelihoodLoss SequenceMap "
     "SoftmaxCrossEntropyLoss SwiGLU Swish".split()
 )
-"""ONNX operators that no CPU kernel runs in any type: each is replaced by the nodes of its ONNX
-function body. Source: ``get_all_opkernel_def()`` of onnxruntime 1.31.1."""
+"""ONNX operators without a CPU kernel for any type; onnxruntime inlines their function bodies.
+
+Source: ``get_all_opkernel_def()`` of onnxruntime 1.31.1.
+"""
 
 
 def _join(families: Iterable[Iterable[Kernel]]) -> Mapping[tuple[str, str], Kernel]:
-    """Records by domain and operator; one that is given twice is refused."""
+    """Records by domain and operator; duplicates are refused."""
     table: dict[tuple[str, str], Kernel] = {}
     for kernel in (kernel for family in families for kernel in family):
         for key in kernel.keys:
@@ -68,18 +70,20 @@ KERNELS: Final = _join(
 
 
 def kernel_of(op_type: str, domain: str = "") -> Kernel:
-    """The record of an operator's kernel; ``UNKNOWN`` where there is none."""
+    """The record of an operator's kernel; ``UNKNOWN`` if there is none."""
     return KERNELS.get((domain, op_type), UNKNOWN)
 
 
-_ANYWHERE: Final = KernelInfo()
+_DEFAULT: Final = KernelInfo()
 
 
-def scratch(op_type: str, domain: str, call: Call, info: KernelInfo = _ANYWHERE) -> Scratch | None:
-    """What one use of an operator takes; ``None`` where no rule or a needed shape is unknown."""
+def scratch(op_type: str, domain: str, call: Call, info: KernelInfo = _DEFAULT) -> Scratch | None:
+    """The scratch of one node; ``None`` if its rule or a shape that the rule needs is unknown."""
     try:
-        taken = kernel_of(op_type, domain).scratch(KernelCall(call, info))
-        # A rule may be a generator, which reads its shapes here.
-        return taken if isinstance(taken, Scratch) else Scratch(tuple(filter(None, taken)))
+        allocated = kernel_of(op_type, domain).scratch(KernelCall(call, info))
+        # A rule may be a generator, which raises only while it is consumed here.
+        return (
+            allocated if isinstance(allocated, Scratch) else Scratch(tuple(filter(None, allocated)))
+        )
     except (UnknownError, ValueError, IndexError, ArithmeticError):
-        return None  # Ranks and counts that no kernel takes are as unknown as an open shape.
+        return None  # Invalid ranks and counts, with which no kernel runs, count as unknown too.

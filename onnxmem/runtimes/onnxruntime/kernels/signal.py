@@ -1,8 +1,8 @@
-"""Signals and random numbers: Fourier transforms, windows, draws.
+"""Signals and random numbers: Fourier transforms, windows, distributions.
 
-A Fourier transform of a length that is not a power of two is Bluestein's algorithm: of a length n,
-it works on m complex numbers, the first power of two from 2n - 1 on: three vectors for all lines,
-one of which is soon freed, and two for each line in turn.
+A Fourier transform whose length n is not a power of two uses Bluestein's algorithm with vectors of
+m complex numbers, where m is the smallest power of two that is at least 2n - 1: three vectors for
+all lines, one of which is freed early, and two for each line.
 """
 
 from onnxmem.runtimes.onnxruntime.kernels.kernel import (
@@ -17,12 +17,12 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 )
 
 _AXIS_INPUT_OPSET = 20
-"""From this version of DFT on the axis is an input."""
+"""Version of DFT from which the axis is an input."""
 _DOUBLE = 8
 
 
 def _transformed(call: KernelCall) -> Scratch:
-    """X: [*D, 1 or 2] -> Y: [*D', 1 or 2]: a line for each position off the axis."""
+    """X: [*D, 1 or 2] -> Y: [*D', 1 or 2]: a line for each position along the other axes."""
     result = call.out_dims()
     axis = axis_of(_axis(call), len(result))
     length = call.dims(0)[axis] if _is_cut(call) else result[axis]
@@ -33,7 +33,7 @@ def _transformed(call: KernelCall) -> Scratch:
 
 
 def _is_cut(call: KernelCall) -> bool:
-    """Whether the output holds the first half of the transform only."""
+    """Whether the output has only the first half of the transform."""
     return call.integer("onesided", 0) == 1 and not call.integer("inverse", 0)
 
 
@@ -60,7 +60,7 @@ def _bluestein(length: int, lines: int, complex_bytes: int) -> Scratch:
 
 
 def _multinomial(call: KernelCall) -> tuple[int, ...]:
-    """X: [B, C]: the cumulated probabilities of one sample."""
+    """X: [B, C]: the cumulative probabilities of one sample."""
     return (_DOUBLE * call.dims(0)[1],)
 
 

@@ -1,10 +1,10 @@
-"""Copies and views, resampling, sequences and control flow.
+"""Copies and views, resizing, sequences and control flow.
 
-Copies take nothing; ScatterElements and GatherND hold offsets in vectors outside the arena. Resize
-and Upsample take the positions and weights of each output row and column, and what an antialiasing
-filter makes in its first pass; the nearest and the cubic kernels take nothing without
-``antialias``. Scan has two buffers for each state between its steps; If and Loop take nothing
-themselves, for what a body takes is its nodes'.
+Copies allocate nothing; ScatterElements and GatherND have offsets in vectors outside the arena.
+Resize and Upsample allocate the positions and weights of each output row and column, and the result
+of the first pass of an antialiasing filter; nearest and cubic kernels allocate nothing without
+``antialias``. Scan has two buffers for each state between its iterations. If and Loop allocate
+nothing themselves; the nodes of their subgraphs have scratch of their own.
 """
 
 from collections.abc import Iterable
@@ -25,20 +25,20 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 )
 
 _IMAGE = 16
-"""Two indices in 32 bits and two weights, for an output row or column of an image."""
+"""Bytes of two 32-bit indices and two weights, for an output row or column of an image."""
 _VOLUME = 24
-"""Two indices in 64 bits and two weights, for an output position along an axis of a volume."""
+"""Bytes of two 64-bit indices and two weights, for an output position along an axis of a volume."""
 _SUPPORT = {"linear": 2, "cubic": 4}
-"""Input positions that the filter spans at scale 1."""
+"""Input positions that the filter covers at scale 1."""
 _SCALES = 2
 """Index of Resize's ``scales``."""
 _FIRST_SCAN_OPSET = 9
-"""Before it, Scan had a batch of sequences."""
+"""Version before which Scan had a batch of sequences."""
 _NUM_STATE_BUFFERS = 2
 
 
 def _resized(call: KernelCall) -> tuple[int, ...]:
-    """X: [*D] -> Y: [*D']: nothing where no dim changes."""
+    """X: [*D] -> Y: [*D']: nothing if no dim changes."""
     mode, image, result = call.text("mode", "nearest"), call.dims(0), call.out_dims()
     if image == result or mode not in _SUPPORT:
         return ()
@@ -48,7 +48,7 @@ def _resized(call: KernelCall) -> tuple[int, ...]:
 
 
 def _interpolated(image: Dims, result: Dims) -> tuple[int, ...]:
-    """Rows and columns of an image, channels first or last; else the last three dims' positions."""
+    """Rows and columns of an image, channels first or last; else positions along three axes."""
     axes = _image_axes(image, result)
     if axes:
         return (_IMAGE * sum(result[axis] for axis in axes),)
@@ -56,7 +56,7 @@ def _interpolated(image: Dims, result: Dims) -> tuple[int, ...]:
 
 
 def _image_axes(image: Dims, result: Dims) -> tuple[int, ...]:
-    """The axes of height and width; none where the input is not an image."""
+    """The axes of height and width; none if the input is not an image."""
     rank = len(image)
     if rank == 2:  # noqa: PLR2004 - one image of one channel
         return (0, 1)
@@ -66,8 +66,8 @@ def _image_axes(image: Dims, result: Dims) -> tuple[int, ...]:
 
 
 def _filtered(call: KernelCall, support: int, image: Dims, result: Dims) -> Iterable[int]:
-    """Each axis: a window of weights for each output position; then one image with its width
-    resized, in the input's type.
+    """A window of weights for each output position of each axis, then one image with only its width
+    resized, in the type of the input.
     """
     axes = _image_axes(image, result)
     for axis in axes[::-1]:
@@ -79,7 +79,7 @@ def _filtered(call: KernelCall, support: int, image: Dims, result: Dims) -> Iter
 
 
 def _scale(call: KernelCall, axis: int) -> float:
-    """Output over input positions, as the node says it or as its sizes tell."""
+    """The scale of an axis: the node's, or output over input size."""
     if not call.has(_SCALES) or call.dims(_SCALES) == (0,):
         if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             raise UnknownError
@@ -90,8 +90,8 @@ def _scale(call: KernelCall, axis: int) -> float:
 
 
 def _scan(call: KernelCall) -> tuple[int, ...]:
-    """state_0, ..., scan_0: [T, *D], ...: the first state comes from the input, the last goes to
-    the output; T - 1 lie between, in two buffers by turns. Axes other than 0 are unknown.
+    """state_0, ..., scan_0: [T, *D], ...: the T - 1 states between the input and the output, which
+    alternate between two buffers. Scans along other axes than 0 are unknown.
     """
     num_states = len(call.op_call.inputs) - call.integer("num_scan_inputs", 0)
     axes = (*call.integers("scan_input_axes"), *call.integers("scan_output_axes"))
@@ -103,7 +103,7 @@ def _scan(call: KernelCall) -> tuple[int, ...]:
 
 
 _TENSOR = "core/providers/cpu/tensor: copies and views"
-_TYPES_ALONE = "get_all_opkernel_def() of onnxruntime 1.31.1: types alone"
+_TYPES_ONLY = "get_all_opkernel_def() of onnxruntime 1.31.1: types only"
 
 KERNELS = (
     Kernel(
@@ -150,13 +150,13 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.GatherPacked",
-        "contrib_ops/cpu, gather_packed.cc: Compute; measured alone",
+        "contrib_ops/cpu, gather_packed.cc: Compute; measured only",
         nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,
         reads_rows=True,
     ),
-    Kernel("com.microsoft.GatherBlockQuantized", _TYPES_ALONE, float16=ALWAYS, reads_rows=True),
+    Kernel("com.microsoft.GatherBlockQuantized", _TYPES_ONLY, float16=ALWAYS, reads_rows=True),
     Kernel(
         "com.microsoft.BifurcationDetector com.microsoft.CropAndResize"
         " com.microsoft.DynamicTimeWarping com.microsoft.GridSample com.microsoft.NGramRepeatBlock"
@@ -184,11 +184,11 @@ KERNELS = (
     Kernel(
         "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase"
         " SequenceInsert SequenceLength",
-        _TYPES_ALONE,
+        _TYPES_ONLY,
         float16=ALWAYS,
         bfloat16=ALWAYS,
     ),
-    Kernel("SplitToSequence", _TYPES_ALONE, float16=since(1)),
+    Kernel("SplitToSequence", _TYPES_ONLY, float16=since(1)),
     Kernel("If Loop", "core/providers/cpu/controlflow", nothing, float16=ALWAYS, bfloat16=ALWAYS),
     Kernel(
         "Scan",
