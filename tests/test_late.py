@@ -11,7 +11,7 @@ import onnxmem
 
 MODEL = MODELS / "mlp.onnx"
 NOT_NEEDED = (
-    "onnxmem.runtimes.asking",
+    "onnxmem.runtimes.from_settings",
     "onnxmem.runtimes.torch.step",
     "onnxmem.report.page.model_page",
     "onnxmem.measure.measuring",

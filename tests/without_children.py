@@ -16,7 +16,7 @@ from onnxmem.children.running import JSON, ChildLimits
 _CALLERS = (
     "onnxmem.measure.measuring",
     "onnxmem.runtimes.onnxruntime.session_files",
-    "onnxmem.runtimes.onnxruntime.session_graph.opening",
+    "onnxmem.runtimes.onnxruntime.session_graph.optimization",
 )
 
 

@@ -496,7 +496,7 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
     """The model that is analyzed: the file, or what a graph optimizer makes of it."""
     if settings.graph is None:
         return file, ()
-    from onnxmem.runtimes.asking import optimized_file
+    from onnxmem.runtimes.from_settings import optimized_file
 
     return optimized_file(file, settings)
 
@@ -531,7 +531,7 @@ def _predicted(
         return ()
     # A measurement and a prediction must be of the same inputs.
     fed = {} if measured is None or isinstance(measured, Finding) else measured.fed
-    from onnxmem.runtimes.asking import runtime_memories
+    from onnxmem.runtimes.from_settings import runtime_memories
 
     return runtime_memories(
         request.source, request.results.bound, request.settings, fed, request.optimized_model

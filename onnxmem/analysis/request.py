@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
     from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
-    from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
+    from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt, SessionConfig
     from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Settings, TrainingConfig
@@ -158,7 +158,7 @@ class AnalysisRequest:
     """Whether ``source`` has 0 in place of the past dims, as in a prefill."""
     own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
     """Runtimes that were passed as objects, by name."""
-    _optimized: "dict[tuple[int, Opening], tuple[ModelFile, OptimizedModel]]" = field(
+    _optimized: "dict[tuple[int, SessionConfig], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )
     """Optimized graphs by file and session settings, shared by all requests made from this one."""
@@ -287,14 +287,14 @@ class AnalysisRequest:
 
         :raises OnnxmemError: the optimized graph cannot be read, or a value does not fit its input.
         """
-        from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+        from onnxmem.runtimes.onnxruntime.memory import SessionRequest
         from onnxmem.runtimes.onnxruntime.session import SessionRuntime
-        from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+        from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
         from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
         settings, results = self.settings, self.results
         input_arrays(results.bound.graph, settings.values)
-        opened = RuntimeQuestion(
+        opened = SessionRequest(
             name=name,
             graph=settings.graph or "ort-all",
             options=SessionOptions(fixed_dims=settings.fixed_dims),
@@ -308,7 +308,7 @@ class AnalysisRequest:
             bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
         runtime = SessionRuntime(
             name=name,
-            optimized=self.optimized_model(ModelAt(self.source, prepared, bound), opened.opening()),
+            optimized=self.optimized_model(ModelAt(self.source, prepared, bound), opened.config()),
             options=opened.session_options(),
             values=settings.values,
             file_bytes=self.source.file_bytes,
@@ -327,19 +327,19 @@ class AnalysisRequest:
         run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
         return run if run is not None and run.runtime_program.is_complete else None
 
-    def optimized_model(self, model: "ModelAt", opening: "Opening") -> "OptimizedModel":
+    def optimized_model(self, model: "ModelAt", config: "SessionConfig") -> "OptimizedModel":
         """What the graph optimizer makes of the file, cached unless it depends on the dims.
 
-        :raises OnnxmemError: what ``opening.optimized_model`` raises.
+        :raises OnnxmemError: what ``optimization.optimized_model`` raises.
         """
-        from onnxmem.runtimes.onnxruntime.session_graph.opening import optimized_model
+        from onnxmem.runtimes.onnxruntime.session_graph.optimization import optimized_model
 
-        if opening.fixed_dims or model.bound.binding.old_batch is not None:
-            return optimized_model(model, opening)
+        if config.fixed_dims or model.bound.binding.old_batch is not None:
+            return optimized_model(model, config)
         # The entry refers to the file, so its id is not reused while the entry exists.
-        key = id(model.file), opening
+        key = id(model.file), config
         if key not in self._optimized:
-            self._optimized[key] = model.file, optimized_model(model, opening)
+            self._optimized[key] = model.file, optimized_model(model, config)
         return self._optimized[key][1]
 
     def own_run(self, name: str) -> "RuntimeRun":

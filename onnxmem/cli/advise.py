@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.advise.advising import Advised
     from onnxmem.model.files import ModelFile
-    from onnxmem.runtimes.asking import Advice
+    from onnxmem.runtimes.from_settings import Advice
     from onnxmem.runtimes.onnxruntime.advice import Choice
 
 EMITTED: Final = ("python", "json", "triton")
@@ -177,7 +177,7 @@ def _found(
     from onnxmem.decisions.advise.advising import advised
     from onnxmem.model.building import prepare
     from onnxmem.model.input_values import refuse_unknown_names
-    from onnxmem.runtimes.asking import advise
+    from onnxmem.runtimes.from_settings import advise
 
     session = None if runtime is None or settings.train else advise(file, settings)
     own = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)

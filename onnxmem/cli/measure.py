@@ -171,10 +171,10 @@ def _predicted(
     from onnxmem.measure.inputs import read_headers
     from onnxmem.measure.measuring import no_progress
     from onnxmem.model.files import load
-    from onnxmem.runtimes.asking import predict
-    from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+    from onnxmem.runtimes.from_settings import predict
+    from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 
-    question = RuntimeQuestion(
+    question = SessionRequest(
         name=f"ort-{arguments.device}",
         graph=arguments.graph,
         options=_settings(arguments, no_progress).options,

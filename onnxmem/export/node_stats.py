@@ -24,17 +24,17 @@ from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, Step, plan
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
+from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files import name_nodes
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
-from onnxmem.runtimes.onnxruntime.session_graph.placing import (
-    body_place,
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import (
+    body_path,
     body_prefix,
-    placed_graphs,
+    graphs_by_path,
 )
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _MASK: Final = 0xFFFF_FFFF
@@ -74,8 +74,8 @@ def node_stats(analysis: Analysis) -> Iterator[str]:
         message = "ort-node-stats: it is of a session that runs; leave --train out"
         raise UsageError(message)
     sessions = _sessions(analysis)
-    options = sessions.question.session_options()
-    provider = PROVIDERS[sessions.question.name]
+    options = sessions.request.session_options()
+    provider = PROVIDERS[sessions.request.name]
     yield _HEAD
     session = sessions.graph(options)
     names = _own_names(sessions.model.file, session)
@@ -168,7 +168,7 @@ class _Accounting:
 
     def of(self, plan: Plan) -> Iterator[NodeStats]:
         """Every node in the order in which they end, one whose bytes are unknown left out."""
-        for path, graph in placed_graphs(self.file):
+        for path, graph in graphs_by_path(self.file):
             self._nodes.update(
                 ((path, next(filter(None, node.output))), node)
                 for node in graph.node
@@ -185,7 +185,7 @@ class _Accounting:
                 outside = frozenset(graph.outputs) if node.onnx_op in _WRITES_OUTSIDE else ()
                 yield from self._of(
                     body,
-                    body_place(path, prefix, node, attribute),
+                    body_path(path, prefix, node, attribute),
                     body_prefix(node, attribute, graph),
                     frozenset(outside),
                 )
@@ -249,10 +249,10 @@ def _avalanche(value: int) -> int:
     return value ^ value >> 16
 
 
-def _sessions(analysis: Analysis) -> Sessions:
+def _sessions(analysis: Analysis) -> SessionGraphs:
     request, settings = analysis.request, analysis.request.settings
     bound = build(request.prepared, Request(settings.batch, settings.dims, settings.shapes))
-    session = RuntimeQuestion(
+    session = SessionRequest(
         name=next(iter(settings.runtimes), "ort-cuda"),
         graph=settings.graph or "ort-basic",
         options=SessionOptions(fixed_dims=settings.fixed_dims),
@@ -260,7 +260,7 @@ def _sessions(analysis: Analysis) -> Sessions:
         cpu=settings.cpu,
         values=settings.values,
     )
-    return Sessions(ModelAt(request.source, request.prepared, bound), session)
+    return SessionGraphs(ModelAt(request.source, request.prepared, bound), session)
 
 
 def _own_names(file: ModelFile, session: SessionGraph) -> Mapping[str, str]:

@@ -58,7 +58,7 @@ def conflict_findings(conflicts: Sequence[tuple[Node, str]]) -> Iterator[Finding
         node, reason = conflicts[0]
         num_others = len(conflicts) - 1
         more = f", and {plural(num_others, 'node')} more" if num_others else ""
-        text = f"onnxruntime refuses the model, for types do not agree: {reason}{more}"
+        text = f"onnxruntime refuses the model, because types do not agree: {reason}{more}"
         yield Finding("contradictory_types", text, node.name)
 
 

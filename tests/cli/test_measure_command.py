@@ -24,7 +24,7 @@ from onnxmem.measure.measuring import STEPS, MeasureSettings
 from onnxmem.model.binding import Request
 from onnxmem.model.files import ModelFile
 from onnxmem.report.measured import render_measured, render_nodes
-from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory, SessionRequest
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -184,12 +184,12 @@ def predicted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str
     """What is asked of the prediction, which is replaced by a ready answer."""
     questions: list[tuple[str, Request, object]] = []
 
-    def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> RuntimeMemory:
+    def predict(file: ModelFile, request: Request, question: SessionRequest) -> RuntimeMemory:
         questions.append((file.path, request, question))
         return runtime_of()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("onnxmem.runtimes.asking.predict", predict)
+    monkeypatch.setattr("onnxmem.runtimes.from_settings.predict", predict)
     write_model(tmp_path / "m.onnx")
     return questions
 
@@ -203,7 +203,7 @@ def test_the_same_session_is_predicted_and_measured(
     options = SessionOptions(
         level="basic", fixed_dims=True, enable_mem_pattern=False, enable_mem_reuse=False
     )
-    question = RuntimeQuestion(name="ort-cpu", graph="ort-basic", options=options)
+    question = SessionRequest(name="ort-cpu", graph="ort-basic", options=options)
     assert predicted == [("m.onnx", Request(), question)]
     out = capsys.readouterr().out
     assert "peak requested by kernels          2,100,013 B     2,000,000 B    +5.0 %" in out
@@ -215,7 +215,7 @@ def test_a_gpu_is_predicted_where_one_is_measured(
     predicted: list[tuple[str, Request, object]],
 ) -> None:
     run(parsed("m.onnx --device cuda --json"))
-    assert [question for _, _, question in predicted] == [RuntimeQuestion(name="ort-cuda")]
+    assert [question for _, _, question in predicted] == [SessionRequest(name="ort-cuda")]
 
 
 @pytest.mark.usefixtures("asked", "predicted")
@@ -238,7 +238,7 @@ def test_real_inputs_give_the_prediction_its_shapes(
 
 def test_values_are_fed_and_the_prediction_is_for_them(
     asked: list[MeasureSettings],
-    predicted: list[tuple[str, Request, RuntimeQuestion]],
+    predicted: list[tuple[str, Request, SessionRequest]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fed = {"rate": (16_000,), "made_up": (1,)}
@@ -294,7 +294,7 @@ def test_a_prediction_that_fails_costs_no_measurement(
         message = "no rule holds here"
         raise KeyError(message)
 
-    monkeypatch.setattr("onnxmem.runtimes.asking.predict", predict)
+    monkeypatch.setattr("onnxmem.runtimes.from_settings.predict", predict)
     assert run(parsed(line)) == 0
     out, err = capsys.readouterr()
     assert err == ""

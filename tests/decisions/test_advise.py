@@ -19,10 +19,10 @@ from onnxmem.errors import Finding, ModelFileError
 from onnxmem.model.files import ModelFile
 from onnxmem.report.advice import render_advice
 from onnxmem.report.sections.runtimes import advice_line
-from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.from_settings import Advice
 from onnxmem.runtimes.onnxruntime.advice import Choice, choice, combined_choices, single_choices
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
-from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider, Packing
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ArenaInitializers, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -101,7 +101,7 @@ def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
     assert limit_bytes is not None
     assert limited.figures.held_steady_bytes <= limit_bytes < own.figures.held_steady_bytes
     less = replace(DEFAULT, gpu_mem_limit_bytes=limit_bytes - 2**20)
-    with pytest.raises(ReplayError, match="the arena does not get by with"):
+    with pytest.raises(ReplayError, match="the arena needs more than"):
         arena_figures(session, less, CUDA)
     assert limited.lines == (
         "# the limit covers cuDNN's workspaces too: add them",
@@ -110,7 +110,7 @@ def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
 
 
 def test_weights_that_lie_in_the_regions_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = Packing((101,), (2 * 2**20,))
+    packed = ArenaInitializers((101,), (2 * 2**20,))
     monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     assert (12_548, "") in told(combined_choices(gap_session(), DEFAULT))
 
@@ -170,7 +170,7 @@ def test_shrinkage_gives_back_what_no_run_needs() -> None:
     made = choice(gap_session(), DEFAULT, shrinks, CPU)
     assert made.changes == ("kSameAsRequested", "arena shrinkage after each run")
     assert made.figures.held_steady_bytes == 16  # the weights, which are reserved
-    assert made.figures.touched_steady_bytes == 0
+    assert made.figures.resident_steady_bytes == 0
     assert made.resident_bytes == 12_548  # the block, and y
 
 
@@ -341,7 +341,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
         runtime = runtime_of(name=name, advice=(BEST, OWN), findings=(FINDING,))
         return Advice(runtime, (OWN, WORSE))
 
-    monkeypatch.setattr("onnxmem.runtimes.asking.advise", advise)
+    monkeypatch.setattr("onnxmem.runtimes.from_settings.advise", advise)
     return questions
 
 

@@ -19,7 +19,7 @@ from onnxmem.decisions.advise.advising import advised
 from onnxmem.decisions.advise.emitting import settled, triton_config
 from onnxmem.model.building import prepare
 from onnxmem.model.files import load
-from onnxmem.runtimes.asking import advise
+from onnxmem.runtimes.from_settings import advise
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 

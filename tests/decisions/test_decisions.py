@@ -16,13 +16,13 @@ from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model.binding import Request
 from onnxmem.model.files import load
 from onnxmem.model.input_values import InputValueError, input_arrays
-from onnxmem.runtimes.asking import predict
-from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
+from onnxmem.runtimes.from_settings import predict
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import LoopTrace, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph.control_flow import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
@@ -40,7 +40,7 @@ RATE = """agraph (float[7] x, int64 sr) => (y) <int64 k = {16000}> {
         else_branch = two () => (e) { p = Concat <axis = 0> (x, x)  q = Exp(p)  e = Neg(q) }
     >
 }"""
-SAY_RATE = "; --value sr=VALUE would tell"
+SAY_RATE = "; --value sr=VALUE would decide"
 TURNS = """agraph (float[7] x, int64 n, bool c) => (y) {
     [turns] y = Loop(n, c, x) <
         body = turn (int64 i, bool o, float[7] v) => (bool p, float[7] u) {
@@ -115,7 +115,7 @@ def test_without_a_value_the_larger_branch_counts_and_the_finding_says_what_woul
     found, unknown = run_of(session(RATE))
     assert [op for op, _ in found] == ["Equal", "Concat", "Exp", "Neg", "If"]
     assert [finding.message for finding in unknown.findings()] == [
-        f"the larger branch counts, for only a run can tell which: 'choose'{SAY_RATE}"
+        f"the larger branch counts, because the condition is unknown: 'choose'{SAY_RATE}"
     ]
 
 
@@ -151,11 +151,11 @@ def test_values_flow_into_branches_and_out_of_them() -> None:
             body = turn (int64 i, bool o, float[7] v) => (bool p, float[7] u) {
                 p = Identity(o)  u = Exp(v) }>
     }"""
-    for f, trips in ((True, 7), (False, 5)):
+    for f, loops in ((True, 7), (False, 5)):
         found = session(text, {"f": (f,)})
-        assert found.course.trips["turns"].number == trips
-        assert undecided(found.course).names() == ()
-        assert [op for op, _ in run_of(found)[0]].count("Exp") == trips
+        assert found.trace.loops["turns"].num_iterations == loops
+        assert undecided(found.trace).names() == ()
+        assert [op for op, _ in run_of(found)[0]].count("Exp") == loops
     assert set(session(text).deciding) == {"outer", "turns"}
 
 
@@ -171,7 +171,7 @@ def test_an_undecided_if_makes_what_its_branches_agree_on() -> None:
         y = Neg(r)
     }"""
     found = session(text, {"k": (1,)})
-    assert found.course.kinds == {}
+    assert found.trace.types == {}
     nodes, unknown = run_of(found)
     assert nodes[-1] == ("Neg", 4 + 1 + 56 + 28 + 28 - 5)
     assert len(unknown.branches) == 2
@@ -181,29 +181,29 @@ def test_an_undecided_if_makes_what_its_branches_agree_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "trips"),
+    ("values", "loops"),
     [
-        ({"n": (5,), "c": (True,)}, Trips(5, (), is_certain=True)),
-        ({"n": (5,), "c": (False,)}, Trips(0, (), is_certain=True)),
-        ({"n": (-3,), "c": (True,)}, Trips(0, (), is_certain=True)),
-        ({"n": (2_000_003,), "c": (True,)}, Trips(2_000_003, (), is_certain=True)),
-        ({"n": (5,)}, Trips(5, (), is_certain=False)),
-        ({"n": (MAX_ITERATIONS + 1,)}, Trips(None, (), is_certain=False)),
-        ({"n": (2**63 - 1,)}, Trips(None, (), is_certain=False)),
-        ({"c": (True,)}, Trips(None, (), is_certain=False)),
-        ({"c": (False,)}, Trips(0, (), is_certain=False)),
-        ({}, Trips(None, (), is_certain=False)),
+        ({"n": (5,), "c": (True,)}, LoopTrace(5, (), is_certain=True)),
+        ({"n": (5,), "c": (False,)}, LoopTrace(0, (), is_certain=True)),
+        ({"n": (-3,), "c": (True,)}, LoopTrace(0, (), is_certain=True)),
+        ({"n": (2_000_003,), "c": (True,)}, LoopTrace(2_000_003, (), is_certain=True)),
+        ({"n": (5,)}, LoopTrace(5, (), is_certain=False)),
+        ({"n": (MAX_ITERATIONS + 1,)}, LoopTrace(None, (), is_certain=False)),
+        ({"n": (2**63 - 1,)}, LoopTrace(None, (), is_certain=False)),
+        ({"c": (True,)}, LoopTrace(None, (), is_certain=False)),
+        ({"c": (False,)}, LoopTrace(0, (), is_certain=False)),
+        ({}, LoopTrace(None, (), is_certain=False)),
     ],
 )
-def test_the_trips_of_a_loop(values: Mapping[str, Values], trips: Trips) -> None:
-    found = session(TURNS, values).course.trips["turns"]
-    assert (found.number, found.is_certain) == (trips.number, trips.is_certain)
-    assert len(found.courses) <= 1
+def test_the_trips_of_a_loop(values: Mapping[str, Values], loops: LoopTrace) -> None:
+    found = session(TURNS, values).trace.loops["turns"]
+    assert (found.num_iterations, found.is_certain) == (loops.num_iterations, loops.is_certain)
+    assert len(found.traces) <= 1
 
 
 def test_a_loop_over_an_axis_needs_no_value() -> None:
     found = session(COUNTED)
-    assert found.course.trips["turns"].number == 5
+    assert found.trace.loops["turns"].num_iterations == 5
     nodes, unknown = run_of(found)
     assert [op for op, _ in nodes].count("Exp") == 5
     assert list(unknown.findings()) == []
@@ -212,16 +212,16 @@ def test_a_loop_over_an_axis_needs_no_value() -> None:
 def test_a_loop_that_data_may_end_runs_to_its_bound() -> None:
     """The shapes are those of the last iteration, and a finding says that they are the most."""
     _, unknown = run_of(session(GREEDY, {"most": (3,)}))
-    assert (unknown.bounds, unknown.trips, unknown.deciding) == (("turns",), (), {})
+    assert (unknown.bounded_loops, unknown.loops, unknown.deciding) == (("turns",), (), {})
     assert [(finding.code, finding.message) for finding in unknown.findings()] == [
         (
             "unknown_trips",
-            "counted as often as they can run, for only a run can tell when they end: 'turns'",
+            "counted with the maximum number of iterations, because they may end earlier: 'turns'",
         )
     ]
     nodes, unknown = run_of(session(GREEDY))
     assert [op for op, _ in nodes].count("Exp") == 1
-    assert unknown.trips == ("turns",)
+    assert unknown.loops == ("turns",)
 
 
 def test_each_iteration_has_shapes_of_its_own() -> None:
@@ -232,10 +232,10 @@ def test_each_iteration_has_shapes_of_its_own() -> None:
     """
     found = session(GROWING, {"n": (3,)}, {"x": (3, 4)})
     assert found.graph.tensors["turns/body/w"].shape == (3, 8)
-    first, *others = [dict(part.kinds) for part in found.course.trips["turns"].courses]
+    first, *others = [dict(part.types) for part in found.trace.loops["turns"].traces]
     assert first == {}
-    assert [kinds["turns/body/w"].shape for kinds in others] == [(3, 12), (3, 16)]
-    assert found.course.kinds["y"].shape == (3, 16)
+    assert [types["turns/body/w"].shape for types in others] == [(3, 12), (3, 16)]
+    assert found.trace.types["y"].shape == (3, 16)
     nodes, unknown = run_of(found)
     assert unknown.tensors == ()
     assert [size for op, size in nodes if op == "Concat"] == [
@@ -245,9 +245,9 @@ def test_each_iteration_has_shapes_of_its_own() -> None:
 
 
 def test_iterations_that_are_alike_are_kept_once() -> None:
-    found = session(TURNS, {"n": (11,), "c": (True,)}).course.trips["turns"]
-    assert found.number == 11
-    assert found.courses == (found.course(10),)
+    found = session(TURNS, {"n": (11,), "c": (True,)}).trace.loops["turns"]
+    assert found.num_iterations == 11
+    assert found.traces == (found.trace_of(10),)
 
 
 def test_a_condition_that_follows_from_the_iteration() -> None:
@@ -258,8 +258,8 @@ def test_a_condition_that_follows_from_the_iteration() -> None:
         ({"n": (100,)}, 4, False),
         ({"c": (True,)}, 4, False),
     ):
-        found = session(text, values).course.trips["turns"]
-        assert (found.number, found.is_certain) == (number, is_certain)
+        found = session(text, values).trace.loops["turns"]
+        assert (found.num_iterations, found.is_certain) == (number, is_certain)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_condition_that_follows_from_the_iteration() -> None:
 def test_one_condition_may_settle_two(text: str, place: int | None) -> None:
     made = "m = ReduceMax <keepdims = 0> (x)  w = Cast <to = 9> (m)"
     whole = RATE.replace("c = Equal(sr, k)", f"{made}  b = Equal(sr, k)  {text}")
-    assert session(whole, {"sr": (16_000,)}).course.branches["choose"].place == place
+    assert session(whole, {"sr": (16_000,)}).trace.branches["choose"].index == place
 
 
 def test_branches_that_differ_from_iteration_to_iteration() -> None:
@@ -302,7 +302,7 @@ def test_a_loop_in_a_loop_runs_as_often_as_its_iteration_says() -> None:
     }"""
     nodes, unknown = run_of(session(text, {"n": (4,)}))
     assert [op for op, _ in nodes].count("Exp") == 1 + 2 + 3 + 4
-    assert unknown.trips == ()
+    assert unknown.loops == ()
 
 
 def test_a_scan_runs_along_its_axis_and_its_body_knows_the_values_around() -> None:
@@ -333,7 +333,7 @@ def test_a_pattern_is_learnt_for_the_exclusive_or_of_the_dims(text: str, blocks:
     """
     found = session(text, {"n": (3,)}, {"x": (3, 50021)})
     made = plan(found.graph, Planning(found.shapes))
-    simulated = Session(made, lambda *_: Scratch(), course=found.course)
+    simulated = Session(made, lambda *_: Scratch(), trace=found.trace)
     simulated.run()
     assert len(simulated.patterns) == 1 + blocks
     column = 3 * 50021 * 4
@@ -361,7 +361,7 @@ def test_a_value_that_sizes_a_tensor() -> None:
 
 def test_a_graph_without_control_flow_or_values_is_not_simulated() -> None:
     found = session_of("agraph (float[7] x) => (y) { y = Exp(x) }", {}, {"x": (7,)})
-    assert (found.course.kinds, found.course.branches, found.course.trips) == ({}, {}, {})
+    assert (found.trace.types, found.trace.branches, found.trace.loops) == ({}, {}, {})
     assert found.deciding == {}
 
 
@@ -509,7 +509,7 @@ def test_a_run_is_foretold_with_the_values_that_it_is_fed(
     found = measure(tmp_path / "m.onnx", Request(), MeasureSettings(options=options, values=values))
     assert isinstance(found, Measurement)
     assert values.items() <= found.fed.items()
-    question = RuntimeQuestion(graph=graph, options=options, values=found.fed)
+    question = SessionRequest(graph=graph, options=options, values=found.fed)
     told = predict(load(tmp_path / "m.onnx"), Request(), question).arena
     assert [sample.requested_bytes for sample in told.nodes] == [
         node.requested_bytes for node in found.nodes

@@ -87,9 +87,9 @@ def test_a_model_whose_types_do_not_agree_is_refused(nodes: str, types: str, rea
     found = analyze(model_with(nodes, types), runtimes=("ort-cpu",))
     assert (found.runtimes, found.status) == ((), "partial")
     told = {finding.code: finding.message for finding in found.findings}
-    refused = "onnxruntime refuses the model, for types do not agree"
+    refused = "onnxruntime refuses the model, because types do not agree"
     assert told["contradictory_types"].startswith(f"{refused}: {reason}")
-    assert told["runtime_failed"].startswith(f"ort-cpu cannot be worked out: {refused}: {reason}")
+    assert told["runtime_failed"].startswith(f"ort-cpu failed: {refused}: {reason}")
 
 
 @pytest.mark.parametrize(("nodes", "types"), TAKEN)

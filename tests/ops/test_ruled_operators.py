@@ -7,10 +7,10 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime import memory
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, ruled_operators
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest, ruled_operators
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>'
 IF = """y = If(b) <
@@ -55,7 +55,9 @@ def messages(text: str, level: str) -> list[str]:
     model = ModelAt(file, prepared, build(prepared, Request()))
     return [
         each.message
-        for each in memory.runtime_memory(model, RuntimeQuestion(graph=level)).findings
+        for each in memory.session_memory(
+            memory.SessionGraphs(model, SessionRequest(graph=level))
+        ).findings
         if each.code == "unverified_runtime"
     ]
 

@@ -28,7 +28,11 @@ from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
+    ModelAt,
+    SessionConfig,
+    optimized_model,
+)
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Values
 
@@ -123,12 +127,12 @@ def _of_model(
     for measured in rows:
         try:
             bound = build(prepared, request_of(fed, measured["batch"]))
-            opening = Opening(
+            config = SessionConfig(
                 measured["level"], measured["fixed"], asks_onnxruntime=not emulated, cpu="avx512"
             )
-            key = (opening, measured["batch"] if opening.fixed_dims else None)
+            key = (config, measured["batch"] if config.fixed_dims else None)
             if key not in made:
-                made[key] = optimized_model(ModelAt(file, prepared, bound), opening)
+                made[key] = optimized_model(ModelAt(file, prepared, bound), config)
             values = values_of(fed, bound.graph)
             session = session_graph(made[key], bound.binding.shapes, values)
             options = SessionOptions(enable_mem_reuse=measured["reuse"])

@@ -22,7 +22,11 @@ from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import session_graph
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
+    ModelAt,
+    SessionConfig,
+    optimized_model,
+)
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MEASURED = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "advice.json"
@@ -102,7 +106,7 @@ def ranked(folder: Path, batch: int) -> tuple[Choice, ...]:
         for name, dims in entry.shapes.items()
     }
     bound = build(prepared, Request(batch, symbols, shapes))
-    made = optimized_model(ModelAt(file, prepared, bound), Opening())
+    made = optimized_model(ModelAt(file, prepared, bound), SessionConfig())
     return combined_choices(session_graph(made, bound.binding.shapes), SessionOptions())
 
 

@@ -39,17 +39,17 @@ from onnxmem.runtimes.onnxruntime.optimizer.pipeline import layouts, run_level
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.session_graph import opening as session_opening
+from onnxmem.runtimes.onnxruntime.session_graph import optimization as session_opening
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    IndicesByPath,
     OptimizedModel,
-    PlacedIndices,
-    PlacedShapes,
+    ShapesByPath,
     drop_doubled_constants,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     ModelAt,
-    Opening,
+    SessionConfig,
     emulated,
     optimized_model,
     optimized_of,
@@ -113,17 +113,17 @@ def main() -> None:
 # The ways.
 
 
-def made_by(way: str, model: ModelAt, opening: Opening) -> OptimizedModel:
-    """The graph at level ``all`` for the CPU of ``opening``.
+def made_by(way: str, model: ModelAt, config: SessionConfig) -> OptimizedModel:
+    """The graph at level ``all`` for the CPU of ``config``.
 
     :raises ValueError: onnxruntime did not make the graph that this way begins with.
     """
-    cpu = CPUS[opening.cpu]
+    cpu = CPUS[config.cpu]
     if way == "emulated":
-        dims = model.bound.binding.dims if opening.fixed_dims else {}
+        dims = model.bound.binding.dims if config.fixed_dims else {}
         return emulated(model.prepared, "all", dims, cpu)
     has_layouts = way == "extended"
-    found = asked(model, opening) if has_layouts else asked_without_layouts(model, opening)
+    found = asked(model, config) if has_layouts else asked_without_layouts(model, config)
     if found.graph_optimizer == "onnxmem":
         raise ValueError(found.findings[-1].message)
     drop_doubled_constants(found.proto)
@@ -140,12 +140,12 @@ def made_by(way: str, model: ModelAt, opening: Opening) -> OptimizedModel:
     return optimized_of(write_model(graph, found.proto), "all", cpu)
 
 
-def asked(model: ModelAt, opening: Opening) -> OptimizedModel:
+def asked(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     """The extended graph of this machine's onnxruntime."""
-    return optimized_model(model, replace(opening, level="extended", cpu="native"))
+    return optimized_model(model, replace(config, level="extended", cpu="native"))
 
 
-def asked_without_layouts(model: ModelAt, opening: Opening) -> OptimizedModel:
+def asked_without_layouts(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     """Its graph at level ``all`` without the passes of ``LAYOUTS``; in this process."""
 
     def in_this_process(_: str, arguments: Mapping[str, Any], *__: object) -> Mapping[str, Any]:
@@ -156,10 +156,10 @@ def asked_without_layouts(model: ModelAt, opening: Opening) -> OptimizedModel:
         patch.object(session_opening, "run_in_child", in_this_process),
         patch.object(ort, "InferenceSession", session),
     ):
-        return optimized_model(model, replace(opening, cpu="native"))
+        return optimized_model(model, replace(config, cpu="native"))
 
 
-def renumber(graph: Graph, indices: PlacedIndices, place: str) -> None:
+def renumber(graph: Graph, indices: IndicesByPath, place: str) -> None:
     """Give the nodes the indices that they had in the session: the order of execution follows."""
     known = indices.get(place, {})
     nodes = list(graph.nodes.values())
@@ -174,7 +174,7 @@ def renumber(graph: Graph, indices: PlacedIndices, place: str) -> None:
         renumber(inner, indices, here)
 
 
-def state_shapes(graph: Graph, shapes: PlacedShapes, place: str) -> None:
+def state_shapes(graph: Graph, shapes: ShapesByPath, place: str) -> None:
     """Take the dims that the session knew over those that are inferred here."""
     for name, dims in shapes.get(place, {}).items():
         known = graph.types.get(name)
@@ -233,11 +233,11 @@ def outcome_of(
     file = load(setting.path)
     prepared = prepare(file)
     bound = build(prepared, setting.request)
-    opening = Opening("all", setting.is_fixed, cpu=setting.cpu)
+    config = SessionConfig("all", setting.is_fixed, cpu=setting.cpu)
     dims = repr(setting.request) if setting.is_fixed else ""
     key, started = (setting.path, setting.cpu, way, dims), time.perf_counter()
     if key not in made:
-        made[key] = _attempt(partial(made_by, way, ModelAt(file, prepared, bound), opening))
+        made[key] = _attempt(partial(made_by, way, ModelAt(file, prepared, bound), config))
     seconds, graph = time.perf_counter() - started, made[key]
     if isinstance(graph, Exception):
         return Outcome(setting.source, way, None, seconds, f"{type(graph).__name__}: {graph}")

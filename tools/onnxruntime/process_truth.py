@@ -35,17 +35,17 @@ from onnxmem.model.files import load
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes
+from onnxmem.runtimes.onnxruntime.process.figures import load_spec, mapped_pages
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import (
     MEASURED,
     Baseline,
     Loading,
-    ProcessTerms,
+    ProcessSpec,
     process_bytes,
 )
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
-from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 FLOOR_BYTES = 64 << 20
@@ -173,41 +173,43 @@ def _row(here: Path, *, is_held_out: bool) -> Row:
     request = json.loads((here / "request.json").read_text())
     measured = figures["process"]
     before = measured["rss_bytes_before"]
-    terms, held_bytes = _terms(here, request, before)
+    spec, reserved_bytes = _spec(here, request, before)
     return Row(
         model=here.parent.name,
         setting=here.name,
         is_held_out=is_held_out,
         load_measured=measured["high_water_bytes_loaded"] - before,
-        load_predicted=Loading(terms.load).run().peak_bytes,
+        load_predicted=Loading(spec.load).run().peak_bytes,
         process_measured=measured["rss_bytes_run_3"],
-        process_predicted=process_bytes(terms),
-        is_arena_exact=held_bytes == figures["held_steady_bytes"],
+        process_predicted=process_bytes(spec),
+        is_arena_exact=reserved_bytes == figures["held_steady_bytes"],
     )
 
 
-def _terms(here: Path, request: Mapping[str, Any], before: int) -> tuple[ProcessTerms, int]:
-    """The terms of a setting, and the bytes that its arena holds."""
+def _spec(here: Path, request: Mapping[str, Any], before: int) -> tuple[ProcessSpec, int]:
+    """The process of a setting, and the bytes that its arena reserves."""
     path = Path(request["model"])
     shapes = {name: tuple(dims) for name, (_, dims) in request["shapes"].items()}
     graph = build(prepare(load(path)), Request(shapes=shapes)).graph
     session = session_graph(_optimized(here, request), shapes, values_of(request, graph))
     options = SessionOptions(level=request["level"], enable_mem_reuse=request["reuse"])
     arena, _ = arena_figures(session, options)
-    kept = prepacked(session.graph)
+    packed = prepacked(session.graph)
     feeds = sum(
         prod(dims) * session_run.DTYPES[element]().itemsize
         for element, dims in request["shapes"].values()
     )
-    made = load_terms(graph, session.graph, kept, path.stat().st_size)
-    made = replace(made, regions=arena.loaded_regions, baseline=_baseline(request, before - feeds))
-    terms = ProcessTerms(
-        load=made,
+    load_ = load_spec(graph, session.graph, packed, path.stat().st_size)
+    load_ = replace(
+        load_, regions=arena.loaded_regions, baseline=_baseline(request, before - feeds)
+    )
+    spec = ProcessSpec(
+        load=load_,
         regions=arena.steady_regions,
-        mapped_bytes=mapped_bytes(graph, session.graph, kept),
+        mapped_bytes=PAGE_BYTES * sum(mapped_pages(graph, session.graph, packed).values()),
         feed_bytes=feeds,
     )
-    return terms, arena.held_steady_bytes
+    return spec, arena.held_steady_bytes
 
 
 def _optimized(here: Path, request: Mapping[str, Any]) -> OptimizedModel:
@@ -243,7 +245,7 @@ def _nodes(model: onnx.ModelProto) -> dict[str, list[tuple[str, list[str], list[
             for node in graph.node
             if onnx_op(node) != "Constant"
         ]
-        for place, graph in placed_graphs(model.graph)
+        for place, graph in graphs_by_path(model.graph)
     }
 
 

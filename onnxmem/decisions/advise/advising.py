@@ -40,7 +40,7 @@ from onnxmem.decisions.advise.weights import (
     weight_estimates,
 )
 from onnxmem.errors import Finding
-from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.from_settings import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.units import format_bytes
 

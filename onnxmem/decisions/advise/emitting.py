@@ -17,7 +17,7 @@ from onnxmem.decisions.advise.advising import Advised, followed
 from onnxmem.decisions.advise.proposals import Objective, Proposal, bytes_of
 from onnxmem.errors import UsageError, printable, shortened
 from onnxmem.model.binding import input_dims
-from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.from_settings import Advice
 from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import TrainingConfig

@@ -27,11 +27,11 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.model.building import BoundModel, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import DType
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
-from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.process.figures import process_figures
-from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 
@@ -261,21 +261,23 @@ def _session(subject: Subject, runtime: str) -> int | None:
     request, options = subject.request, subject.options
     settings, results = request.settings, stage_results(request.prepared, request.settings)
     model = ModelAt(request.source, request.prepared, results.bound)
-    opened = RuntimeQuestion(
+    opened = SessionRequest(
         name=runtime,
         options=options,
         asks_onnxruntime=False,
         cpu=settings.cpu,
         values=settings.values,
     )
-    graph = Sessions(model, opened).graph(options)
-    arena, unknown = arena_figures(graph, options, PROVIDERS[runtime])
+    graph = SessionGraphs(model, opened).graph(options)
+    planned = PlannedSession.of(graph, options, PROVIDERS[runtime])
+    arena, unknown = planned.figures()
     if unknown.tensors or subject.has_half_floats:
         return None
     if runtime == "ort-cpu":
-        return _whole(results, process_figures(model, graph, options, arena).process_bytes)
+        process = HostProcess(model.bound.graph, model.file.file_bytes, planned)
+        return _whole(results, process.resident.total_bytes(arena.steady_regions))
     context = settings.cuda_context_bytes
-    context_bytes = CudaTerms().context_bytes if context is None else context
+    context_bytes = CudaAssumptions().context_bytes if context is None else context
     workspace_bytes = settings.cuda_workspace_bytes or 0
     return _whole(results, arena.held_steady_bytes + workspace_bytes + context_bytes)
 

@@ -26,7 +26,7 @@ from onnxmem.decisions.advise.proposals import (
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.binding import input_dims
 from onnxmem.model.graph import DType, Graph
-from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.from_settings import Advice
 from onnxmem.runtimes.onnxruntime.session_options import Strategy
 from onnxmem.runtimes.torch.memory import CheckpointOption
 from onnxmem.units import format_count

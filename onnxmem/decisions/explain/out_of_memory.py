@@ -15,10 +15,10 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.graph import Graph, Tensor
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
+from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _LARGEST_BATCH: Final = 1 << 20
@@ -158,12 +158,12 @@ def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[st
             return
 
 
-def _sessions(request: AnalysisRequest) -> Sessions:
+def _sessions(request: AnalysisRequest) -> SessionGraphs:
     model = ModelAt(request.source, request.prepared, request.results.bound)
-    question = RuntimeQuestion(
+    question = SessionRequest(
         asks_onnxruntime=False, cpu=request.settings.cpu, values=request.settings.values
     )
-    return Sessions(model, question)
+    return SessionGraphs(model, question)
 
 
 def _pattern_block(request: AnalysisRequest) -> int | None:

@@ -1,9 +1,8 @@
-"""What a session of onnxruntime takes, computed from its graph: definition 9.
+"""Predicts the memory of a session of onnxruntime from its graph (definition 9).
 
-The runs of a session are simulated and written down once, and every figure is read from replays of
-them: of one run with the memory pattern off, which is where requests can be compared with
-onnxruntime's own profile node by node, and of three runs with the session's own settings, after
-which a session holds what it will go on holding.
+The runs of a session are simulated and recorded once, and every figure comes from replays of them:
+one run with the memory pattern off, whose requests can be compared node by node with onnxruntime's
+profile, and three runs with the session's own settings, after which the arena is in steady state.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
-from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import EMPTY_TRACE, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
@@ -25,129 +24,132 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import initializers, kernel_info
 from onnxmem.runtimes.onnxruntime.kernels.registry import scratch
 from onnxmem.runtimes.onnxruntime.process.loading import Region, arena_regions
-from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, Packing
+from onnxmem.runtimes.onnxruntime.providers import CPU, ArenaInitializers, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 STEADY_RUNS: Final = 3
-"""Runs after which a session is steady: the second asks for the pattern's block, and no later one
-for more."""
+"""Runs up to the steady state: the second requests the memory-pattern buffer, and later runs repeat
+it."""
 _TRANSPOSED: Final = -1
-"""Stands for what a kernel requests while it packs a weight."""
+"""The number of a request that a kernel makes while it prepacks a weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaFigures:
-    """What the arena of one session takes, in bytes."""
+    """The memory of a session's arena, in bytes."""
 
     base_bytes: int
-    """Before the first node: prepacked weights and weights that lie in the arena."""
+    """Arena initializers, allocated before the first node: prepacked and copied weights."""
     requested_peak_bytes: int
-    """The most that is asked for at the end of a node, above the base; pattern off."""
+    """Peak requested by kernels at the end of a node, above the arena initializers; memory pattern
+    off."""
     with_scratch_peak_bytes: int
-    """The same with what the node's kernel takes for itself."""
+    """The same, with the node's own scratch."""
     pattern_block_bytes: int
-    """The block that every run after the first asks for in one piece."""
+    """The memory-pattern buffer that every run after the first requests."""
     in_use_peak_bytes: int
-    """The most in chunks given out in run 1, base and scratch included; pattern off."""
+    """Peak of the allocated chunks in run 1, arena initializers and scratch included; memory
+    pattern off."""
     held_bytes: int
-    """What the arena has of the system after that run."""
+    """Arena reserved after that run."""
     held_steady_bytes: int
-    """What it has after the third run, with the session's own settings."""
-    touched_steady_bytes: int
-    """Of those, what was ever given out: the rest is reserved and not resident."""
+    """Arena reserved after the third run, with the session's own settings."""
+    resident_steady_bytes: int
+    """The part of it that was ever allocated; the rest is reserved and not resident."""
     resident_peak_bytes: int
-    """The most that was touched in those three runs, or on a GPU held, weights aside; before any
-    shrinkage."""
+    """Peak resident bytes of the arena in those three runs, on a GPU reserved bytes; without
+    initializers, and before any shrinkage."""
     loaded_regions: tuple[Region, ...]
     """Regions of the arena before the first run."""
     steady_regions: tuple[Region, ...]
-    """And after the third, those among them."""
+    """Regions after the third run, the loaded ones included."""
     nodes: tuple[Sample, ...]
-    """The first run, node by node; pattern off."""
+    """The first run, node by node; memory pattern off."""
     peak_node: Node | None
     peak: Peak = field(compare=False)
-    """Where the most is asked for: ``replay.live_set`` of it says for what."""
+    """The peak requested by kernels; ``replay.live_set`` has its tensors."""
     replay: Replay = field(compare=False, repr=False)
-    """The first run in the arena, above the base; pattern off."""
+    """The first run in the arena, above the arena initializers; memory pattern off."""
 
 
-_ONCE: Final = "counted once, for only a run can tell how often they run"
-_AT_MOST: Final = "counted as often as they can run, for only a run can tell when they end"
-_LARGER: Final = "the larger branch counts, for only a run can tell which"
+_ONCE: Final = "counted once, because their number of iterations is unknown"
+_AT_MOST: Final = "counted with the maximum number of iterations, because they may end earlier"
+_LARGER: Final = "the larger branch counts, because the condition is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Unknowns:
-    """What the figures leave out."""
+    """What is unknown, and so missing from the figures or bounded by them."""
 
     tensors: tuple[str, ...]
-    """Of unknown size: counted as nothing."""
+    """Tensors of unknown size, counted as 0 bytes."""
     scratch: Counter[str]
-    """Operators whose kernel's scratch is not known, by how often they run."""
-    trips: tuple[str, ...]
-    """Nodes whose body runs as often as only a run can tell: counted once."""
+    """Operators whose kernel's scratch is unknown, by the number of their executions."""
+    loops: tuple[str, ...]
+    """Loops of an unknown number of iterations, counted once."""
     branches: tuple[str, ...] = ()
-    """Ifs whose condition only a run can tell: the larger branch counts."""
-    bounds: tuple[str, ...] = ()
-    """Nodes whose body may end earlier than it has to: counted as often as it can run."""
+    """Ifs of an unknown condition: the larger branch counts."""
+    bounded_loops: tuple[str, ...] = ()
+    """Loops that may end early, counted with their maximum number of iterations."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the name of such a node: the inputs whose values would tell."""
+    """By the name of such a node: the inputs whose values would decide it."""
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether tensors or scratch of unknown size count as nothing."""
+        """Whether tensors or scratch of unknown size count as 0 bytes."""
         return bool(self.tensors or self.scratch)
 
     def findings(self) -> Iterator[Finding]:
-        """Say what is left out."""
+        """One finding per kind of unknown."""
         if self.tensors:
             text = f"tensors of unknown size, left out: {listed(self.tensors)}"
             yield Finding("unknown_runtime_tensors", text)
         if self.scratch:
             operators = listed(list(self.scratch))
-            text = f"operators whose scratch is not known, taken as none: {operators}"
+            text = f"operators whose scratch is unknown, counted as 0 bytes: {operators}"
             yield Finding("unknown_scratch", text)
         for code, names, text in (
-            ("unknown_trips", self.trips, _ONCE),
-            ("unknown_trips", self.bounds, _AT_MOST),
+            ("unknown_trips", self.loops, _ONCE),
+            ("unknown_trips", self.bounded_loops, _AT_MOST),
             ("unknown_branches", self.branches, _LARGER),
         ):
             if names:
                 yield Finding(code, f"{text}: {listed(names)}{self._hint(names)}")
 
     def _hint(self, names: tuple[str, ...]) -> str:
-        """What a user can say so that it is known beforehand."""
+        """The options with which a user can decide the control flow."""
         inputs = dict.fromkeys(each for name in names for each in self.deciding.get(name, ()))
         if not inputs:
             return ""
         some = "" if all(name in self.deciding for name in names) else " of some"
         flags = " ".join(f"--value {name}=VALUE" for name in inputs)
-        return f"; {flags} would tell{some}"
+        return f"; {flags} would decide{some}"
 
 
 @dataclass(slots=True)
 class _Rules:
-    """The scratch of one session's kernels, and what is not known of it."""
+    """The scratch of one session's kernels, with a count of the unknown ones."""
 
     provider: ExecutionProvider
     opsets: Mapping[str, int]
     cpu: Cpu
     constants: Mapping[str, Tensor]
-    """The graph's initializers, as far as kernels may pack them beforehand."""
+    """The initializers that kernels may prepack."""
     unknown: Counter[str] = field(default_factory=Counter)
-    lasting: frozenset[int] = frozenset()
-    """Addresses of the graphs that are there as long as the rules; others are of one run."""
-    known: dict[tuple[int, int], Scratch | None] = field(default_factory=dict)
-    """By the addresses of a lasting graph and a node of it."""
+    cacheable: frozenset[int] = frozenset()
+    """Ids of the graphs that live as long as this object; others are created for one run."""
+    cache: dict[tuple[int, int], Scratch | None] = field(default_factory=dict)
+    """By the ids of a cacheable graph and a node."""
 
     def of(self, graph: Graph, node: Node) -> Scratch:
         if not self.provider.is_host:
-            return Scratch(())  # a workspace is a term of its own
+            return Scratch(())  # on CUDA, workspaces are a separate figure
         key = (id(graph), id(node))
-        found = self.known[key] if key in self.known else self._found(graph, node)
-        if id(graph) in self.lasting:
-            self.known[key] = found
+        found = self.cache[key] if key in self.cache else self._found(graph, node)
+        # The id of a graph that was created for one run may be that of another one later.
+        if id(graph) in self.cacheable:
+            self.cache[key] = found
         if found is None:
             self.unknown[node.op_type] += 1
             return Scratch(())
@@ -160,37 +162,38 @@ class _Rules:
 
 
 class ReplayError(OnnxmemError):
-    """No arena could serve the session."""
+    """The arena cannot serve the session."""
 
     code: ClassVar[str] = "replay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """All runs of a session that differ from one another, and what they leave out."""
+    """The distinct runs of a session, and what is unknown of them."""
 
     plain: Run
     """Every run with the memory pattern off."""
     learning: Run
-    """The first run with the pattern: it differs where a graph runs more than once in it."""
+    """The first run with the memory pattern: differs from ``plain`` if a subgraph runs
+    repeatedly."""
     later: Run
-    """Every later run with the pattern."""
+    """Every later run with the memory pattern."""
     pattern_bytes: int
-    """The main graph's block."""
+    """The memory-pattern buffer of the main graph."""
     unsized: tuple[str, ...] = ()
-    """Tensors without a size, in the order in which they come up."""
+    """Tensors of unknown size, in the order of their requests."""
     unknown_scratch: Counter[str] = field(default_factory=Counter)
-    """Operators whose kernel's scratch is not known, by how often they run."""
+    """Operators whose kernel's scratch is unknown, by the number of their executions."""
 
     def until_steady(self, *, uses_pattern: bool) -> tuple[Run, ...]:
-        """The runs after which a session is steady."""
+        """The runs up to the steady state."""
         first, later = (self.learning, self.later) if uses_pattern else (self.plain, self.plain)
         return (first, *[later] * (STEADY_RUNS - 1))
 
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """What a session plans and runs, whatever its arena is told."""
+    """The plan and the runs of a session, which do not depend on its arena."""
 
     graph: SessionGraph
     provider: ExecutionProvider
@@ -201,32 +204,32 @@ class RecordedSession:
     def of(
         cls, session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
     ) -> Self:
-        """Plan a session; its runs are simulated when they are asked for."""
+        """Plan a session; its runs are simulated on demand."""
         planning = Planning(session_graph.shapes, provider, reuses_memory=options.enable_mem_reuse)
         proto = session_graph.optimized.proto
         rules = _Rules(
             provider,
             {entry.domain: entry.version for entry in proto.opset_import},
             session_graph.facts.cpu,
-            # A kernel that may not pack beforehand packs while it runs.
+            # A kernel that may not prepack a weight packs it in each run.
             {} if options.disable_prepacking else initializers(session_graph.graph),
-            lasting=_addresses(session_graph.graph),
+            cacheable=_graph_ids(session_graph.graph),
         )
         return cls(session_graph, provider, plan(session_graph.graph, planning), rules)
 
     @property
     def is_plain(self) -> bool:
-        """Whether every node runs once: no subgraphs, and nothing that values decide."""
-        return self.graph.course == PLAIN and not self._has_bodies
+        """Whether every node runs once: there are no subgraphs, and values decide nothing."""
+        return self.graph.trace == EMPTY_TRACE and not self._has_bodies
 
     @cached_property
     def runs(self) -> Runs:
         """Simulate the runs."""
-        # A frame finds a learned pattern in the first run only where a body runs again: without
-        # subgraphs the first run is the same with the pattern and without.
+        # In the first run, only a body that runs repeatedly finds its pattern. So without subgraphs
+        # the first run is the same with and without the memory pattern.
         first = self._session(uses_pattern=not self._has_bodies)
         plain = first.run()
-        unknown = self.rules.unknown.copy()  # of this run: the others meet the same operators again
+        unknown = self.rules.unknown.copy()  # of this run: the others have the same operators
         session, learning = first, plain
         if self._has_bodies:
             session = self._session(uses_pattern=True)
@@ -245,7 +248,7 @@ class RecordedSession:
         return any(step.bodies for step in self.plan.steps)
 
     def _session(self, *, uses_pattern: bool) -> Session:
-        return Session(self.plan, self.rules.of, uses_pattern, self.graph.course)
+        return Session(self.plan, self.rules.of, uses_pattern, self.graph.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +257,7 @@ class PlannedSession:
 
     recorded: RecordedSession
     options: SessionOptions
-    packed: Packing
+    packed: ArenaInitializers
 
     @classmethod
     def of(
@@ -264,15 +267,15 @@ class PlannedSession:
         provider: ExecutionProvider = CPU,
         recorded: RecordedSession | None = None,
     ) -> Self:
-        """Plan a session, or take what is ``recorded`` of one whose arena alone differs."""
+        """Plan a session; ``recorded`` is from a session that differs in the arena only."""
         packed = provider.packing(session_graph.graph, options, session_graph.facts)
         recorded = recorded or RecordedSession.of(session_graph, options, provider)
         return cls(recorded, options, packed)
 
     def figures(self) -> tuple[ArenaFigures, Unknowns]:
-        """All figures of the session, and what they leave out.
+        """The figures of the session, and what is unknown.
 
-        :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
+        :raises ReplayError: its requests exceed the address space or the arena's limit.
         """
         try:
             return self._figures(self.recorded.runs), self.unknowns
@@ -281,21 +284,21 @@ class PlannedSession:
 
     @property
     def unknowns(self) -> Unknowns:
-        """What the figures leave out."""
-        runs, left = self.recorded.runs, undecided(self.recorded.graph.course)
+        """What is unknown of the runs."""
+        runs, left = self.recorded.runs, undecided(self.recorded.graph.trace)
         return Unknowns(
             runs.unsized,
             runs.unknown_scratch,
-            left.trips,
+            left.loops,
             left.branches,
-            left.bounds,
+            left.bounded_loops,
             self.recorded.graph.deciding,
         )
 
     def loaded_arena(self, capacity_bytes: int | None = None) -> BfcArena:
-        """The arena before the first run, by default on a device that is large enough.
+        """The arena before the first run; without a capacity, on a device of unlimited memory.
 
-        :raises OutOfMemoryError: the session does not load.
+        :raises OutOfMemoryError: the session cannot be loaded.
         """
         arena = new_arena(self.options, self.recorded.provider, capacity_bytes)
         _load(arena, self.packed)
@@ -303,13 +306,15 @@ class PlannedSession:
 
     @property
     def _exhausted(self) -> str:
-        """Why a session does not run."""
+        """The message of a session that runs out of memory."""
         limit_bytes = self.options.gpu_mem_limit_bytes
         if limit_bytes is None:
-            return "the buffers of a run are more bytes than there are addresses"
-        return f"the arena does not get by with {limit_bytes:,} bytes"
+            return "the buffers of a run exceed the address space"
+        return f"the arena needs more than {limit_bytes:,} bytes"
 
     def _figures(self, runs: Runs) -> ArenaFigures:
+        # The first arena serves one run without the memory pattern, as in a profile. The steady
+        # figures continue from it, or start again with a new arena if the first run differs.
         arena, base_bytes = self.loaded_arena(), self.packed.requested_bytes
         loaded_regions = arena_regions(arena)
         first = _serve(arena, runs.plain)
@@ -333,7 +338,7 @@ class PlannedSession:
             in_use_peak_bytes=in_use_peak_bytes,
             held_bytes=held_bytes,
             held_steady_bytes=arena.reserved_bytes,
-            touched_steady_bytes=arena.resident_bytes,
+            resident_steady_bytes=arena.resident_bytes,
             resident_peak_bytes=resident_bytes,
             loaded_regions=loaded_regions,
             steady_regions=arena_regions(arena),
@@ -344,7 +349,7 @@ class PlannedSession:
         )
 
     def _end_run(self, arena: BfcArena) -> int:
-        """What is resident after a run, before the arena shrinks where it is told to."""
+        """Resident bytes after a run, before the arena shrinks if that is enabled."""
         resident_bytes = self.recorded.provider.resident_bytes(arena, self.packed)
         if self.options.shrinks_arena:
             arena.shrink()
@@ -354,9 +359,9 @@ class PlannedSession:
 def arena_figures(
     session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider = CPU
 ) -> tuple[ArenaFigures, Unknowns]:
-    """Replay a session; bytes that are unknown count as nothing and are named.
+    """Replay a session; unknown bytes count as 0 and are listed.
 
-    :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
+    :raises ReplayError: its requests exceed the address space or the arena's limit.
     """
     return PlannedSession.of(session_graph, options, provider).figures()
 
@@ -372,7 +377,7 @@ def _serve(arena: BfcArena, run: Run) -> Replay:
     return served
 
 
-def _addresses(graph: Graph) -> frozenset[int]:
+def _graph_ids(graph: Graph) -> frozenset[int]:
     inner = (body for node in graph.all_nodes() for _, body in node.subgraphs)
     return frozenset(map(id, (graph, *inner)))
 
@@ -380,27 +385,28 @@ def _addresses(graph: Graph) -> frozenset[int]:
 def new_arena(
     options: SessionOptions, provider: ExecutionProvider, capacity_bytes: int | None = None
 ) -> BfcArena:
-    """The arena of a session before its weights lie in it."""
-    given = ArenaOptions(
+    """The arena of a session, without its initializers."""
+    arena = ArenaOptions(
         doubles=options.arena_extend_strategy == "kNextPowerOfTwo",
         mapped_from_bytes=provider.mapped_from_bytes,
     )
     if options.gpu_mem_limit_bytes is not None:
-        given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
+        arena = replace(arena, limit_bytes=options.gpu_mem_limit_bytes)
     if capacity_bytes is not None:
-        given = replace(given, capacity_bytes=capacity_bytes)
-    return BfcArena(given)
+        arena = replace(arena, capacity_bytes=capacity_bytes)
+    return BfcArena(arena)
 
 
-def _load(arena: BfcArena, packed: Packing) -> None:
-    """Bring the weights of a session into its arena.
+def _load(arena: BfcArena, packed: ArenaInitializers) -> None:
+    """Allocate the initializers of a session in its arena.
 
     :raises OutOfMemoryError: they do not fit.
     """
     for size in packed.reserved_bytes:
         arena.reserve(size)
     arena.in_use_peak_bytes += packed.transient_bytes
-    # A program numbers its allocations from 0 on: weights have the numbers below.
+    # Initializers have negative numbers, for those of a program start at 0. A transposed copy is
+    # requested at its point in the order, and leaves the arena with the region it needed.
     for num_before, size in enumerate((*packed.allocated_bytes, 0)):
         for size_bytes in (each for before, each in packed.transposed if before == num_before):
             arena.malloc(_TRANSPOSED, size_bytes)

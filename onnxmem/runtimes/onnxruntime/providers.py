@@ -31,7 +31,7 @@ from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, Session
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class ArenaInitializers:
     """Bytes of weights in the arena of a session that is loaded."""
 
     reserved_bytes: tuple[int, ...]
@@ -87,15 +87,19 @@ class ExecutionProvider(Protocol):
         """How far the graph is optimized where a session asks for a level."""
         ...
 
-    def packing(self, graph: Graph, options: SessionOptions, facts: SessionFacts) -> Packing:
+    def packing(
+        self, graph: Graph, options: SessionOptions, facts: SessionFacts
+    ) -> ArenaInitializers:
         """What the arena holds of the weights once a session is loaded."""
         ...
 
-    def packing_of(self, sizes_bytes: Sequence[int], options: SessionOptions) -> Packing | None:
+    def packing_of(
+        self, sizes_bytes: Sequence[int], options: SessionOptions
+    ) -> ArenaInitializers | None:
         """The same from the bytes of the weights; ``None``: more than those decides."""
         ...
 
-    def resident_bytes(self, arena: BfcArena, packed: Packing) -> int:
+    def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
         """What the arena takes of the device's memory, weights aside."""
         ...
 
@@ -132,7 +136,9 @@ class _Cpu:
         """Every level."""
         return level
 
-    def packing(self, graph: Graph, options: SessionOptions, facts: SessionFacts) -> Packing:
+    def packing(
+        self, graph: Graph, options: SessionOptions, facts: SessionFacts
+    ) -> ArenaInitializers:
         """What the kernels pack, and small weights that are copied."""
         packed = () if options.disable_prepacking else prepacked(graph, facts)
         small = initializer_reserves(graph, packed)
@@ -143,7 +149,7 @@ class _Cpu:
             (now + each.transient_bytes for now, each in zip(held, reserved, strict=True)),
             default=0,
         )
-        return Packing(
+        return ArenaInitializers(
             reserved_bytes=(*sizes, *(each.size_bytes for each in small)),
             allocated_bytes=tuple(each.size_bytes for each in packed if not each.is_reserved),
             transient_bytes=max(most - sum(sizes), 0),
@@ -154,7 +160,7 @@ class _Cpu:
         """Each kernel packs in its own way."""
         return
 
-    def resident_bytes(self, arena: BfcArena, packed: Packing) -> int:
+    def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
         """A process's own memory is taken page by page when it is touched."""
         return arena.resident_bytes - sum(packed.allocated_bytes)
 
@@ -182,7 +188,7 @@ def _transposed(packed: Iterable[Prepacked]) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class CudaTerms:
+class CudaAssumptions:
     """What no file tells of a GPU: assumptions that can be set."""
 
     context_bytes: int = ORT_CONTEXT.size_bytes
@@ -212,20 +218,22 @@ class _Cuda:
         """Blocks of channels are the CPU's alone."""
         return "extended" if level == "all" else level
 
-    def packing(self, graph: Graph, options: SessionOptions, _facts: SessionFacts) -> Packing:
+    def packing(
+        self, graph: Graph, options: SessionOptions, _facts: SessionFacts
+    ) -> ArenaInitializers:
         """All weights, as the file has them."""
         return self.packing_of([weight.size_bytes or 0 for weight in graph.weights], options)
 
-    def packing_of(self, sizes_bytes: Sequence[int], options: SessionOptions) -> Packing:
+    def packing_of(self, sizes_bytes: Sequence[int], options: SessionOptions) -> ArenaInitializers:
         """One reserved block where the memory pattern is on, else each is requested apart.
 
         Source: ``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``.
         """
         if options.enable_mem_pattern:
-            return Packing((sum(map(rounded_up, sizes_bytes)),), ())
-        return Packing((), tuple(sizes_bytes))
+            return ArenaInitializers((sum(map(rounded_up, sizes_bytes)),), ())
+        return ArenaInitializers((), tuple(sizes_bytes))
 
-    def resident_bytes(self, arena: BfcArena, packed: Packing) -> int:
+    def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
         """A GPU's memory is taken with the region."""
         return arena.reserved_bytes - packed.requested_bytes
 

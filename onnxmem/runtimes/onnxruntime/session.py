@@ -1,19 +1,16 @@
-"""A session of onnxruntime as a ``Runtime``: its load and its runs, one arena for all of them.
+"""A session of onnxruntime as a ``Runtime``: its load and its runs, served by one arena.
 
-The arena begins with the session's weights; the first run, and the later ones with the memory
-pattern that it learned, are programs that it serves one after another. On the CPU a device must
-have what the process has resident, which follows from the arena's regions; on a GPU, the regions,
-with the context and cuDNN's workspace beside them.
+The arena first serves the initializers, then the first run, then the later runs with the memory
+pattern. On the CPU, the device needs the resident memory of the process, which follows from the
+arena's regions; on a GPU it needs the regions, the context and cuDNN's workspace.
 
-Over a range of batches a session is one plan: what kernels pack, and the order of requests, are
-those of the optimized graph, which keeps its symbols, and sizes are affine. Three batches of the
-range are simulated, and prove it. Graphs with subgraphs are left out: their runs may differ from
-batch to batch.
+A range of batches shares one plan, if the optimized graph has no subgraphs: prepacked weights and
+the order of requests do not depend on the batch, and sizes are affine. Three simulated batches of
+the range verify that. The runs of subgraphs may differ from batch to batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -28,20 +25,14 @@ from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram, Served
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
-from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.memory import session_findings
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Runs, new_arena
-from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_pages
-from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, Resident
 from onnxmem.runtimes.onnxruntime.process.loading import (
-    Loading,
-    LoadTerms,
-    ProcessTerms,
     Region,
     arena_regions,
-    process_bytes,
 )
-from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider, Packing
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ArenaInitializers, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Values
@@ -49,30 +40,31 @@ from onnxmem.settings import Values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRuntime:
-    """A model that a session opens, at any dims that its optimized graph serves."""
+    """A session on an optimized model, at any dims."""
 
     name: str
     """``ort-cpu`` or ``ort-cuda``."""
     optimized: OptimizedModel
     options: SessionOptions = field(default_factory=SessionOptions)
-    """``shrinks_arena`` aside: no figure that is compared with a device is of such runs."""
+    """``shrinks_arena`` is ignored: figures compared with a device are from runs without it."""
     values: Mapping[str, Values] = field(default_factory=dict)
-    """What is known of the elements of inputs."""
+    """Known elements of inputs."""
     file_bytes: int = 0
-    """Of the model's file."""
+    """Size of the model's file."""
     context: Assumed
-    """Of CUDA, as ``workspace``, of cuDNN: both are known before the graph."""
+    """The CUDA context."""
     workspace: Assumed
+    """The workspace of cuDNN."""
 
     def program(self, graph: Graph) -> "SessionProgram":
-        """What the session allocates until it is steady; ``graph`` is the file's, at its dims.
+        """The runs of the session up to the steady state; ``graph`` is the file's, with its dims.
 
-        :raises OnnxmemError: the optimized graph cannot be read, or a value does not fit.
+        :raises OnnxmemError: the optimized graph cannot be read, or a value does not match.
         """
-        fed = ((name, graph.tensors[name].shape) for name in graph.inputs)
+        inputs = ((name, graph.tensors[name].shape) for name in graph.inputs)
         shapes = {
             name: tuple(dim for dim in shape if dim is not None)
-            for name, shape in fed
+            for name, shape in inputs
             if shape is not None
         }
         session = session_graph(self.optimized, shapes, self.values)
@@ -83,14 +75,14 @@ class SessionRuntime:
         return SessionProgram.of(planned, planned.recorded.runs, resident, findings)
 
     def allocator(self, capacity_bytes: int | None = None) -> BfcArena:
-        """A new arena, without the weights."""
+        """A new arena, without the initializers."""
         return new_arena(self.options, self._provider, capacity_bytes)
 
-    def overheads(self, graph: Graph) -> Overheads:  # noqa: ARG002 - known before the graph
-        """On a GPU the context and the workspace; on the CPU all is in what the process has."""
+    def overheads(self, graph: Graph) -> Overheads:  # noqa: ARG002 - independent of the graph
+        """On a GPU the context and the workspace; on the CPU the process includes everything."""
         if self._provider.is_host:
             return Overheads()
-        # The workspaces are from the arena too, but not in its figures: nobody knows when.
+        # cuDNN allocates workspaces from the arena at unknown times, so its figures exclude them.
         return Overheads(self.context, workspace=self.workspace, serves_workspaces=False)
 
     @property
@@ -100,19 +92,19 @@ class SessionRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionProgram(RuntimeProgram):
-    """The runs of a session until it is steady, and the arena that serves them."""
+    """The runs of a session up to the steady state."""
 
     session: PlannedSession
     runs: Runs
-    resident: "Resident | None"
-    """Of the process, on the CPU."""
+    resident: Resident | None
+    """The resident memory of the process, on the CPU."""
 
     @classmethod
     def of(
         cls,
         session: PlannedSession,
         runs: Runs,
-        resident: "Resident | None",
+        resident: Resident | None,
         findings: Iterable[Finding] = (),
     ) -> Self:
         """The program of a session's runs."""
@@ -129,46 +121,48 @@ class SessionProgram(RuntimeProgram):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every tensor of the runs has a size."""
+        """Whether the size of every requested tensor is known."""
         return not self.runs.unsized
 
     @property
     def is_paged(self) -> bool:
-        """The arena is the process's own memory, which is taken page by page."""
+        """On the CPU, memory of the arena becomes resident page by page."""
         return self.resident is not None
 
     @property
     def num_events(self) -> int:
-        """An event takes the arena about twice as long as others, and the load counts too."""
+        """The cost of serving the runs: an event takes the arena twice as long as other
+        allocators.
+        """
         return 2 * sum(len(each.events) for each in self.programs) + 1
 
     def serve(
         self,
-        runtime: Runtime,  # noqa: ARG002 - what is packed is the session's own
+        runtime: Runtime,  # noqa: ARG002 - the session has its own arena
         capacity_bytes: int | None,
         workspaces_bytes: Sequence[int] = (),
     ) -> Served:
-        """Have an arena in which the weights lie serve the runs.
+        """Serve the runs with an arena that has the initializers.
 
-        :raises OutOfMemoryError: the session does not load.
+        :raises OutOfMemoryError: the session cannot be loaded.
         """
         arena = self.session.loaded_arena(capacity_bytes)
         found = self.serve_with(arena, workspaces_bytes)
         return Served(found, self.total_bytes(arena.reserved_bytes, arena_regions(arena)))
 
-    def total_bytes(self, held_bytes: int, regions: tuple[Region, ...]) -> int:
-        """What a device must have for an arena that holds so much in some regions."""
-        return held_bytes if self.resident is None else self.resident.total_bytes(regions)
+    def total_bytes(self, reserved_bytes: int, regions: tuple[Region, ...]) -> int:
+        """The device memory needed for an arena of these regions."""
+        return reserved_bytes if self.resident is None else self.resident.total_bytes(regions)
 
-    def least_bytes(self, replayed: Replay) -> int:  # noqa: ARG002 - of the run without the pattern
-        """What is requested at the end of some node, the weights included."""
+    def least_bytes(self, replayed: Replay) -> int:  # noqa: ARG002 - of another run
+        """The peak requested by kernels without the memory pattern, initializers included."""
         return self.session.packed.requested_bytes + self.runs.plain.requested_peak.size_bytes
 
     def through(
         self, points: Sequence[tuple[int, Self]]
     ) -> "Callable[[int], SessionProgram] | None":
-        """The session at every batch between several; ``None``: they differ, or are not affine."""
-        if not _are_alike([each for _, each in points]):
+        """The session at every batch of a range; ``None``: runs differ, or sizes are not affine."""
+        if not _have_equal_plans([each for _, each in points]):
             return None
         first = Sizes.through([(batch, each.runs.plain.sizes) for batch, each in points])
         later = Sizes.through([(batch, _without_block(each.runs.later)) for batch, each in points])
@@ -186,11 +180,11 @@ class SessionProgram(RuntimeProgram):
         return at
 
 
-def _are_alike(made: Sequence[SessionProgram]) -> bool:
-    """Whether sessions request and release the same, and each size is known."""
-    runs = [each.runs for each in made]
+def _have_equal_plans(programs: Sequence[SessionProgram]) -> bool:
+    """Whether sessions have equal runs without subgraphs, and all sizes are known."""
+    runs = [each.runs for each in programs]
     one = runs[0]
-    is_plain = all(each.session.recorded.is_plain for each in made)
+    is_plain = all(each.session.recorded.is_plain for each in programs)
     return (
         is_plain
         and not any(each.unsized for each in runs)
@@ -204,11 +198,12 @@ def _are_alike(made: Sequence[SessionProgram]) -> bool:
     )
 
 
-# The memory pattern: the later runs' block follows from the first run's sizes, and on no line
+# The memory pattern. Its block is not affine in the batch: it is computed again from the sizes of
+# the first run, in the order in which that run traced its buffers.
 
 
 def _with_sizes(runs: Runs, first: Sizes, later: Sizes, traced: Iterable[int]) -> Runs:
-    """Runs of the same requests at other sizes; ``later`` leaves the pattern's block open."""
+    """Equal runs with other sizes; ``later`` lacks that of the memory-pattern buffer."""
     plain = replace(runs.plain, sizes=first)
     pattern_bytes = _block_bytes(traced, first)
     later_bytes = _with_block(runs.later, later.fixed_bytes, pattern_bytes)
@@ -231,13 +226,13 @@ def _without_block(later: Run) -> Sizes:
 
 
 def _traced(first: Run) -> Iterator[int]:
-    """The events of a run by which it learns the pattern."""
+    """The events from which a run traces the memory pattern."""
     traced = frozenset(first.traced)
     return (each for each in first.program.events.tolist() if max(each, ~each) in traced)
 
 
 def _block_bytes(traced: Iterable[int], sizes: Sizes) -> int:
-    """The block of the pattern that a run learns."""
+    """The memory-pattern buffer for the sizes of the first run."""
     trace, sizes_bytes = PatternTrace(), sizes.fixed_bytes.tolist()
     for event in traced:
         if event >= 0:
@@ -247,13 +242,13 @@ def _block_bytes(traced: Iterable[int], sizes: Sizes) -> int:
     return trace.size_bytes
 
 
-# The weights, which may grow with the batch: a constant mask of a file that was exported at one
+# Initializers. They may grow with the batch: a constant mask, in a file exported at a fixed batch.
 
 
 def _packing_through(
     points: Sequence[tuple[int, PlannedSession]],
-) -> Callable[[int], Packing] | None:
-    """What is packed; ``None``: it is not affine, or more than the weights' sizes decides."""
+) -> Callable[[int], ArenaInitializers] | None:
+    """The arena initializers by batch; ``None``: not affine, or not a function of weight sizes."""
     (_, session), *others = points
     if all(each.packed == session.packed for _, each in others):
         return lambda _: session.packed
@@ -267,7 +262,7 @@ def _packing_through(
     if sizes is None or provider.packing_of((), options) is None:
         return None
 
-    def at(batch: int) -> Packing:
+    def at(batch: int) -> ArenaInitializers:
         packed = provider.packing_of(sizes.at(batch).fixed_bytes.tolist(), options)
         return packed or session.packed
 
@@ -277,66 +272,10 @@ def _packing_through(
 # The process on the CPU
 
 
-@dataclass(frozen=True)
-class HostProcess:
-    """The process around a session on the CPU; its load is worked out when first asked for."""
-
-    graph: Graph
-    """The file's."""
-    file_bytes: int
-    session: PlannedSession
-
-    @property
-    def resident(self) -> "Resident":
-        """What it has at the dims of the graph."""
-        graph, session = self.graph, self.session.recorded.graph
-        return Resident(
-            self,
-            feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
-            pages=mapped_pages(graph, session.graph, self._packed),
-        )
-
-    @cached_property
-    def loaded(self) -> tuple[LoadTerms, Loading]:
-        """The load, which is the same at every batch."""
-        graph = self.session.recorded.graph.graph
-        terms = load_terms(self.graph, graph, self._packed, self.file_bytes)
-        terms = replace(terms, regions=arena_regions(self.session.loaded_arena()))
-        return terms, Loading(terms).run()
-
-    @cached_property
-    def _packed(self) -> tuple[Prepacked, ...]:
-        session = self.session.recorded.graph
-        is_packing = not self.session.options.disable_prepacking
-        return tuple(prepacked(session.graph, session.facts)) if is_packing else ()
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """What a process has resident beside and with an arena."""
-
-    process: HostProcess
-    feed_bytes: int
-    """The caller's inputs."""
-    pages: Mapping[str, int]
-    """Of external weights that runs read in."""
-
-    def total_bytes(self, regions: tuple[Region, ...]) -> int:
-        """All of it, when the arena has come to some regions."""
-        load, loaded = self.process.loaded
-        terms = ProcessTerms(
-            load=load,
-            regions=regions,
-            mapped_bytes=PAGE_BYTES * sum(self.pages.values()),
-            feed_bytes=self.feed_bytes,
-        )
-        return process_bytes(terms, loaded)
-
-
 def _resident_through(
     points: Sequence[tuple[int, Resident | None]],
 ) -> Callable[[int], Resident | None] | None:
-    """What processes have resident; ``None``: inputs or mapped pages follow no rule."""
+    """The resident memory by batch; ``None``: inputs or mapped pages follow no rule."""
     known = [(batch, each) for batch, each in points if each is not None]
     if not known:
         return lambda _: None
@@ -356,7 +295,11 @@ def _resident_through(
 def _pages_through(
     points: Sequence[tuple[int, Mapping[str, int]]],
 ) -> Mapping[str, tuple[int, int]] | None:
-    """Of each mapped weight pages per sample, and at most: as many rows are read as indices."""
+    """Of each mapped weight, pages per sample and at most.
+
+    A Gather reads a row per index, so its pages are proportional to the batch up to the whole
+    weight; other kernels read the whole weight at every batch.
+    """
     found = {}
     (first_batch, mapped), *_ = points
     for name, first in mapped.items():

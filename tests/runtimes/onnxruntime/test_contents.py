@@ -13,13 +13,13 @@ from onnxmem.measure.measuring import measure
 from onnxmem.model.binding import Request
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile, load
-from onnxmem.runtimes.asking import predict
+from onnxmem.runtimes.from_settings import predict
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts, prepacked
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of, forget_content
 from onnxmem.runtimes.onnxruntime.providers import CPU
-from onnxmem.runtimes.onnxruntime.session_graph.opening import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import emulated
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 PACKED = 4 * 7 * 16
@@ -219,7 +219,7 @@ def holds(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: bool) -> No
     onnx.save(model, folder / "m.onnx")
     found = measure(folder / "m.onnx", Request())
     assert isinstance(found, Measurement)
-    question = RuntimeQuestion(asks_onnxruntime=asks_onnxruntime, values=found.fed)
+    question = SessionRequest(asks_onnxruntime=asks_onnxruntime, values=found.fed)
     told = predict(load(folder / "m.onnx"), Request(), question).arena
     for figure in ("base_bytes", "in_use_peak_bytes", "held_bytes", "held_steady_bytes"):
         assert getattr(told, figure) == getattr(found, figure), figure

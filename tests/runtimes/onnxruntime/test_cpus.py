@@ -21,13 +21,13 @@ from onnxmem.errors import UsageError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile, load
-from onnxmem.runtimes.asking import predict
+from onnxmem.runtimes.from_settings import predict
 from onnxmem.runtimes.onnxruntime import cpu as cpus
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX2, AVX512, CPUS, cpu_named, native_cpu
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
-from onnxmem.runtimes.onnxruntime.session_graph.opening import Opening
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import SessionConfig
 from onnxmem.settings import CPUS as NAMES
 
 GRAPHS = DATA / "optimizer" / "cpus.json.gz"
@@ -92,7 +92,7 @@ def arena_of(name: str, cpu: str) -> ArenaFigures | None:
 
 
 def arena(path: Path, cpu: str, dims: dict[str, int]) -> ArenaFigures:
-    question = RuntimeQuestion(cpu=cpu, asks_onnxruntime=False)
+    question = SessionRequest(cpu=cpu, asks_onnxruntime=False)
     return predict(load(path), Request(dims=dims), question).arena
 
 
@@ -155,7 +155,7 @@ def test_onnxruntime_is_asked_where_this_cpu_gives_the_same_graph(
     monkeypatch: pytest.MonkeyPatch, cpu: str, level: str, *, is_of_this_machine: bool
 ) -> None:
     on(monkeypatch, "x86_64", {"AVX2": True, "FMA3": True})
-    assert Opening(level, cpu=cpu).is_of_this_machine() == is_of_this_machine
+    assert SessionConfig(level, cpu=cpu).is_of_this_machine() == is_of_this_machine
     native_cpu.cache_clear()
 
 

@@ -12,7 +12,7 @@ from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model.graph import Graph, Node
 from onnxmem.program.program import Category
 from onnxmem.program.replay import replay
-from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import BranchTrace, ControlFlowTrace
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
@@ -268,9 +268,9 @@ def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
     session = opened(IF)
     name = session.plan.steps[1].node.name
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
-    session.session.course = Course(branches={name: Branch(1, ())})
+    session.session.trace = ControlFlowTrace(branches={name: BranchTrace(1, ())})
     assert requested(session) == [("Exp", A), ("Mul", 2 * A), ("If", 2 * A), ("Neg", 2 * A)]
-    session.session.course = Course(branches={name: Branch(0, ())})
+    session.session.trace = ControlFlowTrace(branches={name: BranchTrace(0, ())})
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
 
 
@@ -281,7 +281,7 @@ def test_the_output_of_an_if_is_as_large_as_its_branch_s() -> None:
     session = opened(text)
     name = session.plan.steps[1].node.name
     for place, size in ((1, 2 * A), (0, A)):
-        session.session.course = Course(branches={name: Branch(place, ())})
+        session.session.trace = ControlFlowTrace(branches={name: BranchTrace(place, ())})
         assert ("If", A + size) in requested(session)
 
 
@@ -289,7 +289,7 @@ def test_what_a_branch_does_not_know_the_if_may() -> None:
     text = IF.replace("o = Sub(p, q)", "o = NonZero(q)").replace("float[23,41] o", "o")
     session = opened(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
     name = session.plan.steps[1].node.name
-    session.session.course = Course(branches={name: Branch(0, ())})
+    session.session.trace = ControlFlowTrace(branches={name: BranchTrace(0, ())})
     assert ("If", A + 2 * 7 * 8) in requested(session)
 
 

@@ -15,8 +15,8 @@ from onnxmem.measure.measuring import measure
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
-from onnxmem.runtimes.asking import predict
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+from onnxmem.runtimes.from_settings import predict
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 
 MIB = 1 << 20
@@ -82,7 +82,7 @@ def compared(path: Path, batch: int) -> dict[str, tuple[int, int]]:
     request, file = Request(batch=batch), load(path)
     found = measure(path, request)
     assert isinstance(found, Measurement), found
-    foretold = predict(file, request, RuntimeQuestion())
+    foretold = predict(file, request, SessionRequest())
     graph = build(prepare(file), request).graph
     feed_bytes = sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs)
     sizes = (

@@ -24,7 +24,7 @@ def pages(size_bytes: int) -> int:
 
 def written(heap: SystemHeap, size_bytes: int, *, is_aligned: bool = False) -> Block:
     block = heap.allocate(size_bytes, is_aligned=is_aligned)
-    heap.touch(block, size_bytes)
+    heap.write(block, size_bytes)
     return block
 
 
@@ -41,9 +41,9 @@ def test_a_large_block_has_pages_of_its_own_and_gives_them_back() -> None:
 
 def test_what_nobody_wrote_has_no_pages() -> None:
     heap = SystemHeap()
-    heap.touch(heap.allocate(64 * MIB), 5)
-    heap.touch(heap.allocate(64 * KIB), 5)
-    heap.touch(heap.allocate(64 * KIB), 0)
+    heap.write(heap.allocate(64 * MIB), 5)
+    heap.write(heap.allocate(64 * KIB), 5)
+    heap.write(heap.allocate(64 * KIB), 0)
     assert heap.resident_bytes == 2 * PAGE_BYTES
 
 
@@ -51,7 +51,7 @@ def test_a_block_is_resident_as_far_as_it_was_ever_written() -> None:
     heap = SystemHeap()
     block = heap.allocate(1_000_003)
     for size, resident in ((7919, 7919), (5003, 7919), (1_000_003, 1_000_003)):
-        heap.touch(block, size)
+        heap.write(block, size)
         assert heap.resident_bytes == pages(resident)
 
 
@@ -113,20 +113,20 @@ def test_pages_far_above_the_new_top_are_given_back_whole() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     block = heap.allocate(900_001)
     tail = Block(block.address, block.size_bytes)
-    heap.touch(tail, 5)
+    heap.write(tail, 5)
     apart = written(heap, 900_007)
     last = heap.allocate(900_019)
-    heap.touch(last, 900_019)
+    heap.write(last, 900_019)
     for each in (block, last, apart):
         heap.free(each)
     assert heap.resident_bytes == PAGE_BYTES
 
 
-@pytest.mark.parametrize(("kept_ends", "is_reused"), [(7, False), (0, True)])
-def test_a_hole_between_kept_ends_is_too_small_for_what_left_it(
-    *, kept_ends: int, is_reused: bool
+@pytest.mark.parametrize(("unmerged_ends", "is_reused"), [(7, False), (0, True)])
+def test_a_hole_between_unmerged_ends_is_too_small_for_what_left_it(
+    *, unmerged_ends: int, is_reused: bool
 ) -> None:
-    heap = SystemHeap(mmap_threshold_bytes=MIB, kept_ends=kept_ends)
+    heap = SystemHeap(mmap_threshold_bytes=MIB, unmerged_ends=unmerged_ends)
     first, _ = (heap.allocate(100_003, is_aligned=True) for _ in range(2))
     heap.free(first)
     again = heap.allocate(100_003, is_aligned=True)
@@ -138,9 +138,9 @@ def test_ends_that_are_given_back_join_their_hole_and_fixed_ones_do_not(*, is_fi
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     first, _ = (heap.allocate(100_003, is_aligned=True) for _ in range(2))
     if is_fixed:
-        heap.fix_ends()
+        heap.pin_ends()
     heap.free(first)
-    heap.give_ends_back()
+    heap.merge_loose_ends()
     again = heap.allocate(100_003, is_aligned=True)
     assert (again.address == first.address) is not is_fixed
 

@@ -7,14 +7,14 @@ import pytest
 
 from onnxmem.runtimes.onnxruntime.process.loading import (
     Baseline,
+    CreatedWeight,
     Loading,
-    LoadTerms,
-    MadeWeight,
-    Making,
+    LoadSpec,
     PackedWeight,
-    ProcessTerms,
+    ProcessSpec,
     Region,
     StoredWeight,
+    WeightOrigin,
     process_bytes,
 )
 
@@ -26,7 +26,7 @@ BARE = Baseline(
     session_bytes=0,
     node_bytes=0,
     weight_bytes=0,
-    kept_ends=0,
+    unmerged_ends=0,
     mmap_threshold_bytes=128 << 10,
 )
 """Nothing but weights and regions."""
@@ -36,11 +36,11 @@ def pages(size_bytes: int) -> int:
     return -(-size_bytes // 4096) * 4096
 
 
-EMPTY = LoadTerms(file_bytes=0, num_nodes=0, stored=(), baseline=BARE)
+EMPTY = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=BARE)
 
 
-def loading_of(*stored: StoredWeight, **terms: Any) -> Loading:  # noqa: ANN401 - LoadTerms' fields
-    return Loading(replace(EMPTY, stored=stored, **terms)).run()
+def loading_of(*stored: StoredWeight, **spec: Any) -> Loading:  # noqa: ANN401 - LoadTerms' fields
+    return Loading(replace(EMPTY, stored=stored, **spec)).run()
 
 
 def own(name: str, size_bytes: int) -> StoredWeight:
@@ -55,13 +55,13 @@ def external(name: str, size_bytes: int) -> StoredWeight:
 
 
 def test_a_weight_of_the_file_is_held_twice_while_it_becomes_a_tensor() -> None:
-    loading = loading_of(own("w", 3_000_017), kept=frozenset("w"))
+    loading = loading_of(own("w", 3_000_017), remaining=frozenset("w"))
     assert loading.peak_bytes == 2 * pages(3_000_017)
     assert loading.resident_bytes == pages(3_000_017)
 
 
 def test_of_two_weights_one_is_held_twice_at_a_time() -> None:
-    loading = loading_of(own("v", 3_000_017), own("w", 2_000_003), kept=frozenset("vw"))
+    loading = loading_of(own("v", 3_000_017), own("w", 2_000_003), remaining=frozenset("vw"))
     assert loading.peak_bytes == 2 * pages(3_000_017) + pages(2_000_003)
 
 
@@ -71,7 +71,7 @@ def test_the_file_is_read_through_a_buffer_of_4_mib_at_most() -> None:
 
 
 def test_a_weight_of_over_50_mb_is_read_into_a_string_that_doubles() -> None:
-    loading = loading_of(own("w", 120_000_007), kept=frozenset("w"))
+    loading = loading_of(own("w", 120_000_007), remaining=frozenset("w"))
     # 100 MB are copied into room for 200 MB, of which 20 MB are written afterwards; then the tensor
     assert loading.peak_bytes == 2 * pages(120_000_007)
     assert loading.resident_bytes == pages(120_000_007)
@@ -80,26 +80,26 @@ def test_a_weight_of_over_50_mb_is_read_into_a_string_that_doubles() -> None:
 
 
 def test_external_weights_take_nothing_until_a_kernel_reads_them() -> None:
-    assert loading_of(external("w", 3_000_017), kept=frozenset("w")).peak_bytes == 0
+    assert loading_of(external("w", 3_000_017), remaining=frozenset("w")).peak_bytes == 0
 
 
 def test_an_external_weight_is_resident_beside_its_packed_copy_and_then_dropped() -> None:
     packed = (PackedWeight("w", 3_000_017, 4_000_037),)
-    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=packed)
+    loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=packed)
     assert loading.peak_bytes == pages(3_000_017) + pages(4_000_037)
     assert loading.resident_bytes == pages(4_000_037)
 
 
 def test_a_weight_that_others_read_too_stays_when_it_is_packed() -> None:
     packed = (PackedWeight("w", 3_000_017, 4_000_037, is_last=False),)
-    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=packed)
+    loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=packed)
     assert loading.resident_bytes == pages(3_000_017) + pages(4_000_037)
 
 
 def test_a_packed_copy_that_another_kernel_has_is_dropped_again() -> None:
     first = PackedWeight("w", 3_000_017, 40_000_003, is_last=False)
-    second = replace(first, is_kept=False, is_last=True)
-    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=(first, second))
+    second = replace(first, is_retained=False, is_last=True)
+    loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=(first, second))
     assert loading.peak_bytes == pages(3_000_017) + 2 * pages(40_000_003)
     assert loading.resident_bytes == pages(40_000_003)
 
@@ -114,30 +114,30 @@ def test_a_weight_packed_into_the_arena_counts_there() -> None:
 
 @pytest.mark.parametrize(
     ("making", "copies", "results"),
-    [(Making.FOLDED, 1, 1), (Making.FUSED, 1, 2), (Making.REORDERED, 1, 3)],
+    [(WeightOrigin.FOLDED, 1, 1), (WeightOrigin.FUSED, 1, 2), (WeightOrigin.REORDERED, 1, 3)],
 )
 def test_a_new_weight_is_made_with_copies_of_its_source_and_of_itself(
-    making: Making, copies: int, results: int
+    making: WeightOrigin, copies: int, results: int
 ) -> None:
-    made = MadeWeight("v", 40_000_003, making, "w", 50_000_017)
-    loading = loading_of(external("w", 50_000_017), made=((made,),), kept=frozenset("v"))
+    made = CreatedWeight("v", 40_000_003, making, "w", 50_000_017)
+    loading = loading_of(external("w", 50_000_017), created=((made,),), remaining=frozenset("v"))
     assert loading.peak_bytes == copies * pages(50_000_017) + results * pages(40_000_003)
     assert loading.resident_bytes == pages(40_000_003)
 
 
 def test_what_is_folded_of_a_weight_in_memory_needs_no_copy_and_frees_it_after_the_round() -> None:
-    made = MadeWeight("v", 40_000_003, Making.FOLDED, "w", 50_000_000)
-    loading = loading_of(own("w", 50_000_000), made=((made,),), kept=frozenset("v"))
+    made = CreatedWeight("v", 40_000_003, WeightOrigin.FOLDED, "w", 50_000_000)
+    loading = loading_of(own("w", 50_000_000), created=((made,),), remaining=frozenset("v"))
     assert loading.peak_bytes == 2 * pages(50_000_000)
     assert loading.resident_bytes == pages(40_000_003)
-    both = loading_of(own("w", 50_000_000), made=((made,),), kept=frozenset("vw"))
+    both = loading_of(own("w", 50_000_000), created=((made,),), remaining=frozenset("vw"))
     assert both.resident_bytes == pages(50_000_000) + pages(40_000_003)
 
 
 def test_a_source_of_a_later_round_is_kept_until_then() -> None:
-    first = MadeWeight("v", 40_000_003, Making.FOLDED, None, 0)
-    second = MadeWeight("u", 34_000_009, Making.FOLDED, "v", 40_000_003)
-    loading = loading_of(made=((first,), (second,)), kept=frozenset("u"))
+    first = CreatedWeight("v", 40_000_003, WeightOrigin.FOLDED, None, 0)
+    second = CreatedWeight("u", 34_000_009, WeightOrigin.FOLDED, "v", 40_000_003)
+    loading = loading_of(created=((first,), (second,)), remaining=frozenset("u"))
     assert loading.peak_bytes == pages(40_000_003) + pages(34_000_009)
     assert loading.resident_bytes == pages(34_000_009)
 
@@ -153,55 +153,55 @@ def test_small_weights_are_part_of_what_each_weight_takes() -> None:
 
 def test_a_process_is_what_was_before_the_load_the_regions_and_the_pages_read() -> None:
     known = replace(BARE, process_bytes=1_000_003, running_bytes=101)
-    made = LoadTerms(file_bytes=0, num_nodes=0, stored=(), baseline=known)
-    terms = ProcessTerms(
+    made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=known)
+    spec = ProcessSpec(
         load=made, regions=(Region(64 * MIB, 5_000_011),), mapped_bytes=8192, feed_bytes=13
     )
     arena = pages(5_000_011) + pages(2 * MIB)  # a handle of 8 bytes for every 256
-    assert process_bytes(terms) == 1_000_003 + 101 + 8192 + 13 + arena
+    assert process_bytes(spec) == 1_000_003 + 101 + 8192 + 13 + arena
 
 
 def test_regions_of_the_load_are_counted_once() -> None:
     region = Region(64 * MIB, 5_000_011)
-    made = LoadTerms(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
+    made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
     loaded = Loading(made).run().resident_bytes
-    assert process_bytes(ProcessTerms(load=made, regions=(region,))) == loaded
+    assert process_bytes(ProcessSpec(load=made, regions=(region,))) == loaded
 
 
 def test_a_region_lies_in_a_hole_that_the_load_has_left() -> None:
     known = replace(BARE, mmap_threshold_bytes=32 * MIB)
-    made = MadeWeight("v", 1_000_003, Making.REORDERED, "w", 1_000_003)
-    load_of = LoadTerms(
+    made = CreatedWeight("v", 1_000_003, WeightOrigin.REORDERED, "w", 1_000_003)
+    load_of = LoadSpec(
         file_bytes=0,
         num_nodes=0,
         stored=(external("w", 1_000_003),),
-        made=((made,),),
-        kept=frozenset("v"),
+        created=((made,),),
+        remaining=frozenset("v"),
         baseline=known,
     )
-    empty = process_bytes(ProcessTerms(load=load_of, regions=()))
-    grown = ProcessTerms(load=load_of, regions=(Region(MIB, MIB),))
+    empty = process_bytes(ProcessSpec(load=load_of, regions=()))
+    grown = ProcessSpec(load=load_of, regions=(Region(MIB, MIB),))
     full = process_bytes(grown)
     assert full - empty < MIB // 4
     # One load serves many processes: no region is left in it.
     loaded = Loading(load_of).run()
     assert [process_bytes(grown, loaded) for _ in range(3)] == [full] * 3
-    assert process_bytes(ProcessTerms(load=load_of, regions=()), loaded) == empty
+    assert process_bytes(ProcessSpec(load=load_of, regions=()), loaded) == empty
 
 
 def test_what_is_left_of_weights_of_under_a_kib_is_not_followed() -> None:
-    small = MadeWeight("v", 512, Making.FOLDED, "w", 512)
-    loading = loading_of(own("w", 512), made=((), (small,)), kept=frozenset("v"))
+    small = CreatedWeight("v", 512, WeightOrigin.FOLDED, "w", 512)
+    loading = loading_of(own("w", 512), created=((), (small,)), remaining=frozenset("v"))
     assert loading.peak_bytes == loading.resident_bytes == 0
 
 
 def test_the_peak_is_that_of_the_load() -> None:
-    terms = replace(EMPTY, stored=(own("w", 3_000_017),))
-    assert Loading(terms).run().peak_bytes == 2 * pages(3_000_017)
+    spec = replace(EMPTY, stored=(own("w", 3_000_017),))
+    assert Loading(spec).run().peak_bytes == 2 * pages(3_000_017)
 
 
 def test_a_weight_in_memory_is_freed_when_its_last_reader_has_packed_it() -> None:
     packed = (PackedWeight("w", 40_000_003, 50_000_017),)
-    loading = loading_of(own("w", 40_000_003), kept=frozenset("w"), packed=packed)
+    loading = loading_of(own("w", 40_000_003), remaining=frozenset("w"), packed=packed)
     assert loading.peak_bytes == pages(40_000_003) + pages(50_000_017)
     assert loading.resident_bytes == pages(50_000_017)

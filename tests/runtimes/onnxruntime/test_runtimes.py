@@ -29,17 +29,17 @@ from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
-from onnxmem.runtimes import asking
-from onnxmem.runtimes.asking import advise, optimized_file, predict, runtime_memories
+from onnxmem.runtimes import from_settings
 from onnxmem.runtimes.assumed import ORT_CONTEXT
+from onnxmem.runtimes.from_settings import advise, optimized_file, predict, runtime_memories
 from onnxmem.runtimes.onnxruntime import memory, providers
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, Reserve, SessionFacts
-from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
-from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing
-from onnxmem.runtimes.onnxruntime.session_graph import opening
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ArenaInitializers, CudaAssumptions
+from onnxmem.runtimes.onnxruntime.session_graph import optimization
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt, SessionConfig
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import RUNTIMES
 
@@ -64,7 +64,7 @@ def test_a_session_is_replayed() -> None:
     assert figures.pattern_block_bytes == 12_544
     assert figures.in_use_peak_bytes == 12_560
     assert figures.held_bytes == figures.held_steady_bytes == MIB + 16
-    assert figures.touched_steady_bytes == figures.resident_peak_bytes == 12_548
+    assert figures.resident_steady_bytes == figures.resident_peak_bytes == 12_548
     assert figures.peak_node is figures.nodes[2].node
     assert unknown == Unknowns((), Counter(), ())
     assert list(unknown.findings()) == []
@@ -136,7 +136,7 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
         ("turns",),
         deciding={"turns": ("n", "c")},
     )
-    told = "; --value n=VALUE --value c=VALUE would tell"
+    told = "; --value n=VALUE --value c=VALUE would decide"
     assert [(finding.code, finding.message) for finding in unknown.findings()] == [
         (
             "unknown_runtime_tensors",
@@ -144,11 +144,11 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
         ),
         (
             "unknown_scratch",
-            "operators whose scratch is not known, taken as none: 'Mystery', 'Riddle'",
+            "operators whose scratch is unknown, counted as 0 bytes: 'Mystery', 'Riddle'",
         ),
         (
             "unknown_trips",
-            f"counted once, for only a run can tell how often they run: 'turns'{told}",
+            f"counted once, because their number of iterations is unknown: 'turns'{told}",
         ),
     ]
 
@@ -166,8 +166,8 @@ def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
     (finding,) = unknown.findings()
     assert finding == Finding(
         "unknown_branches",
-        "the larger branch counts, for only a run can tell which: 'choose'; "
-        "--value b=VALUE would tell",
+        "the larger branch counts, because the condition is unknown: 'choose'; "
+        "--value b=VALUE would decide",
     )
 
 
@@ -202,14 +202,14 @@ def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(providers, "prepacked", lambda *_: packed)
     monkeypatch.setattr(providers, "initializer_reserves", reserves)
     made = CPU.packing(graph, SessionOptions(), SessionFacts())
-    assert made == Packing((101, 107, 13), (103,))
+    assert made == ArenaInitializers((101, 107, 13), (103,))
     without = CPU.packing(graph, SessionOptions(disable_prepacking=True), SessionFacts())
-    assert without == Packing((13,), ())
+    assert without == ArenaInitializers((13,), ())
     assert seen == [packed, ()]
 
 
 def test_the_arena_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = Packing((101, 107), (2 * MIB + 1,))
+    packed = ArenaInitializers((101, 107), (2 * MIB + 1,))
     monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     figures, _ = arena_figures(gap_session(), SessionOptions())
     assert figures.base_bytes == 208 + 2 * MIB + 1
@@ -237,16 +237,16 @@ def gap_optimised(
 
 
 @pytest.fixture
-def openings(monkeypatch: pytest.MonkeyPatch) -> list[Opening]:
+def configs(monkeypatch: pytest.MonkeyPatch) -> list[SessionConfig]:
     """How graphs are asked for, which are the one of ``GAP`` whatever is asked."""
-    asked: list[Opening] = []
+    asked: list[SessionConfig] = []
 
-    def optimized_model(_: ModelAt, opening: Opening) -> OptimizedModel:
-        asked.append(opening)
+    def optimized_model(_: ModelAt, config: SessionConfig) -> OptimizedModel:
+        asked.append(config)
         return gap_optimised()
 
     monkeypatch.setattr(memory, "optimized_model", optimized_model)
-    monkeypatch.setattr(asking, "optimized_model", optimized_model)
+    monkeypatch.setattr(from_settings, "optimized_model", optimized_model)
     return asked
 
 
@@ -257,9 +257,9 @@ def model() -> ModelAt:
     return ModelAt(file, prepared, build(prepared, Request()))
 
 
-@pytest.mark.usefixtures("openings")
+@pytest.mark.usefixtures("configs")
 def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
-    found = memory.runtime_memory(model, RuntimeQuestion())
+    found = memory.session_memory(memory.SessionGraphs(model, SessionRequest()))
     assert (found.name, found.graph, found.graph_optimizer) == ("ort-cpu", "ort-all", "onnxmem")
     assert (found.context_bytes, found.workspace_bytes) == (None, None)
     assert found.arena.requested_peak_bytes == 12_052
@@ -269,25 +269,27 @@ def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
     assert found.findings == ()
 
 
-@pytest.mark.usefixtures("openings")
+@pytest.mark.usefixtures("configs")
 @pytest.mark.parametrize(
     ("cuda", "context_bytes", "workspace_bytes"),
-    [(CudaTerms(), ORT_CONTEXT.size_bytes, None), (CudaTerms(3, 5), 3, 5)],
+    [(CudaAssumptions(), ORT_CONTEXT.size_bytes, None), (CudaAssumptions(3, 5), 3, 5)],
 )
 def test_a_gpu_s_terms_can_be_set(
-    model: ModelAt, cuda: CudaTerms, context_bytes: int, workspace_bytes: int | None
+    model: ModelAt, cuda: CudaAssumptions, context_bytes: int, workspace_bytes: int | None
 ) -> None:
-    found = memory.runtime_memory(model, RuntimeQuestion(name="ort-cuda", cuda=cuda))
+    found = memory.session_memory(
+        memory.SessionGraphs(model, SessionRequest(name="ort-cuda", cuda=cuda))
+    )
     assert (found.context_bytes, found.workspace_bytes) == (context_bytes, workspace_bytes)
     assert found.arena.base_bytes == 512
 
 
-def test_settings_of_the_session_are_replayed(model: ModelAt, openings: list[Opening]) -> None:
+def test_settings_of_the_session_are_replayed(model: ModelAt, configs: list[SessionConfig]) -> None:
     options = SessionOptions(enable_mem_reuse=False, fixed_dims=True)
-    question = RuntimeQuestion(graph="raw", options=options, asks_onnxruntime=False)
-    found = memory.runtime_memory(model, question)
+    question = SessionRequest(graph="raw", options=options, asks_onnxruntime=False)
+    found = memory.session_memory(memory.SessionGraphs(model, question))
     assert found.arena.requested_peak_bytes == 8016
-    assert openings == [Opening("off", fixed_dims=True, asks_onnxruntime=False)]
+    assert configs == [SessionConfig("off", fixed_dims=True, asks_onnxruntime=False)]
     assert found.own.options == replace(options, level="off")
 
 
@@ -304,7 +306,7 @@ def test_settings_of_the_session_are_replayed(model: ModelAt, openings: list[Ope
     ],
 )
 def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: str) -> None:
-    assert RuntimeQuestion(name=name, graph=graph).opening() == Opening(level)
+    assert SessionRequest(name=name, graph=graph).config() == SessionConfig(level)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +330,7 @@ def test_a_version_that_the_rules_were_not_verified_on_is_a_finding(
     proto = model_of(GAP.replace("y = ReduceMax(e)", "r = ReduceMax(e)  y = Relu(r)"))
     made = replace(gap_optimised(graph_optimizer, (before,)), proto=proto)
     monkeypatch.setattr(memory, "optimized_model", lambda *_: made)
-    first, *others = memory.runtime_memory(model, RuntimeQuestion()).findings
+    first, *others = memory.session_memory(memory.SessionGraphs(model, SessionRequest())).findings
     assert first == before
     text = f"{graph_optimizer} is installed; the rules of Relu were verified {verified}"
     assert others == ([Finding("unverified_runtime", text)] if verified else [])
@@ -342,14 +344,14 @@ def test_the_versions_are_those_that_were_compared() -> None:
 # Asked for by settings.
 
 
-def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[RuntimeQuestion]:
-    asked: list[RuntimeQuestion] = []
+def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[SessionRequest]:
+    asked: list[SessionRequest] = []
 
-    def session_memory(sessions: memory.Sessions) -> str:
-        asked.append(sessions.question)
-        return sessions.question.name
+    def session_memory(sessions: memory.SessionGraphs) -> str:
+        asked.append(sessions.request)
+        return sessions.request.name
 
-    monkeypatch.setattr(asking, "session_memory", session_memory)
+    monkeypatch.setattr(from_settings, "session_memory", session_memory)
     file = load(model_of(GAP))
     bound = build(prepare(file), Request())
     names = tuple(map(str, runtime_memories(file, bound, settings)))
@@ -359,10 +361,10 @@ def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[Ru
 
 def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(runtimes=("ort-cuda", "ort-cpu"))
-    terms = CudaTerms()
+    terms = CudaAssumptions()
     assert questions_of(settings, monkeypatch) == [
-        RuntimeQuestion(name="ort-cuda", cuda=terms),
-        RuntimeQuestion(name="ort-cpu", cuda=terms),
+        SessionRequest(name="ort-cuda", cuda=terms),
+        SessionRequest(name="ort-cpu", cuda=terms),
     ]
     settings = Settings(
         runtimes=("ort-cuda",),
@@ -373,11 +375,11 @@ def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -
         asks_onnxruntime=False,
     )
     assert questions_of(settings, monkeypatch) == [
-        RuntimeQuestion(
+        SessionRequest(
             name="ort-cuda",
             graph="ort-basic",
             options=SessionOptions(fixed_dims=True),
-            cuda=CudaTerms(0, 5),
+            cuda=CudaAssumptions(0, 5),
             asks_onnxruntime=False,
         )
     ]
@@ -386,26 +388,26 @@ def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -
 def test_where_no_runtime_is_asked_for_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     file = load(model_of(GAP))
     bound = build(prepare(file), Request())
-    monkeypatch.setattr(asking, "prepare", None)
+    monkeypatch.setattr(from_settings, "prepare", None)
     assert runtime_memories(file, bound, Settings()) == ()
 
 
-def test_a_prediction_is_at_the_dims_asked_for(openings: list[Opening]) -> None:
+def test_a_prediction_is_at_the_dims_asked_for(configs: list[SessionConfig]) -> None:
     file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
-    question = RuntimeQuestion(graph="raw", asks_onnxruntime=False)
+    question = SessionRequest(graph="raw", asks_onnxruntime=False)
     found = predict(file, Request(shapes={"x": (1,)}), question)
     assert isinstance(found, RuntimeMemory)
-    assert openings == [question.opening()]
+    assert configs == [question.config()]
 
 
-def test_a_graph_is_made_once_for_all_settings_that_share_it(openings: list[Opening]) -> None:
+def test_a_graph_is_made_once_for_all_settings_that_share_it(configs: list[SessionConfig]) -> None:
     file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
     found = advise(file, Settings(runtimes=("ort-cpu",), asks_onnxruntime=False, dims={"N": 1}))
     levels = ("all", "off", "basic", "extended")
-    others = {Opening(level, asks_onnxruntime=False) for level in levels}
-    fixed = Opening("all", fixed_dims=True, asks_onnxruntime=False)
-    assert set(openings) == {*others, fixed}
-    assert len(openings) == 5
+    others = {SessionConfig(level, asks_onnxruntime=False) for level in levels}
+    fixed = SessionConfig("all", fixed_dims=True, asks_onnxruntime=False)
+    assert set(configs) == {*others, fixed}
+    assert len(configs) == 5
     names = [choice.changes for choice in found.singles]
     assert ("fixed dims",) in names
     assert found.runtime.own.resident_bytes == 12_548
@@ -413,9 +415,9 @@ def test_a_graph_is_made_once_for_all_settings_that_share_it(openings: list[Open
     assert line == ("options.add_free_dimension_override_by_name('N', 1)",)
 
 
-def test_advice_for_a_gpu_is_of_graphs_without_blocks(openings: list[Opening]) -> None:
+def test_advice_for_a_gpu_is_of_graphs_without_blocks(configs: list[SessionConfig]) -> None:
     found = advise(load(model_of(GAP)), Settings(runtimes=("ort-cuda",)))
-    assert {opening.level for opening in openings} == {"off", "basic", "extended"}
+    assert {config.level for config in configs} == {"off", "basic", "extended"}
     own = next(choice for choice in found.singles if not choice.changes)
     assert own.options == found.runtime.own.options
     assert own.resident_bytes == found.runtime.own.resident_bytes
@@ -431,8 +433,7 @@ def test_what_no_arena_can_hold_costs_no_other_figure() -> None:
     assert analysis.findings == tuple(
         Finding(
             "runtime_failed",
-            f"{name} cannot be worked out: "
-            "the buffers of a run are more bytes than there are addresses",
+            f"{name} failed: the buffers of a run exceed the address space",
         )
         for name in RUNTIMES
     )
@@ -448,7 +449,7 @@ def test_nor_its_row(
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["models"]
     assert (row["status"], row["runtime"], row["runtimes"]) == ("partial", None, [])
-    assert err.startswith("error: huge.onnx: runtime_failed: ort-cpu cannot be worked out: ")
+    assert err.startswith("error: huge.onnx: runtime_failed: ort-cpu failed: ")
     assert err.count("\n") == 1
     assert main(["advise", *line.split()]) == 3
     out, err = capsys.readouterr()
@@ -482,7 +483,7 @@ def test_the_session_of_a_broken_model_is_replayed_or_refused(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its graph, and without an optimiser, which has its own tests."""
-    monkeypatch.setattr(opening, "optimized", lambda proto, *_, **__: copy_of(proto))
+    monkeypatch.setattr(optimization, "optimized", lambda proto, *_, **__: copy_of(proto))
     draw = random.Random(place)  # noqa: S311 - any fixed draw will do
     for _ in range(12):
         model = mutant(draw, MUTATED[place])
@@ -502,19 +503,21 @@ def whole_numbers(runtime: RuntimeMemory) -> list[int]:
 
 
 @pytest.mark.parametrize("graph", [None, "raw"])
-def test_the_file_is_what_the_figures_are_of(graph: str | None, openings: list[Opening]) -> None:
+def test_the_file_is_what_the_figures_are_of(
+    graph: str | None, configs: list[SessionConfig]
+) -> None:
     file = load(model_of(GAP))
     assert optimized_file(file, Settings(graph=graph)) == (file, ())
-    assert openings == []
+    assert configs == []
 
 
-def test_or_what_an_optimiser_makes_of_it(openings: list[Opening]) -> None:
+def test_or_what_an_optimiser_makes_of_it(configs: list[SessionConfig]) -> None:
     file = ModelFile("net.onnx", model_of(GAP), 7919)
     settings = Settings(graph="ort-extended", fixed_dims=True, asks_onnxruntime=False)
     made, findings = optimized_file(file, settings)
-    assert openings == [Opening("extended", fixed_dims=True, asks_onnxruntime=False)]
+    assert configs == [SessionConfig("extended", fixed_dims=True, asks_onnxruntime=False)]
     assert (made.path, made.file_bytes) == ("net.onnx", 7919)
-    text = "the figures are of the graph that onnxmem makes at level all"
+    text = "figures are for the graph optimized by onnxmem at level all"
     assert findings == (Finding("optimised_graph", text),)
 
 
@@ -585,14 +588,14 @@ def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     )
     smaller = model_of("agraph (float[N,7] x) => (float[N,7] y) { y = Exp(x) }")
 
-    def optimized_model(given: ModelAt, opening: Opening) -> OptimizedModel:
+    def optimized_model(given: ModelAt, config: SessionConfig) -> OptimizedModel:
         assert [value.name for value in given.file.proto.graph.input] == ["x"]
         shapes: Mapping[str, tuple[str | int, ...]] = dict.fromkeys("xy", ("N", 7))
         proto = copy_of(smaller)
-        return OptimizedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
+        return OptimizedModel(proto, {"": shapes}, True, config.level, "onnxruntime 1.31.1")  # noqa: FBT003
 
-    monkeypatch.setattr(asking, "optimized_model", optimized_model)
-    monkeypatch.setattr(opening, "optimized_model", optimized_model)
+    monkeypatch.setattr(from_settings, "optimized_model", optimized_model)
+    monkeypatch.setattr(optimization, "optimized_model", optimized_model)
     analysis = analyze(model, batch=3, graph="ort-basic", runtimes=("ort-cpu",))
     assert analysis.coverage.num_nodes == 1
     assert analysis.activations.naive_bytes == 84
@@ -762,7 +765,7 @@ def test_operators_that_onnxruntime_fuses_are_one() -> None:
     assert found.status == "ok"
     assert found.activations.naive_in_place_bytes == 4 * 5 * (8 * 16 * 16 + 8 * 8 * 8 + 10)
     (finding,) = found.findings
-    assert finding.message.startswith("the figures are of the graph that onnxruntime ")
+    assert finding.message.startswith("figures are for the graph optimized by onnxruntime ")
 
 
 @pytest.mark.usefixtures("without_children")
@@ -825,14 +828,14 @@ def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
 
 
 def test_a_report_and_its_verdict_open_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Opening] = []
-    make = opening._optimized  # noqa: SLF001 - what every way to open a model goes through
+    opened: list[SessionConfig] = []
+    make = optimization._optimized  # noqa: SLF001 - what every way to open a model goes through
 
-    def counted(given: ModelAt, how: Opening) -> OptimizedModel:
+    def counted(given: ModelAt, how: SessionConfig) -> OptimizedModel:
         opened.append(how)
         return make(given, how)
 
-    monkeypatch.setattr(opening, "_optimized", counted)
+    monkeypatch.setattr(optimization, "_optimized", counted)
     analysis = analyze(
         model_of("agraph (float[N,7] x) => (float[N,7] y) { y = Exp(x) }"),
         batch=3,

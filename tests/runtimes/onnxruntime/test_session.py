@@ -16,9 +16,10 @@ from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeFailedEr
 from onnxmem.runtimes.onnxruntime.allocation.frames import FrameBinding, Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, arena_figures
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
-from onnxmem.runtimes.onnxruntime.session import HostProcess, SessionProgram, SessionRuntime
+from onnxmem.runtimes.onnxruntime.session import SessionProgram, SessionRuntime
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 

@@ -20,20 +20,20 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
-from onnxmem.runtimes.onnxruntime.session_graph import opening
+from onnxmem.runtimes.onnxruntime.session_graph import optimization
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimizedModel,
     drop_doubled_constants,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     ModelAt,
-    Opening,
+    SessionConfig,
     emulated,
     optimized_model,
 )
 
-EMULATED = Opening(level="off", asks_onnxruntime=False)
+EMULATED = SessionConfig(level="off", asks_onnxruntime=False)
 BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
     [choose] y = If(b) <
         then_branch = one () => (float[N,7] t) {
@@ -231,7 +231,7 @@ def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.Mon
         asked.append((level, options))
         return proto
 
-    monkeypatch.setattr(opening, "optimized", optimized)
+    monkeypatch.setattr(optimization, "optimized", optimized)
     found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
     assert asked == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
@@ -280,8 +280,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str
         asked.append((function.rpartition(":")[2], {**arguments, "limit": limits.memory_bytes}))
         return answer(function, arguments)
 
-    monkeypatch.setattr(opening, "run_in_child", run_in_child)
-    monkeypatch.setattr(opening, "available_bytes", lambda: 10**9)
+    monkeypatch.setattr(optimization, "run_in_child", run_in_child)
+    monkeypatch.setattr(optimization, "available_bytes", lambda: 10**9)
     return asked
 
 
@@ -299,7 +299,7 @@ def test_what_onnxruntime_saves_is_the_graph(
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     asked = answering(monkeypatch, save)
-    made = optimized_model(model_at(path, N=5), Opening("basic"))
+    made = optimized_model(model_at(path, N=5), SessionConfig("basic"))
     assert made.shapes == {"": {"x": ("N", 2), "h": None, "y": ("N", None)}}
     assert (made.graph_optimizer, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
     assert made.is_in_running_order
@@ -316,7 +316,7 @@ def test_what_onnxruntime_saves_is_the_graph(
     }
     assert not Path(folder).exists()
     assert os.listdir(temporary) == []  # noqa: PTH208
-    optimized_model(model_at(path, N=5), Opening(fixed_dims=True))
+    optimized_model(model_at(path, N=5), SessionConfig(fixed_dims=True))
     assert asked[1][1]["overrides"] == {"N": 5}
 
 
@@ -332,7 +332,7 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     answering(monkeypatch, save)
-    made = optimized_model(model_at(path, N=5), Opening())
+    made = optimized_model(model_at(path, N=5), SessionConfig())
     assert made.graph_optimizer == "onnxruntime 1.31.1"
     assert made.shapes[""]["h"] == ("N", 2)
     assert [finding.code for finding in made.findings] == ["shapes_at_load"]
@@ -346,8 +346,8 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
     write_model(tmp_path / "net.onnx", text)
     (tmp_path / "absent.weights").write_bytes(bytes(8))
     asked = answering(monkeypatch, lambda *_: ChildFault("missing", "onnxruntime"))
-    monkeypatch.setattr(opening, "available_bytes", lambda: available_bytes)
-    optimized_model(model_at(tmp_path / "net.onnx"), Opening("off"))
+    monkeypatch.setattr(optimization, "available_bytes", lambda: available_bytes)
+    optimized_model(model_at(tmp_path / "net.onnx"), SessionConfig("off"))
     ((_, arguments),) = asked
     assert arguments["model"] == str(tmp_path / "net.onnx")
     assert arguments["limit"] == (None if available_bytes is None else 1008)
@@ -380,7 +380,7 @@ def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
 ) -> None:
     answering(monkeypatch, lambda *_: fault)
     model = model_at(path, N=5)
-    made = optimized_model(model, Opening("off"))
+    made = optimized_model(model, SessionConfig("off"))
     text = f"{reason}; onnxmem's own emulation of its optimiser stands in"
     assert made.findings == (Finding("emulated_optimiser", text),)
     assert replace(made, findings=()) == optimized_model(model, EMULATED)
@@ -391,9 +391,9 @@ def test_a_copy_that_cannot_be_written_is_a_finding_too(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model without a file is written out first, in a child as well."""
-    monkeypatch.setattr(opening, "runnable", lambda *_: ChildFault("error", "no space"))
+    monkeypatch.setattr(optimization, "runnable", lambda *_: ChildFault("error", "no space"))
     asked = answering(monkeypatch, lambda *_: {})
-    made = optimized_model(model_at(model_of(BRANCHES)), Opening("off"))
+    made = optimized_model(model_at(model_of(BRANCHES)), SessionConfig("off"))
     assert made.graph_optimizer == "onnxmem"
     assert "(error: no space)" in made.findings[0].message
     assert asked == []
@@ -409,7 +409,7 @@ def test_data_outside_the_model_s_folder_is_not_opened(
     model.graph.initializer[0].external_data[0].value = "../secret"
     onnx.save(model, tmp_path / "inner" / "net.onnx")
     asked = answering(monkeypatch, lambda *_: {})
-    made = optimized_model(model_at(tmp_path / "inner" / "net.onnx"), Opening("off"))
+    made = optimized_model(model_at(tmp_path / "inner" / "net.onnx"), SessionConfig("off"))
     assert asked == []
     (finding,) = made.findings
     assert finding.code == "emulated_optimiser"
@@ -505,7 +505,7 @@ def test_onnxruntime_is_asked_in_a_process_of_its_own(
     path: Path, temporary: Path, level: str
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    made = optimized_model(model_at(path, N=5), Opening(level, fixed_dims=True))
+    made = optimized_model(model_at(path, N=5), SessionConfig(level, fixed_dims=True))
     assert made.graph_optimizer == f"onnxruntime {onnxruntime.__version__}"
     assert (made.level, made.findings) == (level, ())
     assert made.shapes[""]["h"] == (5, 2)
@@ -520,7 +520,7 @@ def test_the_emulation_knows_at_load_what_onnxruntime_knows(tmp_path: Path) -> N
     model = model_of(MIXED)
     onnx.save(model, tmp_path / "net.onnx")
     at = model_at(tmp_path / "net.onnx")
-    asked, own = (optimized_model(at, each) for each in (Opening("off"), EMULATED))
+    asked, own = (optimized_model(at, each) for each in (SessionConfig("off"), EMULATED))
     assert asked.graph_optimizer != own.graph_optimizer
     for place, shapes in own.shapes.items():
         theirs = asked.shapes[place]
@@ -534,11 +534,11 @@ def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
     pytest.importorskip("onnxruntime")
     text = "agraph (float[N,2] x) => (float[N,3] y) <float[2,3] w> { [m] y = MatMul(x, w) }"
     write_model(tmp_path / "absent.onnx", text)
-    made = optimized_model(model_at(tmp_path / "absent.onnx"), Opening())
+    made = optimized_model(model_at(tmp_path / "absent.onnx"), SessionConfig())
     assert made.graph_optimizer.startswith("onnxruntime ")
     assert list(made.proto.graph.initializer[0].dims) == [2, 3]
     write_model(tmp_path / "strange.onnx", MYSTERY)
-    strange = optimized_model(model_at(tmp_path / "strange.onnx"), Opening("off"))
+    strange = optimized_model(model_at(tmp_path / "strange.onnx"), SessionConfig("off"))
     assert strange.graph_optimizer == "onnxmem"
     (finding,) = strange.findings
     assert finding.message.startswith(

@@ -1,5 +1,5 @@
-"""How onnxruntime allocates a graph's tensors: the plan at load, and each run of it as a Program.
+"""How onnxruntime allocates a graph's tensors: the plan at load, and each run as a Program.
 
-A graph in running order and its shapes at load go in (``planning``); ``frames`` simulates the runs
-of the plan, and ``recording`` writes each of them down. Begin reading with ``planning``.
+A graph in its order of execution and the shapes known at load go in. ``planning`` makes the plan,
+``frames`` simulates its runs, and ``recording`` records each run. Begin with ``planning``.
 """

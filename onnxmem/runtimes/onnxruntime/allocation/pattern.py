@@ -1,8 +1,8 @@
-"""The memory pattern: one block for all of a run's buffers, worked out while the first run goes.
+"""The memory pattern: one block for all buffers of a run, computed during the first run.
 
-Source: ``core/framework/mem_pattern_planner.h`` (``TraceAllocation``): every buffer goes at once
-into the smallest gap between those alive that holds it, the end of the block so far included, else
-behind the last. The block never moves what it has placed, so it may be larger than the peak.
+Source: ``core/framework/mem_pattern_planner.h`` (``TraceAllocation``). Each buffer is placed at
+once, in the smallest gap between live buffers that fits, the unused end of the block included, else
+after the last live buffer. Buffers never move, so the block may be larger than the peak.
 """
 
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ ALIGNMENT_BYTES: Final = 256
 
 @dataclass(slots=True)
 class PatternTrace:
-    """The block so far."""
+    """The block of one run, while it is traced."""
 
     size_bytes: int = 0
     """``PeakSize``."""
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Buffers alive: offset and size in bytes."""
+    """Offset and size of each live buffer, in bytes."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """Every buffer that was traced, as rounded."""
+    """Rounded size of every traced buffer."""
     _free: FreeList = field(default_factory=FreeList)
-    """The gaps between the buffers alive."""
+    """The gaps between live buffers."""
 
     def allocate(self, name: str, size_bytes: int) -> None:
         """Place a buffer."""
@@ -38,11 +38,13 @@ class PatternTrace:
         self.placed[name] = (offset, rounded)
 
     def free(self, name: str) -> None:
-        """Take a buffer out; one that was never placed does no harm."""
+        """Release a buffer; does nothing if it has no offset."""
         if name in self.placed:
             self._free.free(*self.placed.pop(name))
 
     def _best_offset(self, size: int) -> int:
+        # The list ends at the last live buffer. What the block has beyond counts as a gap, too: it
+        # is used if it fits and is smaller than all others.
         gap, last_gap = self._free.smallest(size), self.size_bytes - self._free.top
         if gap is not None and size <= last_gap < gap:
             return self._free.above(size)
@@ -50,5 +52,5 @@ class PatternTrace:
 
 
 def rounded_up(size_bytes: int) -> int:
-    """Bytes as the pattern counts them."""
+    """Round up to the alignment of the pattern."""
     return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -1,7 +1,7 @@
-"""One run of a session, written down: what it requests and releases, and where its nodes end.
+"""Records one run of a session: its requests and releases, and where its nodes end.
 
-Every figure of a session is read from replays of these, on an arena or without one. A request for
-nothing is written down too: it may be for something at another batch.
+Every figure of a session comes from replays of these records, with an arena or without one.
+Requests of 0 bytes are recorded too, because they may have bytes at another batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from onnxmem.program.sizes import ByteColumn, Sizes
 
 
 class Sample(NamedTuple):
-    """The arena when a node has ended: its outputs and inputs alive, its scratch gone."""
+    """The arena at the end of a node: its outputs and inputs are live, its scratch is released."""
 
     node: Node
     requested_bytes: int
@@ -35,30 +35,30 @@ class Run:
     nodes: tuple[Node, ...]
     """In the order in which they end."""
     node_ends: IntColumn
-    """How many events of the program have happened when each of them ends."""
+    """By node: the number of events up to its end."""
     scratch_bytes: tuple[int, ...]
-    """Sum of the temporary requests of each of them."""
+    """By node: the sum of its temporary requests."""
     traced: tuple[int, ...] = ()
-    """The allocations that the main graph's memory pattern is made of, where it is learned."""
+    """The allocations of the main graph's memory pattern, if this run traced it."""
 
     @cached_property
     def replay(self) -> Replay:
-        """What is alive when, without an arena."""
+        """The replay without an arena."""
         return Replay(self.program, self.sizes)
 
     @cached_property
     def requested_bytes(self) -> ByteColumn:
-        """What is requested when each node ends."""
+        """Requested bytes at the end of each node."""
         return np.concatenate(([0], self.replay.live_bytes))[self.node_ends]
 
     @property
     def peak_node(self) -> Node | None:
-        """The first node at whose end the most is requested; ``None``: no node runs."""
+        """The first node with the most requested bytes at its end; ``None``: no node runs."""
         return self.nodes[int(self.requested_bytes.argmax())] if self.nodes else None
 
     @property
     def requested_peak(self) -> Peak:
-        """The first end of a node at which the most is requested."""
+        """The peak requested by kernels: the largest at the end of any node."""
         if not self.nodes:
             return Peak(0, 0, "")
         at = int(self.requested_bytes.argmax())
@@ -66,14 +66,14 @@ class Run:
         return Peak(int(self.requested_bytes[at]), end, self.nodes[at].name)
 
     def samples(self, base_bytes: int) -> Iterator[Sample]:
-        """The arena at the end of each node, above what it had before the run."""
+        """The arena at the end of each node, with ``base_bytes`` of arena initializers."""
         requested = (base_bytes + size for size in self.requested_bytes.tolist())
         return map(Sample, self.nodes, requested, self.scratch_bytes)
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a run down while its plan is simulated."""
+    """Records a run while its plan is simulated."""
 
     name: str
     """Of the program's one phase."""
@@ -89,11 +89,11 @@ class Recorder:
         self._builder.enter_phase(self.name)
 
     def begin(self, node: Node) -> None:
-        """Say that a node runs from here on, or runs on after one of a body of its own."""
+        """Begin a node, or continue it after a node of its body."""
         self._builder.enter_step(node.name)
 
     def end(self, node: Node, scratch_bytes: int) -> None:
-        """Say that a node has ended; what it releases comes after that."""
+        """End a node; its releases follow."""
         self._nodes.append(node)
         self._node_ends.append(len(self._builder.events))
         self._scratch_bytes.append(scratch_bytes)
@@ -101,20 +101,20 @@ class Recorder:
     def malloc(
         self, label: str, category: Category, size_bytes: int, tensors: Sequence[str] = ()
     ) -> int:
-        """Write a request down; its number comes out."""
+        """Record a request; returns its number."""
         number = self._builder.malloc(label, category, tensors)
         self._sizes_bytes.append(size_bytes)
         self._alive.add(number)
         return number
 
     def free(self, number: int | None) -> None:
-        """Write a release down; what is released already, or was never requested, stays so."""
+        """Record a release, unless the request is ``None`` or was released before."""
         if number in self._alive:
             self._alive.remove(number)
             self._builder.free(number)
 
     def ended(self) -> Run:
-        """The run; what it has left is released."""
+        """Release everything that is still live, and return the run."""
         self._builder.enter_step("")
         for number in sorted(self._alive):
             self._builder.free(number)

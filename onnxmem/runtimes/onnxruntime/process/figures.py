@@ -1,36 +1,36 @@
-"""The figures of a process, from a model, its session and what the arena did.
+"""The resident memory of the process of a session on the CPU.
 
-The optimizer makes weights, which take memory while it does. Which ones, of which others and in
-which order is told by the two graphs: a node of constants that the optimized graph has not was
-folded, a node behind a convolution may have gone into its filter, and a weight that the file has
-not is new. Names tell what a new weight was made of, and where they don't, sizes do.
+The graph optimizer creates weights, which needs memory during the load. They are derived from the
+graph of the file and the optimized graph: a node of constants that the optimized graph lacks was
+folded, a node after a convolution may be fused into its filter, and a weight that the file lacks is
+new. The source of a new weight follows from names, or else from sizes.
 """
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from typing import Final
 
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import (
+    CreatedWeight,
     Loading,
-    LoadTerms,
-    MadeWeight,
-    Making,
+    LoadSpec,
     PackedWeight,
-    ProcessTerms,
+    ProcessSpec,
+    Region,
     StoredWeight,
+    WeightOrigin,
+    arena_regions,
     process_parts,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
-from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _CONVOLUTIONS: Final = ("Conv", "FusedConv")
 _CHANGES_FILTER: Final = ("BatchNormalization", "Mul")
@@ -38,87 +38,109 @@ _CHANGES_FILTER: Final = ("BatchNormalization", "Mul")
 _CHANGES_BIAS: Final = "Add"
 """``core/optimizer/conv_add_fusion.cc``."""
 _MAX_ROUNDS: Final = 10
-"""A level is repeated until nothing changes, but no more often (``inference_session.cc``)."""
+"""A level is repeated until nothing changes, at most so often (``inference_session.cc``)."""
 _STAYS_QUANTIZED: Final = "DequantizeLinear"
-"""It is folded last, and only where no operator that reads quantized weights took it."""
+"""Folded last, and only if no operator on quantized weights absorbed it."""
 _NCHWC: Final = "com.microsoft.nchwc"
 
 Sizes = Mapping[str, int]
 Weights = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessFigures:
-    """Resident bytes of a process with one session, on CPU."""
+@dataclass(frozen=True)
+class HostProcess:
+    """The process of a session on the CPU; its load is simulated on demand."""
 
-    load_peak_bytes: int
-    """The most that it grows while the session is made."""
-    process_parts: tuple[tuple[str, int], ...]
-    """All of it after the third run, part by part."""
+    graph: Graph
+    """Of the file."""
+    file_bytes: int
+    session: PlannedSession
 
     @property
-    def process_bytes(self) -> int:
-        """All of it together."""
-        return sum(size_bytes for _, size_bytes in self.process_parts)
+    def resident(self) -> "Resident":
+        """Its resident memory at the dims of the graph."""
+        graph, session = self.graph, self.session.recorded.graph
+        return Resident(
+            self,
+            feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
+            pages=mapped_pages(graph, session.graph, self._packed),
+        )
+
+    @property
+    def load_peak_bytes(self) -> int:
+        """The peak by which it grows while the session is created."""
+        _, loaded = self.loaded
+        return loaded.peak_bytes
+
+    @cached_property
+    def loaded(self) -> tuple[LoadSpec, Loading]:
+        """The simulated load; it is the same at every batch."""
+        graph = self.session.recorded.graph.graph
+        spec = load_spec(self.graph, graph, self._packed, self.file_bytes)
+        spec = replace(spec, regions=arena_regions(self.session.loaded_arena()))
+        return spec, Loading(spec).run()
+
+    @cached_property
+    def _packed(self) -> tuple[Prepacked, ...]:
+        session = self.session.recorded.graph
+        is_packing = not self.session.options.disable_prepacking
+        return tuple(prepacked(session.graph, session.facts)) if is_packing else ()
 
 
-def process_figures(
-    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
-) -> ProcessFigures:
-    """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
-    terms = process_terms(model, session, options, arena)
-    loaded = Loading(terms.load).run()
-    return ProcessFigures(loaded.peak_bytes, process_parts(terms, loaded))
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """The resident memory of a process with one session."""
+
+    process: HostProcess
+    feed_bytes: int
+    """The caller's inputs."""
+    pages: Mapping[str, int]
+    """Pages of mapped external weights that runs read, by weight."""
+
+    def total_bytes(self, regions: tuple[Region, ...]) -> int:
+        """All of it, with an arena of these regions."""
+        return sum(size_bytes for _, size_bytes in self.parts(regions))
+
+    def parts(self, regions: tuple[Region, ...]) -> tuple[tuple[str, int], ...]:
+        """The same by part; the parts add up to the total."""
+        load, loaded = self.process.loaded
+        spec = ProcessSpec(
+            load=load,
+            regions=regions,
+            mapped_bytes=PAGE_BYTES * sum(self.pages.values()),
+            feed_bytes=self.feed_bytes,
+        )
+        return process_parts(spec, loaded)
 
 
-def process_terms(
-    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
-) -> ProcessTerms:
-    """What the figures of the process are reckoned from."""
-    graph = model.bound.graph
-    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
-    load = load_terms(graph, session.graph, packed, model.file.file_bytes)
-    return ProcessTerms(
-        load=replace(load, regions=arena.loaded_regions),
-        regions=arena.steady_regions,
-        mapped_bytes=mapped_bytes(graph, session.graph, packed),
-        feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
-    )
-
-
-def load_terms(
+def load_spec(
     model: Graph, session: Graph, packed: Iterable[Prepacked], file_bytes: int
-) -> LoadTerms:
-    """The terms of a load, but for the arena's regions; bytes that are unknown count as nothing.
+) -> LoadSpec:
+    """The weights of a load, without the arena's regions; unknown bytes count as 0.
 
-    ``model`` is the file's graph, ``session`` the optimized one, ``packed`` what its kernels pack,
-    and ``file_bytes`` the size of the file without the files of its external weights.
+    ``model`` is the graph of the file, ``session`` the optimized graph, ``packed`` what its kernels
+    prepack, and ``file_bytes`` the size of the file without its external weights.
     """
-    made = made_weights(model, session)
-    return LoadTerms(
+    created = created_weights(model, session)
+    return LoadSpec(
         file_bytes=file_bytes,
         num_nodes=sum(node.onnx_op != "Constant" for node in model.all_nodes()),
         stored=tuple(
             StoredWeight(name, tensor.size_bytes or 0, tensor.is_external)
             for name, tensor in initializers(model).items()
         ),
-        made=made.rounds,
-        kept=made.kept,
+        created=created.rounds,
+        remaining=created.remaining,
         packed=tuple(_packed(model, session, tuple(packed))),
     )
 
 
-def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> int:
-    """Pages of external weights that runs read in, each weight in a mapping of its own.
-
-    A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has
-    packed were read at load, and count there.
-    """
-    return PAGE_BYTES * sum(mapped_pages(model, session, packed).values())
-
-
 def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dict[str, int]:
-    """The same by weight, in pages."""
+    """Pages of external weights that runs read, by weight; each has a mapping of its own.
+
+    A Gather reads a row per index, all other kernels the whole weight. Weights that a kernel has
+    prepacked were read during the load, and count there.
+    """
     stored = initializers(model)
     done = {each.weight for each in packed}
     pages: Counter[str] = Counter()
@@ -137,7 +159,7 @@ def _pages(tensor: Tensor) -> int:
 
 
 def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
-    """Pages of as many rows as there are indices: a bound, for indices may be equal."""
+    """Pages of one row per index: an upper bound, for indices may be equal."""
     indices = graph.tensors.get(node.inputs[1]) if len(node.inputs) > 1 else None
     count = indices.num_elements if indices is not None else None
     rows = tensor.shape[0] if tensor.shape else None
@@ -148,7 +170,7 @@ def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
 
 
 def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:
-    """In the order of node indices: the file's nodes as it has them, then those that are new."""
+    """Prepacked weights in the order of node indices: the file's nodes, then new ones."""
     indices = {node.name: index for index, node in enumerate(model.all_nodes())}
     readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
     seen: Counter[str] = Counter()
@@ -159,33 +181,34 @@ def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iter
             session.tensors[each.weight].size_bytes or 0,
             each.size_bytes or each.transient_bytes,
             is_reserved=each.is_reserved,
-            is_kept=each.size_bytes > 0,
+            is_retained=each.size_bytes > 0,
             is_last=each.drops_original and seen[each.weight] == readers[each.weight],
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """The weights that an optimizer made."""
+class CreatedWeights:
+    """The weights that the graph optimizer creates."""
 
-    rounds: tuple[tuple[MadeWeight, ...], ...]
-    """What nothing reads when a round ends is freed."""
-    kept: frozenset[str]
-    """The weights that are left in the end."""
+    rounds: tuple[tuple[CreatedWeight, ...], ...]
+    """By round of the optimizer: weights without a reader are freed at the end of a round."""
+    remaining: frozenset[str]
+    """The weights that the optimized graph reads."""
 
 
-def made_weights(model: Graph, session: Graph) -> Made:
-    """What became of a model's weights, ``session`` being the optimized graph."""
+def created_weights(model: Graph, session: Graph) -> CreatedWeights:
+    """The weights that the optimizer creates between the file's graph and the optimized one."""
     stored, left = initializers(model), initializers(session)
     folding = _Folding(model, session)
-    folded = tuple(folding.made())
+    folded = tuple(folding.created())
     at_hand = {name: _bytes(tensor) for name, tensor in stored.items()}
     at_hand |= {each.name: each.size_bytes for each in folded}
     filters = _Filters(model, session, folding, at_hand)
     first, *later = (*filters.fused(), ())
+    # New are the weights that neither the file nor a folded node has in this size.
     new = {
-        name: making
-        for name, making in _readings(session)
+        name: origin
+        for name, origin in _readings(session)
         if name in left and at_hand.get(name) != _bytes(left[name])
     }
     layout = tuple(_reordered(new, left, filters.sizes))
@@ -193,16 +216,15 @@ def made_weights(model: Graph, session: Graph) -> Made:
     final = {n: size for n, size in filters.sizes.items() if n not in used and n not in at_hand}
     others = tuple(_others(new, left, stored, final))
     rounds = ((*folded, *others, *first), *later, layout)
-    return Made(tuple(filter(None, rounds)), frozenset({*left, *final}))
+    return CreatedWeights(tuple(filter(None, rounds)), frozenset({*left, *final}))
 
 
 class _Folding:
-    """The constants of a model, by the node that is left of equal ones.
+    """The constants of a model, with equal ones merged.
 
-    A node is folded where all its inputs are constants and the optimized graph has it no more. The
-    shape of a tensor is a constant where its dims are numbers. Source:
-    ``core/optimizer/constant_folding.cc`` (``ConstantFolding::ApplyImpl``) and
-    ``common_subexpression_elimination.cc``.
+    A node is folded if all its inputs are constants and the optimized graph lacks it. The shape of
+    a tensor is a constant if its dims are numbers. Source: ``core/optimizer/constant_folding.cc``
+    (``ConstantFolding::ApplyImpl``) and ``common_subexpression_elimination.cc``.
     """
 
     def __init__(self, model: Graph, session: Graph) -> None:
@@ -216,11 +238,11 @@ class _Folding:
             self._join(name, self._content(name))
 
     def latest(self, name: str) -> str:
-        """The tensor that stands for a name, where equal ones were merged."""
+        """The tensor that a name was merged into, or the name itself."""
         return self._same.get(name, name)
 
-    def made(self) -> Iterator[MadeWeight]:
-        """What the folded nodes make, in the order of the file."""
+    def created(self) -> Iterator[CreatedWeight]:
+        """The outputs of folded nodes, in the order of the file."""
         for node in self._model.all_nodes():
             if not self._is_folded(node):
                 continue
@@ -241,7 +263,7 @@ class _Folding:
         return bool(reads) and all(name in self._same for name in reads)
 
     def _join(self, name: str, key: object) -> bool:
-        """Whether a constant is the first of its content."""
+        """Add a constant; whether it is the first with its content."""
         first = self._known.setdefault(key, name)
         self._same[name] = first
         return first == name
@@ -251,28 +273,28 @@ class _Folding:
         tensor = self._stored[name]
         return name if values is None else (tensor.dtype, tensor.shape, values)
 
-    def _row(self, node: Node, name: str) -> MadeWeight:
+    def _row(self, node: Node, name: str) -> CreatedWeight:
         known = {
             read: self._stored[read].size_bytes or 0 for read in node.reads if read in self._stored
         }
         source = max(known, key=known.__getitem__, default=None)
         size = self._model.tensors[name].size_bytes or 0
         source_bytes = 0 if source is None else known[source]
-        return MadeWeight(name, size, Making.FOLDED, source, source_bytes)
+        return CreatedWeight(name, size, WeightOrigin.FOLDED, source, source_bytes)
 
 
 @dataclass(slots=True)
 class _Filter:
-    """A constant filter, as far as fusions have come."""
+    """A constant filter after the fusions so far."""
 
     name: str
     size_bytes: int
     output: str
-    """What its convolution puts out by now."""
+    """The current output of its convolution."""
 
 
 class _Filters:
-    """The constant filters of a model, under their latest names."""
+    """The constant filters of a model, by their current names."""
 
     def __init__(
         self, model: Graph, session: Graph, folding: _Folding, at_hand: Mapping[str, int]
@@ -296,29 +318,32 @@ class _Filters:
         """Bytes of each, by name."""
         return {each.name: each.size_bytes for each in self._filters}
 
-    def fused(self) -> tuple[tuple[MadeWeight, ...], ...]:
-        """Filters into which the node behind their convolution went, one node in each round."""
+    def fused(self) -> tuple[tuple[CreatedWeight, ...], ...]:
+        """Filters that absorb the node after their convolution, one node per round."""
         rounds = []
         for _ in range(_MAX_ROUNDS):
-            made = tuple(self._round())
-            if not made:
+            created = tuple(self._round())
+            if not created:
                 break
-            rounds.append(made)
+            rounds.append(created)
         return tuple(rounds)
 
-    def _round(self) -> Iterator[MadeWeight]:
+    def _round(self) -> Iterator[CreatedWeight]:
         for each in self._filters:
-            behind = self._behind(each.output)
-            while behind is not None and behind.op_type == _CHANGES_BIAS:
-                each.output = behind.outputs[0]
-                behind = self._behind(each.output)
-            if behind is not None:
-                source, each.output = each.name, behind.outputs[0]
+            # An Add changes the bias only, so the filter is not copied for it.
+            after = self._fused_node(each.output)
+            while after is not None and after.op_type == _CHANGES_BIAS:
+                each.output = after.outputs[0]
+                after = self._fused_node(each.output)
+            if after is not None:
+                source, each.output = each.name, after.outputs[0]
                 each.name = f"{source} with {each.output}"
-                yield MadeWeight(each.name, each.size_bytes, Making.FUSED, source, each.size_bytes)
+                yield CreatedWeight(
+                    each.name, each.size_bytes, WeightOrigin.FUSED, source, each.size_bytes
+                )
 
-    def _behind(self, output: str) -> Node | None:
-        """The only reader of an output, where it reads constants beside and is gone."""
+    def _fused_node(self, output: str) -> Node | None:
+        """The node fused into the convolution: the only reader, with constants, and now missing."""
         readers = self._readers.get(output, [])
         if len(readers) != 1 or readers[0].op_type not in (*_CHANGES_FILTER, _CHANGES_BIAS):
             return None
@@ -329,55 +354,59 @@ class _Filters:
 
 
 class _Pool:
-    """Weights, each of which is the source of one other."""
+    """Weights, each of which can be the source of one other weight."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._rows = sorted((size, index, name) for index, (name, size) in enumerate(sizes.items()))
 
     def take(self, size_bytes: int) -> str | None:
-        """The first of a size, or else the largest smaller one: channels may be padded."""
+        """The first weight of a size, or else the largest smaller one: channels may be padded."""
         end = bisect_right(self._rows, (size_bytes, inf, ""))
         return self.take_equal(self._rows[end - 1][0]) if end else None
 
     def take_equal(self, size_bytes: int) -> str | None:
-        """The first of a size."""
+        """The first weight of a size."""
         index = bisect_left(self._rows, (size_bytes, -1, ""))
         if index == len(self._rows) or self._rows[index][0] != size_bytes:
             return None
         return self._rows.pop(index)[2]
 
 
-def _readings(session: Graph) -> Iterator[tuple[str, Making]]:
-    """What nodes read, and how that was made where it is new."""
+def _readings(session: Graph) -> Iterator[tuple[str, WeightOrigin]]:
+    """The inputs of all nodes, with the origin that each would have if it is new."""
     for node in session.all_nodes():
         for index, name in enumerate(node.inputs):
             is_filter = node.op_type in _CONVOLUTIONS and index == 1
-            layout = Making.REORDERED if node.domain == _NCHWC else Making.FUSED
-            yield name, layout if is_filter else Making.FOLDED
+            layout = WeightOrigin.REORDERED if node.domain == _NCHWC else WeightOrigin.FUSED
+            yield name, layout if is_filter else WeightOrigin.FOLDED
 
 
-def _reordered(new: Mapping[str, Making], left: Weights, filters: Sizes) -> Iterator[MadeWeight]:
+def _reordered(
+    new: Mapping[str, WeightOrigin], left: Weights, filters: Sizes
+) -> Iterator[CreatedWeight]:
     pool = _Pool(filters)
-    for name, making in new.items():
-        if making is Making.REORDERED:
+    for name, origin in new.items():
+        if origin is WeightOrigin.REORDERED:
             size = _bytes(left[name])
             source = pool.take(size)
             known = size if source is None else filters[source]
-            yield MadeWeight(name, size, making, source, known)
+            yield CreatedWeight(name, size, origin, source, known)
 
 
 def _others(
-    new: Mapping[str, Making], left: Weights, stored: Weights, fused: Sizes
-) -> Iterator[MadeWeight]:
-    """New weights of no known maker; a filter that a fusion made is not made again."""
-    made = _Pool(fused)
+    new: Mapping[str, WeightOrigin], left: Weights, stored: Weights, fused: Sizes
+) -> Iterator[CreatedWeight]:
+    """New weights of unknown origin; a filter that a fusion creates is not created again."""
+    created = _Pool(fused)
     gone = _Pool({name: _bytes(tensor) for name, tensor in stored.items() if name not in left})
-    for name, making in new.items():
+    for name, origin in new.items():
         size = _bytes(left[name])
-        if making is Making.REORDERED or (making is Making.FUSED and made.take_equal(size)):
+        if origin is WeightOrigin.REORDERED or (
+            origin is WeightOrigin.FUSED and created.take_equal(size)
+        ):
             continue
         source = gone.take_equal(size)
-        yield MadeWeight(name, size, Making.FOLDED, source, 0 if source is None else size)
+        yield CreatedWeight(name, size, WeightOrigin.FOLDED, source, 0 if source is None else size)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -1,24 +1,24 @@
-"""The C library's heap under onnxruntime, emulated for blocks of a KiB and more.
+"""The C library's heap under onnxruntime, emulated for blocks of at least 1 KiB.
 
-What a process holds after a load is not what is alive in it: freed blocks leave holes that later
-ones do not fill. Source: ``malloc/malloc.c`` of glibc 2.36 (2.26 and later behave alike); another C
-library, or another allocator preloaded, holds less or more.
+The resident memory of a process after a load exceeds its live blocks: freed blocks leave holes that
+later blocks do not fill. Source: ``malloc/malloc.c`` of glibc 2.36 (2.26 and later behave the
+same); other C libraries and preloaded allocators differ.
 
-* A request is served by the smallest free chunk that holds it, then by the top of the heap
-  (``_int_malloc``). If neither does, requests from the mmap threshold on get pages of their own,
-  and others let the heap grow (``sysmalloc``).
-* Freeing a block with pages of its own gives them back, and raises the threshold to its size, up to
-  32 MiB; the trim threshold is twice that (``__libc_free``). So the first large weight that is
-  freed decides that later ones of its size leave holes.
-* A freed chunk merges with free neighbours; the heap shrinks only at its top, and only from the
-  trim threshold on (``_int_free``, ``systrim``). Holes keep their pages.
-* onnxruntime asks for tensors aligned to 64 bytes (``AllocatorDefaultAllocAligned``), so a chunk is
-  taken 112 bytes too large, and its ends are given back (``_int_memalign``). An end does not merge
-  with its neighbours while the thread's cache has it, which keeps seven of a size
-  (``tcache_put``), or a small block of the program: a hole between two such ends is too small for
-  the very request that left it. How many are kept so is told from outside.
+* The smallest free chunk that fits serves a request, or else the top of the heap
+  (``_int_malloc``). If neither fits, a request of at least the mmap threshold is mapped, and a
+  smaller one extends the heap (``sysmalloc``).
+* Freeing a mapped block unmaps it and raises the threshold to its size, up to 32 MiB; the trim
+  threshold is twice that (``__libc_free``). So the first large weight that is freed makes later
+  ones of its size leave holes.
+* A freed chunk merges with free neighbors. The heap shrinks only at its top, and only by at least
+  the trim threshold (``_int_free``, ``systrim``). Holes remain resident.
+* onnxruntime requests tensors aligned to 64 bytes (``AllocatorDefaultAllocAligned``), so a chunk is
+  allocated 112 bytes too large, and its ends are freed (``_int_memalign``). An end does not merge
+  while it is in the thread's cache, which has seven of a size (``tcache_put``), or while a small
+  block of the program occupies it. A hole between two such ends is too small for the very request
+  that left it. ``unmerged_ends`` is the number of such ends per size.
 
-Verified on glibc 2.36, block by block: the same addresses and the same pages.
+Verified on glibc 2.36, block by block: equal addresses and equal pages.
 """
 
 from bisect import bisect_left, insort
@@ -51,121 +51,132 @@ CACHED_ENDS: Final = 7
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Bytes that were asked for."""
+    """An allocated block."""
 
     address: int | None
-    """In the heap; ``None``: pages of its own."""
+    """In the heap; ``None``: mapped."""
     size_bytes: int
-    """Of the whole chunk, or of its pages."""
-    touched_bytes: int = 0
-    """Of a block with pages of its own."""
+    """Of the whole chunk, or of the mapped pages."""
+    resident_bytes: int = 0
+    """Of a mapped block."""
 
 
 @dataclass(slots=True)
 class SystemHeap:
-    """Chunks of the main heap, and what of it and beside it has pages."""
+    """The chunks of the heap, and the resident pages of it and of mapped blocks.
+
+    All addresses from 0 to ``_top`` belong to chunks, and no two free ones are adjacent, except for
+    unmerged ends. From ``_top`` to ``_end`` the heap is free.
+    """
 
     mmap_threshold_bytes: int = DEFAULT_MMAP_THRESHOLD_BYTES
-    kept_ends: int = CACHED_ENDS
-    """Of each size: ends that never merge."""
+    unmerged_ends: int = CACHED_ENDS
+    """So many ends of each size do not merge."""
     mapped_bytes: int = 0
-    """Touched, of blocks with pages of their own."""
+    """Resident bytes of mapped blocks."""
     _top: int = 0
     _end: int = 0
-    _touched: ByteRanges = field(default_factory=ByteRanges)
+    _resident: ByteRanges = field(default_factory=ByteRanges)
     _free: list[tuple[int, int]] = field(default_factory=list)
-    """Size and address of the free chunks below the top."""
+    """Size and address of the free chunks below the top, sorted."""
     _free_from: dict[int, int] = field(default_factory=dict)
-    """Their sizes by address."""
+    """Sizes of the free chunks by address."""
     _free_to: dict[int, int] = field(default_factory=dict)
-    """Their addresses by end."""
-    _kept: Counter[int] = field(default_factory=Counter)
-    """Ends of aligned chunks that are kept, by size."""
+    """Addresses of the free chunks by end."""
+    _num_unmerged: Counter[int] = field(default_factory=Counter)
+    """The number of unmerged ends by size."""
     _loose: list[tuple[int, int]] = field(default_factory=list)
-    """Address and size of those that may still be given back."""
+    """Address and size of unmerged ends that may merge later."""
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of the pages that were ever written and are still the process's."""
-        return self.mapped_bytes + self._touched.num_bytes
+        """Bytes of the pages that were written and not returned to the system."""
+        return self.mapped_bytes + self._resident.num_bytes
 
     def copied(self) -> "SystemHeap":
-        """The same heap, which changes apart from this one."""
+        """An independent copy."""
         return replace(
             self,
-            _touched=ByteRanges([*self._touched.starts], [*self._touched.stops]),
+            _resident=ByteRanges([*self._resident.starts], [*self._resident.stops]),
             _free=[*self._free],
             _free_from={**self._free_from},
             _free_to={**self._free_to},
-            _kept=self._kept.copy(),
+            _num_unmerged=self._num_unmerged.copy(),
             _loose=[*self._loose],
         )
 
     def allocate(self, size_bytes: int, *, is_aligned: bool = False) -> Block:
-        """Take a block that nobody has written to yet."""
+        """Allocate a block; its pages are not resident until they are written."""
         needed = _chunk_bytes(size_bytes)
-        asked = _chunk_bytes(needed + _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES) if is_aligned else needed
-        taken = self._taken(asked)
-        if taken is None and asked >= self.mmap_threshold_bytes:
-            return Block(None, _up(asked + _WORD_BYTES, PAGE_BYTES))
-        address, size = self._grown(asked) if taken is None else taken
-        return self._aligned(address, size, needed) if is_aligned else Block(address, size)
+        request_bytes = (
+            _chunk_bytes(needed + _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES) if is_aligned else needed
+        )
+        taken = self._find_chunk(request_bytes)
+        if taken is None and request_bytes >= self.mmap_threshold_bytes:
+            return Block(None, _up(request_bytes + _WORD_BYTES, PAGE_BYTES))
+        address, size = self._extend_top(request_bytes) if taken is None else taken
+        return self._align(address, size, needed) if is_aligned else Block(address, size)
 
-    def touch(self, block: Block, size_bytes: int) -> None:
-        """Write the first bytes of a block."""
+    def write(self, block: Block, size_bytes: int) -> None:
+        """Write the first bytes of a block, which makes their pages resident."""
         if block.address is None:
-            touched = min(_up(size_bytes, PAGE_BYTES), block.size_bytes)
-            self.mapped_bytes += max(0, touched - block.touched_bytes)
-            block.touched_bytes = max(touched, block.touched_bytes)
+            written = min(_up(size_bytes, PAGE_BYTES), block.size_bytes)
+            self.mapped_bytes += max(0, written - block.resident_bytes)
+            block.resident_bytes = max(written, block.resident_bytes)
         elif size_bytes:
             stop = block.address + min(size_bytes + _GRAIN_BYTES, block.size_bytes)
             first = block.address // PAGE_BYTES * PAGE_BYTES
-            self._touched.add(first, _up(stop, PAGE_BYTES))
+            self._resident.add(first, _up(stop, PAGE_BYTES))
 
     def free(self, block: Block) -> None:
-        """Give a block back."""
+        """Free a block."""
         if block.address is None:
-            self.mapped_bytes -= block.touched_bytes
+            # __libc_free: the threshold adapts to the largest mapped block that was freed.
+            self.mapped_bytes -= block.resident_bytes
             if self.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES:
                 self.mmap_threshold_bytes = block.size_bytes
             return
-        if self._merged(block.address, block.size_bytes) >= _CONSOLIDATION_BYTES:
+        if self._free_chunk(block.address, block.size_bytes) >= _CONSOLIDATION_BYTES:
             self._trim()
 
-    def fix_ends(self) -> None:
-        """Let the ends that are kept by now be kept for good."""
+    def pin_ends(self) -> None:
+        """Keep the current unmerged ends forever."""
         self._loose.clear()
 
-    def give_ends_back(self) -> None:
-        """Free the kept ends that are not fixed: what had taken them is gone."""
+    def merge_loose_ends(self) -> None:
+        """Merge the unmerged ends that are not pinned: the blocks that occupied them are freed."""
         for start, end_bytes in self._loose:
-            self._kept[end_bytes] -= 1
-            self._merged(start, end_bytes)
+            self._num_unmerged[end_bytes] -= 1
+            self._free_chunk(start, end_bytes)
         self._loose.clear()
 
-    def _taken(self, needed: int) -> tuple[int, int] | None:
-        """A chunk of the heap, off a free one or off the top."""
+    def _find_chunk(self, needed: int) -> tuple[int, int] | None:
+        """Allocate a chunk from a free one or from the top; ``None``: none fits."""
         index = bisect_left(self._free, (needed, 0))
         if index < len(self._free):
             size, address = self._free[index]
-            self._forget(address, size)
+            self._remove_free(address, size)
+            # A rest too small for a chunk stays with the block.
             if size - needed < _MIN_CHUNK_BYTES:
                 return address, size
-            self._keep(address + needed, size - needed)
+            self._add_free(address + needed, size - needed)
             return address, needed
         if self._end - self._top < needed + _MIN_CHUNK_BYTES:
             return None
         self._top += needed
         return self._top - needed, needed
 
-    def _grown(self, needed: int) -> tuple[int, int]:
+    def _extend_top(self, needed: int) -> tuple[int, int]:
+        """Extend the heap for a chunk (``sysmalloc``)."""
         lacking = needed + _TOP_PAD_BYTES + _MIN_CHUNK_BYTES - (self._end - self._top)
         self._end += _up(lacking, PAGE_BYTES)
         self._top += needed
         return self._top - needed, needed
 
-    def _aligned(self, address: int, size: int, needed: int) -> Block:
-        """The part of a chunk that begins at a multiple of the alignment; its ends go back."""
+    def _align(self, address: int, size: int, needed: int) -> Block:
+        """The aligned part of a chunk; the ends before and after it are freed
+        (``_int_memalign``).
+        """
         lead = -(address + _GRAIN_BYTES) % _ALIGNMENT_BYTES
         if 0 < lead < _MIN_CHUNK_BYTES:
             lead += _ALIGNMENT_BYTES
@@ -175,31 +186,31 @@ class SystemHeap:
             block.size_bytes += rest
             rest = 0
         for start, end_bytes in ((address, lead), (address + lead + needed, rest)):
-            if end_bytes and self._kept[end_bytes] < self.kept_ends:
-                self._kept[end_bytes] += 1
+            if end_bytes and self._num_unmerged[end_bytes] < self.unmerged_ends:
+                self._num_unmerged[end_bytes] += 1
                 self._loose.append((start, end_bytes))
             elif end_bytes:
-                self._merged(start, end_bytes)
+                self._free_chunk(start, end_bytes)
         return block
 
-    def _merged(self, address: int, size: int) -> int:
-        """Free a chunk; the bytes of the free chunk, or of the top, that it is then part of."""
+    def _free_chunk(self, address: int, size: int) -> int:
+        """Free a chunk and merge it; returns the size of the resulting free chunk or top."""
         before = self._free_to.get(address)
         if before is not None:
-            self._forget(before, address - before)
+            self._remove_free(before, address - before)
             address, size = before, size + address - before
         if address + size == self._top:
             self._top = address
             return self._end - self._top
         after = self._free_from.get(address + size)
         if after is not None:
-            self._forget(address + size, after)
+            self._remove_free(address + size, after)
             size += after
-        self._keep(address, size)
+        self._add_free(address, size)
         return size
 
     def _trim(self) -> None:
-        """Give the pages of a large top back."""
+        """Return the pages of a large top to the system (``systrim``)."""
         top_bytes = self._end - self._top
         threshold = self.mmap_threshold_bytes
         if threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
@@ -208,14 +219,14 @@ class SystemHeap:
             return
         spare = (top_bytes - _TOP_PAD_BYTES - _MIN_CHUNK_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         self._end -= max(spare, 0)
-        _cut(self._touched, self._end)
+        _cut(self._resident, self._end)
 
-    def _keep(self, address: int, size: int) -> None:
+    def _add_free(self, address: int, size: int) -> None:
         insort(self._free, (size, address))
         self._free_from[address] = size
         self._free_to[address + size] = address
 
-    def _forget(self, address: int, size: int) -> None:
+    def _remove_free(self, address: int, size: int) -> None:
         self._free.pop(bisect_left(self._free, (size, address)))
         del self._free_from[address]
         del self._free_to[address + size]

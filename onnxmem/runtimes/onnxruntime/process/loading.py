@@ -1,20 +1,19 @@
-"""The highest resident memory while a session is made, and what is left of it when it has run.
+"""Simulates the load of a session: its peak resident memory, and what remains after it.
 
-The weights' way, stage by stage; each block is one of the C library's heap (``heap.py``):
+The stages; every block is allocated on the C library's heap (``heap.py``):
 
 1. The model file is parsed from a buffer of at most 4 MiB (``core/graph/model.cc``:
    ``Model::Load``, ``DEFAULT_PROTOBUF_BLOCK_SIZE``). Each weight in it becomes a string; one of
    over 50 MB is read into a string that doubles (protobuf ``parse_context.cc``:
-   ``kSafeStringSize``).
-   External weights are not read.
-2. Each of these strings, in turn, is copied into a tensor and freed (``core/graph/graph.cc``:
+   ``kSafeStringSize``). External weights are not read.
+2. Each string is copied to a tensor and freed, one after another (``core/graph/graph.cc``:
    ``ConvertInitializersIntoOrtValues``), so two copies of the largest are alive at once.
-3. The optimizer makes new weights (``Making``); what nothing reads any more is freed when a round
-   of it ends (``Graph::CleanUnusedInitializersAndNodeArgs``).
-4. External weights are mapped. Their pages come in only as they are read
+3. The graph optimizer creates weights (``WeightOrigin``). Weights without a reader are freed at the
+   end of a round (``Graph::CleanUnusedInitializersAndNodeArgs``).
+4. External weights are mapped. Their pages become resident when they are read
    (``core/framework/session_state_utils.cc``: ``SaveInitializedTensors``).
-5. Each kernel packs its weights in turn: the original, read whole, and the packed copy are alive at
-   once, and the original is dropped when its last reader has packed it
+5. Each kernel prepacks its weights: the original, read as a whole, and the packed copy are alive at
+   once. The original is freed after its last reader has packed it
    (``core/framework/session_state.cc``: ``PrepackConstantInitializedTensors``).
 
 Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap.
@@ -38,39 +37,40 @@ _KIB: Final = 1 << 10
 _FILE_BUFFER_BYTES: Final = 4 << 20
 _SAFE_STRING_BYTES: Final = 50_000_000
 _SMALLEST_BYTES: Final = 1 << 10
-"""Smaller weights are part of what was measured for each node."""
+"""Smaller weights are included in the measured bytes per node."""
 _HANDLE_BYTES: Final = 8
 _HANDLE_SPAN_BYTES: Final = 256
-"""The arena keeps one handle for every 256 bytes of a region."""
+"""The arena has one handle for every 256 bytes of a region."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a process takes beside weights and arena, in bytes; and how its heap frays.
+    """Memory of a process besides weights and arena, in bytes, and the state of its heap.
 
-    All of it was measured and can be set. ``MEASURED`` is of onnxruntime 1.31.1 with numpy 2.4.6
-    and Python 3.11 on Linux, x86-64 with AVX-512. The process before and the mmap threshold were
-    read in a fresh process (``tools/onnxruntime/process_truth.py constants``); the others are
-    medians and fits over two thirds of the measured models, held against the other third.
+    All values were measured and can be replaced. ``MEASURED`` is from onnxruntime 1.31.1 with numpy
+    2.4.6 and Python 3.11 on Linux, x86-64 with AVX-512. The memory before the session and the mmap
+    threshold were read in a new process (``tools/onnxruntime/process_truth.py constants``); the
+    others are medians and fits over two thirds of the measured models, verified on the rest.
     """
 
     process_bytes: int
-    """Resident before: Python with numpy and onnxruntime imported."""
+    """Resident before the session: Python with numpy and onnxruntime imported."""
     library_bytes: int
-    """Pages of onnxruntime's library that a load reads in."""
+    """Pages of onnxruntime's library that a load reads."""
     running_bytes: int
-    """Pages of the library that runs read in beside those."""
+    """Further pages of the library that runs read."""
     session_bytes: int
-    """A session without nodes: registries of kernels and schemas, and the library's own data."""
+    """A session without nodes: kernel and schema registries, and the library's data."""
     node_bytes: int
-    """Of each node in the file: its record, its kernel, its part of the plan."""
+    """Per node of the file: its record, its kernel, its part of the plan."""
     weight_bytes: int
-    """Of each weight in the file, Constant nodes among them: names, dims, where it lies."""
-    kept_ends: int
-    """Ends of aligned blocks, of a size, that small blocks of the program take (``heap.py``)."""
+    """Per weight of the file, Constant nodes included: names, dims, location."""
+    unmerged_ends: int
+    """Per size, ends of aligned blocks that small blocks of the program occupy (``heap.py``)."""
     mmap_threshold_bytes: int
-    """The C library's when the session is made: the largest block, of up to 32 MiB, that was freed
-    before; by default what numpy's import reads. A caller who freed a larger array raises it."""
+    """The C library's threshold when the session is created: the largest block up to 32 MiB that
+    was freed before; by default that is a file that numpy's import reads. A caller who freed a
+    larger array raises it."""
 
 
 MEASURED: Final = Baseline(
@@ -80,28 +80,27 @@ MEASURED: Final = Baseline(
     session_bytes=1_300 * _KIB,
     node_bytes=4_380,
     weight_bytes=3_770,
-    kept_ends=22,
+    unmerged_ends=22,
     mmap_threshold_bytes=217_088,
 )
 
 
-class Making(Enum):
-    """How the optimizer makes a new weight of a stored one."""
+class WeightOrigin(Enum):
+    """How the graph optimizer creates a weight."""
 
     FOLDED = "folded"
-    """A node's output, kept as it was computed; an external source is read into memory first.
+    """The output of a folded node; an external source is first read into memory.
 
     Source: ``core/optimizer/constant_folding.cc``, ``optimizer_execution_frame.cc``.
     """
     FUSED = "fused"
-    """The source is copied and changed in place; the result goes through a ``TensorProto``.
+    """The source is copied and modified in place; the result is stored as a ``TensorProto`` first.
 
     Source: ``core/optimizer/conv_bn_fusion.cc``, ``initializer.h`` (``Initializer``, ``ToProto``),
     ``core/graph/graph_utils.cc`` (``AddInitializerWithOrtValue``).
     """
     REORDERED = "reordered"
-    """The source is copied and written anew in blocks of channels, which go through a
-    ``TensorProto`` too.
+    """The source is copied to blocks of channels, which are stored as a ``TensorProto`` first.
 
     Source: ``core/optimizer/nchwc_transformer.cc`` (``TransformConv``).
     """
@@ -109,39 +108,39 @@ class Making(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A weight that the model brings along."""
+    """A weight of the model."""
 
     name: str
     size_bytes: int
     is_external: bool
-    """In another file, which is mapped when the session is made; else in the model file itself."""
+    """In another file, which is mapped; else in the model file."""
 
 
 @dataclass(frozen=True, slots=True)
-class MadeWeight:
-    """A weight that the optimizer makes."""
+class CreatedWeight:
+    """A weight that the graph optimizer creates."""
 
     name: str
     size_bytes: int
-    making: Making
+    origin: WeightOrigin
     source: str | None
-    """The weight that it is made of; ``None``: of none, as by ConstantOfShape."""
+    """The weight that it is computed from; ``None``: none, as by ConstantOfShape."""
     source_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """What one kernel keeps of one weight, beside the arena's regions or in one of them."""
+    """A weight prepacked by one kernel, outside the arena's regions or in one of them."""
 
     weight: str
     weight_bytes: int
     packed_bytes: int
     is_reserved: bool = True
-    """Else it lies in a region of the arena."""
-    is_kept: bool = True
-    """Else an earlier kernel's copy serves: the weight is packed, compared with it and dropped."""
+    """False: in a region of the arena."""
+    is_retained: bool = True
+    """False: an equal copy of an earlier kernel is shared, and this one freed."""
     is_last: bool = True
-    """The weight's last reader has packed it then, and it is dropped."""
+    """Whether this is the last reader, after which the original is freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +148,8 @@ class Region:
     """A region of the arena."""
 
     size_bytes: int
-    touched_bytes: int
-    """What was ever handed out of it: the rest has no pages."""
+    resident_bytes: int
+    """The part that was ever allocated: the rest has no pages."""
 
 
 def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
@@ -162,112 +161,112 @@ def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTerms:
-    """A session that is made: its weights on their way from the file to the kernels."""
+class LoadSpec:
+    """The weights of a load, from the file to the kernels."""
 
     file_bytes: int
-    """Of the model file, without the files of external weights."""
+    """Size of the model file, without the files of external weights."""
     num_nodes: int
-    """Of the model file, those of subgraphs included; a Constant counts as a weight instead."""
+    """Nodes of the model file, those of subgraphs included; Constants count as weights instead."""
     stored: tuple[StoredWeight, ...]
-    """In the file's order."""
-    made: tuple[tuple[MadeWeight, ...], ...] = ()
-    """By level of the optimizer; what nothing reads is freed at the end of its level."""
-    kept: frozenset[str] = frozenset()
+    """In the order of the file."""
+    created: tuple[tuple[CreatedWeight, ...], ...] = ()
+    """By round of the graph optimizer."""
+    remaining: frozenset[str] = frozenset()
     """The weights that the optimized graph reads."""
     packed: tuple[PackedWeight, ...] = ()
-    """In the order in which the kernels pack."""
+    """In the order in which the kernels prepack."""
     regions: tuple[Region, ...] = ()
     """Of the arena before the first run."""
     baseline: Baseline = MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessTerms:
-    """A process whose session has run."""
+class ProcessSpec:
+    """A process after the runs of its session."""
 
-    load: LoadTerms
+    load: LoadSpec
     regions: tuple[Region, ...]
-    """All that the arena holds, in the order in which they were added; those of the load first."""
+    """All regions of the arena, in the order in which they were added; those of the load first."""
     mapped_bytes: int = 0
-    """Pages of external weights that kernels read where they are mapped."""
+    """Pages of mapped external weights that kernels read."""
     feed_bytes: int = 0
     """The caller's inputs."""
 
 
-def process_bytes(terms: ProcessTerms, loaded: "Loading | None" = None) -> int:
-    """Resident bytes of the whole process when its session has run with its own settings.
+def process_bytes(spec: ProcessSpec, loaded: "Loading | None" = None) -> int:
+    """Resident bytes of the process after the runs of its session.
 
-    ``loaded`` is the load of these terms where it has run already.
+    ``loaded`` is the simulated load, if it exists already.
     """
-    return sum(size_bytes for _, size_bytes in process_parts(terms, loaded))
+    return sum(size_bytes for _, size_bytes in process_parts(spec, loaded))
 
 
 def process_parts(
-    terms: ProcessTerms, loaded: "Loading | None" = None
+    spec: ProcessSpec, loaded: "Loading | None" = None
 ) -> tuple[tuple[str, int], ...]:
-    """The same part by part, each with what it is of.
+    """The same by part, with names.
 
-    The process before, the caller's inputs, what the load has left, the arena's later regions as
-    far as they were touched, and the pages of external weights that kernels read where they are
-    mapped. Regions are blocks of the C library's heap like any other: the smaller ones lie in holes
-    that the load has left, whose pages are resident already.
+    The process before the session, the caller's inputs, what remains of the load together with the
+    arena's later regions, and the pages of mapped external weights that kernels read. Regions are
+    blocks of the C library's heap: smaller ones fill holes that the load left, whose pages are
+    resident already.
 
-    Not counted: the caller's own outputs, and what he does with them.
+    The caller's outputs are not included.
     """
-    loaded = loaded or Loading(terms.load).run()
-    loading = loaded.with_regions(terms.regions[len(terms.load.regions) :])
-    known = terms.load.baseline
+    loaded = loaded or Loading(spec.load).run()
+    loading = loaded.with_regions(spec.regions[len(spec.load.regions) :])
+    known = spec.load.baseline
     return (
         ("Python and onnxruntime", known.process_bytes + known.running_bytes),
-        ("inputs", terms.feed_bytes),
-        ("weights, their packed copies and the arena, pages touched", loading.resident_bytes),
-        ("weights read from mapped files", terms.mapped_bytes),
+        ("inputs", spec.feed_bytes),
+        ("weights, their packed copies and the arena, resident pages", loading.resident_bytes),
+        ("weights read from mapped files", spec.mapped_bytes),
     )
 
 
 @dataclass(slots=True)
 class Loading:
-    """A session in the making: what is resident of it now, and the most that ever was."""
+    """The load of a session: resident memory now and at its peak."""
 
-    terms: LoadTerms
+    spec: LoadSpec
     heap: SystemHeap = field(init=False)
     file_pages_bytes: int = 0
-    """Pages of external weights that are mapped and were read."""
+    """Pages of mapped external weights that were read."""
     peak_bytes: int = 0
     _tensors: dict[str, Block] = field(default_factory=dict)
-    """Weights in memory; the others are in their files."""
+    """Weights in memory; all others are in their files."""
 
     def __post_init__(self) -> None:
-        known = self.terms.baseline
-        self.heap = SystemHeap(known.mmap_threshold_bytes, known.kept_ends)
+        known = self.spec.baseline
+        self.heap = SystemHeap(known.mmap_threshold_bytes, known.unmerged_ends)
 
     @property
     def resident_bytes(self) -> int:
-        """Above the process before."""
-        known = self.terms.baseline
-        records = known.node_bytes * self.terms.num_nodes
-        records += known.weight_bytes * len(self.terms.stored)
+        """Resident bytes above the process before the session."""
+        known = self.spec.baseline
+        records = known.node_bytes * self.spec.num_nodes
+        records += known.weight_bytes * len(self.spec.stored)
         weights = self.heap.resident_bytes + self.file_pages_bytes
         return known.library_bytes + known.session_bytes + records + weights
 
     def run(self) -> "Loading":
-        """Go through all stages."""
+        """Simulate all stages."""
         self._note()
         self._parse()
-        for level, made in enumerate(self.terms.made):
-            for weight in made:
+        for round_, created in enumerate(self.spec.created):
+            for weight in created:
                 if weight.size_bytes >= _SMALLEST_BYTES:
-                    self._make(weight)
-            if made:
-                self._drop_unread(level)
+                    self._create(weight)
+            if created:
+                self._free_unread(round_)
         self._pack()
-        for region in self.terms.regions:
+        for region in self.spec.regions:
             self.add_region(region)
         return self
 
     def with_regions(self, regions: Iterable[Region]) -> "Loading":
-        """The same load when the arena has grown; this one stays as it is."""
+        """A copy of the load with further regions of the arena."""
         grown = copy(self)
         grown.heap = self.heap.copied()
         for region in regions:
@@ -275,47 +274,49 @@ class Loading:
         return grown
 
     def add_region(self, region: Region) -> None:
-        """Let the arena grow; ``bfc_arena.h``'s AllocationRegion writes its handles at once."""
+        """Add a region; ``AllocationRegion`` of ``bfc_arena.h`` writes all its handles at once."""
         block = self.heap.allocate(region.size_bytes, is_aligned=True)
-        self.heap.touch(block, region.touched_bytes)
+        self.heap.write(block, region.resident_bytes)
         self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
 
     def _parse(self) -> None:
-        buffer = self._string(min(self.terms.file_bytes, _FILE_BUFFER_BYTES))
+        buffer = self._string(min(self.spec.file_bytes, _FILE_BUFFER_BYTES))
         own = [
             weight
-            for weight in self.terms.stored
+            for weight in self.spec.stored
             if not weight.is_external and weight.size_bytes >= _SMALLEST_BYTES
         ]
+        # All strings exist before the first tensor is created; each is freed after its copy.
         strings = [self._read(weight.size_bytes) for weight in own]
         self.heap.free(buffer)
         for weight, string in zip(own, strings, strict=True):
             self._tensors[weight.name] = self._tensor(weight.size_bytes)
             self.heap.free(string)
-        self.heap.fix_ends()
+        self.heap.pin_ends()
 
     def _read(self, size_bytes: int) -> Block:
-        """A weight's string as the parser leaves it."""
+        """A weight's string after parsing."""
         capacity = min(size_bytes, _SAFE_STRING_BYTES)
         string = self._string(capacity)
         while capacity < size_bytes:
             known, capacity = capacity, 2 * capacity
             larger = self.heap.allocate(capacity + 1)
-            self.heap.touch(larger, known)
+            self.heap.write(larger, known)
             self._note()
             self.heap.free(string)
             string = larger
-            self.heap.touch(string, min(size_bytes, capacity))
+            self.heap.write(string, min(size_bytes, capacity))
             self._note()
         return string
 
-    def _make(self, weight: MadeWeight) -> None:
+    def _create(self, weight: CreatedWeight) -> None:
+        """Create a weight with the temporary copies of its origin."""
         copied: list[Block] = []
-        if weight.making is not Making.FOLDED or self._is_in_file(weight.source):
+        if weight.origin is not WeightOrigin.FOLDED or self._is_in_file(weight.source):
             copied.append(self._tensor(weight.source_bytes))
-        if weight.making is Making.REORDERED:
+        if weight.origin is WeightOrigin.REORDERED:
             copied.append(self._string(weight.size_bytes - 1))
-        if weight.making is not Making.FOLDED:
+        if weight.origin is not WeightOrigin.FOLDED:
             copied.append(self._string(weight.size_bytes))
         self._tensors[weight.name] = self._tensor(weight.size_bytes)
         for block in reversed(copied):
@@ -324,16 +325,19 @@ class Loading:
     def _is_in_file(self, name: str | None) -> bool:
         return name is not None and name not in self._tensors
 
-    def _drop_unread(self, level: int) -> None:
-        later = {weight.source for made in self.terms.made[level + 1 :] for weight in made}
-        for name in [n for n in self._tensors if n not in self.terms.kept and n not in later]:
+    def _free_unread(self, round_: int) -> None:
+        """Free the weights that neither the optimized graph nor a later round reads."""
+        later = {weight.source for rest in self.spec.created[round_ + 1 :] for weight in rest}
+        for name in [n for n in self._tensors if n not in self.spec.remaining and n not in later]:
             self.heap.free(self._tensors.pop(name))
 
     def _pack(self) -> None:
-        self.heap.give_ends_back()
-        self.heap.kept_ends = CACHED_ENDS
+        # The optimizer is done: the small blocks that kept ends from merging are freed.
+        self.heap.merge_loose_ends()
+        self.heap.unmerged_ends = CACHED_ENDS
         read: set[str] = set()
-        for packed in self.terms.packed:
+        for packed in self.spec.packed:
+            # The first reader of a mapped weight reads all its pages; the last one unmaps them.
             pages = -(-packed.weight_bytes // PAGE_BYTES) * PAGE_BYTES
             name = packed.weight
             if name not in self._tensors and name not in read:
@@ -341,7 +345,7 @@ class Loading:
                 self.file_pages_bytes += pages
             if packed.is_reserved:
                 block = self._tensor(packed.packed_bytes)
-                if not packed.is_kept:
+                if not packed.is_retained:
                     self.heap.free(block)
             if packed.is_last and name in self._tensors:
                 self.heap.free(self._tensors.pop(name))
@@ -355,7 +359,7 @@ class Loading:
         return self._written(self.heap.allocate(size_bytes + 1), size_bytes)
 
     def _written(self, block: Block, size_bytes: int) -> Block:
-        self.heap.touch(block, size_bytes)
+        self.heap.write(block, size_bytes)
         self._note()
         return block
 

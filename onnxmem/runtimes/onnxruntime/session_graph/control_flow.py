@@ -31,15 +31,15 @@ from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
 from onnxmem.model.traversal import onnx_op, subgraphs
 from onnxmem.model.value_types import common, dense_type, dims_of, is_complete, merged, shape_of
-from onnxmem.runtimes.onnxruntime.allocation.course import (
-    PLAIN,
-    Branch,
-    Course,
-    Kind,
-    Trips,
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
+    EMPTY_TRACE,
+    BranchTrace,
+    ControlFlowTrace,
+    LoopTrace,
+    TensorType,
     undecided,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.placing import body_prefix
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_prefix
 
 # --------------------------------------------------------------------------------------------------
 # What is known of the values in sight of a graph.
@@ -221,14 +221,14 @@ def simulate_control_flow(
     graph: Graph,
     values: Mapping[str, Array],
     max_evaluated: int = MAX_EVALUATED,
-) -> Course:
+) -> ControlFlowTrace:
     """What a run does that is fed ``values``; ``graph`` are the records read of ``model``.
 
     The model's ``value_info`` holds what is known of its shapes. Inputs that are left out of
     ``values`` are unknown.
     """
     if not values and not any(node.subgraphs for node in graph.nodes):
-        return PLAIN
+        return EMPTY_TRACE
     scope = Scope()
     simulation = _Simulation(Knowledge(model), max_evaluated)
     simulation.knowledge.learn_statements(model.graph, scope, with_types=True)
@@ -278,7 +278,7 @@ class _Iterations:
     """The iterations of a Loop so far."""
 
     number: int = 0
-    courses: list[Course] = field(default_factory=list)
+    traces: list[ControlFlowTrace] = field(default_factory=list)
     carried: list[Fact] = field(default_factory=list)
     stacked: list[Fact] = field(default_factory=list)
     goes_on: Fact = UNKNOWN
@@ -298,10 +298,10 @@ class _Simulation:
 
     def run(
         self, graph: onnx.GraphProto, records: _Records, scope: Scope, *, is_first: bool
-    ) -> Course:
+    ) -> ControlFlowTrace:
         """Walk one graph, whose inputs are in its scope; what its nodes make is there after it."""
-        branches: dict[str, Branch] = {}
-        trips: dict[str, Trips] = {}
+        branches: dict[str, BranchTrace] = {}
+        loops: dict[str, LoopTrace] = {}
         for proto in graph.node:
             node = records.nodes.get(next(filter(None, proto.output), ""))
             if node is None:
@@ -311,30 +311,30 @@ class _Simulation:
             if onnx_op(proto) == "If":
                 branches[node.name] = self._branch(running)
             elif onnx_op(proto) == "Loop":
-                trips[node.name] = self._loop(running)
+                loops[node.name] = self._loop(running)
             else:
-                trips[node.name] = self._scan(running)
-        return Course(dict(_kinds(graph, records, scope)), branches, trips)
+                loops[node.name] = self._scan(running)
+        return ControlFlowTrace(dict(_kinds(graph, records, scope)), branches, loops)
 
-    def _branch(self, running: _Running) -> Branch:
+    def _branch(self, running: _Running) -> BranchTrace:
         truth = running.scope.fact(running.proto.input[0]).truth
         names = [name for name, _ in running.node.subgraphs]
         wanted = None if truth is None else names.index("then_branch" if truth else "else_branch")
-        courses = [PLAIN] * len(names)
+        traces = [EMPTY_TRACE] * len(names)
         made: list[list[Fact]] = []
         for place in range(len(names)):
             if wanted in {None, place}:
                 graph, records = running.body(place)
                 inner = running.scope.inside(records.prefix)
                 self.knowledge.learn_statements(graph, inner, with_types=running.is_first)
-                courses[place] = self.run(graph, records, inner, is_first=running.is_first)
+                traces[place] = self.run(graph, records, inner, is_first=running.is_first)
                 made.append([inner.fact(value.name) for value in graph.output])
         for name, *facts in zip(running.proto.output, *made, strict=False):
             before = running.scope.types.get(name)
             running.scope.learn(name, _either(before, facts))
-        return Branch(wanted, tuple(courses))
+        return BranchTrace(wanted, tuple(traces))
 
-    def _scan(self, running: _Running) -> Trips:
+    def _scan(self, running: _Running) -> LoopTrace:
         """A Scan, or what else has a body: each of its runs is alike."""
         proto, scope = running.proto, running.scope
         graph, records = running.body(0)
@@ -342,13 +342,13 @@ class _Simulation:
         self.knowledge.learn_statements(graph, inner, with_types=running.is_first)
         for name, kind in body_inputs(proto, scope.types, self.knowledge.opsets).items():
             inner.learn(name, Fact(kind))
-        course = self.run(graph, records, inner, is_first=running.is_first)
+        trace = self.run(graph, records, inner, is_first=running.is_first)
         if not all(is_complete(scope.types.get(name)) for name in proto.output if name):
             for name, kind in self.knowledge.types_of(proto, scope).items():
                 scope.learn(name, Fact(kind))
-        return Trips(trip_count(running.records.graph, running.node), (course,))
+        return LoopTrace(trip_count(running.records.graph, running.node), (trace,))
 
-    def _loop(self, running: _Running) -> Trips:
+    def _loop(self, running: _Running) -> LoopTrace:
         limit, condition = (*running.proto.input, "", "")[:2]
         asked = running.scope.fact(limit).elements
         is_known = asked is not None and asked.size == 1 and asked.dtype.kind in "iu"
@@ -363,10 +363,10 @@ class _Simulation:
             self._iterate(running, iterations)
         number = self._number(running, iterations, bound)
         if number is None:
-            return Trips(None, tuple(iterations.courses[:1]), is_certain=False)
+            return LoopTrace(None, tuple(iterations.traces[:1]), is_certain=False)
         for name, fact in _loop_outputs(running, iterations, number):
             running.scope.learn(name, fact)
-        return Trips(number, tuple(_without_tail(iterations.courses)), iterations.is_certain)
+        return LoopTrace(number, tuple(_without_tail(iterations.traces)), iterations.is_certain)
 
     def _goes_on(self, iterations: _Iterations, bound: int | None) -> bool:
         if iterations.goes_on.truth is False or iterations.is_steady:
@@ -403,7 +403,7 @@ class _Simulation:
         for value, fact in zip(graph.input, fed, strict=False):
             inner.learn(value.name, fact)
         evaluated_before = self.knowledge.num_evaluated
-        iterations.courses.append(self.run(graph, records, inner, is_first=is_first))
+        iterations.traces.append(self.run(graph, records, inner, is_first=is_first))
         condition, *made = [inner.fact(value.name) for value in graph.output]
         carried = made[: len(iterations.carried)]
         is_new = self.knowledge.num_evaluated > evaluated_before or iterations.number == 0
@@ -434,26 +434,28 @@ def _loop_outputs(
             yield name, Fact(dense_type(fact.kind.tensor_type.elem_type, (number, *dims)))
 
 
-def _without_tail(courses: list[Course]) -> list[Course]:
+def _without_tail(traces: list[ControlFlowTrace]) -> list[ControlFlowTrace]:
     """Courses of iterations without those at the end that are like the one before."""
-    while len(courses) > 1 and courses[-1] == courses[-2]:
-        courses.pop()
-    return courses
+    while len(traces) > 1 and traces[-1] == traces[-2]:
+        traces.pop()
+    return traces
 
 
 def _either(before: onnx.TypeProto | None, facts: list[Fact]) -> Fact:
     """An output of an If: of the branch that runs, or what two branches agree on."""
-    kinds = [fact.kind for fact in facts]
-    if len(facts) == 1 and kinds[0] is not None:
-        kind = kinds[0] if before is None else merged(kinds[0], before)
+    types = [fact.kind for fact in facts]
+    if len(facts) == 1 and types[0] is not None:
+        kind = types[0] if before is None else merged(types[0], before)
         return Fact(kind, facts[0].elements)
-    one, other = (*kinds, None)[:2]
+    one, other = (*types, None)[:2]
     if one is None or other is None:
         return Fact(before)
     return Fact(common(one, other) if before is None else merged(before, common(one, other)))
 
 
-def _kinds(graph: onnx.GraphProto, records: _Records, scope: Scope) -> Iterator[tuple[str, Kind]]:
+def _kinds(
+    graph: onnx.GraphProto, records: _Records, scope: Scope
+) -> Iterator[tuple[str, TensorType]]:
     """What is of another shape than the records say; those of weights hold in every run."""
     names = [value.name for value in graph.input]
     names += [name for node in graph.node if node.input for name in node.output if name]
@@ -465,7 +467,7 @@ def _kinds(graph: onnx.GraphProto, records: _Records, scope: Scope) -> Iterator[
             continue
         tensor = records.graph.tensors[records.prefix + name]
         if tensor.shape != dims:
-            yield tensor.name, Kind(dtype_of(proto.tensor_type.elem_type), dims)
+            yield tensor.name, TensorType(dtype_of(proto.tensor_type.elem_type), dims)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -477,7 +479,7 @@ MAX_INPUTS: Final = 8
 
 
 def deciding_inputs(
-    model: onnx.ModelProto, graph: Graph, values: Mapping[str, Array], course: Course
+    model: onnx.ModelProto, graph: Graph, values: Mapping[str, Array], trace: ControlFlowTrace
 ) -> dict[str, tuple[str, ...]]:
     """By the name of a node that is undecided: the inputs whose values would decide it.
 
@@ -494,7 +496,7 @@ def deciding_inputs(
             undecided(simulate_control_flow(model, graph, {**values, **given}, share)).names()
         )
 
-    names = undecided(course).names()
+    names = undecided(trace).names()
     if not names or not tried:
         return {}
     without = {

@@ -16,7 +16,7 @@ from onnxmem.model.input_values import input_arrays
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op
-from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import EMPTY_TRACE, ControlFlowTrace
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes, in_running_order
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts
@@ -24,14 +24,14 @@ from onnxmem.runtimes.onnxruntime.session_graph.control_flow import (
     deciding_inputs,
     simulate_control_flow,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path, body_prefix
 from onnxmem.settings import Values
 
-PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
+ShapesByPath = Mapping[str, Mapping[str, LoadShape | None]]
 """Shapes at load by the place of their graph (``placing``), then by name."""
-PlacedContents = Mapping[str, Mapping[str, str]]
+ContentsByPath = Mapping[str, Mapping[str, str]]
 """By place and name: what constants of equal bytes have in common; of others, names tell."""
-PlacedIndices = Mapping[str, Mapping[str, int]]
+IndicesByPath = Mapping[str, Mapping[str, int]]
 """onnxruntime's numbers of nodes, by the place of their graph and their first output."""
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class OptimizedModel:
 
     proto: onnx.ModelProto
     """Without weights; large ones refer to a file that is not there."""
-    shapes: PlacedShapes
+    shapes: ShapesByPath
     """As known at load."""
     is_in_running_order: bool
     """False: every graph stands in the order of the file."""
@@ -55,8 +55,8 @@ class OptimizedModel:
     findings: tuple[Finding, ...] = ()
     in_file_order: frozenset[str] = frozenset()
     """Places of the graphs that stand in the order of the file where others do not."""
-    contents: PlacedContents = field(default_factory=dict)
-    indices: PlacedIndices = field(default_factory=dict)
+    contents: ContentsByPath = field(default_factory=dict)
+    indices: IndicesByPath = field(default_factory=dict)
     external: frozenset[str] = frozenset()
     """Weights beside the file that the saved model holds inline because they are small: a session
     reads them from their own file all the same, and copies none into its arena."""
@@ -71,7 +71,7 @@ class SessionGraph:
     shapes: LoadShapes
     """As the planner sees them."""
     optimized: OptimizedModel
-    course: Course = PLAIN
+    trace: ControlFlowTrace = EMPTY_TRACE
     """What a run does that the plan leaves open."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the inputs whose values would decide what the course does not, by the node."""
@@ -103,9 +103,9 @@ def session_graph(
         optimized.cpu,
     )
     known = input_arrays(graph, values)
-    course = simulate_control_flow(shaped.proto, graph, known)
-    deciding = deciding_inputs(shaped.proto, graph, known, course)
-    return SessionGraph(graph, shapes, optimized, course, deciding, facts)
+    trace = simulate_control_flow(shaped.proto, graph, known)
+    deciding = deciding_inputs(shaped.proto, graph, known, trace)
+    return SessionGraph(graph, shapes, optimized, trace, deciding, facts)
 
 
 def _with_external(graph: Graph, names: Container[str]) -> Graph:
@@ -175,7 +175,7 @@ def sorted_graph(
     """
 
     def sorted_body(node: Node, attribute: str, body: Graph) -> Graph:
-        here = body_place(place, prefix, node, attribute)
+        here = body_path(place, prefix, node, attribute)
         return sorted_graph(body, in_file_order, here, body_prefix(node, attribute, body))
 
     is_sorted = in_file_order is not None and place not in in_file_order
@@ -209,7 +209,7 @@ def _scoped(
         yield prefix + name, each
     for node in graph.nodes:
         for attribute, body in node.subgraphs:
-            here = body_place(place, prefix, node, attribute)
+            here = body_path(place, prefix, node, attribute)
             yield from _scoped(body, known, here, body_prefix(node, attribute, body))
 
 

@@ -29,7 +29,7 @@ from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TypeInfoValue imp
 
 from onnxmem.children.running import JSON
 from onnxmem.model.traversal import onnx_op
-from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 
 _Dims = list[int | str | None] | None
 
@@ -202,5 +202,5 @@ def _nodes(path: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
             for node in graph.node
             if onnx_op(node) != "Constant"
         ]
-        for place, graph in placed_graphs(main)
+        for place, graph in graphs_by_path(main)
     }

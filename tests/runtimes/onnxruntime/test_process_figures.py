@@ -1,5 +1,6 @@
-"""The terms of a process, read off a model's graph and the graph that its session runs."""
+"""The weights and the memory of a process, from the graph of the file and that of the session."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,20 +13,20 @@ from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
-from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes, process_figures
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, load_spec, mapped_pages
 from onnxmem.runtimes.onnxruntime.process.loading import (
     MEASURED,
+    CreatedWeight,
     Loading,
-    LoadTerms,
-    MadeWeight,
-    Making,
+    LoadSpec,
     Region,
     StoredWeight,
+    WeightOrigin,
     arena_regions,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MIB = 1 << 20
@@ -40,20 +41,20 @@ GEMM = """agraph (float[1, 211] x) => (float[1, 307] y) <float[211, 307] w> {
 }"""
 
 
-def terms_of(model: str, session: str) -> LoadTerms:
+def spec_of(model: str, session: str) -> LoadSpec:
     optimized = graph_of(session)
-    return load_terms(graph_of(model), optimized, prepacked(optimized), 1009)
+    return load_spec(graph_of(model), optimized, prepacked(optimized), 1009)
 
 
 def test_a_matrix_that_a_kernel_packs_is_read_and_dropped() -> None:
-    terms = terms_of(GEMM, GEMM)
-    assert (terms.file_bytes, terms.num_nodes) == (1009, 1)
-    assert terms.stored == (StoredWeight("w", 4 * 211 * 307, is_external=True),)
-    assert terms.made == ()
-    assert terms.kept == {"w"}
-    (packed,) = terms.packed
+    spec = spec_of(GEMM, GEMM)
+    assert (spec.file_bytes, spec.num_nodes) == (1009, 1)
+    assert spec.stored == (StoredWeight("w", 4 * 211 * 307, is_external=True),)
+    assert spec.created == ()
+    assert spec.remaining == {"w"}
+    (packed,) = spec.packed
     assert (packed.weight, packed.weight_bytes) == ("w", 4 * 211 * 307)
-    assert packed.is_kept
+    assert packed.is_retained
     assert packed.is_last
     assert packed.packed_bytes >= packed.weight_bytes
 
@@ -68,12 +69,12 @@ def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pac
         Prepacked("a", "w", 101, is_reserved=True, drops_original=True),
         Prepacked("b", "w", 0, is_reserved=True, drops_original=True, transient_bytes=101),
     )
-    rows = load_terms(graph, graph, packs, 0).packed
-    assert [(row.packed_bytes, row.is_kept, row.is_last) for row in rows] == [
+    rows = load_spec(graph, graph, packs, 0).packed
+    assert [(row.packed_bytes, row.is_retained, row.is_last) for row in rows] == [
         (101, True, False),
         (101, False, True),
     ]
-    (row,) = load_terms(graph, graph, packs[:1], 0).packed
+    (row,) = load_spec(graph, graph, packs[:1], 0).packed
     assert not row.is_last
 
 
@@ -86,11 +87,11 @@ def test_nodes_of_the_file_pack_ahead_of_nodes_that_the_optimiser_made() -> None
         [new] a = MatMul(x, v)
         [two] y = MatMul(a, w)
     }"""
-    assert [row.weight for row in terms_of(model, session).packed] == ["w", "v"]
+    assert [row.weight for row in spec_of(model, session).packed] == ["w", "v"]
 
 
 def test_a_node_of_constants_that_is_gone_was_folded() -> None:
-    terms = terms_of(
+    spec = spec_of(
         """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
             [t] v = Transpose(w)
             [m] y = MatMul(x, v)
@@ -98,12 +99,12 @@ def test_a_node_of_constants_that_is_gone_was_folded() -> None:
         GEMM.replace("w", "v"),
     )
     size = 4 * 211 * 307
-    assert terms.made == ((MadeWeight("v", size, Making.FOLDED, "w", size),),)
-    assert terms.kept == {"v"}
+    assert spec.created == ((CreatedWeight("v", size, WeightOrigin.FOLDED, "w", size),),)
+    assert spec.remaining == {"v"}
 
 
 def test_a_chain_is_folded_node_by_node_and_equal_nodes_once() -> None:
-    terms = terms_of(
+    spec = spec_of(
         """agraph (float[5, 3] x) => (float[3, 7] y, float[3, 7] z) <float[7, 5] w> {
             [n] a = Neg(w)
             [m] b = Neg(w)
@@ -116,8 +117,8 @@ def test_a_chain_is_folded_node_by_node_and_equal_nodes_once() -> None:
             [z] z = MatMul(x, a)
         }""",
     )
-    assert [row.name for row in terms.made[0]] == ["a", "c"]
-    assert [row.source for row in terms.made[0]] == ["w", None]
+    assert [row.name for row in spec.created[0]] == ["a", "c"]
+    assert [row.source for row in spec.created[0]] == ["w", None]
 
 
 def test_a_node_that_is_left_was_not_folded() -> None:
@@ -125,7 +126,7 @@ def test_a_node_that_is_left_was_not_folded() -> None:
         [t] v = Transpose(w)
         [m] y = MatMul(x, v)
     }"""
-    assert terms_of(text, text).made == ()
+    assert spec_of(text, text).created == ()
 
 
 CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
@@ -138,12 +139,12 @@ CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
 def test_a_normalisation_goes_into_the_filter_before_it() -> None:
     session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
         <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
-    terms = terms_of(CONV, session)
+    spec = spec_of(CONV, session)
     size = 4 * 29 * 27
-    fused = [row for row in terms.made[0] if row.making is Making.FUSED]
+    fused = [row for row in spec.created[0] if row.origin is WeightOrigin.FUSED]
     assert [(row.source, row.size_bytes) for row in fused] == [("w", size)]
-    assert "folded" not in {row.name for row in terms.made[0]}, "it is made once"
-    assert fused[0].name in terms.kept
+    assert "folded" not in {row.name for row in spec.created[0]}, "it is made once"
+    assert fused[0].name in spec.remaining
 
 
 def test_a_filter_in_blocks_of_channels_is_made_of_the_fused_one() -> None:
@@ -152,12 +153,12 @@ def test_a_filter_in_blocks_of_channels_is_made_of_the_fused_one() -> None:
         <float[32, 3, 3, 3] blocked, float[32] bias> {
             [c] y = com.microsoft.nchwc.Conv(x, blocked, bias)
         }"""
-    terms = terms_of(CONV, session)
-    (fused,) = (row for row in terms.made[0] if row.making is Making.FUSED)
-    assert terms.made[-1] == (
-        MadeWeight("blocked", 4 * 32 * 27, Making.REORDERED, fused.name, 4 * 29 * 27),
+    spec = spec_of(CONV, session)
+    (fused,) = (row for row in spec.created[0] if row.origin is WeightOrigin.FUSED)
+    assert spec.created[-1] == (
+        CreatedWeight("blocked", 4 * 32 * 27, WeightOrigin.REORDERED, fused.name, 4 * 29 * 27),
     )
-    assert fused.name not in terms.kept
+    assert fused.name not in spec.remaining
 
 
 def test_a_scale_behind_the_normalisation_is_fused_in_a_round_of_its_own() -> None:
@@ -167,8 +168,8 @@ def test_a_scale_behind_the_normalisation_is_fused_in_a_round_of_its_own() -> No
     ).replace("float[29] s,", "float[29] s, float[29, 1, 1] k,")
     session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
         <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
-    rounds = terms_of(model, session).made
-    fused = [[r.source for r in made if r.making is Making.FUSED] for made in rounds]
+    rounds = spec_of(model, session).created
+    fused = [[r.source for r in made if r.origin is WeightOrigin.FUSED] for made in rounds]
     assert [len(sources) for sources in fused] == [1, 1]
     assert fused[0] == ["w"]
 
@@ -177,7 +178,7 @@ def test_a_filter_whose_output_others_read_stays_as_it_is() -> None:
     model = CONV.replace("14, 14] y)", "14, 14] y, float[1, 29, 14, 14] r)").replace(
         "[n]", "[r] r = Relu(c) [n]"
     )
-    assert terms_of(model, model).made == ()
+    assert spec_of(model, model).created == ()
 
 
 TABLE = """agraph (int64[3] i, float[5] x) => (float[3, 5000] y, float[5000] z)
@@ -187,12 +188,16 @@ TABLE = """agraph (int64[3] i, float[5] x) => (float[3, 5000] y, float[5000] z)
     }"""
 
 
+def mapped_bytes(graph: Graph, packed: Sequence[Prepacked] = ()) -> int:
+    return 4096 * sum(mapped_pages(graph, graph, packed).values())
+
+
 def test_runs_read_rows_of_a_table_and_all_of_what_other_kernels_read() -> None:
     graph = graph_of(TABLE)
     rows = 3 * pages(4 * 5000)
-    assert mapped_bytes(graph, graph, ()) == rows + pages(4 * 5 * 5000)
+    assert mapped_bytes(graph) == rows + pages(4 * 5 * 5000)
     packed = (Prepacked("r", "u", 101, is_reserved=True, drops_original=True),)
-    assert mapped_bytes(graph, graph, packed) == rows
+    assert mapped_bytes(graph, packed) == rows
 
 
 def test_weights_of_the_file_itself_are_not_mapped() -> None:
@@ -200,8 +205,8 @@ def test_weights_of_the_file_itself_are_not_mapped() -> None:
     (weight,) = proto.graph.initializer
     weight.CopyFrom(numpy_helper.from_array(np.ones((211, 307), np.float32), "w"))
     graph = build(prepare(ModelFile("<text>", proto, 0)), Request()).graph
-    assert mapped_bytes(graph, graph, ()) == 0
-    assert load_terms(graph, graph, (), 0).stored == (
+    assert mapped_bytes(graph) == 0
+    assert load_spec(graph, graph, (), 0).stored == (
         StoredWeight("w", 4 * 211 * 307, is_external=False),
     )
 
@@ -218,7 +223,7 @@ def test_rows_that_cannot_be_counted_are_all_rows() -> None:
         [n] i = NonZero(x)
         [g] y = Gather(w, i)
     }""")
-    assert mapped_bytes(graph, graph, ()) == pages(4 * 1000 * 5000)
+    assert mapped_bytes(graph) == pages(4 * 1000 * 5000)
 
 
 def test_a_bias_behind_the_filter_leaves_it_and_what_scales_it_then_does_not() -> None:
@@ -228,7 +233,8 @@ def test_a_bias_behind_the_filter_leaves_it_and_what_scales_it_then_does_not() -
     session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
         <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
     ((fused,),) = (
-        [r for r in made if r.making is Making.FUSED] for made in terms_of(model, session).made
+        [r for r in made if r.origin is WeightOrigin.FUSED]
+        for made in spec_of(model, session).created
     )
     assert fused.source == "w"
 
@@ -237,7 +243,7 @@ def test_a_filter_that_a_run_computes_is_none() -> None:
     text = """agraph (float[1, 3, 16, 16] x, float[29, 3, 3, 3] w) => (float[1, 29, 14, 14] y) {
         [c] y = Conv(x, w)
     }"""
-    assert terms_of(text, text).made == ()
+    assert spec_of(text, text).created == ()
 
 
 def test_weights_that_are_dequantised_stay_where_a_kernel_reads_them_quantised() -> None:
@@ -250,13 +256,13 @@ def test_weights_that_are_dequantised_stay_where_a_kernel_reads_them_quantised()
         agraph (float[1, 211] x) => (float[1, 307] y) <int8[211, 307] w, float s, int8 z> {
             [m] y = com.microsoft.MatMulIntegerToFloat(x, w, s, s, z, z)
         }"""
-    assert terms_of(model, taken).made == ()
-    ((folded,),) = terms_of(model, GEMM.replace("w", "v")).made
+    assert spec_of(model, taken).created == ()
+    ((folded,),) = spec_of(model, GEMM.replace("w", "v")).created
     assert (folded.name, folded.source, folded.source_bytes) == ("v", "w", 211 * 307)
 
 
 def test_the_shape_of_a_tensor_with_dims_that_are_numbers_is_folded() -> None:
-    terms = terms_of(
+    spec = spec_of(
         """agraph (float[5, 3] x, float[15] t) => (float[5, 3] y) {
             [s] s = Shape(x)
             [r] y = Reshape(t, s)
@@ -265,7 +271,7 @@ def test_the_shape_of_a_tensor_with_dims_that_are_numbers_is_folded() -> None:
             [r] y = Reshape(t, s)
         }""",
     )
-    assert terms.made == ((MadeWeight("s", 16, Making.FOLDED, None, 0),),)
+    assert spec.created == ((CreatedWeight("s", 16, WeightOrigin.FOLDED, None, 0),),)
 
 
 # The two figures
@@ -278,12 +284,13 @@ def test_the_figures_are_made_of_the_load_the_regions_and_the_feeds(*, packs: bo
     bound = build(prepared, Request())
     session = session_of(GEMM, {"x": (1, 211), "y": (1, 307)}, {"x": (1, 211)})
     options = SessionOptions(disable_prepacking=not packs)
-    arena, _ = arena_figures(session, options)
-    found = process_figures(ModelAt(file, prepared, bound), session, options, arena)
+    planned = PlannedSession.of(session, options)
+    arena, _ = planned.figures()
+    process = HostProcess(bound.graph, file.file_bytes, planned)
     kept = prepacked(session.graph) if packs else ()
-    made = load_terms(bound.graph, session.graph, kept, 1009)
+    made = load_spec(bound.graph, session.graph, kept, 1009)
     assert (
-        found.load_peak_bytes
+        process.load_peak_bytes
         == Loading(replace(made, regions=arena.loaded_regions)).run().peak_bytes
     )
     region_bytes = pages(4 * 307) + pages(8 * MIB // 256)
@@ -296,4 +303,6 @@ def test_the_figures_are_made_of_the_load_the_regions_and_the_feeds(*, packs: bo
             *(4 * 211, region_bytes, weight_bytes, packed_bytes),
         )
     )
-    assert found.process_bytes == pytest.approx(expected, abs=6 * 4096)
+    assert process.resident.total_bytes(arena.steady_regions) == pytest.approx(
+        expected, abs=6 * 4096
+    )

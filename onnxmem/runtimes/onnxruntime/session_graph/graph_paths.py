@@ -9,7 +9,9 @@ from onnxmem.model.graph import Graph, Node
 from onnxmem.model.traversal import subgraphs
 
 
-def placed_graphs(graph: onnx.GraphProto, place: str = "") -> Iterator[tuple[str, onnx.GraphProto]]:
+def graphs_by_path(
+    graph: onnx.GraphProto, place: str = ""
+) -> Iterator[tuple[str, onnx.GraphProto]]:
     """A graph and all inside it, by their places.
 
     The main graph's place is empty; that of a subgraph is the first output of its node and the name
@@ -18,10 +20,10 @@ def placed_graphs(graph: onnx.GraphProto, place: str = "") -> Iterator[tuple[str
     yield place, graph
     for node in graph.node:
         for attribute, body in subgraphs(node):
-            yield from placed_graphs(body, _joined(place, f"{node.output[0]}/{attribute}"))
+            yield from graphs_by_path(body, _joined(place, f"{node.output[0]}/{attribute}"))
 
 
-def body_place(place: str, prefix: str, node: Node, attribute: str) -> str:
+def body_path(place: str, prefix: str, node: Node, attribute: str) -> str:
     """The place of a subgraph; ``place`` and ``prefix`` are of the graph that its node is in."""
     return _joined(place, f"{node.outputs[0].removeprefix(prefix)}/{attribute}")
 

@@ -28,13 +28,13 @@ from onnxmem.runtimes.onnxruntime.session_files import (
     runnable,
     without_noise,
 )
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    ContentsByPath,
+    IndicesByPath,
     OptimizedModel,
-    PlacedContents,
-    PlacedIndices,
-    PlacedShapes,
+    ShapesByPath,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 _SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimized"
 _SECONDS: Final = 300.0
@@ -46,7 +46,7 @@ _ADVICE: Final = "onnxmem's own emulation of its optimiser stands in"
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class SessionConfig:
     """How the session is opened, as far as its graph depends on it."""
 
     level: str = "all"
@@ -76,50 +76,50 @@ class ModelAt:
     bound: BoundModel
 
 
-Optimizing = Callable[[ModelAt, Opening], OptimizedModel]
+Optimizing = Callable[[ModelAt, SessionConfig], OptimizedModel]
 """``optimized_model``, or what has some of its results from before."""
 
 
-def optimized_model(model: ModelAt, opening: Opening) -> OptimizedModel:
+def optimized_model(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     """The model that a session opened so would run; its symbols are still symbols.
 
     Its blocks of channels are those of the CPU in effect, which its nodes need not tell.
 
     :raises OnnxmemError: what ``on_disk`` raises.
     """
-    found = _optimized(model, opening)
+    found = _optimized(model, config)
     with_channel_block(found.proto, found.cpu.channel_block)
     return found
 
 
-def _optimized(model: ModelAt, opening: Opening) -> OptimizedModel:
-    findings: tuple[Finding, ...] = _cpu_findings(opening)
-    cpu = cpu_named(opening.cpu)
-    if opening.asks_onnxruntime and opening.is_of_this_machine():
-        found = _asked(model.file, model.bound, opening)
+def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
+    findings: tuple[Finding, ...] = _cpu_findings(config)
+    cpu = cpu_named(config.cpu)
+    if config.asks_onnxruntime and config.is_of_this_machine():
+        found = _asked(model.file, model.bound, config)
         if isinstance(found, OptimizedModel):
             return replace(found, findings=(*findings, *found.findings))
         findings = (*findings, found)
-    elif opening.asks_onnxruntime:
+    elif config.asks_onnxruntime:
         here = cpu_named("native").name
         text = f"onnxruntime on this CPU ({here}) makes another graph than on {cpu.name}; {_ADVICE}"
         findings = (*findings, Finding("emulated_optimiser", text))
-    dims = model.bound.binding.dims if opening.fixed_dims else {}
+    dims = model.bound.binding.dims if config.fixed_dims else {}
     try:
-        found = emulated(model.prepared, opening.level, dims, cpu)
+        found = emulated(model.prepared, config.level, dims, cpu)
     except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
         text = (
             f"the emulated optimiser failed ({type(fault).__name__}); the file's own graph counts"
         )
-        found = unoptimized(model.prepared, opening.level, cpu)
+        found = unoptimized(model.prepared, config.level, cpu)
         findings = (*findings, Finding("optimiser_failed", text))
     return replace(found, findings=findings)
 
 
-def _cpu_findings(opening: Opening) -> tuple[Finding, ...]:
+def _cpu_findings(config: SessionConfig) -> tuple[Finding, ...]:
     """What is assumed of the CPU."""
-    cpu = cpu_named(opening.cpu)
-    if opening.cpu == "native" and native_cpu() is None:
+    cpu = cpu_named(config.cpu)
+    if config.cpu == "native" and native_cpu() is None:
         text = f"this machine's CPU is none of {', '.join(CPUS)}: taken for {cpu.name}; see --cpu"
         return (Finding("assumed_cpu", text),)
     if not cpu.is_verified:
@@ -128,18 +128,18 @@ def _cpu_findings(opening: Opening) -> tuple[Finding, ...]:
     return ()
 
 
-def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimizedModel | Finding:
+def _asked(file: ModelFile, bound: BoundModel, config: SessionConfig) -> OptimizedModel | Finding:
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
             refuse_data_elsewhere(stored_tensors(file.proto), Path(file.path))
         except RefusedError as refusal:
             return Finding("emulated_optimiser", f"{refusal}; {_ADVICE}")
-        return _saved(on_disk(file, folder), bound, opening, folder)
+        return _saved(on_disk(file, folder), bound, config, folder)
 
 
 def _saved(
-    given: OnDisk, bound: BoundModel, opening: Opening, folder: Path
+    given: OnDisk, bound: BoundModel, config: SessionConfig, folder: Path
 ) -> OptimizedModel | Finding:
     limits = ChildLimits(_SECONDS, available_bytes())
     model = runnable(given, bound, folder, limits)
@@ -153,8 +153,8 @@ def _saved(
         {
             "model": str(model.path.absolute()),
             "folder": str(folder),
-            "level": opening.level,
-            "overrides": dict(bound.binding.dims) if opening.fixed_dims else {},
+            "level": config.level,
+            "overrides": dict(bound.binding.dims) if config.fixed_dims else {},
             "weight_bytes": sum(map(stored_bytes, stored_tensors(given.file.proto))),
         },
         limits,
@@ -166,12 +166,12 @@ def _saved(
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("shapes", "contents", "indices")
     )
-    proto, cpu = load(folder / "optimised.onnx").proto, cpu_named(opening.cpu)
+    proto, cpu = load(folder / "optimised.onnx").proto, cpu_named(config.cpu)
     return OptimizedModel(
         proto,
         _placed(shapes) or {"": planner_shapes(proto, cpu=cpu)},
         bool(reply["changed"]),
-        opening.level,
+        config.level,
         f"onnxruntime {reply['version']}",
         cpu,
         () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
@@ -190,7 +190,7 @@ def _external_names(model: onnx.ModelProto) -> frozenset[str]:
     )
 
 
-def _placed(plain: Mapping[str, Mapping[str, list[int | str | None] | None]]) -> PlacedShapes:
+def _placed(plain: Mapping[str, Mapping[str, list[int | str | None] | None]]) -> ShapesByPath:
     return {
         place: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
         for place, values in plain.items()
@@ -240,18 +240,18 @@ def unoptimized(prepared: Prepared, level: str, cpu: Cpu) -> OptimizedModel:
     return OptimizedModel(proto, shapes, False, level, "nobody", cpu)  # noqa: FBT003 - a field
 
 
-def _placed_shapes(main: onnx.GraphProto) -> PlacedShapes:
+def _placed_shapes(main: onnx.GraphProto) -> ShapesByPath:
     """The shapes that the optimized model carries, by the place of their graph."""
     return {
         place: {
             value.name: _load_shape(value.type)
             for value in (*graph.value_info, *graph.output, *graph.input)
         }
-        for place, graph in placed_graphs(main)
+        for place, graph in graphs_by_path(main)
     }
 
 
-def _placed_contents(main: onnx.GraphProto) -> PlacedContents:
+def _placed_contents(main: onnx.GraphProto) -> ContentsByPath:
     """What constants of equal elements have in common, by the place of their graph."""
     return {
         place: {
@@ -259,11 +259,11 @@ def _placed_contents(main: onnx.GraphProto) -> PlacedContents:
             for tensor in graph.initializer
             if (content := content_of(tensor)) is not None
         }
-        for place, graph in placed_graphs(main)
+        for place, graph in graphs_by_path(main)
     }
 
 
-def _placed_indices(main: onnx.GraphProto) -> PlacedIndices:
+def _placed_indices(main: onnx.GraphProto) -> IndicesByPath:
     """The numbers of the nodes, by the place of their graph and their first output."""
     return {
         place: {
@@ -272,7 +272,7 @@ def _placed_indices(main: onnx.GraphProto) -> PlacedIndices:
             for entry in node.metadata_props
             if entry.key == INDEX
         }
-        for place, graph in placed_graphs(main)
+        for place, graph in graphs_by_path(main)
     }
 
 

@@ -1,4 +1,4 @@
-"""What the settings of an analysis ask of the runtimes."""
+"""Sessions of onnxruntime as the settings of an analysis request them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,16 +12,15 @@ from onnxmem.model.input_values import input_arrays
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,
-    RuntimeQuestion,
-    Sessions,
-    runtime_memory,
+    SessionGraphs,
+    SessionRequest,
     session_memory,
 )
-from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     ModelAt,
-    Opening,
     Optimizing,
+    SessionConfig,
     optimized_model,
 )
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
@@ -30,23 +29,23 @@ from onnxmem.settings import Settings, Values
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What other settings of a session would take."""
+    """The memory of a session with other settings."""
 
     runtime: RuntimeMemory
     """With every combination of reuse, pattern and growth."""
     singles: tuple[Choice, ...]
-    """Every setting changed alone, other graph levels and dims among them."""
+    """Each setting changed alone, other optimization levels and fixed dims included."""
 
 
 def advise(file: ModelFile, settings: Settings) -> Advice:
-    """Work out what other settings of a session take, for the first runtime asked for.
+    """Compute the memory with other settings of the session, for the first requested runtime.
 
-    :raises OnnxmemError: the model or an optimised graph cannot be read.
+    :raises OnnxmemError: the model or an optimized graph cannot be read.
     """
     prepared = prepare(file)
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     model = ModelAt(file, prepared, bound)
-    sessions = Sessions(model, next(_questions(settings)))
+    sessions = SessionGraphs(model, next(_session_requests(settings)))
     runtime = session_memory(sessions)
     provider = PROVIDERS[runtime.name]
     return Advice(
@@ -54,13 +53,14 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     )
 
 
-def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> RuntimeMemory:
-    """What a session takes on a model at the dims asked for.
+def predict(file: ModelFile, request: Request, session: SessionRequest) -> RuntimeMemory:
+    """The memory of a session at the requested dims.
 
-    :raises OnnxmemError: the model or its optimised graph cannot be read.
+    :raises OnnxmemError: the model or its optimized graph cannot be read.
     """
     prepared = prepare(file)
-    return runtime_memory(ModelAt(file, prepared, build(prepared, request)), question)
+    model = ModelAt(file, prepared, build(prepared, request))
+    return session_memory(SessionGraphs(model, session))
 
 
 def runtime_memories(
@@ -70,46 +70,45 @@ def runtime_memories(
     fed: Mapping[str, Values] = MappingProxyType({}),
     optimized: Optimizing | None = None,
 ) -> tuple[RuntimeMemory | Finding, ...]:
-    """What each runtime asked for takes on a model at the dims of ``bound``.
+    """The memory of each requested runtime at the dims of ``bound``.
 
-    ``fed`` are values of inputs that were fed to a run beside it; ``optimized`` makes a session's
-    model, or has it from before. A runtime that cannot be worked
-    out is a finding, ``runtime_failed``.
+    ``fed`` are the input values of a measured run; ``optimized`` creates a session's model or
+    returns a cached one. A runtime that fails becomes a finding, ``runtime_failed``.
 
-    :raises InputValueError: a value does not fit its input.
+    :raises InputValueError: a value does not match its input.
     """
     if not settings.runtimes:
         return ()
     input_arrays(bound.graph, settings.values)
     prepared = prepare(file)
     if settings.graph not in {None, "raw"}:
-        # ``bound`` is of the optimized graph, which has no symbols left where dims are fixed.
+        # ``bound`` belongs to the optimized graph, which has no symbols if dims are fixed.
         bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     model = ModelAt(file, prepared, bound)
     return tuple(
         _memory_or_finding(
-            Sessions(model, replace(question, values={**fed, **question.values}), optimized)
+            SessionGraphs(model, replace(session, values={**fed, **session.values}), optimized)
         )
-        for question in _questions(settings)
+        for session in _session_requests(settings)
     )
 
 
-def _memory_or_finding(sessions: Sessions) -> RuntimeMemory | Finding:
+def _memory_or_finding(sessions: SessionGraphs) -> RuntimeMemory | Finding:
     try:
         return session_memory(sessions)
     except OnnxmemError as fault:
-        return Finding("runtime_failed", f"{sessions.question.name} cannot be worked out: {fault}")
+        return Finding("runtime_failed", f"{sessions.request.name} failed: {fault}")
 
 
-def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
-    assumed = CudaTerms()
+def _session_requests(settings: Settings) -> Iterator[SessionRequest]:
+    assumed = CudaAssumptions()
     context_bytes = settings.cuda_context_bytes
-    cuda = CudaTerms(
+    cuda = CudaAssumptions(
         assumed.context_bytes if context_bytes is None else context_bytes,
         settings.cuda_workspace_bytes,
     )
     for name in settings.runtimes:
-        yield RuntimeQuestion(
+        yield SessionRequest(
             name=name,
             graph=settings.graph or "ort-all",
             options=SessionOptions(fixed_dims=settings.fixed_dims),
@@ -121,7 +120,7 @@ def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
 
 
 def optimized_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
-    """The model that the figures are of: the file's own, or what onnxruntime makes of it.
+    """The model to analyze: that of the file, or the graph that onnxruntime optimizes it to.
 
     :raises OnnxmemError: what ``prepare`` and ``build`` raise.
     """
@@ -129,10 +128,10 @@ def optimized_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tupl
         return file, ()
     prepared = prepare(file)
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
-    opening = Opening(
+    config = SessionConfig(
         LEVELS[settings.graph], settings.fixed_dims, settings.asks_onnxruntime, settings.cpu
     )
-    made = optimized_model(ModelAt(file, prepared, bound), opening)
-    text = f"the figures are of the graph that {made.graph_optimizer} makes at level {made.level}"
+    made = optimized_model(ModelAt(file, prepared, bound), config)
+    text = f"figures are for the graph optimized by {made.graph_optimizer} at level {made.level}"
     remark = Finding("optimised_graph", text)
     return ModelFile(file.path, made.proto, file.file_bytes), (remark, *made.findings)

@@ -1,0 +1,107 @@
+"""The control flow of one run: branches, iterations, and the shapes that follow from them.
+
+onnxruntime plans without the values of a run, so a plan has every branch and no trip counts. A
+trace has the branch that each If takes, the number of iterations of each Loop, and the shapes of
+each iteration. It is a tree, because a body decides anew each time it runs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from onnxmem.model.graph import DType
+from onnxmem.ops.spec import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a tensor in one run."""
+
+    dtype: DType | None
+    shape: Dims
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTrace:
+    """The branch that an If takes."""
+
+    index: int | None
+    """Of the subgraph that runs; ``None``: unknown before the run."""
+    traces: tuple["ControlFlowTrace", ...]
+    """By the index of the subgraph; empty for one that does not run."""
+
+    def trace_of(self, index: int) -> "ControlFlowTrace":
+        """The control flow of a subgraph, if it runs."""
+        return self.traces[index] if index < len(self.traces) else EMPTY_TRACE
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTrace:
+    """The iterations of a Loop or a Scan."""
+
+    num_iterations: int | None
+    """``None``: unknown before the run, and without a known bound."""
+    traces: tuple["ControlFlowTrace", ...]
+    """Of the first iterations; all later ones equal the last of these."""
+    is_certain: bool = True
+    """False: ``num_iterations`` is a bound, for the run's data may end the loop earlier."""
+
+    def trace_of(self, iteration: int) -> "ControlFlowTrace":
+        """The control flow of an iteration, counted from 0."""
+        return self.traces[min(iteration, len(self.traces) - 1)] if self.traces else EMPTY_TRACE
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlowTrace:
+    """One run of one graph; everything that it omits is as in the graph."""
+
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+    """Tensors whose type in this run differs from that in the graph."""
+    branches: Mapping[str, BranchTrace] = field(default_factory=dict)
+    """By the name of the If."""
+    loops: Mapping[str, LoopTrace] = field(default_factory=dict)
+    """By the name of the Loop or Scan."""
+
+    def nested(self) -> Iterator["ControlFlowTrace"]:
+        """The trace itself and those of all bodies in it."""
+        yield self
+        inner = [trace for branch in self.branches.values() for trace in branch.traces]
+        inner += [trace for loop in self.loops.values() for trace in loop.traces]
+        for trace in inner:
+            yield from trace.nested()
+
+
+EMPTY_TRACE: Final = ControlFlowTrace()
+"""Nothing is known beyond the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Names of nodes whose control flow is unknown before the run, in the order of execution."""
+
+    branches: tuple[str, ...]
+    """Ifs."""
+    loops: tuple[str, ...]
+    """Loops without a bound."""
+    bounded_loops: tuple[str, ...]
+    """Loops that may end before their bound."""
+
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.branches, *self.loops, *self.bounded_loops)
+
+
+def undecided(trace: ControlFlowTrace) -> Undecided:
+    """The nodes of a trace whose control flow is unknown."""
+    branches: dict[str, None] = {}
+    loops: dict[str, None] = {}
+    bounded: dict[str, None] = {}
+    for each in trace.nested():
+        branches.update((name, None) for name, one in each.branches.items() if one.index is None)
+        loops.update((name, None) for name, one in each.loops.items() if one.num_iterations is None)
+        bounded.update(
+            (name, None)
+            for name, one in each.loops.items()
+            if one.num_iterations is not None and not one.is_certain
+        )
+    return Undecided(tuple(branches), tuple(loops), tuple(bounded))
