@@ -69,8 +69,13 @@ class TargetVerdict:
     target: Target
     basis: AnyBasis
     verdict: Verdict
-    num_bytes: int | None
-    """What is compared; ``None`` where it cannot be had."""
+    assessment: "Assessment | None"
+    """What the verdict is made of; ``None`` where it cannot be had."""
+
+    @property
+    def num_bytes(self) -> int | None:
+        """The figure that is compared with the device."""
+        return None if self.assessment is None else self.assessment.footprint.total_bytes
 
 
 def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterator[TargetVerdict]:
@@ -96,7 +101,7 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
             yield TargetVerdict(target, basis, Verdict.UNKNOWN, None)
             continue
         verdict = assessment.verdict(target.limit_bytes, target.flash_bytes)
-        yield TargetVerdict(target, basis, verdict, assessment.footprint.total_bytes)
+        yield TargetVerdict(target, basis, verdict, assessment)
 
 
 def targets_of(names: Iterable[str], devices: Catalog) -> tuple[Target, ...]:

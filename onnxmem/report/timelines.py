@@ -6,7 +6,9 @@ a first step of its own, in which nothing happens yet. ``Lifetimes`` keep every 
 a training step each allocation or release is a step of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -20,35 +22,32 @@ from onnxmem.runtimes.torch.memory import Phase
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
 
-_LAYERS: Final = (
-    ("weights", "c-weights"),
-    ("optimizer state", "c-optimizer"),
-    ("inputs", "c-inputs"),
-    ("saved for backward", "c-saved"),
-    ("activations", "c-activations"),
-    ("gradients of weights", "c-gradients"),
-    ("activation gradients", "c-activation-gradients"),
-    ("temporaries", "c-temporary"),
+SAVED: Final = "saved for backward"
+"""Activations that live from the forward phase to the backward one."""
+GROUPS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        Category.WEIGHT.value: "c-weights",
+        Category.BUFFER.value: "c-buffers",
+        Category.STATE.value: "c-optimizer",
+        Category.INPUT.value: "c-inputs",
+        SAVED: "c-saved",
+        Category.ACTIVATION.value: "c-activations",
+        Category.GRADIENT.value: "c-gradients",
+        Category.ACTIVATION_GRADIENT.value: "c-activation-gradients",
+        Category.TEMPORARY.value: "c-temporary",
+    }
 )
-"""Name and class of each layer, the lowest first: what lasts lies under what is transient."""
-_SAVED: Final = 3
-"""The layer of activations that live from the forward phase to the backward one."""
-_LAYER_OF: Final = {
-    Category.WEIGHT: 0,
-    Category.BUFFER: 0,
-    Category.STATE: 1,
-    Category.INPUT: 2,
-    Category.ACTIVATION: 4,
-    Category.GRADIENT: 5,
-    Category.ACTIVATION_GRADIENT: 6,
-    Category.TEMPORARY: 7,
-}
-"""The index of each category's layer."""
+"""The groups of a chart's areas, the lowest first, with the class of each: what lasts lies under
+what is transient. They are the categories, and activations saved for backward are a group of
+their own."""
+_NAMES: Final = tuple(GROUPS)
+_INPUTS: Final = "inputs"
+"""Of an inference, which has no targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackedTimeline:
-    """Bytes over steps; a layer that never has bytes has no series."""
+    """Bytes over steps; a group that never has bytes has no series."""
 
     series: tuple[Series, ...]
     labels: tuple[str, ...]
@@ -71,7 +70,7 @@ def run_timeline(analysis: "Analysis") -> StackedTimeline:
     num_steps = len(live_bytes)
     series = (
         Series("weights", (analysis.weight_bytes or 0,) * num_steps, "c-weights"),
-        Series("inputs", (analysis.inputs_bytes or 0,) * num_steps, "c-inputs"),
+        Series(_INPUTS, (analysis.inputs_bytes or 0,) * num_steps, "c-inputs"),
         Series("activations", live_bytes, "c-activations"),
     )
     peak_step = live_bytes.index(max(live_bytes)) if live_bytes else None
@@ -82,12 +81,12 @@ def step_timeline(replay: Replay) -> StackedTimeline:
     """A training step: its largest sum is ``peak_bytes``."""
     moments = list(replay.moments(begin_phases=True))
     at = [moment.num_events for moment in moments]
-    columns = replay.live_bytes_by_group(_layers(replay), at, len(_LAYERS))
+    columns = replay.live_bytes_by_group(groups_of(replay), at, len(_NAMES))
     sums = [sum(sizes) for sizes in zip(*columns, strict=True)]
     starts = {moment.phase: n for n, moment in reversed(list(enumerate(moments)))}
     series = (
         Series(name, tuple(column), css_class)
-        for (name, css_class), column in zip(_LAYERS, columns, strict=True)
+        for (name, css_class), column in zip(GROUPS.items(), columns, strict=True)
     )
     return StackedTimeline(
         series=tuple(each for each in series if any(each.values)),
@@ -97,14 +96,14 @@ def step_timeline(replay: Replay) -> StackedTimeline:
     )
 
 
-def _layers(replay: Replay) -> list[int]:
-    """The layer of each allocation."""
+def groups_of(replay: Replay) -> list[int]:
+    """The index of each allocation's group."""
     program = replay.program
-    layers = [_LAYER_OF[category] for category in program.categories]
+    groups = [_NAMES.index(category.value) for category in program.categories]
     for allocation in program.alive_after(program.phase_starts.get(Phase.BACKWARD, 0)):
         if program.categories[allocation] is Category.ACTIVATION:
-            layers[allocation] = _SAVED
-    return layers
+            groups[allocation] = _NAMES.index(SAVED)
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Lifetimes:
     """When each allocation is alive, as columns: it is so in the steps ``[start, stop)``."""
 
     labels: tuple[str, ...]
-    layers: IntColumn
+    groups: IntColumn
     starts: IntColumn
     stops: IntColumn
     sizes: Sizes
@@ -127,20 +126,25 @@ class Lifetimes:
         return len(self.nodes)
 
     def live_bytes(self, sizes_bytes: ByteColumn) -> ByteColumn:
-        """Bytes alive by layer and by step, where these are the bytes of each allocation."""
-        changes = np.zeros((len(_LAYERS), self.num_steps + 1), dtype=sizes_bytes.dtype)
-        np.add.at(changes, (self.layers, self.starts), sizes_bytes)
-        np.subtract.at(changes, (self.layers, self.stops), sizes_bytes)
+        """Bytes alive by group and by step, where these are the bytes of each allocation."""
+        changes = np.zeros((len(_NAMES), self.num_steps + 1), dtype=sizes_bytes.dtype)
+        np.add.at(changes, (self.groups, self.starts), sizes_bytes)
+        np.subtract.at(changes, (self.groups, self.stops), sizes_bytes)
         live: ByteColumn = np.cumsum(changes, axis=1)
         return live[:, :-1]
 
     def series(self, sizes_bytes: ByteColumn) -> tuple[Series, ...]:
-        """The same as a series for each layer that has bytes."""
+        """The same as a series for each group that has bytes."""
+        live_bytes = self.live_bytes(sizes_bytes)
         return tuple(
-            Series(name, tuple(live.tolist()), css_class)
-            for (name, css_class), live in zip(_LAYERS, self.live_bytes(sizes_bytes), strict=True)
+            Series(self.group_name(name), tuple(live.tolist()), css_class)
+            for (name, css_class), live in zip(GROUPS.items(), live_bytes, strict=True)
             if live.any()
         )
+
+    def group_name(self, name: str) -> str:
+        """The name of a group: an inference has no targets."""
+        return _INPUTS if name == Category.INPUT.value and not self.marks else name
 
     def is_alike(self, other: "Lifetimes") -> bool:
         """Whether the same allocations are alive in the same steps, whatever their sizes."""
@@ -157,7 +161,7 @@ class Lifetimes:
         )
 
 
-_COLUMNS: Final = ("layers", "starts", "stops")
+_COLUMNS: Final = ("groups", "starts", "stops")
 
 
 def lifetimes_of(analysis: "Analysis") -> Lifetimes:
@@ -168,12 +172,12 @@ def lifetimes_of(analysis: "Analysis") -> Lifetimes:
     program, nodes = replay.program, replay.program.steps[1:]
     # Weights and inputs are not allocations of the program: they are there throughout.
     held_bytes = (analysis.weight_bytes or 0, analysis.inputs_bytes or 0)
-    held = (_LAYER_OF[Category.WEIGHT], _LAYER_OF[Category.INPUT])
-    activations = [_LAYER_OF[Category.ACTIVATION]] * program.num_allocations
+    held = tuple(_NAMES.index(each.value) for each in (Category.WEIGHT, Category.INPUT))
+    activations = [_NAMES.index(Category.ACTIVATION.value)] * program.num_allocations
     starts, stops = program.lifetimes
     found = Lifetimes(
         labels=("weights", "inputs", *program.labels),
-        layers=int_column((*held, *activations)),
+        groups=int_column((*held, *activations)),
         # No node runs in the first step of a program.
         starts=np.concatenate(([0, 0], starts - 1)),
         stops=np.concatenate(([len(nodes)] * 2, stops - 1)),
@@ -192,7 +196,7 @@ def _training_lifetimes(replay: Replay) -> Lifetimes:
     starts, stops = program.spans_over(np.arange(end), end + 1)
     found = Lifetimes(
         labels=program.labels,
-        layers=int_column(_layers(replay)),
+        groups=int_column(groups_of(replay)),
         starts=np.maximum(starts - first, 0),
         stops=stops - 1 - first,
         sizes=Sizes(replay.sizes.fixed_bytes),

@@ -23,7 +23,14 @@ from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
 from onnxmem.report.page.model_page import layers_section, render_page
-from onnxmem.report.page.stops import Stops, convex_lines, evaluated, figures_of, line_through
+from onnxmem.report.page.stops import (
+    Stops,
+    budget_terms,
+    convex_lines,
+    evaluated,
+    figures_of,
+    line_through,
+)
 from onnxmem.report.page.timeline import affine_sizes, envelope, peak_lines, timeline_data
 from onnxmem.report.timelines import lifetimes_of
 from onnxmem.settings import TrainingConfig
@@ -99,6 +106,9 @@ def test_every_figure_is_the_one_of_the_row_in_json(resnet: tuple[Analysis, str]
     analysis, page = resnet
     numbers = figures_of(analysis).numbers
     shown = dict(figures(page))
+    assert analysis.fit is not None
+    terms = budget_terms(analysis.fit.assessment)
+    numbers = {**numbers, **{line.key: line.number for line in terms if line.key}}
     assert {key: "" if numbers.get(key) is None else str(numbers[key]) for key in shown} == {
         # A kind of bytes that nothing has at the peak is in the page, hidden.
         key: "" if value == "0" and key not in numbers else value
@@ -112,8 +122,10 @@ def test_every_figure_is_the_one_of_the_row_in_json(resnet: tuple[Analysis, str]
 
 def test_laws_and_stops_say_what_is_worked_out_at_any_batch() -> None:
     analysis = small(batch=128, train=True, budget_bytes=24 * 2**30)
-    held = data_of(render_page(analysis))
-    at_100 = figures_of(analysis.at(batch=100)).numbers
+    page = render_page(analysis)
+    held = data_of(page)
+    at_100 = dict(figures_of(analysis.at(batch=100)).numbers)
+    at_100 |= {key: int(value) for key, value in figures(page) if key.startswith("terms.context")}
     proven = 0
     for key, moves in held["figures"].items():
         for first, last, fixed, per_sample in moves["laws"]:
@@ -184,13 +196,23 @@ def test_the_largest_that_are_alive_at_each_step_are_named() -> None:
     lifetimes, stops = lifetimes_of(analysis), evaluated(analysis)
     data = timeline_data(lifetimes, stops, affine_sizes(lifetimes, stops))
     assert data is not None
-    tensors, live = data["tensors"], data["live"]
-    assert isinstance(tensors, list)
-    assert isinstance(live, list)
-    names = [[tensors[number][0] for number in at] for at in live]
-    assert names == [["weights", "h", "inputs"]] * 2 + [["weights", "y", "h", "inputs"]]
+    tensors = data["tensors"]
+    assert isinstance(tensors, dict)
+    names = tensors["names"][1::2]
+    assert dict(zip(names, tensors["per"], strict=True)) == {
+        "weights": 0,
+        "inputs": 28,
+        "h": 44,
+        "y": 52,
+    }
+    spans = zip(_summed(tensors["starts"]), tensors["lengths"], strict=True)
+    assert dict(zip(names, spans, strict=True)) == {
+        "weights": (0, 3),
+        "inputs": (0, 3),
+        "h": (0, 3),
+        "y": (2, 1),
+    }
     assert data["moves"] == [1, 256]
-    assert {name: per for name, _, per in tensors} == {"weights": 0, "inputs": 28, "h": 44, "y": 52}
 
 
 def test_what_a_model_without_a_batch_shows_does_not_move() -> None:
@@ -320,7 +342,10 @@ def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.Monk
     assert held["stops"] == [5]
     steps = _summed(held["timeline"]["steps"])
     totals = [
-        sum(at) for at in zip(*(_summed(s["at"]) for s in held["timeline"]["series"]), strict=True)
+        sum(at)
+        for at in zip(
+            *(_expanded(s["fixed"], len(steps)) for s in held["timeline"]["series"]), strict=True
+        )
     ]
     assert len(steps) <= 1002
     assert max(totals) == analysis.total_bytes
@@ -331,6 +356,14 @@ def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.Monk
         [1, law.last, law.fixed_bytes, law.slope_bytes]
     ]
     assert held["last"] == law.last
+
+
+def _expanded(changes: list[int], num_steps: int) -> list[int]:
+    deltas, index = [0] * num_steps, 0
+    for distance, change in zip(changes[::2], changes[1::2], strict=True):
+        index += distance
+        deltas[index] = change
+    return _summed(deltas)
 
 
 def _summed(deltas: list[int]) -> list[int]:
@@ -358,7 +391,8 @@ def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
     ("reach", "told"),
     [
         (MaxBatch(None, 9, None, "closed form"), []),
-        (MaxBatch(7, 9, 11, "replays", comfortable=5), []),
+        (MaxBatch(7, 9, 11, "replays", comfortable=5), [(8, 8, "does not fit")]),
+        (MaxBatch(7, 9, None, "replays", is_stopped=True), []),
         (
             MaxBatch(7, 9, 11, "every number", comfortable=5),
             [(1, 5, "fits"), (6, 7, "fits or tight"), (8, LARGEST_BATCH, "does not fit")],

@@ -20,8 +20,10 @@ from paths import MODELS
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.compute import layers
 from onnxmem.cli import main
+from onnxmem.program.program import Category
 from onnxmem.report.page.model_page import render_page
-from onnxmem.report.page.stops import figures_of
+from onnxmem.report.page.stops import budget_terms, figures_of
+from onnxmem.report.timelines import GROUPS
 from onnxmem.units import format_bytes, format_count
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -166,7 +168,10 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     }
     analysis = made[request.param]()
     place = folder / f"{request.param}.html"
-    place.write_text(render_page(analysis), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        # A busy machine evaluates every stop too.
+        patch.setattr("onnxmem.report.page.stops._SECONDS", 120.0)
+        place.write_text(render_page(analysis), encoding="utf-8")
     return analysis, place
 
 
@@ -208,7 +213,8 @@ def test_the_slider_shows_what_the_command_line_prints(browser: Browser, page: W
     for batch in (stops[-1], between, stops[0]):
         browser.batch(batch)
         shown = browser.figures()
-        expected = figures_of(analysis.at(batch=batch)).numbers
+        at = analysis.at(batch=batch)
+        expected = {**figures_of(at).numbers, **terms_of(at)}
         known = {key for key, text in shown.items() if text != UNKNOWN}
         assert {key: shown[key] for key in known} == {
             key: written(expected.get(key, 0), key) for key in known
@@ -221,6 +227,87 @@ def test_the_slider_shows_what_the_command_line_prints(browser: Browser, page: W
     browser.batch(analysis.settings.batch or 1)
     assert browser.figures()["total_bytes"] == written(analysis.total_bytes, "total_bytes")
     assert browser.faults(place) == []
+
+
+def terms_of(analysis: Analysis) -> Mapping[str, int | None]:
+    """What is compared with the budget, by the keys of the page."""
+    if analysis.fit is None:
+        return {}
+    return {line.key: line.number for line in budget_terms(analysis.fit.assessment) if line.key}
+
+
+def text_of(browser: Browser, selector: str) -> str:
+    return str(
+        browser.run(
+            "return document.querySelector(arguments[0]).textContent.replace(/\\s+/g, ' ').trim()",
+            selector,
+        )
+    )
+
+
+def test_everything_that_names_the_batch_follows_the_slider(
+    browser: Browser, page: Written
+) -> None:
+    analysis, place = page
+    browser.open(place)
+    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    for batch in (stops[-1], stops[0]):
+        browser.batch(batch)
+        at = analysis.at(batch=batch)
+        peak_bytes = at.total_bytes if at.training is None else at.training.peak_bytes
+        assert text_of(browser, "h1").endswith(f": {format_bytes(peak_bytes)}")
+        assert browser.driver.title == text_of(browser, "h1")
+        assert f"batch {batch:,}" in text_of(browser, ".assumes")
+        # Every batch has its packing, or says of which batch one is drawn.
+        drawn = text_of(browser, "#packing [data-packed-batch]")
+        if drawn == f"{batch:,}":
+            packed = at.activations.packing.size_bytes
+            assert f"in one block: {format_bytes(packed)} (" in text_of(browser, "#packing figure")
+        else:
+            assert drawn.endswith(f"the nearest to {batch:,} that is computed")
+    assert browser.faults(place) == []
+
+
+def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_fit(
+    browser: Browser, tmp_path: Path
+) -> None:
+    analysis = analyze(MODELS / "mlp.onnx", batch=3, train=True, budget_bytes=600 * 2**20)
+    largest = analysis.max_batch
+    assert largest is not None
+    assert largest.number is not None
+    place = tmp_path / "mlp.html"
+    place.write_text(render_page(analysis), encoding="utf-8")
+    browser.open(place)
+    last = int(browser.run("return document.getElementById('onnxmem-batch-range').max"))
+    assert last >= 2 * largest.number
+    state = "return document.querySelector('#onnxmem-batch .verdict').dataset.state"
+    browser.batch(largest.number)
+    assert browser.run(state) in {"fits", "tight"}
+    for batch in (largest.number + 1, 2 * largest.number):
+        browser.batch(batch)
+        assert f"batch {batch:,}" in text_of(browser, "#fits")
+        assert browser.run(state) == "over"
+    at = analysis.at(batch=2 * largest.number)
+    assert at.fit is not None
+    takes = at.fit.assessment.footprint.total_bytes
+    assert browser.figures()["terms.takes.1"] == written(takes, "terms.takes.1")
+    assert browser.faults(place) == []
+
+
+@pytest.mark.parametrize("typed", ["0", "-3", "2.5", "1e9", ""])
+def test_a_number_that_is_not_a_batch_says_so(browser: Browser, page: Written, typed: str) -> None:
+    browser.open(page[1])
+    before = browser.figures()
+    browser.run(
+        "const number = document.getElementById('onnxmem-batch-number');"
+        "number.value = arguments[0]; number.dispatchEvent(new Event('change'))",
+        typed,
+    )
+    assert "is not a batch: a whole number from 1 to " in text_of(browser, "#onnxmem-batch-note")
+    assert browser.figures() == before
+    browser.batch(1)
+    assert "is not a batch" not in text_of(browser, "#onnxmem-batch-note")
+    assert not browser.run("return document.querySelector('[aria-invalid]')")
 
 
 def test_the_layers_move_with_the_batch(browser: Browser, page: Written) -> None:
@@ -290,6 +377,131 @@ def test_the_live_set_adds_up_at_every_batch(browser: Browser, page: Written) ->
             assert sum(int(size[:-2].replace(",", "")) for size in sizes) == peak
 
 
+def selected(browser: Browser, table: str) -> list[str]:
+    return list(
+        browser.run(
+            "return [...document.querySelectorAll(`${arguments[0]} tr.selected .name`)]"
+            ".map((name) => name.textContent)",
+            table,
+        )
+    )
+
+
+def test_a_click_selects_the_same_thing_everywhere(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    largest = analysis.activations.live_at_peak[0].label
+    producer = next(node for node in analysis.graph.nodes if largest in node.outputs).name
+    # On a bar: the tensor, the row of its node, and its strip.
+    browser.run("document.querySelector('#live-run tbody button').click()")
+    assert largest in selected(browser, "#live-run")
+    assert f"selected tensor {largest}: " in text_of(browser, "#onnxmem-readout")
+    assert producer in selected(browser, "#layers-table")
+    assert browser.run("return document.querySelectorAll('#packing rect.selected').length") == 1
+    # On a row of the layers: the node and the tensor that it makes.
+    browser.run("document.querySelector('#onnxmem-readout .chosen button').click()")
+    assert selected(browser, "table") == []
+    browser.run(
+        "[...document.querySelectorAll('#layers-table tbody button')]"
+        ".find((each) => each.textContent === arguments[0]).click()",
+        producer,
+    )
+    assert f"selected node {producer}" in text_of(browser, "#onnxmem-readout")
+    assert largest in selected(browser, "#live-run")
+    # On the chart, by the keyboard.
+    holder = browser.driver.find_element("id", "onnxmem-timeline")
+    holder.send_keys("\ue00c")  # Escape
+    assert selected(browser, "table") == []
+    holder.send_keys("\ue011\ue014\ue007")  # Home, ArrowRight, Enter
+    (node,) = selected(browser, "#layers-table")
+    assert f"selected node {node}" in text_of(browser, "#onnxmem-readout")
+    # It stays as the batch moves.
+    browser.batch(1)
+    assert selected(browser, "#layers-table") == [node]
+    assert browser.faults(place) == []
+
+
+def test_a_tensor_or_node_is_found_by_a_part_of_its_name(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    largest = analysis.activations.live_at_peak[0].label
+    field = browser.driver.find_element("id", "onnxmem-search")
+    field.send_keys(largest.upper())
+    assert f"tensor {largest}" in text_of(browser, "#onnxmem-matches")
+    field.send_keys("\ue007")  # Enter
+    assert f"selected tensor {largest}: " in text_of(browser, "#onnxmem-readout")
+    field.clear()
+    field.send_keys("nothing is called so")
+    assert "no tensor or node of that name" in text_of(browser, "#onnxmem-matches")
+
+
+def test_weights_may_be_hidden(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    if not analysis.weight_bytes:
+        pytest.skip("a model without weights")
+    browser.open(place)
+    lasting = "#onnxmem-legend button"
+    weights = int(
+        analysis.weight_bytes
+        if analysis.training is None
+        else analysis.training.live_by_category()[Category.WEIGHT]
+    )
+    assert text_of(browser, lasting) == f"weights {format_bytes(weights)}"
+    total = analysis.total_bytes if analysis.training is None else analysis.training.peak_bytes
+    assert text_of(browser, "#onnxmem-readout b") == format_bytes(total)
+    browser.run("document.querySelector(arguments[0]).click()", lasting)
+    pressed = browser.run("return document.querySelector(arguments[0]).ariaPressed", lasting)
+    assert pressed == "false"
+    assert "of the categories shown" in text_of(browser, "#onnxmem-readout")
+    browser.run("document.querySelector(arguments[0]).click()", lasting)
+    assert text_of(browser, "#onnxmem-readout b") == format_bytes(total)
+
+
+def test_a_category_has_one_name_and_color_everywhere(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    found = browser.run(
+        "const color = (each) => getComputedStyle(each).backgroundColor;"
+        "const name = (each) => each.parentElement.cloneNode(true);"
+        "const plain = (each) => { const copy = name(each);"
+        " copy.querySelectorAll('b, .swatch').forEach((part) => part.remove());"
+        " return copy.textContent.trim(); };"
+        "return Object.fromEntries(['#onnxmem-legend', '#train', '#live'].map((place) => [place,"
+        " [...document.querySelectorAll(`${place} .swatch`)].map((each) =>"
+        " [plain(each), color(each)])]))"
+    )
+    colors = dict(found["#onnxmem-legend"])
+    assert len(set(colors.values())) == len(colors)
+    known = set(GROUPS) | {"inputs"}
+    assert set(colors) <= known
+    tables = [*found["#train"], *found["#live"]]
+    assert tables
+    for name, color in tables:
+        if name in colors and name != "activations":
+            assert colors[name] == color, name
+    if analysis.training is not None:
+        # Saved activations are a part of the activations there.
+        activations = {color for name, color in found["#train"] if name == "activations"}
+        assert activations == {colors["saved for backward"], colors["activations"]}
+
+
+def test_bars_name_the_tensors_of_90_percent_of_the_peak(browser: Browser, page: Written) -> None:
+    browser.open(page[1])
+    tables = browser.run(
+        "return [...document.querySelectorAll('table.bars')].map((table) =>"
+        " [...table.querySelectorAll('tbody tr')].map((row) =>"
+        " [row.cells[0].textContent, Number(row.cells[2].querySelector('.exact')"
+        ".textContent.replace(/[^0-9]/g, ''))]))"
+    )
+    for rows in tables:
+        total = sum(size for _, size in rows)
+        named = [size for name, size in rows if not name.endswith(" more")]
+        assert named == sorted(named, reverse=True)
+        assert sum(named) >= 0.9 * total or len(named) == 200
+        # No more than are needed.
+        assert sum(named[:-1]) < 0.9 * total
+
+
 def test_layers_sort_by_their_heads(browser: Browser, page: Written) -> None:
     browser.open(page[1])
     column = (
@@ -352,13 +564,13 @@ def test_with_scripts_off_every_figure_and_chart_is_there(browser: Browser, page
     browser.driver.get(place.as_uri())
     browser.scripts(are_off=False)
     shown = browser.figures()
-    expected = figures_of(analysis).numbers
+    expected = {**figures_of(analysis).numbers, **terms_of(analysis)}
     assert shown["total_bytes"] == written(analysis.total_bytes, "total_bytes")
     for key, text in shown.items():
         # A kind of bytes that nothing has is there, hidden.
         assert text == written(expected.get(key), key) or key not in expected
     assert browser.is_seen("#onnxmem-timeline svg.chart")
-    assert browser.is_seen("#onnxmem-arena-svg")
+    assert browser.is_seen("#onnxmem-packing")
     assert not browser.is_seen("#onnxmem-batch")
     assert browser.run("return document.querySelectorAll('canvas').length") == 0
     browser.keep(f"{place.stem}-no-script")

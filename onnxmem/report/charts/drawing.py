@@ -1,7 +1,7 @@
 """What every chart is made of: colors, the frame, words, lines, a legend, scales and their ticks.
 
-The colors are those of Okabe and Ito, "Color Universal Design", 2002 (2008), and their gray:
-readers of any color vision tell them apart.
+The colors are those of Okabe and Ito, "Color Universal Design", 2002 (2008), their gray and a
+darker one: readers of any color vision tell them apart.
 """
 
 import math
@@ -23,11 +23,12 @@ _ORANGE: Final = "#e69f00"
 _VERMILION: Final = "#d55e00"
 _PURPLE: Final = "#cc79a7"
 _GRAY: Final = "#999999"
+_DARK: Final = "#5d5d5d"
 
 COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "c-weights": _SKY,
-        "c-buffers": _SKY,
+        "c-buffers": _DARK,
         "c-optimizer": _GREEN,
         "c-inputs": _GRAY,
         "c-activations": _ORANGE,

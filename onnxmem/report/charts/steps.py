@@ -105,6 +105,8 @@ def stacked(series: Sequence[Series]) -> tuple[int, ...]:
 
 _AREAS_HEIGHT: Final = 220
 """Of the plot, in pixels."""
+_FARTHEST_LIMIT: Final = 2.5
+"""Times the largest sum up to which a limit is drawn."""
 _MOST_POINTS: Final = 1000
 _MOST_TOOLTIPS: Final = 200
 """Steps up to which each has a tooltip; of strips the largest so many have one."""
@@ -122,17 +124,21 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     labels: Sequence[str] | None,
     marks: Sequence[Mark] = (),
     scale_bytes: int = 0,
+    limit: tuple[str, int] | None = None,
 ) -> str:
     """Draw the bytes of each series on top of one another over the steps, the first lowest.
 
     ``peak_step`` is marked. ``labels`` name each step in a tooltip, if there are few steps;
     ``marks`` name parts of the steps. The axis reaches ``scale_bytes`` at least, so that two charts
-    can share one.
+    can share one. ``limit`` is a name and bytes: a dashed line, unless it is so far above the areas
+    that they would be flat; then its name says so.
     """
     steps, drawn = decimated(series, _MOST_POINTS)
     num_steps = len(series[0].values) if series else 0
     sums = stacked(drawn)
-    top_bytes = max(*sums, scale_bytes) if sums else scale_bytes
+    highest = max(*sums, scale_bytes) if sums else scale_bytes
+    is_drawn = limit is not None and limit[1] <= _FARTHEST_LIMIT * highest
+    top_bytes = max(highest, limit[1]) if limit is not None and is_drawn else highest
     pieces, top = legend([(each.name, each.css_class) for each in series], LEFT, 14)
     top += LINE * (2 if marks else 1)
     y = Scale(0, max(top_bytes, 1), top + _AREAS_HEIGHT, top + LINE + 6)
@@ -152,6 +158,8 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
         text = f"peak {format_bytes(peak_bytes)}, step {peak_step + 1:,}"
         starts = [x(mark.start) for mark in marks if mark.start]
         body += _peak((x(peak_step + 0.5), y(peak_bytes)), text, starts)
+    if limit is not None:
+        body += _limit(limit, y, is_drawn=is_drawn)
     if labels is not None and num_steps <= _MOST_TOOLTIPS:
         body += _tooltips(_step_tooltips(labels, sums, edges, (top, top + _AREAS_HEIGHT)))
     return framed(
@@ -210,6 +218,17 @@ def _peak(at: tuple[float, float], text: str, lines: Sequence[float]) -> Iterato
     yield words(middle, y - 8, text, "middle")
 
 
+def _limit(limit: tuple[str, int], y: Scale, *, is_drawn: bool) -> Iterator[str]:
+    """A line at a size and its name over it, or the name alone at the top."""
+    name, size_bytes = limit
+    text = f"{name} {format_bytes(size_bytes)}"
+    if not is_drawn:
+        yield words(RIGHT, y.stop + 4, f"{text}, above this chart", "end", is_faint=True)
+        return
+    yield line(LEFT, y(size_bytes), RIGHT, y(size_bytes), dash="5 4")
+    yield words(RIGHT, y(size_bytes) - 4, text, "end")
+
+
 def _step_tooltips(
     labels: Sequence[str], sums: Sequence[int], edges: Sequence[float], rows: tuple[float, float]
 ) -> Iterator[_Tooltip]:
@@ -238,7 +257,7 @@ class Strip:
     size_bytes: int
 
 
-def strips_svg(
+def strips_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     strips: Sequence[Strip],
     *,
     num_steps: int,
@@ -246,8 +265,12 @@ def strips_svg(
     chart_id: str,
     title: str,
     description: str,
+    most_tooltips: int = _MOST_TOOLTIPS,
 ) -> str:
-    """Draw each strip at its steps (across) and its addresses (upwards from 0)."""
+    """Draw each strip at its steps (across) and its addresses (upwards from 0).
+
+    The largest, ``most_tooltips`` of them, are named in a tooltip.
+    """
     x = _across(num_steps)
     y = Scale(0, max(size_bytes, 1), _TOP + _STRIPS_HEIGHT, _TOP)
     largest = sorted(strips, key=lambda each: each.size_bytes * (each.start - each.stop))
@@ -255,7 +278,7 @@ def strips_svg(
     ticks = [(y(tick), byte_label(tick, size_bytes)) for tick in byte_ticks(size_bytes)]
     bottom = _TOP + _STRIPS_HEIGHT
     body = [*grid(ticks, LEFT, RIGHT), *_rectangles(shown, x, y), *_steps_axis(num_steps, bottom)]
-    body += _tooltips(_strip_tooltips(largest[:_MOST_TOOLTIPS], x, y))
+    body += _tooltips(_strip_tooltips(largest[:most_tooltips], x, y))
     left_out = len(strips) - len(shown)
     if left_out:
         text = f"{plural(left_out, 'buffer')} too small to be drawn"

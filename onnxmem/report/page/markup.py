@@ -115,7 +115,8 @@ def _cell(cell: Cell) -> str:
     attributes = dict(cell.attributes or {})
     if cell.value is not None:
         attributes["data-value"] = str(cell.value)
-    if cell.is_number:
+    elif cell.is_number:
+        # The style sheet aligns what has a value.
         attributes["class"] = "num"
     written = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
     return f"<td{written}>{cell.html}</td>"
@@ -145,10 +146,16 @@ _ASSETS: Final = files("onnxmem.report.page") / "assets"
 
 
 def document(
-    title: str, sections: Iterable[str], data: object | None = None, *, has_plot: bool = False
+    title: str,
+    sections: Iterable[str],
+    data: object | None = None,
+    *,
+    heading: str | None = None,
+    has_plot: bool = False,
 ) -> str:
     """A whole page. ``title`` is text and may hold names; ``sections`` are HTML.
 
+    ``heading`` is the title as HTML, where a part of it moves with the batch.
     ``data`` is what the page's script reads, as JSON; ``has_plot`` adds uPlot, which draws over the
     charts that Python drew.
     """
@@ -168,7 +175,7 @@ def document(
         f'<meta name="generator" content="onnxmem {__version__}">\n'
         f"<title>{safe_title}</title>\n"
         f"{''.join(f'<style>{style}</style>' for style in styles)}\n</head>\n<body>\n"
-        f"<header><h1>{safe_title}</h1>"
+        f"<header><h1>{safe_title if heading is None else heading}</h1>"
         '<button type="button" id="onnxmem-theme" hidden>Dark</button></header>\n'
         f"<main>\n{chr(10).join(sections)}\n</main>\n"
         f"<footer>onnxmem {__version__}</footer>\n"

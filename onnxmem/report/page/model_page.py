@@ -6,26 +6,31 @@ the page's script moves with the batch.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.analysis.fitting.verdicts import BASES, basis_for
 from onnxmem.analysis.json_rows import error_percent
 from onnxmem.errors import shortened
+from onnxmem.program.program import Category
 from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import Cell, document, section
 from onnxmem.report.page.stops import (
     BUDGET,
     ELEMENTS,
+    TERMS,
     VERDICT,
     Figures,
     Stop,
     Stops,
+    budget_terms,
     devices_shown,
     evaluated,
     figure_data,
@@ -40,20 +45,17 @@ from onnxmem.report.page.timeline import (
 )
 from onnxmem.report.sections.listing import (
     assumptions,
-    live_set,
     model_facts,
     partial_texts,
-    proof_text,
     sections,
 )
 from onnxmem.report.sections.section import Layout, Line, Note, Section
-from onnxmem.report.sections.training import live_lines
 from onnxmem.report.text import multiple_text, percent, shape_text
-from onnxmem.report.timelines import lifetimes_of
-from onnxmem.report.verdict import budget
+from onnxmem.report.timelines import GROUPS, SAVED, groups_of, lifetimes_of
+from onnxmem.report.verdict import assessment_lines, budget
 from onnxmem.units import format_bytes, format_count, plural
 
-_SHOWN_KEYS: Final = re.compile(r'data-(?:figure|ratio|to)="([^"]+)"')
+_SHOWN_KEYS: Final = re.compile(r'data-(?:figure|ratio|to|rounded)="([^"]+)"')
 _TEXT_KEYS: Final = re.compile(r'data-text="([^"]+)"')
 _PEAK_OF: Final[Mapping[str, str]] = {
     "activations.peak_at": "activations.in_place_peak_bytes",
@@ -67,11 +69,16 @@ _DRAWN: Final = frozenset({"live", "fits"})
 """Sections with a form of their own on the page."""
 _AT_ONE_BATCH: Final = frozenset({"checkpoints", "measured"})
 """Sections that are shown at the requested batch alone."""
+_BY_CATEGORY: Final = "training.live_by_kind."
+"""How the keys of a training step's categories start."""
 _AFTER_CHARTS: Final = frozenset({"rules", "compute", "findings", "coverage"})
 _CARDS: Final = ("run", "train", "cuda", "cache")
 """Sections whose totals are cards at the top of the page."""
-_MOST_BARS: Final = 15
-"""Bars of a peak; the others are one."""
+_MOST_PACKED: Final = 36_000
+"""Characters of the charts of packed blocks at other batches."""
+_NAMED_PERCENT: Final = 90
+"""Of a peak's bytes: the tensors that hold them have a bar each, the others are one."""
+_MOST_BARS: Final = 200
 _MOST_LAYERS: Final = 1000
 """Rows of the table of nodes; of more nodes the largest."""
 _LAYER_HEADS: Final = (
@@ -80,8 +87,18 @@ _LAYER_HEADS: Final = (
     *(("MACs", True), ("FLOPs", True)),
 )
 
-_Bars = Sequence[tuple[str, int]]
-"""Names and bytes, the largest first."""
+
+class _Bar(NamedTuple):
+    """A tensor that is alive at a peak, or all that are left."""
+
+    name: str
+    group: str
+    """A key of ``GROUPS``; empty for what is left."""
+    size_bytes: int
+
+
+_Bars = Sequence[_Bar]
+_LIVE_TITLES: Final = {"live-train": "Training step", "live-run": "Inference, activations alone"}
 
 
 def render_page(analysis: Analysis) -> str:
@@ -102,7 +119,7 @@ def render_page(analysis: Analysis) -> str:
         *reserved_sections(analysis),
         _live(analysis, stops),
         *(tables[key] for key in first),
-        _arena(analysis),
+        _packing(stops),
         layers_section(analysis, stops),
         *(tables[key] for key in tables if key in _AFTER_CHARTS),
     ]
@@ -115,7 +132,8 @@ def render_page(analysis: Analysis) -> str:
         "live": _live_data(analysis, stops),
         "timeline": timeline_data(lifetimes, stops, affine),
     }
-    return document(_title(analysis), filter(None, parts), data, has_plot=True)
+    title, heading = _title(analysis)
+    return document(title, filter(None, parts), data, heading=heading, has_plot=True)
 
 
 def _at(analysis: Analysis, section: Section) -> str:
@@ -127,7 +145,8 @@ def _at(analysis: Analysis, section: Section) -> str:
 def _keys(parts: Sequence[str]) -> Sequence[str]:
     """The figures that the page shows, and those from which a script computes others."""
     shown = (key for each in parts for key in _SHOWN_KEYS.findall(each))
-    return tuple(dict.fromkeys((*shown, *ELEMENTS, "activations.in_place_peak_bytes")))
+    needed = ("total_bytes", "training.peak_bytes", "activations.in_place_peak_bytes")
+    return tuple(dict.fromkeys((*shown, *ELEMENTS, *needed)))
 
 
 def _texts(stops: Stops, parts: Sequence[str]) -> Mapping[str, object]:
@@ -142,17 +161,20 @@ def _texts(stops: Stops, parts: Sequence[str]) -> Mapping[str, object]:
     }
 
 
-def _title(analysis: Analysis) -> str:
-    """The model's name and its total, for the window's title."""
-    training = analysis.training
+def _title(analysis: Analysis) -> tuple[str, str]:
+    """The model's name and its total as text, and as a heading whose total a script moves."""
+    training, name = analysis.training, shortened(analysis.path)
     total_bytes = analysis.total_bytes if training is None else training.peak_bytes
-    return f"{shortened(analysis.path)}: {format_bytes(total_bytes)}"
+    key = "total_bytes" if training is None else "training.peak_bytes"
+    total = format_bytes(total_bytes)
+    moved = f'<span class="size" data-rounded="{key}">{total}</span>'
+    return f"{name}: {total}", f'<span class="name">{escape(name)}</span>: {moved}'
 
 
 def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     """The totals as cards, the assumptions before them."""
     facts = escape(", ".join(model_facts(analysis)))
-    assumed = escape(", ".join(assumptions(analysis)))
+    assumed = _with_batch(", ".join(assumptions(analysis)), analysis.settings.batch)
     partial = "".join(f'<p class="warning">{escape(t)}</p>' for t in partial_texts(analysis))
     cards = "".join(
         f'<div class="card"><h3>{escape(title)}</h3>{_number(line)}<p>{_words(line)}</p></div>'
@@ -160,7 +182,8 @@ def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     )
     return (
         f'<section id="head" aria-label="the model"><p class="facts">{facts}</p>'
-        f'<p class="assumes"><b>assumes:</b> {assumed}</p>{partial}</section>{_slider(stops)}'
+        f'<p class="assumes"><b>assumes:</b> {assumed}</p>{partial}</section>'
+        f"{_slider(stops, analysis.settings.budget_bytes)}"
         f'<section id="answers" aria-label="in short"><div class="cards">{cards}</div></section>'
     )
 
@@ -174,10 +197,24 @@ def _totals(written: Iterable[Section]) -> Iterator[tuple[str, Line]]:
             yield from ((each.title, line) for line in each.lines if line.is_total)
 
 
-def _slider(stops: Stops) -> str:
+def _with_batch(text: str, batch: int | None) -> str:
+    """Words in which a script moves the number of the batch."""
+    if batch is None:
+        return escape(text)
+    number = f"batch <span data-batch-number>{batch:,}</span>"
+    return re.sub(rf"\bbatch {batch:,}(?![\d,.])", number, escape(text), count=1)
+
+
+def _slider(stops: Stops, budget_bytes: int | None) -> str:
     """The control of the batch; hidden without a script, as nothing would move the figures."""
+    if not stops.is_free and stops.requested.batch:
+        return '<p class="remark">The batch size is fixed in this model.</p>'
     if not stops.can_move:
         return ""
+    verdict = ""
+    if budget_bytes is not None:
+        found = _verdict(BUDGET, stops.requested.figures)
+        verdict = f'<p class="answer">{format_bytes(budget_bytes)}: {found}</p>'
     batch, last = stops.requested.batch, stops.last
     buttons = "".join(
         f'<button type="button" data-batch="{each}">{each:,}</button>' for each in stops.batches
@@ -189,7 +226,7 @@ def _slider(stops: Stops) -> str:
         f'<input type="number" id="onnxmem-batch-number" min="1" max="{last}" value="{batch}"'
         ' aria-label="batch, as a number">'
         f'<span class="stops" role="group" aria-label="batches at which every figure is known">'
-        f"{buttons}</span>"
+        f"{buttons}</span>{verdict}"
         '<p id="onnxmem-batch-note" role="status"></p></form>'
     )
 
@@ -215,13 +252,31 @@ def _fits(analysis: Analysis, stops: Stops) -> str:
 
 
 def _fits_budget(analysis: Analysis, stops: Stops, budgeted: Section) -> str:
-    """The verdict at the batch that is shown, and below it the lines at the requested batch."""
+    """The verdict, what is compared at the batch that is shown, and the largest batch."""
     batch = analysis.settings.batch
     this = "this model" if batch is None else f"batch <span data-batch-number>{batch:,}</span>"
     size = markup.size(analysis.settings.budget_bytes)
     head = f"<p>{size}: {this} {_verdict(BUDGET, stops.requested.figures)}</p>"
-    at = "" if batch is None else f"Below: batch {batch:,}."
-    return section("fits", budgeted.title, head + _table(budgeted.lines, budgeted.title), at)
+    moved = tuple(_moved_terms(analysis, stops))
+    fixed = set() if analysis.fit is None else set(assessment_lines(analysis.fit.assessment))
+    lines = (*moved, *(line for line in budgeted.lines if line not in fixed))
+    return section("fits", budgeted.title, head + _table(lines, budgeted.title))
+
+
+def _moved_terms(analysis: Analysis, stops: Stops) -> Iterator[Line]:
+    """What is compared with the budget; terms that only other batches have are hidden."""
+    if analysis.fit is None:
+        return
+    found = {line.words_key: line for line in budget_terms(analysis.fit.assessment)}
+    for stop in stops.all:
+        for key in stop.figures.texts:
+            if key.startswith(TERMS) and key not in found:
+                label = key.removeprefix(TERMS).rpartition(".")[0]
+                is_number = key in stop.figures.numbers
+                text = None if is_number else ""
+                number_key = key if is_number else ""
+                found[key] = Line(label, text=text, key=number_key, words_key=key)
+    yield from found.values()
 
 
 def section_html(section: Section, remark: str = "") -> str:
@@ -289,14 +344,25 @@ def _line_rows(lines: Iterable[Line], reference: Line | None = None) -> Iterator
         else:
             remark = _words(line) if reference is None else _multiple(line, reference)
             yield (
-                f'<tr{_row_attributes(line)}><th scope="row">{escape(line.label)}</th>'
-                f'<td class="num">{_number(line)}</td><td>{remark}</td></tr>'
+                f'<tr{_row_attributes(line)}><th scope="row">{_swatches(line)}{escape(line.label)}'
+                f'</th><td class="num">{_number(line)}</td><td>{remark}</td></tr>'
             )
+
+
+def _swatches(line: Line) -> str:
+    """The colors of a category in the charts; saved activations have one of their own there."""
+    group = line.key.removeprefix(_BY_CATEGORY)
+    if group == line.key or group not in GROUPS:
+        return ""
+    return swatch(SAVED, group) if group == Category.ACTIVATION.value else swatch(group)
 
 
 def _row_attributes(line: Line) -> str:
     css = "total" if line.is_total else "deep" if line.depth > 1 else ""
     named = f' class="{css}"' if css else ""
+    if line.words_key.startswith(TERMS):
+        named += f' data-term="{escape(line.words_key)}"'
+        return named + ("" if line.words else " hidden")
     drops = f' data-drops="{escape(line.key)}"' if line.drops_zero else ""
     return named + drops + (" hidden" if line.drops_zero and not line.number else "")
 
@@ -333,82 +399,158 @@ def _comparison(line: Line) -> Iterator[Cell]:
 
 def _live(analysis: Analysis, stops: Stops) -> str:
     """What is alive at the peaks, as bars that add up."""
-    step, run = _training_bars(stops.requested), _inference_bars(stops.requested)
-    body = f"<h3>A run, activations alone</h3>{_bars_table('live-run', run)}"
-    if analysis.training is not None:
-        body = f"<h3>A training step</h3>{_bars_table('live-train', step)}{body}"
-    remark = "What is alive at once at the peak; each bar begins where the one above ends."
+    tables = _live_tables(analysis, stops)
+    shown = stops.all.index(stops.requested)
+    body = "".join(
+        f"<h3>{_LIVE_TITLES[key]}</h3>{_bars_table(key, bars[shown])}"
+        for key, bars in tables.items()
+    )
+    remark = (
+        "What is alive at once at the peak, the largest first; each bar begins where the one"
+        f" above ends. Named are {_NAMED_PERCENT} % of the bytes, at most {_MOST_BARS} tensors."
+    )
     return section("live", "Live at the peak", body, remark)
 
 
-def _live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
-    """The bars at each stop, by the element that shows them; a name is its index in a list."""
-    tables = {"live-run": [_inference_bars(stop) for stop in stops.all]}
-    if analysis.training is not None:
-        tables["live-train"] = [_training_bars(stop) for stop in stops.all]
-    names: dict[str, int] = {}
-    shown = {
-        key: [[[names.setdefault(name, len(names)), size] for name, size in bars] for bars in rows]
-        for key, rows in tables.items()
+def _live_tables(analysis: Analysis, stops: Stops) -> Mapping[str, Sequence[_Bars]]:
+    """The bars at each stop, by the element that shows them."""
+    found = {"live-train": _training_live} if analysis.training is not None else {}
+    return {
+        key: _largest([live_at(stop.analysis) for stop in stops.all])
+        for key, live_at in {**found, "live-run": _inference_live}.items()
     }
-    return {"names": list(names), "tables": shown}
 
 
-def _inference_bars(stop: Stop) -> _Bars:
-    live = live_set(stop.analysis)
-    return _largest(() if live is None else live.lines)
+def _live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
+    """The bars at each stop; a name with its group is its index in a list."""
+    names: dict[tuple[str, int], int] = {}
+    groups = list(GROUPS)
+
+    def index(bar: _Bar) -> int:
+        key = bar.name, groups.index(bar.group) if bar.group else -1
+        return names.setdefault(key, len(names))
+
+    shown = {
+        key: [[[index(each), each.size_bytes] for each in bars] for bars in rows]
+        for key, rows in _live_tables(analysis, stops).items()
+    }
+    return {
+        "names": list(names),
+        "groups": [[name, css_class] for name, css_class in GROUPS.items()],
+        "tables": shown,
+    }
 
 
-def _training_bars(stop: Stop) -> _Bars:
-    training = stop.analysis.training
-    return _largest(() if training is None else tuple(live_lines(training)))
+def _inference_live(analysis: Analysis) -> _Bars:
+    """What is alive at the peak of inference, the largest first."""
+    live = analysis.activations.live_at_peak
+    return [_Bar(shortened(each.label), each.category.value, each.size_bytes) for each in live]
 
 
-def _largest(lines: Sequence[Line]) -> _Bars:
-    """The largest, and the others as one."""
-    bars = [(line.label, line.number or 0) for line in lines]
-    rest = sum(size for _, size in bars[_MOST_BARS:])
-    more = len(bars) - _MOST_BARS
-    return [*bars[:_MOST_BARS], (f"{more:,} more", rest)] if more > 0 else bars
+def _training_live(analysis: Analysis) -> _Bars:
+    """What is alive at the peak of a training step, the largest first."""
+    if analysis.training is None:
+        return ()
+    replay = analysis.training.replay
+    program, groups, names = replay.program, groups_of(replay), list(GROUPS)
+    alive = program.alive_after(replay.peak.num_events)
+    alive.sort(key=replay.sizes.bytes_of, reverse=True)
+    return [
+        _Bar(shortened(program.labels[n]), names[groups[n]], replay.sizes.bytes_of(n))
+        for n in alive
+    ]
+
+
+def _largest(live_sets: Sequence[_Bars]) -> Sequence[_Bars]:
+    """At every stop as many of the largest as hold 90 % of the peak, and the others as one."""
+    count = min(max(map(_num_named, live_sets)), _MOST_BARS)
+    return [_with_rest(bars, count) for bars in live_sets]
+
+
+def _num_named(bars: _Bars) -> int:
+    sums = list(accumulate(each.size_bytes for each in bars))
+    least = -(-_NAMED_PERCENT * sums[-1] // 100) if sums else 0
+    return bisect_left(sums, least) + 1 if sums else 0
+
+
+def _with_rest(bars: _Bars, count: int) -> _Bars:
+    more = len(bars) - count
+    if more <= 0:
+        return bars
+    rest = sum(each.size_bytes for each in bars[count:])
+    return [*bars[:count], _Bar(f"{more:,} more", "", rest)]
 
 
 def _bars_table(table_id: str, bars: _Bars) -> str:
-    total = sum(size for _, size in bars)
+    total = sum(each.size_bytes for each in bars)
     rows = "".join(_bar_rows(bars, total))
     return markup.scrolling(
         "live at the peak",
         f'<table class="bars" id="{table_id}"><thead><tr><th scope="col">tensor</th>'
-        '<th scope="col" class="num">size</th><th scope="col">share</th></tr></thead>'
-        f"<tbody>{rows}</tbody>"
-        f'<tfoot><tr><th scope="row">together</th><td class="num">{markup.size(total)}</td>'
+        '<th scope="col">category</th><th scope="col" class="num">size</th>'
+        f'<th scope="col">share</th></tr></thead><tbody>{rows}</tbody>'
+        f'<tfoot><tr><th scope="row">total</th><td></td><td class="num">{markup.size(total)}</td>'
         "<td></td></tr></tfoot></table>",
     )
 
 
 def _bar_rows(bars: _Bars, total: int) -> Iterable[str]:
     start = 0
-    for name, size in bars:
+    for each in bars:
         yield (
-            f'<tr><th scope="row" class="name">{markup.name(name)}</th>'
-            f'<td class="num">{markup.size(size)}</td><td>{_bar(start, size, total)}</td></tr>'
+            f'<tr><th scope="row" class="name">{escape(each.name)}</th>'
+            f"<td>{swatch(each.group) if each.group else ''}{escape(each.group)}</td>"
+            f'<td class="num">{markup.size(each.size_bytes)}</td>'
+            f"<td>{_bar(start, each, total)}</td></tr>"
         )
-        start += size
+        start += each.size_bytes
 
 
-def _bar(start: int, size: int, total: int) -> str:
-    left, width = (1000 * each / total if total else 0 for each in (start, size))
+def _bar(start: int, bar: _Bar, total: int) -> str:
+    left, width = (100 * each / total if total else 0 for each in (start, bar.size_bytes))
     return (
-        '<svg class="bar" viewBox="0 0 1000 10" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="c-activations" x="{left:.1f}" width="{max(width, 1):.1f}" height="10"/>'
-        "</svg>"
+        f'<svg class="bar"><rect class="{GROUPS.get(bar.group, "c-rest")}" x="{left:.2f}%"'
+        f' width="{width:.2f}%" height="14"/></svg>'
     )
 
 
-def _arena(analysis: Analysis) -> str:
-    """How the activations of inference are packed; nothing where no buffer has bytes."""
-    memory = analysis.activations
-    if not memory.in_place_peak_bytes:
+def swatch(*groups: str) -> str:
+    """The colors of groups, as the charts have them."""
+    return "".join(f'<span class="swatch {GROUPS[each]}"></span>' for each in groups)
+
+
+def _packing(stops: Stops) -> str:
+    """How the activations of inference are packed, at as many stops as are not too large."""
+    requested = stops.requested
+    shown = _packed(requested, "onnxmem-packing", 100)
+    if shown is None:
         return ""
+    others, left = list[str](), _MOST_PACKED
+    by_distance = sorted(stops.all, key=lambda stop: abs(stop.batch - requested.batch))
+    for stop in by_distance[1:] if stops.can_move else ():
+        drawn = _packed(stop, f"onnxmem-packing-{stop.batch}", 12)
+        left -= len(drawn or "")
+        if left < 0:
+            break
+        others.append(f'<template data-packing="{stop.batch}">{drawn or ""}</template>')
+    caption = (
+        '<p class="remark">Each strip is a buffer of an inference.'
+        f"{_drawn_at(stops.requested) if stops.can_move else ''}</p>"
+    )
+    batch = f' data-packing="{requested.batch}"' if stops.can_move else ""
+    held = f'<div id="onnxmem-packing-chart"{batch}>{shown}</div>{"".join(others)}'
+    return section("packing", "How the activations are packed", caption + held)
+
+
+def _drawn_at(stop: Stop) -> str:
+    return f" Drawn at batch <span data-packed-batch>{stop.batch:,}</span>."
+
+
+def _packed(stop: Stop, chart_id: str, most_tooltips: int) -> str | None:
+    """The buffers of one batch in one block; ``None`` where no buffer has bytes."""
+    memory = stop.analysis.activations
+    if not memory.in_place_peak_bytes:
+        return None
     program, sizes, packing = memory.replay.program, memory.replay.sizes, memory.packing
     starts, stops = (column.tolist() for column in program.lifetimes)
     # No node runs in the first step of the program.
@@ -416,25 +558,24 @@ def _arena(analysis: Analysis) -> str:
         Strip(program.labels[n], starts[n] - 1, stops[n] - 1, offset, sizes.bytes_of(n))
         for n, offset in sorted(packing.offsets.items())
     ]
-    gap = f"gap {format_bytes(packing.gap_bytes)}, {proof_text(is_proven=packing.is_optimal)}"
-    packed = f"{format_bytes(packing.size_bytes)}, {gap}"
+    share = percent(100 * packing.gap_bytes / packing.size_bytes)
+    quality = "optimal" if packing.is_optimal else f"fragmentation {share}"
+    packed = f"{format_bytes(packing.size_bytes)} ({quality})"
     count = plural(len(strips), "buffer")
     svg = strips_svg(
         strips,
         num_steps=len(program.steps) - 1,
         size_bytes=packing.size_bytes,
-        chart_id="onnxmem-arena-svg",
-        title="Buffers of the arena over steps and addresses",
+        chart_id=chart_id,
+        title="Buffers over steps and addresses",
         description=f"{count} in one block of {packed}.",
+        most_tooltips=most_tooltips,
     )
-    batch = analysis.settings.batch
-    at = "" if batch is None else f" Drawn at batch {batch:,}."
-    body = (
-        f"<figure>{markup.chart(svg, 'arena')}"
-        "<figcaption>Each strip is a buffer of the run: across, the steps in which it is alive; up,"
-        f" its addresses in one block of {packed}.{at}</figcaption></figure>"
+    figure = markup.chart(svg, "buffers over steps and addresses")
+    return (
+        f"<figure>{figure}<figcaption>{plural(len(strips), 'buffer')} in one block:"
+        f" {packed}.</figcaption></figure>"
     )
-    return section("arena", "How the activations are packed", body)
 
 
 def layers_section(analysis: Analysis, stops: Stops) -> str:
@@ -491,13 +632,12 @@ def _layer_cells(
 
     def number(value: int | None, per: str | None, *, is_bytes: bool) -> Cell:
         written = format_bytes(value) if is_bytes else format_count(value)
-        attributes = {"data-as": "bytes" if is_bytes else "count"}
+        attributes = {} if is_bytes else {"data-as": "count"}
         if per is not None and per != "0":
             attributes["data-per"] = per
         elif per is None and len(batches) > 1:
             attributes["data-per"] = "?"
-        exact = "" if value is None else f"{value:,}"
-        return Cell(written, value, is_number=True, attributes={"title": exact, **attributes})
+        return Cell(written, value, is_number=True, attributes=attributes)
 
     sizes = (
         number(layer.output_bytes, slope([each.output_bytes for each in others]), is_bytes=True),

@@ -17,13 +17,15 @@ Nothing is claimed of other figures, and nothing beyond the outermost stops.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis, analysis_of
+from onnxmem.analysis.fitting.assessing import Assessment
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalog
@@ -31,11 +33,13 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.program.sizes import Affine
 from onnxmem.report.sections.listing import batch_sections
 from onnxmem.report.sections.section import Line, Note
-from onnxmem.report.verdict import verdict_text
+from onnxmem.report.verdict import assessment_lines, verdict_text
 
 VERDICT: Final = "verdict"
 """Verdicts, by the name of what is compared with."""
 BUDGET: Final = "budget"
+TERMS: Final = "terms."
+"""How the keys of the budget's terms start: what the model takes there, and what is assumed."""
 _MOST: Final = 9
 """Stops, the requested batch among them."""
 _SECONDS: Final = 5.0
@@ -48,6 +52,7 @@ _FARTHEST: Final = 100_000
 """A largest batch beyond this is not a stop: such a slider could not be set to small batches."""
 ELEMENTS: Final = ("elements.activations", "elements.inputs", "weights.parameters")
 """A script computes from these the rules of thumb that round up the elements of a sample."""
+_TAKES: Final = f"{TERMS}takes.1"
 _PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "training.live_by_kind.": ("training.peak_bytes", "training.peak_node"),
 }
@@ -59,7 +64,7 @@ _CONVEX: Final = (
     *("activations.arena_lower_bound_bytes", "elements.", "file_bytes"),
     *("training.weight_", "training.buffer_", "training.gradient_", "training.optimizer_"),
     *("training.saved_", "training.input_", "training.forward_", "training.backward_"),
-    *("training.peak_bytes", "training.cuda.context_bytes"),
+    *("training.peak_bytes", "training.cuda.context_bytes", f"{TERMS}context"),
     *("rules_of_thumb.twice_", "rules_of_thumb.three_weights", "rules_of_thumb.four_"),
     "rules_of_thumb.inputs_",
 )
@@ -142,6 +147,9 @@ class Stops:
 
     def known_texts(self, key: str) -> tuple[tuple[int, int, str], ...]:
         """First batch, last batch and the text that holds between them."""
+        if key.startswith(TERMS) and len(set(self.texts(key))) == 1:
+            # What a term means does not depend on where the peak is.
+            return ((self.batches[0], self.batches[-1], self.texts(key)[0]),)
         answer = self.requested.analysis.fit
         if key != f"{VERDICT}.{BUDGET}" or answer is None or answer.doubts or not self.is_free:
             return ()
@@ -149,6 +157,8 @@ class Stops:
 
     def lines(self, key: str) -> tuple[Affine, ...]:
         """The lines on which a figure is proven to lie, each between two stops."""
+        if key == _TAKES and self._compared_key is not None:
+            return self.lines(self._compared_key)
         parent = _parent_of(key)
         if parent is None:
             found = convex_lines(self.batches, self.values(key)) if _is_convex(key) else ()
@@ -158,6 +168,17 @@ class Stops:
             for stretch in self.lines(parent[0])
             for line in self._part_lines(key, parent[1], stretch)
         )
+
+    @property
+    def _compared_key(self) -> str | None:
+        """The figure that the budget is compared with, where nothing is added to it."""
+        fit = self.requested.analysis.fit
+        if fit is None or fit.assessment.footprint.range_bytes:
+            return None
+        is_step = fit.assessment.basis is Basis.STEP
+        key = "training.peak_bytes" if is_step else "total_bytes"
+        is_tensors = is_step or fit.assessment.basis is Basis.TOTAL
+        return key if is_tensors and self.values(key) == self.values(_TAKES) else None
 
     def agrees(self, key: str, known: Sequence[Affine]) -> bool:
         """Whether lines give what was computed at every stop within them."""
@@ -188,7 +209,11 @@ class Stops:
 def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:
     """The verdict from one batch to another; the margin is known at a stop alone."""
     largest = reach.number
-    if largest is None or reach.method == "replays":
+    if largest is None:
+        return
+    if reach.method == "replays":
+        if not reach.is_stopped:
+            yield largest + 1, largest + 1, Verdict.OVER.value
         return
     comfortable = largest if reach.comfortable is None else reach.comfortable
     if comfortable:
@@ -222,11 +247,14 @@ def evaluated(analysis: Analysis) -> Stops:
 
 
 def _batches(analysis: Analysis, requested: int) -> Sequence[int]:
-    """Other batches, the most useful first: the ends, then those around the requested one."""
+    """Other batches, the most useful first: the ends, then those around the requested one.
+
+    The last is twice the largest that fits, so that a page also shows what does not fit.
+    """
     powers = [2**power for power in range(_LARGEST.bit_length())]
     limit = analysis.max_batch
     fits = limit.number if limit is not None and limit.number else 1
-    largest = max(requested, _LARGEST, fits if fits <= _FARTHEST else 1)
+    largest = max(requested, _LARGEST, 2 * fits if fits <= _FARTHEST else 1)
     first = dict.fromkeys((1, largest, max(1, requested // 2), max(1, largest // 2)))
     by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - requested.bit_length()))
     ends = [fits] if 1 < fits <= largest else []
@@ -253,13 +281,28 @@ def _stop(analysis: Analysis, batch: int) -> Stop | None:
 def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
     """The figures of the page, and the verdicts on the budget or on the sizes of GPUs."""
     found = figures_of(analysis)
-    words = {
-        f"{VERDICT}.{placed.target.name}": verdict_text(
-            placed.verdict, placed.num_bytes, placed.target.limit_bytes
-        )
-        for placed in verdicts_on(analysis.request, devices_shown(budget_bytes))
-    }
-    return replace(found, texts={**found.texts, **words})
+    numbers, texts = dict(found.numbers), dict(found.texts)
+    for each in verdicts_on(analysis.request, devices_shown(budget_bytes)):
+        name = each.target.name
+        text = verdict_text(each.verdict, each.num_bytes, each.target.limit_bytes)
+        texts[f"{VERDICT}.{name}"] = text
+        if name == BUDGET and each.assessment is not None:
+            terms = budget_terms(each.assessment)
+            numbers.update((line.key, line.number) for line in terms if line.key)
+            texts.update((line.words_key, line.words) for line in terms)
+    return Figures(numbers, texts)
+
+
+def budget_terms(assessment: Assessment) -> tuple[Line, ...]:
+    """What is compared with the budget, each line with the key by which a script moves it."""
+    counts: Counter[str] = Counter()
+    found = []
+    for line in assessment_lines(assessment):
+        counts[line.label] += 1
+        key = f"{TERMS}{line.label}.{counts[line.label]}"
+        number_key = key if line.text is None else ""
+        found.append(replace(line, key=number_key, words_key=key))
+    return tuple(found)
 
 
 def devices_shown(budget_bytes: int | None) -> tuple[Target, ...]:

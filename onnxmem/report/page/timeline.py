@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
 from onnxmem.program.polynomials import Line, upper_lines
@@ -19,7 +21,7 @@ from onnxmem.program.sizes import Affine, Sizes
 from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import chart, section
 from onnxmem.report.page.stops import Stops
-from onnxmem.report.timelines import Lifetimes, lifetimes_of
+from onnxmem.report.timelines import GROUPS, Lifetimes, lifetimes_of
 from onnxmem.runtimes.base import RuntimeRun
 from onnxmem.units import format_bytes, plural
 
@@ -27,6 +29,8 @@ _MOST_STEPS: Final = 1000
 """Steps that a script is given: more than a screen has columns for a chart."""
 _MOST_LIVE: Final = 5
 """Tensors that are named at a step, the largest."""
+_MOST_NAMED: Final = 600
+"""The largest tensors, which can be searched for and are marked where they are selected."""
 _MOST_LABELS: Final = 200
 """Steps up to which the chart names each."""
 _MOST_FOLLOWED: Final = 200_000
@@ -36,7 +40,7 @@ _MOST_EVENTS: Final = 200_000
 
 
 def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
-    """The chart and where a script draws its own."""
+    """The chart and where a script draws its own, with the fields by which it is searched."""
     series = lifetimes.series(lifetimes.sizes.fixed_bytes)
     if not lifetimes.num_steps or not series:
         return ""
@@ -60,19 +64,35 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
         if lifetimes.num_steps <= _MOST_LABELS
         else None,
         marks=lifetimes.marks,
+        limit=budget_line(stops),
     )
     batch = "" if not stops.can_move else f" at batch {stops.requested.batch:,}"
     body = (
+        '<div class="tools" id="onnxmem-timeline-tools" hidden>'
+        '<div class="legend" id="onnxmem-legend" role="group" aria-label="categories shown"></div>'
+        '<p class="search"><label>find a tensor or a node <input type="search" autocomplete="off"'
+        ' id="onnxmem-search"></label></p>'
+        '<ul class="matches" id="onnxmem-matches" aria-label="tensors and nodes found"></ul></div>'
         f'<figure><div class="wide" id="onnxmem-timeline" tabindex="0" role="group"'
         f' aria-label="memory timeline">{svg}</div>'
-        '<p class="hint" id="onnxmem-timeline-hint" hidden>Point at a step or use the arrow keys;'
-        " drag to zoom, double-click or Esc to see all.</p>"
+        '<p class="hint for-mouse" id="onnxmem-timeline-hint" hidden>Point at a step or use the'
+        " arrow keys, click or press Enter to select what runs there; drag to zoom, double-click"
+        " or Esc to see all.</p>"
+        '<p class="hint for-touch" hidden>Tap a step to see what is live there; a tensor or a node'
+        " that you tap is marked everywhere on the page. Touch and hold, then slide, to zoom;"
+        " double-tap to see all.</p>"
         '<div class="readout" id="onnxmem-readout" hidden></div>'
         f"<figcaption>{plural(lifetimes.num_steps, 'step')}, each {unit} one. Peak"
         f' <span data-caption="peak">{format_bytes(peak_bytes)}</span>'
         f'<span data-caption="batch">{batch}</span>.</figcaption></figure>'
     )
     return section("timeline", f"Memory over the {what}", body)
+
+
+def budget_line(stops: Stops) -> tuple[str, int] | None:
+    """The budget as the limit of a chart."""
+    budget_bytes = stops.requested.analysis.settings.budget_bytes
+    return None if budget_bytes is None else ("budget", budget_bytes)
 
 
 def timeline_data(
@@ -84,42 +104,61 @@ def timeline_data(
         return None
     slopes = None if affine is None else affine.slope_bytes
     steps = _shown_steps(series, lifetimes, None if affine is None else stops)
-    largest = _largest_at(lifetimes, steps)
-    named = sorted({number for numbers in largest for number in numbers})
-    index_of = {number: index for index, number in enumerate(named)}
+    named = _named(lifetimes, steps)
+    budget = budget_line(stops)
     nodes = list(dict.fromkeys(lifetimes.nodes[step] for step in steps))
     node_of = {name: index for index, name in enumerate(nodes)}
+    present = {
+        index: [each.css_class for each in series].index(css_class)
+        for index, css_class in enumerate(GROUPS.values())
+        if any(each.css_class == css_class for each in series)
+    }
+    per = [0] * len(lifetimes.labels) if slopes is None else slopes.tolist()
+    batch = stops.requested.batch if slopes is not None else 0
     growing = () if slopes is None else lifetimes.series(slopes)
     by_name = {each.name: each for each in growing}
     return {
         "steps": _deltas(steps),
         "marks": [[mark.start, mark.name] for mark in lifetimes.marks],
-        "series": [_series_data(each, by_name.get(each.name), steps) for each in series],
-        "nodes": [shortened(name) for name in nodes],
+        "series": [_series_data(each, by_name.get(each.name), steps, batch) for each in series],
+        "nodes": _front_coded([shortened(name) for name in nodes]),
         "node": [node_of[lifetimes.nodes[step]] for step in steps],
-        "tensors": [
-            [
-                shortened(lifetimes.labels[number]),
-                lifetimes.sizes.bytes_of(number),
-                0 if slopes is None else int(slopes[number]),
-            ]
-            for number in named
-        ],
-        "live": [[index_of[number] for number in numbers] for numbers in largest],
+        "tensors": {
+            "names": _front_coded([shortened(lifetimes.labels[number]) for number in named]),
+            "groups": [present[int(lifetimes.groups[number])] for number in named],
+            "fixed": [lifetimes.sizes.bytes_of(n) - batch * per[n] for n in named],
+            "per": [per[number] for number in named],
+            "starts": _deltas(int(lifetimes.starts[number]) for number in named),
+            "lengths": [int(lifetimes.stops[n] - lifetimes.starts[n]) for n in named],
+        },
+        "budget": None if budget is None else budget[1],
         "batch": stops.requested.batch,
         "moves": None if affine is None else [affine.first, affine.last],
     }
 
 
 def _series_data(
-    series: Series, slope: Series | None, steps: Sequence[int]
+    series: Series, slope: Series | None, steps: Sequence[int], batch: int
 ) -> Mapping[str, object]:
+    """Bytes at the shown steps as ``fixed + per x batch``, each where it changes."""
+    per = [0] * len(steps) if slope is None else [slope.values[step] for step in steps]
+    fixed = [series.values[step] - batch * more for step, more in zip(steps, per, strict=True)]
     return {
         "name": series.name,
         "css": series.css_class,
-        "at": _deltas(series.values[step] for step in steps),
-        "per": None if slope is None else _deltas(slope.values[step] for step in steps),
+        "fixed": _changes(fixed),
+        "per": _changes(per),
     }
+
+
+def _changes(values: Sequence[int]) -> list[int]:
+    """Where values change: each such index as the distance from the one before, and the change."""
+    before, found = 0, list[int]()
+    for index, change in enumerate(_deltas(values)):
+        if change:
+            found += [index - before, change]
+            before = index
+    return found
 
 
 def _peak(series: Sequence[Series]) -> tuple[int, int]:
@@ -138,6 +177,18 @@ def _shown_steps(series: Sequence[Series], lifetimes: Lifetimes, stops: Stops | 
     return sorted(step for step in shown if step < lifetimes.num_steps)
 
 
+def _front_coded(names: Iterable[str]) -> list[int | str]:
+    """Names, each as the number of letters that it shares with the one before, and its others."""
+    before, found = "", list[int | str]()
+    for name in names:
+        pairs = enumerate(zip(before, name, strict=False))
+        longest = min(len(before), len(name))
+        shared = next((index for index, (one, other) in pairs if one != other), longest)
+        found += [shared, name[shared:]]
+        before = name
+    return found
+
+
 def _deltas(values: Iterable[int]) -> list[int]:
     """Each value as what it adds to the one before: short where little changes."""
     before, found = 0, []
@@ -145,6 +196,17 @@ def _deltas(values: Iterable[int]) -> list[int]:
         found.append(value - before)
         before = value
     return found
+
+
+def _named(lifetimes: Lifetimes, steps: Sequence[int]) -> list[int]:
+    """The allocations that a script knows, in the order in which they begin.
+
+    They are the largest at each shown step, and of the others the largest.
+    """
+    named = {number for numbers in _largest_at(lifetimes, steps) for number in numbers}
+    by_size = np.argsort(-lifetimes.sizes.fixed_bytes, kind="stable").tolist()
+    named.update(by_size[:_MOST_NAMED])
+    return sorted(named, key=lambda number: (int(lifetimes.starts[number]), number))
 
 
 def _largest_at(lifetimes: Lifetimes, steps: Sequence[int]) -> list[list[int]]:
