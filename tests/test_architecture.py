@@ -39,6 +39,8 @@ CHAPTERS = {
     "onnxmem.measure.process_run": "all that a measured process carries of the package",
     "onnxmem.model.canonical": "other forms of a file, each with its source",
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",
+    "onnxmem.report.page.layers": "one part of a page: the table of nodes",
+    "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
     "onnxmem.report.sections.cache": "sections of a key-value cache, which most models lack",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",

@@ -21,8 +21,9 @@ from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
+from onnxmem.report.page.layers import layers_section
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
-from onnxmem.report.page.model_page import layers_section, render_page
+from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.stops import (
     Stops,
     budget_terms,
@@ -338,7 +339,7 @@ def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.Monk
     page = render_page(analysis)
     held = data_of(page)
     assert len(page) < 900_000
-    assert "1,000 largest of 3,000 nodes" in page
+    assert "The 1,000 nodes of 3,000 with the most" in page
     assert held["stops"] == [5]
     steps = _summed(held["timeline"]["steps"])
     totals = [

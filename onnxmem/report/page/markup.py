@@ -20,6 +20,7 @@ from importlib.resources import files
 from typing import Final
 
 from onnxmem.errors import shortened
+from onnxmem.report.timelines import GROUPS
 from onnxmem.units import format_bytes, format_count
 from onnxmem.version import __version__
 
@@ -88,12 +89,20 @@ class Cell:
     attributes: Mapping[str, str] | None = None
 
 
-def table(table_id: str, heads: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Cell]]) -> str:
+def table(
+    table_id: str,
+    heads: Iterable[tuple[str, bool]],
+    rows: Iterable[Iterable[Cell]],
+    *,
+    sorted_by: int | None = None,
+) -> str:
     """A table that sorts by a click on a head, and scrolls within itself on a narrow screen.
 
     ``heads`` are HTML and whether the column has numbers. The page's script makes the heads
-    buttons; without it the rows keep their order.
+    buttons; without it the rows keep their order, in which ``sorted_by`` is a column of falling
+    numbers.
     """
+    order = "" if sorted_by is None else f' data-sorted="{sorted_by}"'
     head = "".join(
         f'<th scope="col"{" class=num" if is_number else ""}>{html}</th>'
         for html, is_number in heads
@@ -101,7 +110,7 @@ def table(table_id: str, heads: Iterable[tuple[str, bool]], rows: Iterable[Itera
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return scrolling(
         table_id,
-        f'<table class="sortable" id="{escape(table_id)}"><thead><tr>{head}</tr></thead>'
+        f'<table class="sortable" id="{escape(table_id)}"{order}><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table>",
     )
 
@@ -122,6 +131,11 @@ def _cell(cell: Cell) -> str:
     return f"<td{written}>{cell.html}</td>"
 
 
+def swatch(*groups: str) -> str:
+    """The colors of groups, as the charts have them."""
+    return "".join(f'<span class="swatch {GROUPS[each]}"></span>' for each in groups)
+
+
 def filter_box(table_id: str, label: str) -> str:
     """A field that filters the rows of a table by what is typed; hidden without a script."""
     return (
@@ -130,12 +144,19 @@ def filter_box(table_id: str, label: str) -> str:
     )
 
 
-def section(section_id: str, title: str, body: str, remark: str = "") -> str:
-    """A part of the page; ``title`` and ``remark`` are text, ``body`` is HTML."""
+def section(
+    section_id: str, title: str, body: str, remark: str = "", *, is_open: bool = True
+) -> str:
+    """A part of the page that can be folded; ``title`` and ``remark`` are text, ``body`` is HTML.
+
+    What answers the question is open, what proves it is folded: a page is a few screens long.
+    """
     note = f'<p class="remark">{escape(remark)}</p>' if remark else ""
+    shown = " open" if is_open else ""
     return (
         f'<section id="{escape(section_id)}" aria-labelledby="{escape(section_id)}-title">'
-        f'<h2 id="{escape(section_id)}-title">{escape(title)}</h2>{note}{body}</section>'
+        f'<details{shown}><summary><h2 id="{escape(section_id)}-title">{escape(title)}</h2>'
+        f"</summary>{note}{body}</details></section>"
     )
 
 

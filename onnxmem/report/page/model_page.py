@@ -6,35 +6,31 @@ the page's script moves with the batch.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.compute import Layer, layers
 from onnxmem.analysis.fitting.verdicts import BASES, basis_for
 from onnxmem.analysis.json_rows import error_percent
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
-from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page import markup
-from onnxmem.report.page.markup import Cell, document, section
+from onnxmem.report.page.layers import layers_section
+from onnxmem.report.page.live import live_data, live_section, packing_section
+from onnxmem.report.page.markup import Cell, document, section, swatch
 from onnxmem.report.page.stops import (
     BUDGET,
     ELEMENTS,
     TERMS,
     VERDICT,
     Figures,
-    Stop,
     Stops,
     budget_terms,
     devices_shown,
     evaluated,
     figure_data,
-    line_through,
 )
 from onnxmem.report.page.timeline import (
     affine_sizes,
@@ -50,10 +46,10 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.sections.section import Layout, Line, Note, Section
-from onnxmem.report.text import multiple_text, percent, shape_text
-from onnxmem.report.timelines import GROUPS, SAVED, groups_of, lifetimes_of
+from onnxmem.report.text import multiple_text, percent
+from onnxmem.report.timelines import GROUPS, SAVED, lifetimes_of
 from onnxmem.report.verdict import assessment_lines, budget
-from onnxmem.units import format_bytes, format_count, plural
+from onnxmem.units import format_bytes
 
 _SHOWN_KEYS: Final = re.compile(r'data-(?:figure|ratio|to|rounded)="([^"]+)"')
 _TEXT_KEYS: Final = re.compile(r'data-text="([^"]+)"')
@@ -74,31 +70,6 @@ _BY_CATEGORY: Final = "training.live_by_kind."
 _AFTER_CHARTS: Final = frozenset({"rules", "compute", "findings", "coverage"})
 _CARDS: Final = ("run", "train", "cuda", "cache")
 """Sections whose totals are cards at the top of the page."""
-_MOST_PACKED: Final = 36_000
-"""Characters of the charts of packed blocks at other batches."""
-_NAMED_PERCENT: Final = 90
-"""Of a peak's bytes: the tensors that hold them have a bar each, the others are one."""
-_MOST_BARS: Final = 200
-_MOST_LAYERS: Final = 1000
-"""Rows of the table of nodes; of more nodes the largest."""
-_LAYER_HEADS: Final = (
-    *(("step", True), ("node", False), ("operator", False), ("output shape", False)),
-    *(("dtype", False), ("output", True), ("parameters", True), ("weights", True)),
-    *(("MACs", True), ("FLOPs", True)),
-)
-
-
-class _Bar(NamedTuple):
-    """A tensor that is alive at a peak, or all that are left."""
-
-    name: str
-    group: str
-    """A key of ``GROUPS``; empty for what is left."""
-    size_bytes: int
-
-
-_Bars = Sequence[_Bar]
-_LIVE_TITLES: Final = {"live-train": "Training step", "live-run": "Inference, activations alone"}
 
 
 def render_page(analysis: Analysis) -> str:
@@ -117,9 +88,9 @@ def render_page(analysis: Analysis) -> str:
         _fits(analysis, stops),
         timeline_section(lifetimes, stops),
         *reserved_sections(analysis),
-        _live(analysis, stops),
+        live_section(analysis),
         *(tables[key] for key in first),
-        _packing(stops),
+        packing_section(stops),
         layers_section(analysis, stops),
         *(tables[key] for key in tables if key in _AFTER_CHARTS),
     ]
@@ -129,7 +100,7 @@ def render_page(analysis: Analysis) -> str:
         "last": stops.last,
         "figures": dict(figure_data(stops, _keys(parts))),
         "texts": _texts(stops, parts),
-        "live": _live_data(analysis, stops),
+        "live": live_data(analysis, stops),
         "timeline": timeline_data(lifetimes, stops, affine),
     }
     title, heading = _title(analysis)
@@ -288,7 +259,8 @@ def section_html(section: Section, remark: str = "") -> str:
         headline = section.headline
         lines = section.lines if headline is None else (headline, *section.lines)
         body = _table(lines, section.title, section.reference)
-    return markup.section(section.key, section.title, body + _notes(section.notes), remarks)
+    body += _notes(section.notes)
+    return markup.section(section.key, section.title, body, remarks, is_open=False)
 
 
 def _table(lines: Iterable[Line], caption: str, reference: Line | None = None) -> str:
@@ -395,287 +367,3 @@ def _comparison(line: Line) -> Iterator[Cell]:
     yield markup.bytes_cell(line.number)
     yield Cell(percent(error), error, is_number=True)
     yield Cell(escape(line.remark))
-
-
-def _live(analysis: Analysis, stops: Stops) -> str:
-    """What is alive at the peaks, as bars that add up."""
-    tables = _live_tables(analysis, stops)
-    shown = stops.all.index(stops.requested)
-    body = "".join(
-        f"<h3>{_LIVE_TITLES[key]}</h3>{_bars_table(key, bars[shown])}"
-        for key, bars in tables.items()
-    )
-    remark = (
-        "What is alive at once at the peak, the largest first; each bar begins where the one"
-        f" above ends. Named are {_NAMED_PERCENT} % of the bytes, at most {_MOST_BARS} tensors."
-    )
-    return section("live", "Live at the peak", body, remark)
-
-
-def _live_tables(analysis: Analysis, stops: Stops) -> Mapping[str, Sequence[_Bars]]:
-    """The bars at each stop, by the element that shows them."""
-    found = {"live-train": _training_live} if analysis.training is not None else {}
-    return {
-        key: _largest([live_at(stop.analysis) for stop in stops.all])
-        for key, live_at in {**found, "live-run": _inference_live}.items()
-    }
-
-
-def _live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
-    """The bars at each stop; a name with its group is its index in a list."""
-    names: dict[tuple[str, int], int] = {}
-    groups = list(GROUPS)
-
-    def index(bar: _Bar) -> int:
-        key = bar.name, groups.index(bar.group) if bar.group else -1
-        return names.setdefault(key, len(names))
-
-    shown = {
-        key: [[[index(each), each.size_bytes] for each in bars] for bars in rows]
-        for key, rows in _live_tables(analysis, stops).items()
-    }
-    return {
-        "names": list(names),
-        "groups": [[name, css_class] for name, css_class in GROUPS.items()],
-        "tables": shown,
-    }
-
-
-def _inference_live(analysis: Analysis) -> _Bars:
-    """What is alive at the peak of inference, the largest first."""
-    live = analysis.activations.live_at_peak
-    return [_Bar(shortened(each.label), each.category.value, each.size_bytes) for each in live]
-
-
-def _training_live(analysis: Analysis) -> _Bars:
-    """What is alive at the peak of a training step, the largest first."""
-    if analysis.training is None:
-        return ()
-    replay = analysis.training.replay
-    program, groups, names = replay.program, groups_of(replay), list(GROUPS)
-    alive = program.alive_after(replay.peak.num_events)
-    alive.sort(key=replay.sizes.bytes_of, reverse=True)
-    return [
-        _Bar(shortened(program.labels[n]), names[groups[n]], replay.sizes.bytes_of(n))
-        for n in alive
-    ]
-
-
-def _largest(live_sets: Sequence[_Bars]) -> Sequence[_Bars]:
-    """At every stop as many of the largest as hold 90 % of the peak, and the others as one."""
-    count = min(max(map(_num_named, live_sets)), _MOST_BARS)
-    return [_with_rest(bars, count) for bars in live_sets]
-
-
-def _num_named(bars: _Bars) -> int:
-    sums = list(accumulate(each.size_bytes for each in bars))
-    least = -(-_NAMED_PERCENT * sums[-1] // 100) if sums else 0
-    return bisect_left(sums, least) + 1 if sums else 0
-
-
-def _with_rest(bars: _Bars, count: int) -> _Bars:
-    more = len(bars) - count
-    if more <= 0:
-        return bars
-    rest = sum(each.size_bytes for each in bars[count:])
-    return [*bars[:count], _Bar(f"{more:,} more", "", rest)]
-
-
-def _bars_table(table_id: str, bars: _Bars) -> str:
-    total = sum(each.size_bytes for each in bars)
-    rows = "".join(_bar_rows(bars, total))
-    return markup.scrolling(
-        "live at the peak",
-        f'<table class="bars" id="{table_id}"><thead><tr><th scope="col">tensor</th>'
-        '<th scope="col">category</th><th scope="col" class="num">size</th>'
-        f'<th scope="col">share</th></tr></thead><tbody>{rows}</tbody>'
-        f'<tfoot><tr><th scope="row">total</th><td></td><td class="num">{markup.size(total)}</td>'
-        "<td></td></tr></tfoot></table>",
-    )
-
-
-def _bar_rows(bars: _Bars, total: int) -> Iterable[str]:
-    start = 0
-    for each in bars:
-        yield (
-            f'<tr><th scope="row" class="name">{escape(each.name)}</th>'
-            f"<td>{swatch(each.group) if each.group else ''}{escape(each.group)}</td>"
-            f'<td class="num">{markup.size(each.size_bytes)}</td>'
-            f"<td>{_bar(start, each, total)}</td></tr>"
-        )
-        start += each.size_bytes
-
-
-def _bar(start: int, bar: _Bar, total: int) -> str:
-    left, width = (100 * each / total if total else 0 for each in (start, bar.size_bytes))
-    return (
-        f'<svg class="bar"><rect class="{GROUPS.get(bar.group, "c-rest")}" x="{left:.2f}%"'
-        f' width="{width:.2f}%" height="14"/></svg>'
-    )
-
-
-def swatch(*groups: str) -> str:
-    """The colors of groups, as the charts have them."""
-    return "".join(f'<span class="swatch {GROUPS[each]}"></span>' for each in groups)
-
-
-def _packing(stops: Stops) -> str:
-    """How the activations of inference are packed, at as many stops as are not too large."""
-    requested = stops.requested
-    shown = _packed(requested, "onnxmem-packing", 100)
-    if shown is None:
-        return ""
-    others, left = list[str](), _MOST_PACKED
-    by_distance = sorted(stops.all, key=lambda stop: abs(stop.batch - requested.batch))
-    for stop in by_distance[1:] if stops.can_move else ():
-        drawn = _packed(stop, f"onnxmem-packing-{stop.batch}", 12)
-        left -= len(drawn or "")
-        if left < 0:
-            break
-        others.append(f'<template data-packing="{stop.batch}">{drawn or ""}</template>')
-    caption = (
-        '<p class="remark">Each strip is a buffer of an inference.'
-        f"{_drawn_at(stops.requested) if stops.can_move else ''}</p>"
-    )
-    batch = f' data-packing="{requested.batch}"' if stops.can_move else ""
-    held = f'<div id="onnxmem-packing-chart"{batch}>{shown}</div>{"".join(others)}'
-    return section("packing", "How the activations are packed", caption + held)
-
-
-def _drawn_at(stop: Stop) -> str:
-    return f" Drawn at batch <span data-packed-batch>{stop.batch:,}</span>."
-
-
-def _packed(stop: Stop, chart_id: str, most_tooltips: int) -> str | None:
-    """The buffers of one batch in one block; ``None`` where no buffer has bytes."""
-    memory = stop.analysis.activations
-    if not memory.in_place_peak_bytes:
-        return None
-    program, sizes, packing = memory.replay.program, memory.replay.sizes, memory.packing
-    starts, stops = (column.tolist() for column in program.lifetimes)
-    # No node runs in the first step of the program.
-    strips = [
-        Strip(program.labels[n], starts[n] - 1, stops[n] - 1, offset, sizes.bytes_of(n))
-        for n, offset in sorted(packing.offsets.items())
-    ]
-    share = percent(100 * packing.gap_bytes / packing.size_bytes)
-    quality = "optimal" if packing.is_optimal else f"fragmentation {share}"
-    packed = f"{format_bytes(packing.size_bytes)} ({quality})"
-    count = plural(len(strips), "buffer")
-    svg = strips_svg(
-        strips,
-        num_steps=len(program.steps) - 1,
-        size_bytes=packing.size_bytes,
-        chart_id=chart_id,
-        title="Buffers over steps and addresses",
-        description=f"{count} in one block of {packed}.",
-        most_tooltips=most_tooltips,
-    )
-    figure = markup.chart(svg, "buffers over steps and addresses")
-    return (
-        f"<figure>{figure}<figcaption>{plural(len(strips), 'buffer')} in one block:"
-        f" {packed}.</figcaption></figure>"
-    )
-
-
-def layers_section(analysis: Analysis, stops: Stops) -> str:
-    """A row for each node, which a script sorts, filters and moves with the batch."""
-    rows = _nodes(analysis)
-    shown, remark = list(range(len(rows))), ""
-    if len(rows) > _MOST_LAYERS:
-        shown = sorted(sorted(shown, key=lambda step: -_bytes_of(rows[step]))[:_MOST_LAYERS])
-        remark = (
-            f"The {_MOST_LAYERS:,} largest of {plural(len(rows), 'node')} by outputs and weights;"
-            f" onnxmem --layers has all. The sums below are of all."
-        )
-    others = _at_stops(rows, stops, shown)
-    batches = [batch for batch, _ in others]
-    cells = [
-        _layer_cells(step, rows[step], [layer[number] for _, layer in others], batches)
-        for number, step in enumerate(shown)
-    ]
-    table = markup.table("layers-table", _LAYER_HEADS, cells)
-    limits = f' data-first="{batches[0]}" data-last="{batches[-1]}"' if len(batches) > 2 else ""  # noqa: PLR2004
-    body = (
-        markup.filter_box("layers-table", "filter by name, operator, shape or type")
-        + f'<div id="onnxmem-layers"{limits}>{table}</div>{_layer_sums(rows)}'
-    )
-    return section("layers", "Layers", body, remark)
-
-
-def _nodes(analysis: Analysis) -> tuple[Layer, ...]:
-    return layers(analysis.graph, analysis.parameters, analysis.compute)
-
-
-def _bytes_of(layer: Layer) -> int:
-    return (layer.output_bytes or 0) + (layer.weight_bytes or 0)
-
-
-def _at_stops(
-    rows: Sequence[Layer], stops: Stops, steps: Sequence[int]
-) -> list[tuple[int, list[Layer]]]:
-    """The same nodes at each stop, where the graph has the same number of them."""
-    found = []
-    for stop in stops.all:
-        other = rows if stop is stops.requested else _nodes(stop.analysis)
-        if len(other) == len(rows):
-            found.append((stop.batch, [other[step] for step in steps]))
-    return found
-
-
-def _layer_cells(
-    step: int, layer: Layer, others: Sequence[Layer], batches: Sequence[int]
-) -> Sequence[Cell]:
-    def slope(values: Sequence[int | None]) -> str | None:
-        line = line_through(batches, values)
-        return None if line is None else str(line.slope_bytes)
-
-    def number(value: int | None, per: str | None, *, is_bytes: bool) -> Cell:
-        written = format_bytes(value) if is_bytes else format_count(value)
-        attributes = {} if is_bytes else {"data-as": "count"}
-        if per is not None and per != "0":
-            attributes["data-per"] = per
-        elif per is None and len(batches) > 1:
-            attributes["data-per"] = "?"
-        return Cell(written, value, is_number=True, attributes=attributes)
-
-    sizes = (
-        number(layer.output_bytes, slope([each.output_bytes for each in others]), is_bytes=True),
-        Cell(f"{layer.num_parameters:,}", layer.num_parameters, is_number=True),
-        number(layer.weight_bytes, slope([each.weight_bytes for each in others]), is_bytes=True),
-        number(layer.macs, slope([each.macs for each in others]), is_bytes=False),
-        number(layer.flops, slope([each.flops for each in others]), is_bytes=False),
-    )
-    return (
-        Cell(f"{step + 1:,}", step + 1, is_number=True),
-        Cell(markup.name(layer.node), attributes={"class": "name"}),
-        Cell(markup.name(layer.op_type)),
-        _shape_cell(layer, others, batches),
-        Cell(escape(layer.dtype or "?")),
-        *sizes,
-    )
-
-
-def _shape_cell(layer: Layer, others: Sequence[Layer], batches: Sequence[int]) -> Cell:
-    shape = layer.output_shape
-    if shape is None:
-        return Cell("?")
-    written = shape_text(shape)
-    shapes = [each.output_shape or () for each in others]
-    if len(batches) < 2 or any(len(each) != len(shape) for each in shapes):  # noqa: PLR2004
-        return Cell(written)
-    lines = [line_through(batches, dims) for dims in zip(*shapes, strict=True)]
-    slopes = ["?" if line is None else str(line.slope_bytes) for line in lines]
-    if not set(slopes) - {"0"}:
-        return Cell(written)
-    return Cell(written, attributes={"data-dims": ",".join(slopes)})
-
-
-def _layer_sums(rows: Sequence[Layer]) -> str:
-    outputs = sum(layer.output_bytes or 0 for layer in rows)
-    weights = sum(layer.weight_bytes or 0 for layer in rows)
-    return (
-        f'<p class="remark">{plural(len(rows), "node")}.'
-        f'<span data-caption="sums"> Outputs {markup.size(outputs)}, weights'
-        f" {markup.size(weights)}.</span></p>"
-    )

@@ -78,9 +78,8 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
         '<p class="hint for-mouse" id="onnxmem-timeline-hint" hidden>Point at a step or use the'
         " arrow keys, click or press Enter to select what runs there; drag to zoom, double-click"
         " or Esc to see all.</p>"
-        '<p class="hint for-touch" hidden>Tap a step to see what is live there; a tensor or a node'
-        " that you tap is marked everywhere on the page. Touch and hold, then slide, to zoom;"
-        " double-tap to see all.</p>"
+        '<p class="hint for-touch" hidden>Tap a step, a tensor or a node to mark it everywhere on'
+        " the page; tap a category to hide it.</p>"
         '<div class="readout" id="onnxmem-readout" hidden></div>'
         f"<figcaption>{plural(lifetimes.num_steps, 'step')}, each {unit} one. Peak"
         f' <span data-caption="peak">{format_bytes(peak_bytes)}</span>'
@@ -327,4 +326,4 @@ def _reserved_section(key: str, whose: str, run: RuntimeRun, replay: Replay) -> 
         " allocator has taken from the device beyond that: free blocks, rounding, workspaces. At"
         f" most {format_bytes(peak_bytes)}.</figcaption></figure>"
     )
-    return section(f"reserved-{key}", f"What {whose} reserves", body)
+    return section(f"reserved-{key}", f"What {whose} reserves", body, is_open=False)

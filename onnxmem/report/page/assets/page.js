@@ -99,6 +99,11 @@
         sort();
       });
     });
+    if (table.dataset.sorted) {
+      const column = Number(table.dataset.sorted);
+      sorted = { column, direction: -1, isNumber: true };
+      table.tHead.rows[0].cells[column].setAttribute("aria-sort", "descending");
+    }
     resorts.set(table, sort);
   }
   all("table.sortable").forEach(sortable);
@@ -199,7 +204,7 @@
   const PEAKS = { "live-run": "activations.in_place_peak_bytes", "live-train": "training.peak_bytes" };
   function barsAt(rows, peak, batch) {
     const at = stops.indexOf(batch);
-    const sized = (each) => rows[each].map(([name, size]) => [name, { name, group: data.live.names[name][1], size: BigInt(size) }]);
+    const sized = (each) => rows[each].map(([name, size]) => [name, { name, group: name < 0 ? -1 : data.live.names[name][1], size: BigInt(size) }]);
     if (at >= 0) return sized(at).map(([, bar]) => bar);
     const two = neighbors(batch);
     if (!two || !isLine(peak, two)) return null;
@@ -216,6 +221,19 @@
     /* What is left has no group, and comes last. */
     return bars.sort((a, b) => (a.group < 0) - (b.group < 0) || (b.size > a.size ? 1 : b.size < a.size ? -1 : 0));
   }
+  /* Those that hold 90 % of the bytes, and the others as one. */
+  function largestBars(bars) {
+    const least = bars.reduce((sum, each) => sum + each.size, 0n) * BigInt(data.live.percent);
+    let sum = 0n, count = 0, more = 0, left = 0n;
+    for (const each of bars) {
+      if (each.name >= 0 && count < data.live.most && sum * 100n < least) { sum += each.size; count += 1; continue; }
+      more += each.name < 0 ? -each.name : 1;
+      left += each.size;
+    }
+    const named = bars.slice(0, count);
+    return more ? [...named, { name: -more, group: -1, size: left }] : named;
+  }
+  const barName = (name) => (name < 0 ? `${grouped(-name)} more` : data.live.names[name][0]);
   function bar(start, size, total, css) {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
@@ -227,11 +245,11 @@
   }
   function moveBars(batch) {
     for (const [id, rows] of Object.entries(data.live.tables)) {
-      const table = byId(id), bars = barsAt(rows, PEAKS[id], batch);
+      const table = byId(id), found = barsAt(rows, PEAKS[id], batch), bars = found && largestBars(found);
       const total = bars && bars.reduce((sum, each) => sum + each.size, 0n);
       let start = 0n;
       const lines = (bars || []).map(({ name, group, size }) => {
-        const row = make("tr"), head = make("th", "name", data.live.names[name][0]), cell = make("td", "num"), share = make("td"), kind = make("td");
+        const row = make("tr"), head = make("th", "name", barName(name)), cell = make("td", "num"), share = make("td"), kind = make("td");
         const [groupName, css] = group < 0 ? ["", "c-rest"] : data.live.groups[group];
         head.scope = "row";
         if (group >= 0) kind.append(make("span", `swatch ${css}`), groupName);
@@ -254,6 +272,15 @@
   for (const [cell, value] of layers ? all("td[data-value]", layers).map((each) => [each, each.dataset.value]) : []) {
     if (value !== undefined) cell.title = grouped(BigInt(value));
   }
+  /* The first step of most live bytes, where they are known. */
+  function markPeak() {
+    const badge = layers.querySelector(".badge"), rows = all("#layers-table tbody tr");
+    if (!badge) return;
+    const live = (row) => (row.cells[3].dataset.value ? Number(row.cells[3].dataset.value) : -1), step = (row) => Number(row.cells[0].dataset.value);
+    const peak = rows.reduce((best, row) => (live(row) > live(best) || (live(row) === live(best) && step(row) < step(best)) ? row : best));
+    badge.hidden = live(peak) < 0;
+    peak.cells[2].append(badge);
+  }
   function moveLayers(batch) {
     if (!layers) return;
     const asked = batch === data.batch, more = BigInt(batch - data.batch);
@@ -272,6 +299,7 @@
       cell.textContent = asked ? text : inside && !slopes.includes("?")
         ? dims.map((dim, place) => (BigInt(dim) + more * BigInt(slopes[place])).toString()).join("x") : UNKNOWN;
     }
+    markPeak();
     all('[data-caption="sums"]').forEach((each) => { each.hidden = !asked; });
     resorts.get(byId("layers-table"))();
   }
