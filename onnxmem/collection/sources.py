@@ -11,8 +11,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final
@@ -25,7 +27,7 @@ from onnxmem.errors import (
     UsageError,
     shortened,
 )
-from onnxmem.files import blocks, read_text, reason_of
+from onnxmem.files import blocks, is_part, read_text, reason_of
 from onnxmem.model.files import may_begin_model
 
 MAX_BYTES: Final = 2**31 - 1
@@ -39,6 +41,7 @@ _OPENING: Final = {"http": {"block_size": 0}, "https": {"block_size": 0}}
 """How a scheme is opened: block_size 0 reads a page from start to end, which servers that know no
 ranges of bytes can do too."""
 SUFFIX: Final = ".onnx"
+_ANY_PARTS: Final = "**"
 _LIST: Final = "@"
 _COMMENT: Final = "#"
 STDIN: Final = "-"
@@ -101,8 +104,88 @@ def expanded(name: str) -> tuple[str, ...] | None:
     if os.path.isdir(name):  # noqa: PTH112 - no folder: '' and names that are too long
         return tuple(models_below(Path(name)))
     if glob.has_magic(name) and not os.path.lexists(name):
-        return tuple(sorted(glob.iglob(name, recursive=True)))  # noqa: PTH207 - keeps "./"
+        return tuple(sorted(_matching(name)))
     return None
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """The paths that a pattern matches, those of each folder once, in no order.
+
+    ``glob.iglob`` follows links for ``**``: one to its own folder multiplies what is found, two
+    never end. Here folders come before links to folders, and none is listed twice. Hidden names
+    match a part that begins with a dot; the file of a result that is being written matches none.
+    """
+    pattern = pattern.replace(os.sep, "/")
+    head = re.match(r"[^*?\[]*/", pattern)
+    start = head[0] if head else ""
+    parts = tuple(part for part in pattern[len(start) :].split("/") if part)
+    slash = "/" if pattern.endswith("/") else ""
+    seen: set[object] = set()
+    folders = deque([(start, _positions(parts, {0}))])
+    links: deque[tuple[str, frozenset[int]]] = deque()
+    while folders or links:
+        folder, positions = (folders or links).popleft()
+        number = _inode(folder)
+        if (number, positions) in seen:
+            continue
+        seen.add((number, positions))
+        for name, is_folder, is_link in _entries(folder, parts, positions):
+            following = _positions(parts, _matched(name, parts, positions))
+            own = (number, name) if _ANY_PARTS in parts else (folder, name)
+            if len(parts) in following and is_folder >= bool(slash) and own not in seen:
+                seen.add(own)
+                yield f"{folder}{name}{slash}"
+            if is_folder and following - {len(parts)}:
+                (links if is_link else folders).append((f"{folder}{name}/", following))
+
+
+def _positions(parts: Sequence[str], positions: Iterable[int]) -> frozenset[int]:
+    """Positions in a pattern's parts, and those behind each ``**``, which may match no part."""
+    found = set(positions)
+    for at, part in enumerate(parts):
+        if part == _ANY_PARTS and at in found:
+            found.add(at + 1)
+    return frozenset(found)
+
+
+def _matched(name: str, parts: Sequence[str], positions: Iterable[int]) -> Iterator[int]:
+    """The positions behind a name of an entry."""
+    for at in positions:
+        part = parts[at] if at < len(parts) else ""
+        if part == _ANY_PARTS:
+            if not name.startswith("."):
+                yield at
+        elif part and (part.startswith(".") or not name.startswith(".")) and fnmatch(name, part):
+            yield at + 1
+
+
+def _entries(
+    folder: str, parts: Sequence[str], positions: Iterable[int]
+) -> Iterator[tuple[str, bool, bool]]:
+    """A folder's entries, whether each is a folder, and a link; without rights those with a name.
+
+    ``.`` and ``..`` are entries where the pattern names them.
+    """
+    named = {parts[at] for at in positions if at < len(parts)}
+    for name in named & {os.curdir, os.pardir}:
+        yield name, True, False
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            for entry in entries:
+                if not is_part(entry.name):
+                    yield entry.name, entry.is_dir(), entry.is_symlink()
+    except OSError:
+        for name in named:
+            if name and not glob.has_magic(name) and os.path.lexists(folder + name):
+                yield name, os.path.isdir(folder + name), False  # noqa: PTH112
+
+
+def _inode(folder: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder or os.curdir)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def models_below(folder: Path) -> Iterator[str]:

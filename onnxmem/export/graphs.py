@@ -20,6 +20,7 @@ from onnxmem.units import format_bytes, sum_if_known
 
 _MOST_NAMED: Final = 8
 """Tensors of an edge that are named; an If may read hundreds of one node's."""
+_LARGEST_LONG: Final = 2**63 - 1
 Facts = dict[str, str | int]
 """Of a node or an edge: what is unknown is absent."""
 
@@ -55,10 +56,24 @@ def dot(analysis: Analysis) -> Iterator[str]:
 
 
 def graphml(analysis: Analysis) -> Iterator[str]:
-    """Write the DAG of ``sized_graph``; its keys are typed, ``long`` for every number."""
+    """Write the DAG of ``sized_graph``; its keys are typed, ``long`` for numbers.
+
+    Where a number is beyond the 64 bits of a ``long`` all of its key are strings, which are exact.
+    """
+    graph = sized_graph(analysis)
+    nodes = [facts for _, facts in graph.nodes(data=True)]
+    edges = [facts for *_, facts in graph.edges(data=True)]
+    for all_facts in (nodes, edges):
+        wide = {name for facts in all_facts for name, value in facts.items() if _is_wide(value)}
+        for facts in all_facts:
+            facts.update({name: str(facts[name]) for name in wide & facts.keys()})
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
-    for line in nx.generate_graphml(sized_graph(analysis), named_key_ids=True):
+    for line in nx.generate_graphml(graph, named_key_ids=True):
         yield f"{line}\n"
+
+
+def _is_wide(value: str | int) -> bool:
+    return isinstance(value, int) and value > _LARGEST_LONG
 
 
 def _node_facts(layer: Layer, step: int, live: int | None) -> Iterator[tuple[str, str | int]]:

@@ -55,7 +55,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 
 _TENSOR_DATA_TYPE = 2
-_TENSOR_PAYLOADS = frozenset({4, 5, 6, 7, 9, 10, 11})
+_TENSOR_PAYLOADS = frozenset({4, 5, 6, 7, 9, 10, 11, 12})  # and its doc_string, 12
 _INTEGER_TYPES = frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13, 21, 22, 25, 26})
 
 
@@ -66,18 +66,26 @@ class _Message:
     name: str
     fields: Mapping[int, "_Message"]
     dropped: frozenset[int] = frozenset()
+    """What nothing reads: the ``doc_string``, which may be the largest part, and others."""
 
 
 _TENSOR = _Message("TensorProto", {})
 _SPARSE = _Message("SparseTensorProto", {1: _TENSOR, 2: _TENSOR})
 _attribute_fields: dict[int, _Message] = {5: _TENSOR, 10: _TENSOR, 22: _SPARSE, 23: _SPARSE}
-_ATTRIBUTE = _Message("AttributeProto", _attribute_fields)
-_NODE = _Message("NodeProto", {5: _ATTRIBUTE})
-_GRAPH = _Message("GraphProto", {1: _NODE, 5: _TENSOR, 15: _SPARSE})
+_ATTRIBUTE = _Message("AttributeProto", _attribute_fields, dropped=frozenset({13}))
+_NODE = _Message("NodeProto", {5: _ATTRIBUTE}, dropped=frozenset({6}))
+_VALUE = _Message("ValueInfoProto", {}, dropped=frozenset({3}))
+_GRAPH = _Message(
+    "GraphProto",
+    {1: _NODE, 5: _TENSOR, 11: _VALUE, 12: _VALUE, 13: _VALUE, 15: _SPARSE},
+    dropped=frozenset({10}),
+)
 _attribute_fields.update({6: _GRAPH, 11: _GRAPH})
-_FUNCTION = _Message("FunctionProto", {7: _NODE, 11: _ATTRIBUTE})
-_TRAINING_INFO = frozenset({20})  # the algorithm's own graphs are no part of the model's run
-_MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=_TRAINING_INFO)
+_FUNCTION = _Message(
+    "FunctionProto", {7: _NODE, 11: _ATTRIBUTE, 12: _VALUE}, dropped=frozenset({8})
+)
+_TRAINING_INFO = 20  # the algorithm's own graphs are no part of the model's run
+_MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=frozenset({6, _TRAINING_INFO}))
 
 
 def without_payloads(data: ByteSource) -> bytes:

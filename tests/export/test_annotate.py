@@ -198,7 +198,7 @@ def test_fields_that_are_not_known_stay(tmp_path: Path) -> None:
         (("m.onnx", "-o", "there.onnx"), "exists; pass --force"),
         (("m.onnx", "there.onnx", "-o", "x"), "annotate writes one at a time"),
         (("absent.onnx", "-o", "x"), "no such file"),
-        (("m.onnx", "-o", "folder", "--force"), "folder: cannot be written"),
+        (("m.onnx", "-o", "folder", "--force"), "folder: is a folder"),
     ],
 )
 def test_wrong_usage_is_one_line(

@@ -190,7 +190,7 @@ def test_many_pieces_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("absent.onnx", "--format", "csv"), "absent.onnx: missing_file: no such file"),
         (("m.onnx", "--format", "csv", "-o", "nowhere/x"), "its folder does not exist"),
         (("m.onnx", "--format", "torch-snapshot", "-o", "."), "exists"),
-        (("m.onnx", "--format", "torch-snapshot", "-o", "folder", "--force"), "cannot be written"),
+        (("m.onnx", "--format", "torch-snapshot", "-o", "folder", "--force"), "is a folder"),
     ],
 )
 def test_wrong_usage_is_one_line(

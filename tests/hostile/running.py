@@ -14,7 +14,7 @@ from models_on_disk import write_model
 from hostile import ALL, HostileFile
 
 HEAVY: Final = {"size bomb", "function bomb", "rank bomb", "function chain"}
-"""TypeInterner that take seconds; the default run takes the other ones."""
+"""Kinds that take seconds; the default run takes the other ones."""
 LIGHT: Final = tuple(file for file in ALL if file.kind not in HEAVY and file.name != "of 50000")
 MODEL: Final = "sound.onnx"
 MOST_KIB: Final = 2**20

@@ -111,7 +111,7 @@ LARGE_DATA = {
 def test_a_large_payload_is_dropped_and_what_describes_it_stays(field: str) -> None:
     large = LARGE_DATA[field]
     large.name = "w"
-    large.doc_string = "kept"
+    large.doc_string = "not read"
     large.external_data.add(key="location", value="w.bin")
     assert large.HasField(field) if field == "raw_data" else len(getattr(large, field)) > 0
     (found,) = stripped(model(large)).graph.initializer
@@ -119,6 +119,7 @@ def test_a_large_payload_is_dropped_and_what_describes_it_stays(field: str) -> N
     large_described = TensorProto()
     large_described.CopyFrom(large)
     large_described.ClearField(field)
+    large_described.ClearField("doc_string")
     assert found == large_described
 
 
@@ -155,12 +156,15 @@ def test_a_type_that_follows_the_payload_counts_too() -> None:
     assert found == onnx.ModelProto.FromString(proto)
 
 
-def test_what_is_large_and_no_tensor_stays() -> None:
+def test_what_is_large_and_neither_tensor_nor_document_stays() -> None:
     node = make_node("Constant", [], ["c"], value_floats=[0.5] * 1009, doc_string="d" * 1009)
     proto = model(nodes=[node])
     proto.graph.doc_string = "g" * 1009
     proto.metadata_props.add(key="k", value="v" * 1009)
-    assert stripped(proto) == proto
+    found = stripped(proto)
+    for documented in (proto.graph, proto.graph.node[-1]):
+        documented.ClearField("doc_string")
+    assert found == proto
 
 
 def test_training_info_is_dropped_however_small() -> None:
@@ -374,7 +378,7 @@ def test_a_3_gib_file_of_weights_loads_at_once_and_in_little_memory(tmp_path: Pa
 
 
 def test_a_model_with_over_2_gib_besides_its_weights_is_refused_unread(tmp_path: Path) -> None:
-    head = b"\x08\x0a" + head_of(6, 1 << 31)
+    head = b"\x08\x0a" + head_of(2, 1 << 31)
     write_with_hole(tmp_path / "text.onnx", head, 1 << 31, in_graph(b""))
     said, seconds, growth_mib = loaded_apart(tmp_path / "text.onnx")
     assert said == refusal(tmp_path / "text.onnx")

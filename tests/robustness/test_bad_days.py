@@ -7,11 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import networkx as nx
+import onnx
 import pytest
 from hostile.running import MODEL
 from models_on_disk import write_model
 
 from onnxmem.cli import main
+from onnxmem.collection.sources import model_names
+from onnxmem.decisions.check.budgets import matches
+from onnxmem.model.wire import without_payloads
 
 Capture = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.timeout(60)
@@ -118,3 +123,109 @@ def test_a_list_with_a_name_that_is_too_long_keeps_the_other_rows(
     out, err = capsys.readouterr()
     assert [json.loads(line)["status"] for line in out.splitlines()] == ["ok", "error", "ok"]
     assert (code, err.count("\n")) == (2, 1)
+
+
+# Models
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [("-1e308", "1e308", "1"), ("0", "1e308", "1e-308"), ("0", "1e308", "1"), ("1e308", "0", "-1")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("elem_type", ["double", "float"])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_a_range_of_huge_floats_is_unknown(
+    folder: Path, ends: Sequence[str], elem_type: str, domain: str, capsys: Capture
+) -> None:
+    numbers = [
+        onnx.helper.make_tensor("", _TYPES[elem_type], [], [_of(elem_type, end)]) for end in ends
+    ]
+    nodes = [
+        onnx.helper.make_node("Constant", [], [f"c{index}"], value=number)
+        for index, number in enumerate(numbers)
+    ]
+    nodes.append(onnx.helper.make_node("Range", ["c0", "c1", "c2"], ["y"], domain=domain))
+    output = onnx.helper.make_tensor_value_info("y", _TYPES[elem_type], ["n"])
+    graph = onnx.helper.make_graph(nodes, "ranges", [], [output])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "r.onnx")
+    assert main(["r.onnx", "--json", "--train"]) in {0, 3}
+    assert "internal" not in capsys.readouterr().err
+
+
+_TYPES = {"double": onnx.TensorProto.DOUBLE, "float": onnx.TensorProto.FLOAT}
+
+
+def _of(elem_type: str, text: str) -> float:
+    return float(text) if elem_type == "double" else float(text.replace("308", "38"))
+
+
+# Folders and patterns
+
+
+@pytest.mark.timeout(20)
+def test_a_pattern_finds_each_real_folder_once(folder: Path) -> None:
+    (folder / "deep" / "deeper").mkdir(parents=True)
+    write_model(folder / "deep" / "deeper" / "net.onnx")
+    for link in ("self", "deep/self", "deep/deeper/a", "deep/deeper/b"):
+        (folder / link).symlink_to(folder)
+    (folder / "deep" / ".onnxmem-abcd1234.part").touch()
+    assert model_names(["**/*.onnx"]) == ("deep/deeper/net.onnx", MODEL)
+    assert model_names(["./**/net.onnx"]) == ("./deep/deeper/net.onnx",)
+    assert model_names(["**/deep/**/*.onnx"]) == ("deep/deeper/net.onnx", f"deep/self/{MODEL}")
+    assert model_names(["de*/"]) == model_names(["d*p/"]) == ("deep/",)
+    assert model_names(["*/deeper/*"]) == ("deep/deeper/a", "deep/deeper/b", "deep/deeper/net.onnx")
+    assert model_names(["self/*.onnx"]) == (f"self/{MODEL}",)
+    assert model_names(["deep/.*"]) == ("deep/.*",)
+
+
+@pytest.mark.timeout(20)
+def test_a_budget_s_pattern_is_matched_in_linear_time() -> None:
+    path = "a/" * 2000 + "net.onnx"
+    assert not matches("**/a/" * 12 + "other.onnx", path)
+    assert matches("**/a/" * 12 + "*.onnx", path)
+    assert not matches("a*" * 30 + "b", "a" * 4000)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--json",),
+        ("fit", "--device", "1GiB"),
+        ("export", "--format", "chrome"),
+        ("check", "--budget-peak", "1GiB"),
+        ("explain", "weights"),
+        ("reorder",),
+    ],
+    ids=" ".join,
+)
+def test_what_follows_two_hyphens_is_a_name(
+    folder: Path, words: Sequence[str], capsys: Capture
+) -> None:
+    write_model(folder / "-dash.onnx")
+    assert main([*words, "--", "-dash.onnx"]) == 0
+    assert "-dash.onnx" in capsys.readouterr().out
+
+
+# What a model holds
+
+
+def test_a_document_in_a_model_is_not_read(folder: Path) -> None:
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    text = "d" * 2**20
+    for place in (model, model.graph, model.graph.node[0], model.graph.node[0].attribute[0]):
+        place.doc_string = text
+    for named in (model.graph.input[0], model.graph.output[0], model.graph.initializer[0]):
+        named.doc_string = text
+    model.functions.add(name="f", domain="d", doc_string=text).node.add(op_type="Relu")
+    assert len(without_payloads(model.SerializeToString())) < 2**16
+
+
+def test_graphml_has_strings_for_numbers_beyond_a_long(folder: Path, capsys: Capture) -> None:
+    text = f"agraph (float[{2**40},{2**40}] x) => (float[{2**40},{2**40}] y) {{ y = Relu(x) }}"
+    write_model(folder / "wide.onnx", text)
+    assert main(["export", "wide.onnx", "--format", "graphml"]) == 0
+    graph = nx.parse_graphml(capsys.readouterr().out)
+    assert graph.nodes["n0"]["output_bytes"] == str(4 * 2**80)
+    assert graph.nodes["n0"]["step"] == 0

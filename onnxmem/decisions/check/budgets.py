@@ -10,10 +10,11 @@ file, the key, what is wrong, and what to write instead.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.errors import MissingFileError, UsageError, shortened
@@ -423,13 +424,6 @@ def _recipe_value(table: Table, key: str) -> object:
 
 
 _TOKEN: Final = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
-_MEANING: Final = {
-    "**/": "(?:[^/]*/)*",
-    "/**": "/.+",
-    "**": ".*",
-    "*": "[^/]*",
-    "?": "[^/]",
-}
 # Patterns are those of .gitignore: * and ? match within one part of a path, ** matches any number
 # of parts, and a pattern without a slash matches the file's name in any folder. fnmatch would let *
 # cross a slash, and pathlib matches ** only from Python 3.13 on.
@@ -443,23 +437,100 @@ def matches(pattern: str, path: str) -> bool:
     """
     pattern = pattern.removeprefix("./")
     subject = path if "/" in pattern else path.rpartition("/")[2]
-    return _compiled(pattern).fullmatch(subject) is not None
+    return _automaton(pattern).matches(subject)
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join(map(_meaning, _TOKEN.findall(pattern))), re.DOTALL)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A part of a pattern that consumes characters; ``accepts`` tests each of them."""
+
+    accepts: Callable[[str], object]
+    repeats: bool = False
+    """Any number of them, none too; else one."""
+    is_optional: bool = False
+    """This step and the next one may be left out together."""
 
 
-def _meaning(token: str) -> str:
-    if token in _MEANING:
-        return _MEANING[token]
+_ANY: Final = _Step(lambda _: True, repeats=True)
+_SLASH: Final = _Step("/".__eq__)
+_NOT_SLASH: Final = "/".__ne__
+_STEPS: Final[Mapping[str, tuple[_Step, ...]]] = MappingProxyType(
+    {
+        "**/": (replace(_ANY, is_optional=True), _SLASH),
+        "/**": (_SLASH, replace(_ANY, repeats=False), _ANY),
+        "**": (_ANY,),
+        "*": (_Step(_NOT_SLASH, repeats=True),),
+        "?": (_Step(_NOT_SLASH),),
+    }
+)
+
+
+class _Automaton:
+    """A pattern as a finite automaton: a path is matched in time linear in its length.
+
+    A regular expression of several ``**/`` backtracks: eight of them took seconds for a path that
+    they do not match. A state is the set of steps that may come next; what follows from a state and
+    a character is worked out once.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._steps = tuple(step for token in _TOKEN.findall(pattern) for step in _steps_of(token))
+        self._next: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._start = self._reachable([(0, True)])
+
+    def matches(self, path: str) -> bool:
+        state = self._start
+        for char in path:
+            key = (state, char)
+            if key not in self._next:
+                self._next[key] = self._after(state, char)
+            state = self._next[key]
+        return len(self._steps) in state
+
+    def _after(self, state: frozenset[int], char: str) -> frozenset[int]:
+        steps = [(index, self._steps[index]) for index in state if index < len(self._steps)]
+        taken = [(index, step) for index, step in steps if step.accepts(char)]
+        # A step that repeats was entered before: only where it is entered may it be left out.
+        return self._reachable(
+            (index, False) if step.repeats else (index + 1, True) for index, step in taken
+        )
+
+    def _reachable(self, entered: Iterable[tuple[int, bool]]) -> frozenset[int]:
+        """The steps entered, or repeated, and those that follow without a character."""
+        found: set[tuple[int, bool]] = set()
+        waiting = list(entered)
+        while waiting:
+            index, is_new = waiting.pop()
+            if (index, is_new) in found:
+                continue
+            found.add((index, is_new))
+            if index == len(self._steps):
+                continue
+            step = self._steps[index]
+            if step.repeats:
+                waiting.append((index + 1, True))
+            if step.is_optional and is_new:
+                waiting.append((index + 2, True))
+        return frozenset(index for index, _ in found)
+
+
+_automaton = cache(_Automaton)
+
+
+def _steps_of(token: str) -> tuple[_Step, ...]:
+    if token in _STEPS:
+        return _STEPS[token]
     if len(token) > 1:
-        inside = token[1:-1]
-        sign, inside = ("^", inside[1:]) if inside.startswith("!") else ("", inside)
-        # A hyphen is a range. re refuses a backward one such as [z-a], so it is escaped there.
-        escaped = re.sub(r"([\\^\[\]&~|])", r"\\\1", inside)
-        backwards = any(a > b for a, b in re.findall(r"(.)-(.)", inside))
-        escaped = escaped.replace("-", r"\-") if backwards else escaped
-        return f"[{sign}{escaped}]"
-    return re.escape(token)
+        return (_Step(re.compile(_class(token), re.DOTALL).fullmatch),)
+    return (_Step(token.__eq__),)
+
+
+def _class(token: str) -> str:
+    """A set of characters, as in ``[!a-c]``, as a regular expression."""
+    inside = token[1:-1]
+    sign, inside = ("^", inside[1:]) if inside.startswith("!") else ("", inside)
+    # A hyphen is a range. re refuses a backward one such as [z-a], so it is escaped there.
+    escaped = re.sub(r"([\\^\[\]&~|])", r"\\\1", inside)
+    backwards = any(a > b for a, b in re.findall(r"(.)-(.)", inside))
+    escaped = escaped.replace("-", r"\-") if backwards else escaped
+    return f"[{sign}{escaped}]"

@@ -40,6 +40,7 @@ NCHWC: Final = "com.microsoft.nchwc"
 _FLOAT, _INT32, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.UINT8
 _INT64: Final = onnx.TensorProto.INT64
 _NUM_NOT_SPATIAL: Final = 2
+_LARGEST_DIM: Final = 2**63 - 1
 """Batch and channels."""
 _IMAGE_RANK: Final = 4
 _SUM: Final = 3
@@ -511,8 +512,11 @@ def counted(context: InferenceContext) -> Found:
     start, limit, delta = (*(value.item() for value in given if value is not None), 1)[:3]
     if not delta or not all(abs(end) < float("inf") for end in (start, limit, delta)):
         return {}
-    count = max(ceil((limit - start) / delta), 0)
-    return context.outputs((count,), elem_type=context.elem_type(0))
+    # Onnxruntime divides in floats too, and large ones overflow to infinity.
+    steps = (limit - start) / delta
+    if not abs(steps) <= _LARGEST_DIM:
+        return {}
+    return context.outputs((max(ceil(steps), 0),), elem_type=context.elem_type(0))
 
 
 def _cropped(context: InferenceContext) -> Found:
