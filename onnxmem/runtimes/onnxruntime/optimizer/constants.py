@@ -35,6 +35,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     walk,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    has_edges,
     has_kernel,
     has_single_reader,
     integer,
@@ -48,7 +49,8 @@ from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node
 # --------------------------------------------------------------------------------------------------
 # Elements of a node's outputs, if its inputs are known and small.
 #
-# onnx's reference operators compute them; if they raise, the elements stay unknown. Operators with
+# onnxruntime runs its kernel (onnxruntime/core/optimizer/optimizer_execution_frame.cc). Here onnx's
+# reference operators compute the elements; if they raise, the elements stay unknown. Operators with
 # which a small file can cause any amount of work are not evaluated: a regular expression, an image,
 # a window whose length is an element.
 
@@ -414,7 +416,7 @@ def _merge(graph: Graph, numbers: dict[str, Hashable]) -> bool:
                 is_replaced = True
         if is_replaced:
             changed = True
-            if has_single_reader(graph, node, 0):
+            if has_edges(graph, node, 0):
                 graph.remove(node)
     return changed
 

@@ -47,9 +47,19 @@ def is_op(node: Node | None, op_type: str, versions: Collection[int], domain: st
     )
 
 
-def has_single_reader(graph: Graph, node: Node, num_edges: int = 1) -> bool:
-    """Whether a node has that many reads and writes no graph output (``CheckOutputEdges``)."""
-    return not graph.is_output(node) and graph.num_edges(node) == num_edges
+def has_edges(graph: Graph, node: Node, count: int) -> bool:
+    """Whether a node has that many edges to readers and no graph output (``CheckOutputEdges``)."""
+    return not graph.is_output(node) and graph.num_edges(node) == count
+
+
+def has_single_reader(graph: Graph, node: Node) -> bool:
+    """Whether a node has one edge to a reader and no graph output."""
+    return has_edges(graph, node, 1)
+
+
+def other_operand(node: Node, producer: Node) -> str:
+    """The operand of a node with two inputs beside the one that a producer writes."""
+    return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 def is_constant(graph: Graph, name: str) -> bool:
@@ -76,8 +86,8 @@ def is_number(graph: Graph, name: str, expected: float) -> bool:
     if value is None or graph.elem_type_of(name) not in (FLOAT, FLOAT16, DOUBLE):
         return False
     # The tolerance is finer than float16, so a float16 constant is compared after rounding.
-    wanted = float(np.float16(expected)) if graph.elem_type_of(name) == FLOAT16 else expected
-    return abs(value - wanted) <= _ABSOLUTE + _RELATIVE * abs(expected)
+    nearest = float(np.float16(expected)) if graph.elem_type_of(name) == FLOAT16 else expected
+    return abs(value - nearest) <= _ABSOLUTE + _RELATIVE * abs(expected)
 
 
 def integers_of(graph: Graph, name: str) -> list[int] | None:
@@ -252,6 +262,7 @@ def is_deterministic(domain: str, op_type: str) -> bool:
 # --------------------------------------------------------------------------------------------------
 # Nodes that onnxruntime's CPU provider has a kernel for, by the records of kernels.
 #
+# onnxruntime/core/framework/kernel_registry.cc, ``KernelRegistry::TryFindKernel``.
 # A node without a kernel is replaced by the nodes of its ONNX function body; a node without a
 # kernel for float16 runs in float32 between casts. Most passes above the basic level only consider
 # nodes that are assigned to a provider (``IsSupportedProvider``), which is what this stands for.

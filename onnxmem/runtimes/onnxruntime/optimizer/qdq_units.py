@@ -32,6 +32,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     UINT16,
     child_of,
     clip_bounds,
+    has_edges,
     has_kernel,
     has_single_reader,
     integer,
@@ -127,8 +128,8 @@ def is_complete(
     :param may_be_float: whether the output may be a float.
     """
     node = unit.node
-    wanted = sum(map(bool, node.inputs)) if num_dequantized is None else num_dequantized
-    if len(unit.dequantizers) != wanted:
+    expected = sum(map(bool, node.inputs)) if num_dequantized is None else num_dequantized
+    if len(unit.dequantizers) != expected:
         return False
     if not unit.quantizers:
         return may_be_float
@@ -279,9 +280,9 @@ def _packing(graph: Graph, node: Node) -> _Packing | None:
     rows, columns = weight.dims
     block = integer(node, "block_size") or _DEFAULT_BLOCK
     packing = _Packing(rows, columns, block, _BITS[weight.data_type])
-    wanted = _scale_dims(node, packing)
+    allowed = _scale_dims(node, packing)
     dims = {tuple(tensor.dims) for tensor in parameters}
-    return packing if len(dims) == 1 and dims <= wanted else None
+    return packing if len(dims) == 1 and dims <= allowed else None
 
 
 def _scale_dims(node: Node, packing: _Packing) -> set[tuple[int, ...]]:
@@ -760,7 +761,7 @@ def _fuse_dynamic(graph: Graph, node: Node) -> bool:
         return False
     if any(graph.parent(node, index) is not quantize for index in (_A_SCALE, _A_ZERO)):
         return False
-    if not has_single_reader(graph, quantize, _DYNAMIC_EDGES):
+    if not has_edges(graph, quantize, _DYNAMIC_EDGES):
         return False
     others = (_B, _B_SCALE, _B_ZERO, _SCALED_BIAS)
     inputs = [quantize.inputs[0], *(node.input_at(index) for index in others)]

@@ -21,6 +21,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     axes_of,
     child_of,
     clip_bounds,
+    has_edges,
     has_kernel,
     has_single_reader,
     integer,
@@ -32,6 +33,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     is_op,
     num_input_edges,
     number,
+    other_operand,
     put,
     rank_of,
     text,
@@ -221,7 +223,7 @@ def fuse_div_mul(graph: Graph, node: Node) -> Effect:
         return Effect.NONE
     if float(one.ravel()[0]) != 1.0:
         return Effect.NONE
-    factor = mul.inputs[1 if mul.inputs[0] == node.outputs[0] else 0]
+    factor = other_operand(mul, node)
     graph.set_input(node, 0, factor)
     fuse_into_next(graph, node, mul)
     return Effect.CHANGED
@@ -266,7 +268,7 @@ def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
     total = graph.children(node)[0]
     if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != _PAIR:
         return Effect.NONE
-    bias = total.inputs[1 if total.inputs[0] == node.outputs[0] else 0]
+    bias = other_operand(total, node)
     dims, product = graph.dims_of(bias), graph.dims_of(node.outputs[0])
     if dims is None or product is None or not is_gemm_bias(dims, product):
         return Effect.NONE
@@ -305,7 +307,7 @@ def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
     put(fused, "transB", flags[1])
     replace_chain(graph, [node] if after is None else [node, after], fused)
     for producer in dict.fromkeys(before):
-        if producer is not None and has_single_reader(graph, producer, 0):
+        if producer is not None and has_edges(graph, producer, 0):
             graph.remove(producer)
     return Effect.REMOVED
 

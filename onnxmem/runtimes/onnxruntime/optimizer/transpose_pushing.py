@@ -417,7 +417,7 @@ def _groups(dims: Dims, target: Dims) -> list[list[int]] | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Inputs of lower rank get leading dims of 1, so that all can be transposed alike.
+# Inputs of lower rank get leading dims of 1, so that all inputs can be transposed.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``NormalizeInputRanks`` and ``UnsqueezeInput``.

@@ -13,6 +13,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     has_single_reader,
     is_number,
     is_op,
+    other_operand,
     put,
     scalar_of,
     text,
@@ -100,13 +101,13 @@ def _factored(graph: Graph, node: Node) -> _Match | None:
     """Match the first formula up to tanh: (0.044715 * x * x + 1) * (0.79788 * x)."""
     data = _times(graph, node, _CUBIC)
     square = None if data is None else _reader(graph, node, "Mul", _ARITHMETIC)
-    if data is None or square is None or _beside(square, node) != data:
+    if data is None or square is None or other_operand(square, node) != data:
         return None
     plus = _reader(graph, square, "Add", _ARITHMETIC)
-    if plus is None or not is_number(graph, _beside(plus, square), 1.0):
+    if plus is None or not is_number(graph, other_operand(plus, square), 1.0):
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
-    scaled = None if product is None else graph.producers.get(_beside(product, plus))
+    scaled = None if product is None else graph.producers.get(other_operand(product, plus))
     if product is None or scaled is None or not has_single_reader(graph, scaled):
         return None
     if _times(graph, scaled, _SCALE) != data:
@@ -120,13 +121,13 @@ def _powered(graph: Graph, node: Node) -> _Match | None:
         return None
     data = node.inputs[0]
     cubic = _reader(graph, node, "Mul", _ARITHMETIC)
-    if cubic is None or not is_number(graph, _beside(cubic, node), _CUBIC):
+    if cubic is None or not is_number(graph, other_operand(cubic, node), _CUBIC):
         return None
     plus = _reader(graph, cubic, "Add", _ARITHMETIC)
-    if plus is None or _beside(plus, cubic) != data:
+    if plus is None or other_operand(plus, cubic) != data:
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
-    if product is None or not is_number(graph, _beside(product, plus), _SCALE):
+    if product is None or not is_number(graph, other_operand(product, plus), _SCALE):
         return None
     return [node, cubic, plus, product], data
 
@@ -135,14 +136,14 @@ def _tanh_part(graph: Graph, nodes: list[Node], data: str) -> _Match | None:
     """Match the rest: (tanh + 1) * (x * 0.5), unless it is a graph output."""
     tanh = _reader(graph, nodes[-1], "Tanh", frozenset({6, 13}))
     plus = None if tanh is None else _reader(graph, tanh, "Add", _ARITHMETIC)
-    if tanh is None or plus is None or not is_number(graph, _beside(plus, tanh), 1.0):
+    if tanh is None or plus is None or not is_number(graph, other_operand(plus, tanh), 1.0):
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
     if product is None or graph.is_output(product):
         return None
     if graph.elem_type_of(data) not in (FLOAT, FLOAT16):
         return None
-    half = graph.producers.get(_beside(product, plus))
+    half = graph.producers.get(other_operand(product, plus))
     if half is None or not has_single_reader(graph, half) or _times(graph, half, 0.5) != data:
         return None
     return [*nodes, tanh, plus, half, product], data
@@ -164,11 +165,6 @@ def _reader(graph: Graph, node: Node, op_type: str, versions: frozenset[int]) ->
         return None
     reader = graph.children(node)[0]
     return reader if is_op(reader, op_type, versions) and has_kernel(graph, reader) else None
-
-
-def _beside(node: Node, producer: Node) -> str:
-    """The other operand of a node, beside the one that a producer writes."""
-    return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -206,16 +202,16 @@ def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
         return None
     erf = _reader(graph, div, "Erf", frozenset({9, 13}))
     add = None if erf is None else _reader(graph, erf, "Add", _ARITHMETIC)
-    if erf is None or add is None or not is_number(graph, _beside(add, erf), 1.0):
+    if erf is None or add is None or not is_number(graph, other_operand(add, erf), 1.0):
         return None
     mul = _reader(graph, add, "Mul", _ARITHMETIC)
     if mul is None:
         return None
     # Exporters write x * (...) * 0.5 or (...) * (x * 0.5).
-    factor = _beside(mul, add)
+    factor = other_operand(mul, add)
     if factor == data:
         last = _reader(graph, mul, "Mul", _ARITHMETIC)
-        if last is not None and is_number(graph, _beside(last, mul), 0.5):
+        if last is not None and is_number(graph, other_operand(last, mul), 0.5):
             return [div, erf, add, mul, last], data
         return None
     half = graph.producers.get(factor)
@@ -259,7 +255,7 @@ def _fuse_quick_gelu(graph: Graph, first: Node) -> bool:
     mul = graph.children(sigmoid)[0]
     if not is_op(mul, "Mul", _ARITHMETIC) or graph.elem_type_of(data) not in _QUICK_TYPES:
         return False
-    if _beside(mul, sigmoid) != data or not has_kernel(graph, mul):
+    if other_operand(mul, sigmoid) != data or not has_kernel(graph, mul):
         return False
     fused = add_node(graph, NewNode("QuickGelu", [data], (), MICROSOFT, "QuickGelu"))
     put(fused, "alpha", alpha)

@@ -12,6 +12,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     MICROSOFT,
     axes_of,
     child_of,
+    has_edges,
     has_kernel,
     has_single_reader,
     integer,
@@ -19,6 +20,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     is_number,
     is_op,
     number,
+    other_operand,
     parent_of,
     put,
     rank_of,
@@ -62,7 +64,7 @@ def _fuse_layer_norm(graph: Graph, mean: Node) -> bool:
         return False
     if any(not is_float_op(graph, node, "Sub", ARITHMETIC) for node in differences):
         return False
-    if any(_beside(node, mean) != mean.inputs[0] for node in differences):
+    if any(other_operand(node, mean) != mean.inputs[0] for node in differences):
         return False
     cast = _cast_difference(graph, differences)
     quotient = _quotient(graph, differences, cast)
@@ -94,7 +96,7 @@ def _leading_cast(graph: Graph, mean: Node, num_differences: int) -> list[Node]:
     cast = graph.parent(mean, 0)
     if cast is None or not is_op(cast, "Cast", _CAST):
         return []
-    return [cast] if has_single_reader(graph, cast, num_differences + 1) else []
+    return [cast] if has_edges(graph, cast, num_differences + 1) else []
 
 
 def _cast_difference(graph: Graph, differences: list[Node]) -> list[Node]:
@@ -102,13 +104,13 @@ def _cast_difference(graph: Graph, differences: list[Node]) -> list[Node]:
     if len(differences) > 1 or graph.num_edges(differences[0]) != 1:
         return []
     cast = graph.children(differences[0])[0]
-    is_between = is_op(cast, "Cast", _CAST) and has_single_reader(graph, cast, 2)
+    is_between = is_op(cast, "Cast", _CAST) and has_edges(graph, cast, 2)
     return [cast] if is_between else []
 
 
 def _quotient(graph: Graph, differences: list[Node], cast: list[Node]) -> Node | None:
     num_readers = 2 if len(differences) == 1 and not cast else 1
-    if not has_single_reader(graph, differences[0], num_readers):
+    if not has_edges(graph, differences[0], num_readers):
         return None
     sources = cast or differences
     found = next((div for s in sources if (div := child_of(graph, s, "Div")) is not None), None)
@@ -204,10 +206,6 @@ def is_float_op(
     if not is_op(node, op_type, versions) or not has_kernel(graph, node):
         return False
     return all(graph.elem_type_of(name) in FLOATS for name in node.inputs[:num_inputs])
-
-
-def _beside(node: Node, producer: Node) -> str:
-    return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     FLOAT,
     FLOAT16,
     MICROSOFT,
+    has_edges,
     has_kernel,
     has_single_reader,
     integer,
@@ -22,6 +23,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     is_gemm_bias,
     is_op,
     number,
+    other_operand,
     put,
     rank_of,
 )
@@ -114,7 +116,7 @@ def _fuse_matmul_add(
     rows = _rows(left, right)
     if not is_flat and rows is None:
         return False
-    bias = add.inputs[1 if matmul.outputs[0] == add.inputs[0] else 0]
+    bias = other_operand(add, matmul)
     if not _is_valid_bias(graph.dims_of(bias), left, right[1]):
         return False
     if is_flat or rows is None:
@@ -267,7 +269,7 @@ def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
 
 def _drop_unread(graph: Graph, nodes: Sequence[Node]) -> None:
     for node in dict.fromkeys(nodes):
-        if has_single_reader(graph, node, 0):
+        if has_edges(graph, node, 0):
             graph.remove(node)
 
 
@@ -369,7 +371,7 @@ def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
     put(fused, "alpha", number(matmul, "alpha", 1.0))
     replace_chain(graph, [matmul], fused)
     for node in dict.fromkeys(found.node for found in operands if found is not None):
-        if has_single_reader(graph, node, 0):
+        if has_edges(graph, node, 0):
             graph.remove(node)
     return True
 
@@ -398,7 +400,7 @@ def _recast(graph: Graph, matmul: Node, input_index: int) -> _Transposed | None:
     transpose = add_node(
         graph, NewNode("Transpose", [name], [target], "", old.name, dict(old.attributes))
     )
-    if has_single_reader(graph, old, 0):
+    if has_edges(graph, old, 0):
         graph.remove(old)
     return replace(found, node=transpose)
 
