@@ -1,8 +1,8 @@
-"""The emulated optimizer for every CPU, on any machine, beside what onnxruntime 1.32.0 made there.
+"""The emulated optimizer for every CPU, on any machine, compared with onnxruntime 1.32.0 on each.
 
 ``tools/onnxruntime/cpus.py`` wrote the data: AVX-512 on such a machine, AVX2 with an onnxruntime
-that does not see AVX-512, ARM with the aarch64 packages under an emulated Neoverse N1. It holds the
-graphs of which two CPUs differ.
+that does not detect AVX-512, ARM with the aarch64 packages on an emulated Neoverse N1. It has only
+graphs that differ between CPUs.
 """
 
 import gzip
@@ -36,16 +36,16 @@ EXPECTED = json.loads((MODELS / "expected.json").read_text())
 FIGURES = json.loads((DATA / "onnxruntime" / "cpus.json").read_text())
 ROWS = json.loads(gzip.decompress(GRAPHS.read_bytes()))["rows"]
 HALF_ON_ARM = ("Conv(half, half_w)", "MaxPool<kernel_shape = [3, 3]>(half)", "Conv(image, kernel)")
-"""A known gap: on ARM with half-precision arithmetic, float16 images have their channels last."""
+"""A known gap: on ARM with half-precision arithmetic, float16 images have channels last."""
 BLOCKWISE_ON_ARM = ("arm64", "tinyllama.int4")
-"""Another: how MatMulNBits packs its weight there, and what it takes while it runs."""
-HELD = ("held_bytes", "held_steady_bytes")
+"""Another one: the packed weight and the scratch of MatMulNBits on ARM."""
+RESERVED = ("held_bytes", "held_steady_bytes")
 HALF_PRODUCT = "c = Cast<to = 10>(m) sc = Mul(sa, sb)"
-"""Another: a dynamic product of float16 scales stays as it is."""
+"""Another one: a dynamically quantized product with float16 scales is not fused."""
 
 
 @pytest.mark.parametrize("name", CPUS)
-def test_graphs_are_those_of_the_cpu(name: str) -> None:
+def test_graphs_equal_those_of_onnxruntime_on_each_cpu(name: str) -> None:
     wrong = [row["text"] for row in ROWS if nodes_of(row, name) != row["nodes"][name]]
     known = (*HALF_ON_ARM, HALF_PRODUCT) if name == "arm64" else ()
     assert [text for text in wrong if not any(part in text for part in known)] == []
@@ -54,19 +54,19 @@ def test_graphs_are_those_of_the_cpu(name: str) -> None:
 
 def nodes_of(row: dict[str, Any], name: str) -> list[str]:
     prepared = prepare(ModelFile("<text>", parsed(row["text"], row["opset"]), 0)).proto
-    made = optimized(prepared, row["level"], dims=row["dims"], cpu=CPUS[name])
-    return sorted(expressions(made.graph))
+    model = optimized(prepared, row["level"], dims=row["dims"], cpu=CPUS[name])
+    return sorted(expressions(model.graph))
 
 
-def test_each_cpu_has_graphs_of_its_own() -> None:
+def test_the_data_tells_the_cpus_apart() -> None:
     found = [{json.dumps(row["nodes"][name]) for row in ROWS} for name in CPUS]
     assert len(ROWS) > 200
     assert len({frozenset(each) for each in found}) == len(CPUS)
 
 
 @pytest.mark.slow
-def test_figures_are_those_of_the_cpu() -> None:
-    """Models of ``models/`` and of the onnx package; what packages ship is not at hand."""
+def test_figures_equal_those_measured_on_each_cpu() -> None:
+    """Models of ``models/`` and of the onnx package; other models are not available here."""
     errors = {
         (cpu, name, key): getattr(found, key) / taken[key] - 1
         for cpu, models in FIGURES.items()
@@ -75,13 +75,13 @@ def test_figures_are_those_of_the_cpu() -> None:
         for key in taken
         if getattr(found, key) != taken[key]
     }
-    assert {key for _, _, key in errors} <= {"base_bytes", "in_use_peak_bytes", *HELD}
+    assert {key for _, _, key in errors} <= {"base_bytes", "in_use_peak_bytes", *RESERVED}
     assert len(errors) < 6
     assert max(map(abs, errors.values())) < 1e-4
 
 
 def arena_of(name: str, cpu: str) -> ArenaFigures | None:
-    """What a session is predicted to take, at batch 1 and the other symbols as they were fed."""
+    """The prediction at batch 1, with the other dims of the measurement."""
     if name.startswith("light_"):
         return arena(LIGHT / f"{name}.onnx", cpu, {})
     facts = EXPECTED.get(f"{name}.onnx")
@@ -97,7 +97,7 @@ def arena(path: Path, cpu: str, dims: dict[str, int]) -> ArenaFigures:
 
 
 @pytest.mark.measure
-def test_this_machine_is_taken_for_what_onnxruntime_takes_it_for() -> None:
+def test_the_native_cpu_is_the_one_that_onnxruntime_detects() -> None:
     pytest.importorskip("onnxruntime")
     assert native_cpu() == cpu_of_onnxruntime()
 
@@ -115,7 +115,7 @@ def test_this_machine_is_taken_for_what_onnxruntime_takes_it_for() -> None:
         ("arm64", {}, ARM64),
     ],
 )
-def test_a_cpu_is_told_by_its_kind_and_its_features(
+def test_a_cpu_is_detected_by_its_machine_and_features(
     monkeypatch: pytest.MonkeyPatch,
     machine: str,
     features: dict[str, bool],
@@ -128,13 +128,13 @@ def test_a_cpu_is_told_by_its_kind_and_its_features(
 
 
 def on(monkeypatch: pytest.MonkeyPatch, machine: str, features: dict[str, bool]) -> None:
-    """Pose as another machine."""
+    """Pretend to be another machine."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(cpus, "_features", lambda: features)
     native_cpu.cache_clear()
 
 
-def test_names_are_known_where_they_are_offered() -> None:
+def test_cpu_names_of_the_command_line_are_known() -> None:
     assert ("native", *CPUS) == NAMES
     with pytest.raises(UsageError, match="cpu 'z80' is not known; choose one of native, avx512"):
         cpu_named("z80")
@@ -151,7 +151,7 @@ def test_names_are_known_where_they_are_offered() -> None:
         ("arm64", "extended", False),
     ],
 )
-def test_onnxruntime_is_asked_where_this_cpu_gives_the_same_graph(
+def test_onnxruntime_runs_only_if_this_cpu_gives_the_same_graph(
     monkeypatch: pytest.MonkeyPatch, cpu: str, level: str, *, is_of_this_machine: bool
 ) -> None:
     on(monkeypatch, "x86_64", {"AVX2": True, "FMA3": True})
@@ -168,7 +168,7 @@ CONV = """<ir_version: 10, opset_import: ["" : 21]>
     ("cpu", "peak_floats"),
     [("avx512", 32 * 49 + 24 * 49), ("avx2", 24 * 49 + 24 * 49), ("arm64", 24 * 49)],
 )
-def test_a_session_s_figures_are_of_the_cpu(cpu: str, peak_floats: int) -> None:
+def test_figures_depend_on_the_cpu(cpu: str, peak_floats: int) -> None:
     model = parsed(CONV, 21)
     found = onnxmem.analyze(model, runtimes=("ort-cpu",), cpu=cpu, asks_onnxruntime=False)
     (runtime,) = found.runtimes
@@ -203,7 +203,7 @@ BRANCH = f"""agraph (float[1,24,13,17] x, bool c) => (float[1,24,13,17] y) {{
         (BRANCH, "avx512", (32 + 32 + 24) * 13 * 17),
     ],
 )
-def test_blocks_of_channels_are_the_cpu_s_where_no_filter_tells(
+def test_block_size_of_channels_depends_on_the_cpu_without_filters(
     text: str, cpu: str, peak_floats: int
 ) -> None:
     model = parsed(text, 21)
@@ -233,7 +233,7 @@ WEIGHTS = "float[20,16,3,3] v, float[20,16,3,3] w"
     ids=["parents", "outputs", "apart", "read", "one"],
 )
 @pytest.mark.parametrize("asks", [False, pytest.param(True, marks=pytest.mark.measure)])
-def test_an_order_that_follows_addresses_is_said(
+def test_an_order_that_depends_on_addresses_is_reported(
     outputs: str, body: str, named: int, *, asks: bool
 ) -> None:
     if asks:
@@ -249,7 +249,7 @@ def test_an_order_that_follows_addresses_is_said(
     assert "order_varies" not in {each.code for each in cuda.findings}
 
 
-def test_a_cpu_that_cannot_be_told_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_cpu_is_assumed_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "riscv64", {})
     found = onnxmem.analyze(parsed(CONV, 21), runtimes=("ort-cpu",), asks_onnxruntime=False)
     (finding,) = found.runtimes[0].findings
@@ -260,7 +260,7 @@ def test_a_cpu_that_cannot_be_told_is_assumed_and_said(monkeypatch: pytest.Monke
     native_cpu.cache_clear()
 
 
-def test_for_another_cpu_the_graph_is_emulated_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_cpu_is_emulated_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "x86_64", {"AVX2": True, "FMA3": True})
     found = onnxmem.analyze(parsed(CONV, 21), runtimes=("ort-cpu",), cpu="avx512")
     (runtime,) = found.runtimes

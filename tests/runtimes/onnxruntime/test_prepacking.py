@@ -1,4 +1,4 @@
-"""Prepacked weights and small initializers: every measured kernel, and whole graphs."""
+"""Prepacked weights and small initializers: every measured node, and whole graphs."""
 
 import pytest
 from graphs import graph_of
@@ -18,22 +18,23 @@ SMALL_BYTES = 127
 
 
 def expected_base(row: Row) -> int:
-    """Packed weights, and the small initializers that were not dropped."""
+    """The bytes of packed weights, and of small initializers that are not dropped."""
     kernel = kernel_of(row.op_type, row.domain)
     packed = tuple(kernel.packing(KernelCall(row.call, row.info)))
     dropped = {each.index for each in packed if each.drops_original}
-    kept = (row.call.input_at(place) for place in row.info.constants - dropped)
-    sizes = [operand.size_bytes for operand in kept if operand is not None]
+    left = (row.call.input_at(index) for index in row.info.constants - dropped)
+    sizes = [operand.size_bytes for operand in left if operand is not None]
     small = [size for size in sizes if size is not None and size <= SMALL_BYTES]
     return sum(small) + sum(each.size_bytes for each in packed)
 
 
-def test_every_kernel_packs_what_was_measured() -> None:
+def test_packing_rules_give_the_measured_bytes() -> None:
     measured = [
         row
         for row in rows()
         if row.base_bytes is not None
-        and row.op_type not in {"If", "Loop", "Scan"}  # a body's initializers are not the node's
+        and row.op_type
+        not in {"If", "Loop", "Scan"}  # the initializers of a subgraph are not the node's
         and kernel_of(row.op_type, row.domain).packing is not unknown
     ]
     wrong = [
@@ -45,13 +46,15 @@ def test_every_kernel_packs_what_was_measured() -> None:
     assert len(measured) > 7_000
 
 
-def test_a_matrix_of_floats_is_packed_in_panels_of_16_columns() -> None:
+def test_a_float_matrix_is_packed_in_panels_of_16_columns() -> None:
     assert packed_floats_bytes(7, 31) == 4 * 7 * 32
     assert packed_floats_bytes(1, 1) == 64
 
 
 @pytest.mark.parametrize(("is_signed", "rows_"), [(True, 40), (False, 38)])
-def test_a_matrix_of_bytes_is_packed_with_its_columns_sums(*, is_signed: bool, rows_: int) -> None:
+def test_an_8_bit_matrix_is_packed_with_the_sums_of_its_columns(
+    *, is_signed: bool, rows_: int
+) -> None:
     assert packed_8_bit_bytes(37, 31, is_signed=is_signed) == 4 * 32 + 32 * rows_ // 64 * 64
 
 
@@ -66,7 +69,7 @@ def test_two_readers_of_one_operator_share_a_copy_and_drop_the_weight() -> None:
     assert all(each.is_reserved and each.drops_original for each in packed)
 
 
-def test_readers_of_two_operators_pack_a_copy_each() -> None:
+def test_readers_with_different_operators_do_not_share_a_copy() -> None:
     graph = graph_of("""
         agraph (float[5, 7] x) => (float[5, 11] y, float[5, 11] z) <float[7, 11] w> {
             y = MatMul(x, w)
@@ -75,7 +78,7 @@ def test_readers_of_two_operators_pack_a_copy_each() -> None:
     assert [each.size_bytes for each in prepacked(graph)] == [4 * 7 * 16] * 2
 
 
-def test_a_transposed_filter_keeps_its_region() -> None:
+def test_a_transposed_filter_is_allocated_in_a_region() -> None:
     graph = graph_of("""
         agraph (float[1, 3, 5, 7] x) => (float[1, 2, 7, 9] y) <float[3, 2, 3, 3] w> {
             y = ConvTranspose(x, w)
@@ -84,7 +87,7 @@ def test_a_transposed_filter_keeps_its_region() -> None:
     assert (packed.size_bytes, packed.is_reserved) == (4 * 3 * 2 * 9, False)
 
 
-def test_an_activation_is_not_packed() -> None:
+def test_a_graph_input_is_not_packed() -> None:
     graph = graph_of("""
         agraph (float[5, 7] x, float[7, 11] w) => (float[5, 11] y) { y = MatMul(x, w) }""")
     assert prepacked(graph) == ()
@@ -99,7 +102,7 @@ TWO_SMALL = """
     }"""
 
 
-def test_small_initializers_and_constants_lie_in_the_arena_but_unread_ones_do_not() -> None:
+def test_small_initializers_and_constants_are_in_the_arena_if_they_are_read() -> None:
     assert set(initializer_reserves(graph_of(TWO_SMALL))) == {Reserve("w", 12), Reserve("c", 4)}
 
 
@@ -114,19 +117,19 @@ def test_a_small_weight_that_is_packed_is_dropped_unless_another_node_reads_it()
     assert initializer_reserves(alone, prepacked(alone)) == ()
 
 
-def test_an_external_initializer_is_mapped_however_small() -> None:
+def test_a_small_external_initializer_is_not_in_the_arena() -> None:
     graph = graph_of("agraph (float[3] x) => (float[3] y) <float[3] w> { y = Add(x, w) }")
     assert initializer_reserves(graph) == ()
 
 
-def test_an_initializer_of_128_bytes_stays_outside() -> None:
+def test_an_initializer_of_128_bytes_is_not_in_the_arena() -> None:
     values = ", ".join(["1.0"] * 32)
     text = f"agraph (float[32] x) => (float[32] y) <float[32] w = {{{values}}}> {{ y = Add(x, w) }}"
     assert initializer_reserves(graph_of(text)) == ()
 
 
-# Scales and bias of a MatMulNBits in fp16: in floats once and for all, or at every run. Measured on
-# onnxruntime 1.32.0, A: [64, 96], B: [80, 3, 16].
+# Scales and bias of a MatMulNBits in fp16 are converted to floats in advance, or in every run.
+# Measured on onnxruntime 1.32.0, A: [64, 96], B: [80, 3, 16].
 PACKED_FLOATS, PACKED_INTEGERS = 3_840, 5_886
 SCALES, BIAS = 4 * 80 * 3, 4 * 80
 A, B, C = 4 * 64 * 96, 4 * 96 * 80, 4 * 64 * 80
@@ -156,12 +159,12 @@ def call(*, has_bias: bool, level: int) -> Call:
         (set(), True, 0, A + B + C + SCALES + BIAS, 0),
     ],
 )
-def test_they_are_converted_beforehand_where_they_and_the_weight_are_constant(
+def test_scales_and_bias_are_converted_in_advance_if_they_and_the_weight_are_constant(
     constants: set[int], *, has_bias: bool, level: int, scratch_bytes: int, packed_bytes: int
 ) -> None:
     site, used = KernelInfo(frozenset(constants), TYPES), call(has_bias=has_bias, level=level)
-    taken = scratch("MatMulNBits", "com.microsoft", used, site)
-    assert taken is not None
-    assert taken.size_bytes == scratch_bytes
+    found = scratch("MatMulNBits", "com.microsoft", used, site)
+    assert found is not None
+    assert found.size_bytes == scratch_bytes
     packed = kernel_of("MatMulNBits", "com.microsoft").packing(KernelCall(used, site))
     assert sum(each.size_bytes for each in packed) == packed_bytes
