@@ -1,4 +1,4 @@
-"""What onnxruntime's kernels were measured to take: the rows of ``tools/kernel_truth.py``."""
+"""Measured scratch and prepacked bytes of onnxruntime's kernels, by ``tools/kernel_truth.py``."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ TRUTH = DATA / "onnxruntime_kernels.json.gz"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One node that ran."""
+    """One measured node."""
 
     case: str
     op_type: str
@@ -27,14 +27,14 @@ class Row:
     info: KernelInfo
     temporary_bytes: int
     base_bytes: int | None
-    """Arena bytes before the node; unknown where it was not alone."""
+    """Arena bytes before the node runs; ``None`` if the graph has other nodes."""
 
 
 def rows() -> Iterator[Row]:
-    """Every node that was measured."""
+    """All measured nodes."""
     for row in json.loads(gzip.decompress(TRUTH.read_bytes()))["rows"]:
         inputs = row["inputs"]
-        constants = frozenset(place for place, each in enumerate(inputs) if each and each[2])
+        constants = frozenset(index for index, each in enumerate(inputs) if each and each[2])
         types = tuple(each[0] if each else "" for each in inputs)
         attributes = {
             name: tuple(value) if isinstance(value, list) else value

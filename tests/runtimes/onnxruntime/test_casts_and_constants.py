@@ -71,8 +71,8 @@ a = DequantizeLinear(q8, scale, zero) y = Neg(a) z = Exp(a)\
 def test_float16_operators_without_a_kernel_run_in_float32(
     body: str, expected: str, level: str
 ) -> None:
-    made = optimized_ops(body, level)
-    assert level != "basic" or made == expected
+    ops = optimized_ops(body, level)
+    assert level != "basic" or ops == expected
 
 
 @pytest.mark.parametrize("level", ["off", "all"])

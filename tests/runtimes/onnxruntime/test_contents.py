@@ -189,7 +189,7 @@ def test_onnxruntime_packs_equal_constants_of_branches_once(
     tmp_path: Path, *, asks_onnxruntime: bool
 ) -> None:
     pytest.importorskip("onnxruntime")
-    holds(
+    check_figures(
         tmp_path, model_of(of_branches(TRANSPOSED, TRANSPOSED)), asks_onnxruntime=asks_onnxruntime
     )
 
@@ -204,7 +204,7 @@ def test_the_region_of_the_freed_transposed_copy_stays(
     pytest.importorskip("onnxruntime")
     model = model_of(QGEMM.replace("TRANS_B", "1").replace("IN,OUT", "1031,2053"))
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2053
-    holds(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
+    check_figures(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
 
 
 @pytest.mark.usefixtures("without_children")
@@ -212,10 +212,10 @@ def test_the_region_of_the_freed_transposed_copy_stays(
 @pytest.mark.parametrize("name", ["v", "w"])
 def test_onnxruntime_packs_equal_weights_of_the_file_once(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    holds(tmp_path, with_equal_weight(name), asks_onnxruntime=True)
+    check_figures(tmp_path, with_equal_weight(name), asks_onnxruntime=True)
 
 
-def holds(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: bool) -> None:
+def check_figures(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: bool) -> None:
     onnx.save(model, folder / "m.onnx")
     found = measure(folder / "m.onnx", Request())
     assert isinstance(found, Measurement)

@@ -29,66 +29,66 @@ def title(case: Case) -> str:
     return case.title
 
 
-def holds(case: Case) -> None:
+def check(case: Case) -> None:
     require_since(case.since)
     assert " ".join(compare_with_onnxruntime(case.text, case.level)) == case.expected
 
 
 @pytest.mark.parametrize("case", MOVING, ids=title)
 def test_operators_that_move_elements_drop_the_pair(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", ELEMENTWISE, ids=title)
 def test_elementwise_operators_become_integer_operators(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", PRODUCTS, ids=title)
 def test_matrix_products_become_integer_operators(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=title)
 def test_convolutions_become_integer_operators(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", PACKED_WEIGHTS, ids=title)
 def test_a_matmul_with_a_dequantized_weight_becomes_matmul_nbits(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", PROPAGATION, ids=title)
 def test_pairs_are_inserted_around_operators_that_move_elements(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", CLEANUP, ids=title)
 def test_pairs_that_cancel_are_removed(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", UNSIGNED, ids=title)
 def test_signed_pairs_become_unsigned(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", DOUBLE_PAIRS, ids=title)
 def test_consecutive_pairs_become_one(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", FLOAT_CONSTANTS, ids=title)
 def test_float_weights_and_biases_are_quantized(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", INTEGER_PRODUCTS, ids=title)
 def test_scaled_integer_products_become_one_operator(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.parametrize("case", CHANNELS_LAST, ids=title)
 def test_integer_convolutions_get_channels_last(case: Case) -> None:
-    holds(case)
+    check(case)

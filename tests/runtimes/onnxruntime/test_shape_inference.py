@@ -47,7 +47,7 @@ def title(case: Case) -> str:
     return case.title
 
 
-def holds(case: Case) -> None:
+def check(case: Case) -> None:
     assert written(by_onnxmem(case.text, case.level, cpu=AVX512)) == case.expected
     require_since(case.since)
     known = by_onnxmem(case.text, case.level)
@@ -58,31 +58,31 @@ def holds(case: Case) -> None:
 @pytest.mark.measure
 @pytest.mark.parametrize("case", CONTROL_FLOW, ids=title)
 def test_types_of_control_flow(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", ELEMENTS, ids=title)
 def test_shapes_follow_from_elements_of_shapes(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", OWN_OPERATORS, ids=title)
 def test_shapes_of_onnxruntime_operators(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", BLOCKED_IMAGES, ids=title)
 def test_shapes_of_blocked_images(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", STATED, ids=title)
 def test_declared_shapes_stay_and_their_gaps_are_filled(case: Case) -> None:
-    holds(case)
+    check(case)
 
 
 @pytest.mark.measure
@@ -247,10 +247,10 @@ def graph_of(text: str, opset: int = 21) -> Graph:
 def test_kernels(node: str, opset: int, runs: bool) -> None:  # noqa: FBT001 - a column
     inputs = "float[2] f, float16[2] h, bfloat16[2] b, int64[1] s"
     graph = graph_of(f"g ({inputs}) => () {{ {node} }}", opset)
-    (made,) = graph.nodes.values()
-    assert has_kernel(graph, made) is runs
-    made.is_unassigned = True
-    assert not has_kernel(graph, made)
+    (found,) = graph.nodes.values()
+    assert has_kernel(graph, found) is runs
+    found.is_unassigned = True
+    assert not has_kernel(graph, found)
 
 
 @pytest.mark.measure
@@ -274,11 +274,11 @@ def test_a_graph_is_written_as_it_was_read() -> None:
         " y = If(k) <then_branch = t () => (float[2,3] p) { p = Add(a, w) },"
         " else_branch = e () => (float[2,3] q) { q = Tanh(x) }> }"
     )
-    made = write_model(read_model(model), model)
-    assert [node.op_type for node in made.graph.node] == ["Mul", "If"]
-    assert [tensor.name for tensor in made.graph.initializer] == ["w", "c"]
-    again = write_model(read_model(made), made)
-    assert again == made
+    written_model = write_model(read_model(model), model)
+    assert [node.op_type for node in written_model.graph.node] == ["Mul", "If"]
+    assert [tensor.name for tensor in written_model.graph.initializer] == ["w", "c"]
+    again = write_model(read_model(written_model), written_model)
+    assert again == written_model
 
 
 def test_outer_values_that_subgraphs_read_are_implicit_inputs() -> None:
@@ -295,8 +295,8 @@ def test_a_domain_that_a_pass_adds_is_imported() -> None:
     model = model_of("agraph (float[2] x) => (float[2] y) { y = Tanh(x) }")
     graph = read_model(model)
     graph.insert(read_node(onnx.parser.parse_node("z = com.microsoft.Gelu(x)"), graph))
-    made = write_model(graph, model)
-    assert {entry.domain: entry.version for entry in made.opset_import} == {
+    written_model = write_model(graph, model)
+    assert {entry.domain: entry.version for entry in written_model.opset_import} == {
         "": 21,
         "com.microsoft": 1,
     }
@@ -311,8 +311,8 @@ def test_an_input_that_is_an_initializer_keeps_its_declared_type() -> None:
 
 def test_an_omitted_value_has_no_type() -> None:
     graph = graph_of("g (float[2] x) => (y) { z = NoSuch(x) y = Tanh(z) }")
-    made = write_model(graph, model_of("g (float[2] x) => (float[2] y) { y = Tanh(x) }"))
-    assert [value.name for value in made.graph.value_info] == []
+    written_model = write_model(graph, model_of("g (float[2] x) => (float[2] y) { y = Tanh(x) }"))
+    assert [value.name for value in written_model.graph.value_info] == []
 
 
 # Evaluating
@@ -327,9 +327,9 @@ def node_in(text: str) -> tuple[Graph, Node]:
 
 def test_a_node_is_evaluated() -> None:
     values: dict[str, Any] = {"x": np.array([3.0, 5.0], np.float32)}
-    made = evaluated(*node_in("y = Add(x, x)"), values)
-    assert made is not None
-    assert [array.tolist() for array in made] == [[6.0, 10.0]]
+    arrays = evaluated(*node_in("y = Add(x, x)"), values)
+    assert arrays is not None
+    assert [array.tolist() for array in arrays] == [[6.0, 10.0]]
 
 
 @pytest.mark.parametrize(

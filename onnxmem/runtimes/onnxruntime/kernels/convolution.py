@@ -56,12 +56,15 @@ def _working_floats(call: KernelCall, image: Dims, kernel: Dims, result: Dims) -
     groups = call.integer("group", 1)
     filters, depth = call.dims(1)[0] // groups, product(call.dims(1)[1:])
     positions, parts = product(result), call.dims(0)[0] * groups
-    if _is_direct(call, image, kernel):
+    # The checks are in MLAS's sequence: the first algorithm that applies is used.
+    if _is_direct(call, image, kernel):  # MlasConvAlgorithmGemmDirect
         return 0
-    if filters > positions:
+    if filters > positions:  # MlasConvAlgorithmExpandThenGemm: all columns of one group
         return positions * depth
     if groups > 1 and _is_depthwise_multiplier_2(call, image, kernel, filters):
         return 0
+    # MlasConvAlgorithmExpandThenGemmSegmented: each thread has a buffer for a part of the columns.
+    # Threads share images and groups if there are several, else output positions.
     if parts > 1:
         return min(call.info.threads, parts) * _BUFFER_FLOATS
     return _BUFFER_FLOATS * _segments(filters * positions * depth, positions, call.info.threads)

@@ -129,6 +129,7 @@ def _homogeneous(
 ) -> _Operand:
     """EinsumComputePreprocessor::PreprocessInputs: the diagonal, then the order of labels."""
     block = None
+    # A repeated label selects a diagonal. Its allocations are known for the last two dims only.
     if len(set(axes)) < len(axes):
         if len(axes) - len(set(axes)) > 1 or axes[-1] != axes[-2]:
             raise UnknownError
