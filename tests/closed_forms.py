@@ -51,8 +51,8 @@ def assert_holds_at(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
     batch = dims.pop("batch", None)
     again = analysis.at(batch=batch, dims=dims)
     memory, peaks = again.activations, terms.peaks
-    assert largest(peaks.peak_rows, point) == memory.peak_bytes, point
-    assert largest(peaks.in_place_peak_rows, point) == memory.in_place_peak_bytes, point
+    assert largest(peaks.peak_pieces, point) == memory.peak_bytes, point
+    assert largest(peaks.in_place_peak_pieces, point) == memory.in_place_peak_bytes, point
     assert peaks.naive(len(point)).at(point) == memory.naive_bytes
     assert peaks.naive_in_place(len(point)).at(point) == memory.naive_in_place_bytes
     assert terms.total_bytes(point) == again.total_bytes

@@ -15,7 +15,7 @@ NOT_NEEDED = (
     "onnxmem.runtimes.torch.step",
     "onnxmem.report.page.model_page",
     "onnxmem.measure.measuring",
-    "onnxmem.runtimes.ideal.scheduling",
+    "onnxmem.runtimes.ideal.schedule_search",
     "onnxmem.analysis.fitting.footprints",
     "onnxmem.decisions.devices",
     "onnxmem.kv_cache.cache",

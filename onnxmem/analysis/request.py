@@ -89,7 +89,7 @@ class StageResults:
         """The requested order of execution; ``None``: that of the file."""
         if self.order == "file":
             return None
-        from onnxmem.runtimes.ideal.scheduling import schedule_of
+        from onnxmem.runtimes.ideal.schedule_search import schedule_of
 
         return schedule_of(self.bound.graph, self.order)
 
@@ -98,7 +98,7 @@ class StageResults:
         """The graph in the requested order; a runtime has an order of its own."""
         if self.schedule is None:
             return self.bound.graph
-        from onnxmem.runtimes.ideal.scheduling import in_order
+        from onnxmem.runtimes.ideal.schedule_search import in_order
 
         return in_order(self.bound.graph, self.schedule)
 

@@ -92,7 +92,7 @@ class ClosedForm:
     def total_bytes(self, numbers: Sequence[int]) -> int:
         """Weights, inputs and in-place peak."""
         others = self.weights.at(numbers) + self.inputs.at(numbers)
-        return others + largest(self.peaks.in_place_peak_rows, numbers)
+        return others + largest(self.peaks.in_place_peak_pieces, numbers)
 
     @property
     def has_batch(self) -> bool:
@@ -118,7 +118,7 @@ class ClosedForm:
     def line_in_batch(self, last: int) -> tuple[int, int] | None:
         """Start and slope of the total from batch 1 to the last; ``None`` if it is not a line."""
         others = (self.weights + self.inputs).along(0, self.requested)
-        pieces = self.peaks.in_place_peak_rows or (Polynomial(()),)
+        pieces = self.peaks.in_place_peak_pieces or (Polynomial(()),)
         lines = {piece.along(0, self.requested) + others for piece in pieces}
         bends = any(power > 1 for line in lines for (power,), _ in line.terms)
         first_bytes, last_bytes = (largest(lines, (n,)) for n in (1, last))
@@ -147,8 +147,8 @@ class ClosedForm:
             "fixed": {printable(name): number for name, number in self.fixed.items()},
             "naive": self._monomials(peaks.naive(num_symbols)),
             "naive_in_place": self._monomials(peaks.naive_in_place(num_symbols)),
-            "peak": [self._monomials(row) for row in peaks.peak_rows],
-            "in_place_peak": [self._monomials(row) for row in peaks.in_place_peak_rows],
+            "peak": [self._monomials(row) for row in peaks.peak_pieces],
+            "in_place_peak": [self._monomials(row) for row in peaks.in_place_peak_pieces],
         }
 
     def _monomials(self, row: Polynomial) -> dict[str, object]:

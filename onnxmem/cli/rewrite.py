@@ -118,8 +118,8 @@ def run_reorder(arguments: Namespace) -> int:
     from onnxmem.export.rewriting import file_indices, reordered
     from onnxmem.model.files import load, regular_file
     from onnxmem.report.terminal import render_gain
+    from onnxmem.runtimes.ideal.schedule_search import best_schedule, in_order, onnxruntime_schedule
     from onnxmem.runtimes.ideal.schedules import problem_of
-    from onnxmem.runtimes.ideal.scheduling import best_schedule, in_order, onnxruntime_schedule
 
     name, output = arguments.model, arguments.output
     check_output(output, [name], force=arguments.force)

@@ -58,8 +58,8 @@ def _read_off(batch: int, form: ClosedForm) -> BatchFigures:
     return BatchFigures(
         batch,
         form.inputs.at(numbers),
-        largest(form.peaks.peak_rows, numbers),
-        largest(form.peaks.in_place_peak_rows, numbers),
+        largest(form.peaks.peak_pieces, numbers),
+        largest(form.peaks.in_place_peak_pieces, numbers),
         form.total_bytes(numbers),
     )
 

@@ -86,7 +86,7 @@ def test_a_row_that_bends_and_leads_nowhere_leaves_the_law() -> None:
     terms = closed_form_of(model_of(TWO_PIECES))
     peaks = replace(terms.peaks)
     line, bent = polynomial([((1,), 900)]), polynomial([((2,), 2)])
-    vars(peaks)["in_place_peak_rows"] = (line, bent)
+    vars(peaks)["in_place_peak_pieces"] = (line, bent)
     start = terms.weights.at((0,))
     slope = terms.inputs.at((1,)) + 900
     found = replace(terms, peaks=peaks)
@@ -104,7 +104,7 @@ def test_rows_of_computed_dims_are_what_walks_say(text: str) -> None:
     terms = analysis.symbolic
     if isinstance(terms, NoClosedForm):
         assert text in {"even batch", "odd sum"}
-        assert "no polynomial" in terms.reason
+        assert "not a polynomial" in terms.reason
         return
     assert terms.symbols == ("batch",)
     for batch in BATCHES:

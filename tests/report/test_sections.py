@@ -199,7 +199,7 @@ def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() ->
     terms = closed_form_of(model_of(ATTENTION))
     rows = tuple(polynomial([((1, 1), n), ((0, 0), -n * n)]) for n in range(1, 11))
     peaks = replace(terms.peaks, excluded_points=({1: 4},))
-    vars(peaks)["in_place_peak_rows"] = rows
+    vars(peaks)["in_place_peak_pieces"] = rows
     far = replace(terms, peaks=peaks, last=(131, 20_000))
     analysis = cast("onnxmem.Analysis", SimpleNamespace(symbolic=far))
     text = "\n".join(rows_section(analysis))
@@ -213,7 +213,7 @@ def test_a_row_that_leads_nowhere_else_is_left_out_and_one_of_two_dims_may_lead_
     terms = closed_form_of(model_of(ATTENTION))
     rows = (polynomial([((1, 1), 5)]), polynomial([((1, 1), 3), ((0, 0), 1)]))
     peaks = replace(terms.peaks)
-    vars(peaks)["in_place_peak_rows"] = rows
+    vars(peaks)["in_place_peak_pieces"] = rows
     both = cast("onnxmem.Analysis", SimpleNamespace(symbolic=replace(terms, peaks=peaks)))
     assert rows_section(both)[-2:] == [
         "  sequence 1 to 509         5 B x batch x sequence",
@@ -222,7 +222,7 @@ def test_a_row_that_leads_nowhere_else_is_left_out_and_one_of_two_dims_may_lead_
     one = closed_form_of(model_of(TWO_PIECES))
     beaten = tuple(polynomial([((1,), n)]) for n in (3, 5))
     peaks = replace(one.peaks)
-    vars(peaks)["in_place_peak_rows"] = beaten
+    vars(peaks)["in_place_peak_pieces"] = beaten
     alone = cast("onnxmem.Analysis", SimpleNamespace(symbolic=replace(one, peaks=peaks)))
     assert rows_section(alone)[1:] == ["  batch 1 to 131            5 B x batch"]
 
@@ -244,7 +244,9 @@ def test_a_label_that_is_too_long_stands_above_its_row() -> None:
 def test_why_there_are_no_rows_is_said_where_dims_are_free() -> None:
     text = "agraph (int4[batch, %s] x) => (int4[batch, %s] y) { y = Identity(x) }"
     free = onnxmem.analyze(model_of(text % ("time", "time")))
-    assert rows_section(free) == ["Peak formula  none: the size of x is no polynomial of the dims"]
+    assert rows_section(free) == [
+        "Peak formula  none: the size of x is not a polynomial of the dims"
+    ]
     assert rows_section(onnxmem.analyze(model_of(text % (3, 3)))) == []
     step = onnxmem.analyze(model_of(ATTENTION), train=True)
     assert rows_section(step) == [

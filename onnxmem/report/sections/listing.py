@@ -397,7 +397,7 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
         has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
         reason = f"none: {shortened(symbolic.reason)}"
         return Section(key="peak-rows", title="Peak formula", summary=reason) if has_dims else None
-    pieces = symbolic.peaks.in_place_peak_rows
+    pieces = symbolic.peaks.in_place_peak_pieces
     if not pieces or len(pieces) == len(symbolic.symbols) == 1:
         return None
     ranges = _ranges(symbolic)
@@ -449,7 +449,7 @@ def _ranges(symbolic: ClosedForm) -> dict[int, tuple[int, str]]:
     Of several symbols a piece that is nowhere the largest may be so at other dims, or at none; of
     one symbol it is so at no number, and is left out.
     """
-    axis, pieces = _axis(symbolic), symbolic.peaks.in_place_peak_rows
+    axis, pieces = _axis(symbolic), symbolic.peaks.in_place_peak_pieces
     last = symbolic.last[axis]
     if last > _LARGEST_DIM:
         return dict.fromkeys(range(len(pieces)), (0, ""))

@@ -1,47 +1,47 @@
-"""When each tensor of a graph is live, which share a buffer, and the program that follows from it.
+"""When each tensor of a graph is live, which tensors share a buffer, and the resulting program.
 
-A step is the run of one node, counted from 0 in running order. Begin reading with ``read_scope``.
+A step is one node, counted from 0 in execution order. Begin reading with ``read_scope``.
 
 Definition 3, every tensor a buffer of its own (``tensor_buffers``):
 
 (a) a tensor lives from the step that writes it to the last step that reads it, both included, so
     that a node's inputs and outputs are live together;
 (b) a graph output lives to the end;
-(c) a tensor that nobody reads lives in its own step only;
+(c) a tensor that no node reads lives in its own step only;
 (d) what a node's subgraphs read from outside, the node reads;
-(e) graph inputs are the caller's, weights are counted apart, and a subgraph's formal inputs are its
-    node's: none of them is an activation.
+(e) graph inputs belong to the caller, weights are counted separately, and the formal inputs of a
+    subgraph belong to its node: none of them is an activation.
 
 ::
 
     step       0   1   2   3
     a = f(x)   [-------)           read at step 1, so it stops before step 2
     b = g(a)       [-----------)   a graph output
-    c = h(a)       [---)           nobody reads it
+    c = h(a)       [---)           no node reads it
 
 Definition 4, views and in-place chains in one buffer (``shared_buffers``):
 
-(a) a view (``OpSpec.alias``: Reshape, Flatten, Squeeze, Unsqueeze, Identity) is its input's buffer;
-(b) a view of a weight, of a graph input or of an enclosing graph's tensor is no buffer of this
-    graph's: its bytes are counted where they are made;
-(c) an output is written over an input where ``OpSpec.may_inplace`` lists the pair, and
-    1. this graph made the input's buffer, so it is no weight, no graph input and no view of one;
-    2. nobody reads any tensor of that buffer later, a caller included, and this node reads it
-       through that one slot only;
-    3. the node has put no other output there;
-    4. the output is no graph output;
+(a) a view (``OpSpec.alias``: Reshape, Flatten, Squeeze, Unsqueeze, Identity) is in its input's
+    buffer;
+(b) a view of a weight, of a graph input or of an enclosing graph's tensor is not in a buffer of
+    this graph: its bytes are counted where they are allocated;
+(c) an output overwrites an input if ``OpSpec.may_inplace`` lists the pair, and
+    1. this graph allocated the input's buffer: it is not a weight, a graph input or a view of one;
+    2. no node, nor the caller, reads a tensor of that buffer later, and this node reads it through
+       that one slot only;
+    3. the node has not written another output there;
+    4. the output is not a graph output;
     5. the shapes are known and equal, and so are the element sizes.
 
-    Of several pairs that fit the first is taken.
+    Of several pairs that fit, the first one is used.
 
-A buffer lives from its first tensor's first step to its last tensor's last.
+A buffer lives from the first step of its first tensor to the last step of its last one.
 
-Subgraphs: a node with subgraphs allocates within its own step what they have live at their peak,
-and releases it there: of an If's branches the larger one, of a Loop or a Scan its body once, for
-each iteration takes the same bytes again. An If's branch writes its outputs straight into the If's
-outputs (onnxruntime's ``if.cc``), so that the two are one tensor: it is counted outside where its
-size is known there, else inside. A loop's body has outputs of its own, which are copied out
-(``loop.cc``).
+Subgraphs: a node with subgraphs allocates and releases within its own step what they have live at
+their peak: of an If the larger branch, of a Loop or a Scan the body once, for every iteration uses
+the same bytes again. A branch writes its outputs directly into the If's outputs (``if.cc`` of
+onnxruntime), so that the two are one tensor: it is counted outside if its size is known there, else
+inside. A loop's body has outputs of its own, which are copied out (``loop.cc``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ from onnxmem.program.program import Category, Program
 from onnxmem.program.replay import Replay, replay
 from onnxmem.program.sizes import Sizes
 
-# An enum's member takes twice as long to look up as a name of the module.
+# Looking up an enum's member takes twice as long as a global.
 ACTIVATION: Final = Role.ACTIVATION
 
 
@@ -65,18 +65,18 @@ class Buffers:
     """The buffers of one graph as columns, in the order in which they are first written."""
 
     labels: list[str] = field(default_factory=list)
-    """Of each buffer: the tensor that is written to it first."""
+    """The first tensor in each buffer."""
     sizes_bytes: list[int | None] = field(default_factory=list)
     """``None``: unknown."""
     starts: list[int] = field(default_factory=list)
     """The step that first writes it."""
     last_uses: list[int] = field(default_factory=list)
-    """The step that last reads or writes it; the number of nodes: it lives to the end."""
+    """The step that last reads or writes it; the number of nodes if it lives to the end."""
     tensors: dict[int, list[str]] = field(default_factory=dict)
-    """All tensors of the buffers that more than one shares, in the order of writing."""
+    """The tensors of each buffer that several share, in the order of writing."""
 
     def add(self, tensor: str, size_bytes: int | None, step: int, last_use: int) -> int:
-        """Add a buffer; its number comes out."""
+        """Add a buffer; return its number."""
         self.labels.append(tensor)
         self.sizes_bytes.append(size_bytes)
         self.starts.append(step)
@@ -87,8 +87,8 @@ class Buffers:
         """The tensors that share a buffer."""
         return self.tensors.get(buffer) or (self.labels[buffer],)
 
-    def keep(self, buffers: Sequence[int]) -> "Buffers":
-        """Some of them, numbered anew."""
+    def select(self, buffers: Sequence[int]) -> "Buffers":
+        """Some of the buffers, renumbered."""
         return Buffers(
             [self.labels[each] for each in buffers],
             [self.sizes_bytes[each] for each in buffers],
@@ -98,7 +98,9 @@ class Buffers:
         )
 
     def program(self, nodes: Sequence[Node]) -> Program:
-        """A program in which each node allocates what it writes first, and releases at last."""
+        """A program in which nodes allocate buffers at their start, and release them at their last
+        use.
+        """
         return Program.of_steps(
             [node.name for node in nodes],
             self.labels,
@@ -119,20 +121,20 @@ FindBuffers = Callable[[Graph], Buffers]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one graph and the graphs inside it allocate."""
+    """The buffers of one graph and of its subgraphs."""
 
     buffers: Buffers
     """Of the graph itself."""
     bodies: Mapping[int, tuple["Scope", ...]]
     """Subgraphs by the step of their node."""
     replay: Replay
-    """Of the graph with what the graphs inside it have live at their peaks."""
+    """Of the graph, with the live sets of its subgraphs at their peaks."""
     nested: tuple[range, ...]
-    """The allocations that are subgraphs', of each node that has any."""
+    """The allocations of subgraphs, by the node that has them."""
 
     @property
     def sum_bytes(self) -> int:
-        """All known buffers kept."""
+        """The sum of all known buffers."""
         return self.sum_of(lambda buffers: sum(filter(None, buffers.sizes_bytes)))
 
     def sum_of(self, measure: Callable[[Buffers], int]) -> int:
@@ -143,7 +145,7 @@ class Scope:
 
     @property
     def peak_bytes(self) -> int:
-        """The largest number of known bytes live at one step."""
+        """The most known bytes that are live at one step."""
         return self.replay.peak.size_bytes
 
     def all_buffers(self) -> Iterator[Buffers]:
@@ -157,10 +159,11 @@ class Scope:
 def read_scope(
     graph: Graph, find_buffers: FindBuffers, written_outside: frozenset[str] = frozenset()
 ) -> Scope:
-    """Make the programs of a graph and of its subgraphs; recurses as deep as these nest.
+    """Build the programs of a graph and of its subgraphs, recursively.
 
-    A buffer with a tensor in ``written_outside`` is an enclosing graph's and is left out.
+    A buffer with a tensor in ``written_outside`` belongs to an enclosing graph and is left out.
     """
+    # Bodies first: the larger one's live set at its peak becomes allocations of the node's step.
     found = find_buffers(graph)
     nodes = [(step, node) for step, node in enumerate(graph.nodes) if node.subgraphs]
     counted = _counted(found, written_outside) if nodes else frozenset()
@@ -175,17 +178,17 @@ def read_scope(
     if written_outside:
         numbers = range(len(found))
         own = [n for n in numbers if written_outside.isdisjoint(found.tensors_of(n))]
-        buffers = found.keep(own)
+        buffers = found.select(own)
     allocated, nested = buffers, []
     if bodies:
-        allocated = buffers.keep(range(len(buffers)))
+        allocated = buffers.select(range(len(buffers)))
         nested = [_add_nested(allocated, step, inner) for step, inner in bodies.items()]
     replayed = replay(allocated.program(graph.nodes), Sizes.of(allocated.sizes_bytes))
     return Scope(buffers, bodies, replayed, tuple(filter(None, nested)))
 
 
 def _add_nested(buffers: Buffers, step: int, bodies: tuple[Scope, ...]) -> range:
-    """Add to a node's step what the larger of its subgraphs has live at its peak: the numbers."""
+    """Add the live set of the larger subgraph at its peak to its node's step, and return it."""
     inner = max(bodies, key=lambda body: body.peak_bytes).replay
     first = len(buffers)
     for number in inner.program.alive_after(inner.peak.num_events):
@@ -209,7 +212,7 @@ def _counted(found: Buffers, written_outside: frozenset[str]) -> frozenset[str]:
 
 
 def _written_outside(node: Node, body: Graph, counted: frozenset[str]) -> frozenset[str]:
-    """A branch's outputs that an output of the If stands for."""
+    """The outputs of a branch that are counted as outputs of the If."""
     if node.onnx_op != "If":
         return frozenset()
     pairs = zip(body.outputs, node.outputs, strict=False)
@@ -228,34 +231,36 @@ def tensor_buffers(graph: Graph) -> Buffers:
 
 
 def shared_buffers(graph: Graph) -> Buffers:
-    """Give the activations of a graph, its subgraphs left out, buffers that they share."""
-    sharing = _Sharing(graph, last_uses(graph))
+    """The buffers that the activations of a graph share, without its subgraphs."""
+    sharing = _BufferSharing(graph, last_uses(graph))
     for step, node in enumerate(graph.nodes):
-        sharing.place_outputs(step, node)
+        sharing.add_outputs(step, node)
     return sharing.buffers
 
 
 @dataclass(slots=True)
-class _Sharing:
-    """The buffers of the nodes so far."""
+class _BufferSharing:
+    """Mutable: assigns the outputs of one node after another to buffers."""
 
     graph: Graph
     uses: Mapping[str, int]
     buffers: Buffers = field(default_factory=Buffers)
     last_writes: list[int] = field(default_factory=list)
     """The step that last writes each buffer."""
-    holders: dict[str, int] = field(default_factory=dict)
-    """Tensor to buffer; a tensor whose bytes are not this graph's is absent (b)."""
+    buffer_of: dict[str, int] = field(default_factory=dict)
+    """Tensor to buffer; without tensors that are not in a buffer of this graph (b)."""
     views: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.alias))
     chains: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.may_inplace))
 
-    def place_outputs(self, step: int, node: Node) -> None:
-        """Views first: they leave no choice, and no output may be written over them."""
+    def add_outputs(self, step: int, node: Node) -> None:
+        """Assign a node's outputs to buffers."""
+        # Views first: their buffer is fixed, and its last write is then this step, so that no other
+        # output overwrites it (c 3).
         operator, tensors = node.operator, self.graph.tensors
         views = dict(self.views.of(node)) if operator.alias else {}
         for output, source in views.items():
-            if source in self.holders:
-                self._join(self.holders[source], output, step)
+            if source in self.buffer_of:
+                self._join(self.buffer_of[source], output, step)
         chains = self.chains.of(node) if operator.may_inplace else ()
         for output in node.writes:
             tensor = tensors[output]
@@ -263,21 +268,21 @@ class _Sharing:
                 continue
             if not (chains and self._overwrites(step, node, output, chains)):
                 uses = self.uses[output]
-                self.holders[output] = self.buffers.add(output, tensor.size_bytes, step, uses)
+                self.buffer_of[output] = self.buffers.add(output, tensor.size_bytes, step, uses)
                 self.last_writes.append(step)
 
     def _overwrites(
         self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]
     ) -> bool:
-        """Put an output over the first input that it may be written over; false: over none."""
+        """Assign an output to the buffer of the first input that it may overwrite, if any."""
         for target, source in chains:
             if target == output and self._may_overwrite(step, node, source, output):
-                self._join(self.holders[source], output, step)
+                self._join(self.buffer_of[source], output, step)
                 return True
         return False
 
     def _join(self, buffer: int, name: str, step: int) -> None:
-        """Add a tensor to a buffer; all are of one size, that of any whose size is known."""
+        """Add a tensor to a buffer, whose size is that of any tensor of known size in it."""
         buffers, size_bytes = self.buffers, self.graph.tensors[name].size_bytes
         if size_bytes != buffers.sizes_bytes[buffer]:
             buffers.sizes_bytes[buffer] = _larger(buffers.sizes_bytes[buffer], size_bytes)
@@ -287,11 +292,11 @@ class _Sharing:
             buffers.tensors[buffer] = [buffers.labels[buffer], name]
         self.last_writes[buffer] = step
         buffers.last_uses[buffer] = max(buffers.last_uses[buffer], self.uses[name])
-        self.holders[name] = buffer
+        self.buffer_of[name] = buffer
 
     def _may_overwrite(self, step: int, node: Node, source: str, output: str) -> bool:
-        """Whether (c) 1 to 5 hold."""
-        buffer = self.holders.get(source)
+        """Whether conditions 1 to 5 of (c) are met."""
+        buffer = self.buffer_of.get(source)
         if buffer is None:
             return False
         return (
@@ -303,16 +308,16 @@ class _Sharing:
         )
 
     def _num_reads(self, node: Node, buffer: int) -> int:
-        return [self.holders.get(name) for name in node.reads].count(buffer)
+        return [self.buffer_of.get(name) for name in node.reads].count(buffer)
 
 
 @dataclass(slots=True)
 class Pairs:
-    """Pairs of schema names that an operator's record lists, read as tensors of its nodes."""
+    """The tensors of nodes that belong to the pairs of schema names in an operator's record."""
 
     listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
     indices: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Operator, by identity, to the places of (output, input): each is looked up once."""
+    """Memo: operator, by its identity, to the indices of (output, input)."""
 
     def of(self, node: Node) -> Sequence[tuple[str, str]]:
         """The (output, input) tensors of a node."""
@@ -338,17 +343,17 @@ class Pairs:
 
 
 def activations(graph: Graph, node: Node) -> Sequence[str]:
-    """The tensors that a node makes and that are no weights."""
+    """The activations that a node writes."""
     tensors = graph.tensors
     return [name for name in node.writes if tensors[name].role is ACTIVATION]
 
 
 def last_uses(graph: Graph) -> Mapping[str, int]:
-    """The step that last reads each tensor, or writes it where nobody does.
+    """The step that last reads each tensor, or writes it if no node reads it.
 
     Graph outputs are read after the last step: their step is the number of nodes.
     """
-    # Later steps overwrite earlier ones; "", an operand left out, does no harm.
+    # Later steps overwrite earlier ones; "", an omitted operand, does no harm.
     uses: dict[str, int] = {}
     for step, node in enumerate(graph.nodes):
         for name in node.outputs:
@@ -361,7 +366,7 @@ def last_uses(graph: Graph) -> Mapping[str, int]:
 
 
 def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
-    """(input, output) of every node of a graph that its operator may write over each other."""
+    """(input, output) of every node of a graph whose operator may overwrite the input."""
     chains = Pairs(lambda operator: operator.may_inplace)
     for node in graph.nodes:
         for output, source in chains.of(node):

@@ -1,17 +1,17 @@
-"""Peaks as polynomials in the dims of a model: the largest of a few rows.
+"""Peaks as polynomials in the dynamic dims of a model: the maximum of a few pieces.
 
-``max(256,000 x batch x sequence, 53,248 x batch x sequence + 4 x batch x sequence^2)``: each step's
-live bytes are a sum of sizes, each size is a polynomial in the dims that are free, and the peak is
-the largest of the steps'. Only rows that may be largest somewhere are kept.
+``max(256,000 x batch x sequence, 53,248 x batch x sequence + 4 x batch x sequence^2)``: the live
+bytes of each step are a sum of sizes, each size is a polynomial in the dynamic dims, and the peak
+is the maximum over steps. Only pieces that may be the largest somewhere are kept.
 
-Sizes are read off the graph at two points (``Growth``), which prove no polynomial where dims are
-computed (``computes_dims``): a caller compares them at more points then. Where sizes are as read,
-the rows hold because:
+Sizes are fitted through the graph at two points (``Growth``), which does not prove that they are
+polynomials where dims are computed (``computes_dims``): then a caller verifies them at more points.
+With correct sizes, the pieces are valid because:
 
-(a) which tensor is live when depends on the nodes alone, which are the same at every point;
-(b) which tensors share a buffer depends on the nodes, and on shapes that are equal (definition 4,
-    c 5): two dims are equal as polynomials, or nowhere, or at a few points, which are listed and
-    which no row covers.
+(a) lifetimes depend only on the nodes, which are the same at every point;
+(b) which tensors share a buffer depends on the nodes, and on whether shapes are equal (definition
+    4, c 5): two dims are equal as polynomials, or nowhere, or at a few points, which are listed and
+    excluded.
 
 Begin reading with ``symbolic_peaks``.
 """
@@ -35,26 +35,26 @@ _HAS_BYTES: Final = frozenset({Role.INPUT, Role.ACTIVATION})
 
 
 ExcludedPoint = Mapping[int, int]
-"""Symbols by their index, and the numbers at which two dims are equal that are not elsewhere."""
+"""The numbers, by the index of the symbol, at which two dims are equal that differ elsewhere."""
 
 
 _READ_SHAPES: Final = frozenset({"Shape", "Size"})
 
 
 Growing = frozenset[tuple[int, int]]
-"""Both numbers of dims that are not the same at both ends."""
+"""Dims that differ between the two ends, as their two numbers."""
 
 
 _NONE: Final[Growing] = frozenset()
 
 
 class UnprovenError(ValueError):
-    """No rows can be shown to be the peak; the message says why."""
+    """There is no proof that pieces are the peak; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """A graph where every symbol is 1, and where each is a prime that divides no dim of it."""
+    """A graph where every symbol is 1, and where each is a prime that divides none of its dims."""
 
     one: Graph
     far: Graph
@@ -68,11 +68,11 @@ class Ends:
 
 @dataclass(frozen=True)
 class SizePolynomials:
-    """The bytes of a graph's tensors as polynomials, of which there are few."""
+    """The bytes of a graph's tensors as polynomials; many tensors have the same one."""
 
     polynomials: tuple[Polynomial, ...]
     indices: Mapping[str, int]
-    """Graph input or activation to the index of its polynomial."""
+    """The index of the polynomial of each graph input and activation."""
 
     def total(self, tensors: Iterable[str], num_symbols: int) -> Polynomial:
         """The sum of tensors' bytes."""
@@ -80,12 +80,10 @@ class SizePolynomials:
         scaled = (self.polynomials[index].times(n) for index, n in counts.items())
         return sum(scaled, constant(0, num_symbols))
 
-    def rows(self, program: Program) -> tuple[Polynomial, ...]:
-        """The polynomials of which the largest is the peak of a program.
-
-        A difference array of rows: each allocation adds its size where it is made and takes it away
-        where it is released, and a running sum turns changes into what is live.
-        """
+    def pieces(self, program: Program) -> tuple[Polynomial, ...]:
+        """The polynomials whose maximum is the peak of a program."""
+        # A difference array over steps, whose entries are polynomials: each allocation adds its
+        # size where it starts and subtracts it where it stops; the running sum is what is live.
         columns, sizes = coefficients_of(self.polynomials, program.num_allocations)
         num_steps = len(program.steps)
         changes = np.zeros((num_steps + 1, len(columns)), dtype=sizes.dtype)
@@ -99,52 +97,53 @@ class SizePolynomials:
 
 @dataclass(frozen=True)
 class SymbolicPeaks:
-    """The peaks of one graph wherever its symbols are 1 or more, but for a few points."""
+    """The peaks of one graph for all symbols from 1 on, except at a few points."""
 
     graph: Graph
     sizes: SizePolynomials
     program: Program
     """Of the buffers that tensors share."""
     excluded_points: tuple[ExcludedPoint, ...]
-    """Points of which the rows of buffers that are shared do not speak."""
+    """Points at which the pieces of shared buffers are not valid."""
 
     @cached_property
-    def in_place_peak_rows(self) -> tuple[Polynomial, ...]:
-        """Of the in-place peak (definition 4)."""
-        return self.sizes.rows(self.program)
+    def in_place_peak_pieces(self) -> tuple[Polynomial, ...]:
+        """The in-place peak (definition 4)."""
+        return self.sizes.pieces(self.program)
 
     @cached_property
-    def peak_rows(self) -> tuple[Polynomial, ...]:
-        """Of the liveness peak (definition 3)."""
-        return self.sizes.rows(self._alone)
+    def peak_pieces(self) -> tuple[Polynomial, ...]:
+        """The liveness peak (definition 3)."""
+        return self.sizes.pieces(self._tensor_program)
 
     def naive(self, num_symbols: int) -> Polynomial:
-        """All tensors kept (definition 2)."""
-        return self.sizes.total(self._alone.labels, num_symbols)
+        """The sum of all tensors (definition 2)."""
+        return self.sizes.total(self._tensor_program.labels, num_symbols)
 
     def naive_in_place(self, num_symbols: int) -> Polynomial:
-        """All buffers kept (definition 4)."""
+        """The sum of all buffers (definition 4)."""
         return self.sizes.total(self.program.labels, num_symbols)
 
     @cached_property
-    def _alone(self) -> Program:
-        """Of tensors, each an allocation of its own."""
+    def _tensor_program(self) -> Program:
+        """The program in which every tensor is an allocation of its own."""
         return tensor_buffers(self.graph).program(self.graph.nodes)
 
     def excludes(self, numbers: Sequence[int]) -> bool:
-        """Whether a point is one of those of which the rows do not speak."""
+        """Whether the pieces are not valid at a point."""
         return _is_excluded(self.excluded_points, numbers)
 
 
 def symbolic_peaks(
     ends: Ends, requested: Graph, numbers: Sequence[int], memory: ActivationMemory
 ) -> SymbolicPeaks:
-    """Find the rows of a graph from its two ends, and from what it takes at the numbers requested.
+    """The peaks of a graph from its two ends, and from its memory at the requested numbers.
 
-    :raises UnprovenError: a size is unknown or no polynomial, or lifetimes depend on the dims.
+    :raises UnprovenError: a size is unknown or not a polynomial, or lifetimes depend on the dims.
     """
+    # Each check is a premise of (a) or (b) in the module's docstring.
     if any(node.subgraphs for node in requested.nodes):
-        message = "which subgraph takes most depends on the dims"
+        message = "which subgraph is the largest depends on the dims"
         raise UnprovenError(message)
     if not _same_nodes(ends.one, ends.far):
         raise _other_nodes()
@@ -155,15 +154,16 @@ def symbolic_peaks(
     if not _same_nodes(ends.one, requested):
         raise _other_nodes()
     program = memory.replay.program
+    # At an excluded point the requested graph shares other buffers than elsewhere.
     if _is_excluded(excluded_points, numbers):
         program = shared_buffers(ends.far).program(ends.far.nodes)
     return SymbolicPeaks(requested, sizes, program, excluded_points)
 
 
 def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:
-    """Hold sizes against those of the graph at a point.
+    """Compare the nodes and sizes with those of the graph at a point.
 
-    :raises UnprovenError: one differs, or the nodes do.
+    :raises UnprovenError: one differs.
     """
     if not _same_nodes(peaks.graph, graph):
         raise _other_nodes()
@@ -171,9 +171,9 @@ def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> Non
 
 
 def weight_polynomial(ends: Ends) -> Polynomial:
-    """The bytes of the weights: a constant that the batch is written into grows with it.
+    """The bytes of the weights, of which constants with the batch in their shape grow.
 
-    :raises UnprovenError: one is no polynomial.
+    :raises UnprovenError: one is not a polynomial.
     """
     fixed, grown = 0, []
     for weight in ends.one.weights:
@@ -186,26 +186,23 @@ def weight_polynomial(ends: Ends) -> Polynomial:
 
 
 def computes_dims(ends: Ends) -> bool:
-    """Whether a dim may be anything but a number or a symbol that nodes pass on.
-
-    What is no polynomial may look like one at two ends: at two odd numbers ``n % 2`` is 1, and a
-    maximum is the symbol that is larger at both.
-
-    It may where a node reads a shape as numbers, to compute with; where a node makes a dim that
-    grows and that none of its inputs has, as a sum, a product or a stride does; where an input
-    declares such a dim; and where a weight has another shape at the far end.
-    """
+    """Whether a dim may be something other than a number or a symbol that nodes pass on."""
+    # Two points cannot show that: at two odd numbers `n % 2` is 1, and a maximum is the symbol that
+    # is larger at both. Dims may be computed if a node reads a shape as numbers; if a node writes a
+    # growing dim that none of its inputs has (a sum, a product, a stride); if an input declares
+    # such a dim; and if a weight has another shape at the far end.
     far = ends.far.tensors
     if any(node.onnx_op in _READ_SHAPES for node in ends.one.nodes):
         return True
     if any(weight.shape != far[weight.name].shape for weight in ends.one.weights):
         return True
     symbols = {(1, prime) for prime in ends.growth.primes}
-    return not all(_growing(ends, name) <= symbols for name in ends.one.inputs) or _makes_dims(ends)
+    are_symbols = all(_growing(ends, name) <= symbols for name in ends.one.inputs)
+    return not are_symbols or _nodes_compute_dims(ends)
 
 
 def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None:
-    """Hold sizes against those of the graph at a point.
+    """Compare the sizes with those of the graph at a point.
 
     :raises UnprovenError: one differs.
     """
@@ -220,10 +217,11 @@ def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None
 
 
 def size_polynomials(ends: Ends) -> SizePolynomials:
-    """The bytes of graph inputs and activations; a large graph has few shapes.
+    """The bytes of graph inputs and activations.
 
-    :raises UnprovenError: one is unknown, or no polynomial.
+    :raises UnprovenError: one is unknown, or not a polynomial.
     """
+    # A large graph has few shapes: each pair of shapes is fitted once.
     polynomials: dict[Polynomial, int] = {}
     known: dict[tuple[object, ...], int] = {}
     indices = {}
@@ -249,7 +247,7 @@ def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:
 
 
 def _no_polynomial(name: str) -> UnprovenError:
-    return UnprovenError(f"the size of {name} is no polynomial of the dims")
+    return UnprovenError(f"the size of {name} is not a polynomial of the dims")
 
 
 def _other_nodes() -> UnprovenError:
@@ -268,9 +266,9 @@ def _is_excluded(excluded_points: Iterable[ExcludedPoint], numbers: Sequence[int
 
 
 def _excluded_points(ends: Ends) -> Iterator[ExcludedPoint]:
-    """Where a tensor may be written over another whose shape differs elsewhere."""
+    """The points at which a tensor may overwrite another one whose shape differs elsewhere."""
     tensors, far = ends.one.tensors, ends.far.tensors
-    # A large graph has few shapes: one pair of names stands for all pairs of the same shapes.
+    # A large graph has few shapes: one pair of names is enough for each pair of shapes.
     pairs = {
         (tensors[source].shape, far[source].shape, tensors[output].shape, far[output].shape): pair
         for pair in candidates(ends.one)
@@ -288,47 +286,51 @@ def _excluded_points(ends: Ends) -> Iterator[ExcludedPoint]:
 def _excluded_point(
     growth: Growth, one: tuple[Dims, Dims], other: tuple[Dims, Dims]
 ) -> ExcludedPoint | None:
-    """The point at which two shapes are equal; ``None``: nowhere.
+    """The point at which two shapes are equal; ``None`` if there is none.
 
-    :raises UnprovenError: it is more than one point.
+    :raises UnprovenError: there are several.
     """
+    # Shapes are equal where the differences of all dims are 0 at once.
     numbers: dict[int, int] = {}
     for a, a_far, b, b_far in zip(*one, *other, strict=True):
         dim, other_dim = growth.dim(a, a_far), growth.dim(b, b_far)
         if dim is None or other_dim is None:
-            message = f"a dim that is {a:,} and {a_far:,} is no polynomial of the dims"
+            message = f"a dim that is {a:,} and {a_far:,} is not a polynomial of the dims"
             raise UnprovenError(message)
-        apart = dim + other_dim.times(-1)
-        if not apart.terms:
+        difference = dim + other_dim.times(-1)
+        if not difference.terms:
             continue
-        root = _root(apart)
+        root = _root(difference)
         if root is None or numbers.setdefault(*root) != root[1]:
             return None
     return numbers
 
 
-def _root(apart: Polynomial) -> tuple[int, int] | None:
-    """The one symbol's number at which a difference is 0; ``None``: nowhere from 1 on.
+def _root(difference: Polynomial) -> tuple[int, int] | None:
+    """The index of the one symbol, and the number from 1 on at which a difference is 0, if any.
 
-    :raises UnprovenError: it is more than one point.
+    :raises UnprovenError: there are several.
     """
-    from_one = apart.from_one().terms
+    # In powers of (symbol - 1), coefficients of one sign with a constant term have no root from 1
+    # on. Otherwise only a linear polynomial in one symbol has a root that can be listed.
+    from_one = difference.from_one().terms
     signs = {coefficient > 0 for _, coefficient in from_one}
     if len(signs) == 1 and not any(from_one[0][0]):
         return None
-    indices = {at for exponents, _ in apart.terms for at, power in enumerate(exponents) if power}
-    if len(indices) > 1 or max(sum(exponents) for exponents, _ in apart.terms) > 1:
-        message = "where two shapes are equal is more than a few points"
+    terms = difference.terms
+    indices = {at for exponents, _ in terms for at, power in enumerate(exponents) if power}
+    if len(indices) > 1 or max(sum(exponents) for exponents, _ in terms) > 1:
+        message = "two shapes are equal at more than a few points"
         raise UnprovenError(message)
     (index,) = indices
-    slope = apart.terms[-1][1]
-    fixed = apart.terms[0][1] if len(apart.terms) > 1 else 0
+    slope = terms[-1][1]
+    fixed = terms[0][1] if len(terms) > 1 else 0
     number, rest = divmod(-fixed, slope)
     return (index, number) if rest == 0 and number > 0 else None
 
 
-def _makes_dims(ends: Ends) -> bool:
-    """Whether a node makes a dim that grows and that none of its inputs has."""
+def _nodes_compute_dims(ends: Ends) -> bool:
+    """Whether a node writes a growing dim that none of its inputs has."""
     far = ends.far.tensors
     known: dict[tuple[object, object], Growing] = {}
     growing: dict[str, Growing] = {}
@@ -341,14 +343,14 @@ def _makes_dims(ends: Ends) -> bool:
             growing[name] = known[shapes]
     for node in ends.one.nodes:
         for name in node.outputs:
-            made = growing.get(name)
-            if made and not made <= _of_all(growing, node.reads):
+            dims = growing.get(name)
+            if dims and not dims <= _union(growing, node.reads):
                 return True
     return False
 
 
-def _of_all(growing: Mapping[str, Growing], names: Iterable[str]) -> Growing:
-    """The dims of several tensors that grow."""
+def _union(growing: Mapping[str, Growing], names: Iterable[str]) -> Growing:
+    """The growing dims of several tensors together."""
     found = [growing[name] for name in names if name in growing]
     return found[0] if len(found) == 1 else _NONE.union(*found)
 

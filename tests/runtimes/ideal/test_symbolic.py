@@ -92,9 +92,9 @@ def test_the_rows_are_the_lines_of_the_steps() -> None:
         a = Neg(k) b = Neg(x) c = Relu(a) y = MatMul(b, w) }"""
     terms = closed_form_of(model_of(text))
     # At first the 700 numbers and x's twin; later x's twin beside y.
-    assert terms.peaks.in_place_peak_rows == (line(12, 2800), line(32, 0))
+    assert terms.peaks.in_place_peak_pieces == (line(12, 2800), line(32, 0))
     assert terms.inputs == line(12, 0)
-    assert terms.peaks.peak_rows == (line(12, 5600), line(32, 0))
+    assert terms.peaks.peak_pieces == (line(12, 5600), line(32, 0))
 
 
 @pytest.mark.parametrize("text", [TWO_PIECES, MEETING])
@@ -119,7 +119,7 @@ def test_attention_is_a_square_of_the_sequence() -> None:
     terms = closed_form_of(model_of(ATTENTION), batch=2, dims={"sequence": 1000})
     assert terms.symbols == ("batch", "sequence")
     # The last product; the two squares of the softmax, beside q; q and k beside the scores.
-    assert terms.peaks.peak_rows == (
+    assert terms.peaks.peak_pieces == (
         polynomial((((0, 0), 308), ((1, 1), 72))),
         polynomial((((1, 1), 44), ((1, 2), 8))),
         polynomial((((1, 1), 88), ((1, 2), 4))),
@@ -141,10 +141,10 @@ def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
     ("text", "reason"),
     [
         ("square", ""),
-        ("capped", "no polynomial"),
-        ("packed", "no polynomial"),
+        ("capped", "not a polynomial"),
+        ("packed", "not a polynomial"),
         ("text", "unknown"),
-        ("rank", "no polynomial"),
+        ("rank", "not a polynomial"),
         ("shared otherwise", ""),
         ("subgraphs", "subgraph"),
     ],

@@ -1,16 +1,16 @@
-"""The order of execution with the least peak that is found, and whether it is proven least.
+"""Search for the order of execution with the least peak, and whether it is proven optimal.
 
-1. No order takes less than the node whose own blocks take the most: an order that takes no more
-   is best.
-2. Nodes that wait for no bytes are joined to the node that alone reads them (``contracted``), and
-   the rest is cut into segments whose orders have nothing to do with each other (``segments``).
-3. Each segment keeps the best of the file's order, two depth-first walks and beams of 1, 4 and 32.
-4. What is still above the floor is searched exactly, the segment with the highest peak first; a
+1. No order has a peak below the node whose own blocks take the most (the floor): an order with that
+   peak is optimal.
+2. A node without live inputs is joined to the only node that reads it (``contracted``), and the
+   rest is cut into segments whose orders are independent (``segments``).
+3. Each segment gets the best of the file's order, two depth-first walks and beams of 1, 4 and 32.
+4. Segments still above the floor are searched exactly, the one with the highest peak first; a
    segment's least peak is a floor of the whole.
-5. A segment whose file order is no higher than the whole's peak keeps that order.
+5. A segment whose peak in the file's order is not above the whole peak keeps that order.
 
-Work is counted in nodes that are tried, not in seconds: a model has the same order on every
-machine. Begin reading with ``schedule_of``; it is imported only where another order is requested.
+Work is counted in jobs that are tried, not in seconds: a model has the same order on every machine.
+Begin reading with ``schedule_of``; the module is imported only where another order is requested.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -33,19 +33,19 @@ from onnxmem.runtimes.ideal.schedules import (
 )
 
 _WIDE_JOBS = 5_000
-"""Bits of so many jobs take as long again as the rest of a try."""
+"""With so many jobs, operations on their bits take as long as everything else in a try."""
 
 
 _BEAM_WORK = 150_000
-"""Jobs that all beams together may try: about a second."""
+"""Jobs that all beams together may try: about one second."""
 
 
 _EXACT_WORK = 200_000
-"""The same of exact search, some 100 MiB of states at the worst."""
+"""Jobs that exact search may try: at most about 100 MiB of states."""
 
 
 _MAX_JOBS = 10_000
-"""Of a segment that is searched: its sets of jobs take as many bits."""
+"""The longest segment that is searched: a set of jobs takes as many bits."""
 
 
 _WIDTHS = (1, 4, 32)
@@ -53,14 +53,14 @@ _WIDTHS = (1, 4, 32)
 
 @dataclass(frozen=True, slots=True)
 class Contracted:
-    """A problem in which a node and the sources that it alone reads are one."""
+    """A problem in which a node and the sources that only it reads are one node."""
 
     problem: Problem
     nodes: tuple[tuple[int, ...], ...]
-    """Of each node its nodes in the whole problem, in the file's order."""
+    """The original nodes of each node, in the file's order."""
 
     def whole_order(self, order: Iterable[int]) -> list[int]:
-        """An order of the whole problem's nodes."""
+        """The order of the original nodes."""
         return [node for index in order for node in self.nodes[index]]
 
 
@@ -83,7 +83,7 @@ class _Link(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Jobs that have run, and what that takes."""
+    """A set of jobs that have run, in the best order found for it."""
 
     peak_bytes: int
     live_bytes: int
@@ -106,14 +106,14 @@ class _Part:
     """Indices into ``nodes``."""
 
     def better(self, segment: Segment, order: Sequence[int]) -> "_Part":
-        """With another order, if that is better."""
+        """The part with another order, if that has a lower peak."""
         peak_bytes = segment.peak_bytes(order)
         if peak_bytes >= self.peak_bytes:
             return self
         return replace(self, peak_bytes=peak_bytes, order=tuple(order))
 
-    def settled(self, peak_bytes: int) -> "_Part":
-        """In the file's order, where that costs the whole nothing."""
+    def in_file_order(self, peak_bytes: int) -> "_Part":
+        """The part in the file's order, if its peak is not above that of the whole."""
         if self.file_peak_bytes > peak_bytes:
             return self
         file_order = tuple(range(len(self.order)))
@@ -121,7 +121,7 @@ class _Part:
 
 
 def schedule_of(graph: Graph, order: str) -> Schedule:
-    """The order of that name: ``onnxruntime``, or else ``best``."""
+    """The order of that name: ``best`` or ``onnxruntime``."""
     problem = problem_of(graph)
     return best_schedule(problem) if order == "best" else onnxruntime_schedule(problem)
 
@@ -132,7 +132,7 @@ def in_order(graph: Graph, schedule: Schedule) -> Graph:
 
 
 def onnxruntime_schedule(problem: Problem) -> Schedule:
-    """The order in which onnxruntime runs the file's nodes, which may take more than the file's."""
+    """The order in which onnxruntime runs the file's nodes; its peak may be above the file's."""
     order = onnxruntime_walk(problem)
     return Schedule(
         order,
@@ -143,7 +143,9 @@ def onnxruntime_schedule(problem: Problem) -> Schedule:
 
 
 def best_schedule(problem: Problem) -> Schedule:
-    """Search for the order with the least peak; never above the file's."""
+    """Search for the order with the least peak, which is never above that of the file's order."""
+    # Each stage returns early where the peak is at the floor. Contraction and cuts preserve the
+    # optimum, so that exact search of the segments proves it for the whole.
     file_order = tuple(range(len(problem.steps)))
     file_peak_bytes = problem.peak_bytes(file_order)
     floor_bytes = problem.floor_bytes()
@@ -153,32 +155,32 @@ def best_schedule(problem: Problem) -> Schedule:
     floor_bytes = max(floor_bytes, small.problem.floor_bytes())
     idle = idle_nodes(small.problem)
     parts = list(_parts(small.problem, idle))
-    parts = _tried(small.problem, parts, floor_bytes)
-    parts, floor_bytes = _searched(small.problem, parts, floor_bytes)
+    parts = _with_quick_orders(small.problem, parts, floor_bytes)
+    parts, floor_bytes = _with_exact_orders(small.problem, parts, floor_bytes)
     peak_bytes = max((part.peak_bytes for part in parts), default=0)
     if peak_bytes >= file_peak_bytes:
         return Schedule(file_order, file_peak_bytes, file_peak_bytes, floor_bytes)
-    parts = [part.settled(peak_bytes) for part in parts]
+    parts = [part.in_file_order(peak_bytes) for part in parts]
     order = [part.nodes[job] for part in parts for job in part.order]
     whole = tuple(small.whole_order(with_idle(small.problem, order, idle)))
     return Schedule(whole, problem.peak_bytes(whole), file_peak_bytes, floor_bytes)
 
 
 def _parts(problem: Problem, idle: frozenset[int]) -> Iterator[_Part]:
-    """The segments in the file's order, and what they take in it."""
+    """The segments in the file's order, with their peaks in it."""
     found = list(segments(problem, idle))
-    runs = problem.runs(node for nodes in found for node in nodes)
+    live_bytes = problem.live_bytes(node for nodes in found for node in nodes)
     start_bytes = 0
     for nodes in found:
-        highs = list(islice(runs, len(nodes)))
-        peak_bytes = max(high_bytes for high_bytes, _ in highs)
+        of_nodes = list(islice(live_bytes, len(nodes)))
+        peak_bytes = max(high_bytes for high_bytes, _ in of_nodes)
         order = tuple(range(len(nodes)))
         yield _Part(tuple(nodes), start_bytes, peak_bytes, peak_bytes, order)
-        start_bytes = highs[-1][1]
+        start_bytes = of_nodes[-1][1]
 
 
-def _tried(problem: Problem, parts: Sequence[_Part], floor_bytes: int) -> list[_Part]:
-    """Every part with the best of the quick orders; one at the floor is tried no more."""
+def _with_quick_orders(problem: Problem, parts: Sequence[_Part], floor_bytes: int) -> list[_Part]:
+    """Every part with the best of the walks and beams, which stop at the floor."""
     if all(part.peak_bytes <= floor_bytes for part in parts):
         return list(parts)
     walks = [_positions(walk(problem)) for walk in (onnxruntime_walk, largest_first_walk)]
@@ -186,26 +188,26 @@ def _tried(problem: Problem, parts: Sequence[_Part], floor_bytes: int) -> list[_
     return [
         part
         if part.peak_bytes <= floor_bytes or len(part.nodes) > _MAX_JOBS
-        else _tried_part(
+        else _with_quick_order(
             segment_of(problem, part.nodes, part.start_bytes), part, walks, floor_bytes, work
         )
         for part in parts
     ]
 
 
-def _tried_part(
+def _with_quick_order(
     segment: Segment,
     part: _Part,
     walks: Sequence[dict[int, int]],
     floor_bytes: int,
     work: Work,
 ) -> _Part:
-    tries = [partial(_walked, segment, walk) for walk in walks]
-    tries += [partial(beam, segment, width, floor_bytes, work) for width in _WIDTHS]
-    for attempt in tries:
+    searches = [partial(_walked, segment, walk) for walk in walks]
+    searches += [partial(beam, segment, width, floor_bytes, work) for width in _WIDTHS]
+    for search in searches:
         if part.peak_bytes <= floor_bytes:
             break
-        order = attempt()
+        order = search()
         if order is not None:
             part = part.better(segment, order)
     return part
@@ -216,15 +218,16 @@ def _positions(order: Sequence[int]) -> dict[int, int]:
 
 
 def _walked(segment: Segment, indices: dict[int, int]) -> tuple[int, ...] | None:
-    """A segment's jobs as they come in an order of all nodes."""
+    """A segment's jobs in the order that they have among all nodes."""
     nodes = segment.nodes
     return tuple(sorted(range(len(nodes)), key=lambda job: indices[nodes[job]]))
 
 
-def _searched(
+def _with_exact_orders(
     problem: Problem, parts: Sequence[_Part], floor_bytes: int
 ) -> tuple[list[_Part], int]:
-    """Search exactly what is above the floor, and the floor after it."""
+    """Search exactly the parts above the floor; return them and the raised floor."""
+    # Highest peak first: its optimum raises the floor, and parts below that need no search.
     found = list(parts)
     work = Work(_EXACT_WORK)
     for index in sorted(range(len(found)), key=lambda i: -found[i].peak_bytes):
@@ -232,20 +235,18 @@ def _searched(
         if part.peak_bytes <= floor_bytes or work.left < 0 or len(part.nodes) > _MAX_JOBS:
             continue
         segment = segment_of(problem, part.nodes, part.start_bytes)
-        order, is_whole = exact(segment, floor_bytes, part.peak_bytes, work)
+        order, is_complete = exact(segment, floor_bytes, part.peak_bytes, work)
         if order is not None:
             found[index] = part = part.better(segment, order)
-        if is_whole:
+        if is_complete:
             floor_bytes = max(floor_bytes, part.peak_bytes)
     return found, floor_bytes
 
 
 def segments(problem: Problem, idle: Collection[int]) -> Iterator[list[int]]:
-    """The nodes between cuts, in the file's order; each cut ends one.
-
-    Every order runs the same nodes before a node that stands above or below every other one (a
-    cut), so each part between two cuts is ordered by itself.
-    """
+    """The nodes between cuts, in the file's order; each cut ends a segment."""
+    # A cut is a node that every other node depends on or is a dependency of. Every order runs the
+    # same nodes before it, so that the nodes between two cuts can be ordered by themselves.
     indices = [index for index in range(len(problem.steps)) if index not in idle]
     producers = {
         index: [source for source in problem.steps[index].producers if source not in idle]
@@ -255,7 +256,7 @@ def segments(problem: Problem, idle: Collection[int]) -> Iterator[list[int]]:
     for index, sources in producers.items():
         for source in sources:
             consumers[source].append(index)
-    # A node that is alone when it may run has all that are left below it; run backwards, above.
+    # All remaining nodes depend on a node that is ready alone; on the reversed graph, it on them.
     below = _alone(indices, producers, consumers)
     above = _alone(indices, consumers, producers)
     segment: list[int] = []
@@ -269,10 +270,10 @@ def segments(problem: Problem, idle: Collection[int]) -> Iterator[list[int]]:
 
 
 def idle_nodes(problem: Problem) -> frozenset[int]:
-    """Nodes that make and read no bytes and wait for no others: constants, weights' makers."""
+    """Nodes that write and read no bytes, and depend only on such: constants, views of weights."""
     found: set[int] = set()
     for index, step in enumerate(problem.steps):
-        blocks = (*step.makes, *step.reads)
+        blocks = (*step.writes, *step.reads)
         has_bytes = step.inner_bytes or any(problem.sizes[block] for block in blocks)
         if not has_bytes and found.issuperset(step.producers):
             found.add(index)
@@ -284,47 +285,46 @@ def _alone(
     producers: dict[int, list[int]],
     consumers: dict[int, list[int]],
 ) -> dict[int, int]:
-    """Nodes that are at some time the only one that may run, and how many are left after each."""
-    waits = {index: len(producers[index]) for index in indices}
-    ready = [index for index in indices if not waits[index]]
+    """The nodes that are the only ready one at some time, and how many nodes remain after each."""
+    # A topological sort. If a node is the only ready one, every remaining node depends on it.
+    num_pending = {index: len(producers[index]) for index in indices}
+    ready = [index for index in indices if not num_pending[index]]
     heapify(ready)
     found: dict[int, int] = {}
-    left = len(indices)
+    num_left = len(indices)
     while ready:
         is_alone = len(ready) == 1
         index = heappop(ready)
-        left -= 1
+        num_left -= 1
         if is_alone:
-            found[index] = left
+            found[index] = num_left
         for consumer in consumers[index]:
-            waits[consumer] -= 1
-            if not waits[consumer]:
+            num_pending[consumer] -= 1
+            if not num_pending[consumer]:
                 heappush(ready, consumer)
     return found
 
 
 def with_idle(problem: Problem, order: Sequence[int], idle: Collection[int]) -> tuple[int, ...]:
-    """Put idle nodes back, each right before the first that reads it, or at the end."""
-    ends = len(order)
-    when = {index: i for i, index in enumerate(order)}
-    # In the file's order a node's readers come after it.
+    """Insert idle nodes into an order, each right before its first reader, or at the end."""
+    end = len(order)
+    positions = {index: i for i, index in enumerate(order)}
+    # Backwards in the file's order, so that a node's readers have their positions before it.
     for index in reversed(range(len(problem.steps))):
         for source in problem.steps[index].producers:
             if source in idle:
-                when[source] = min(when.get(source, ends), when.get(index, ends))
+                positions[source] = min(positions.get(source, end), positions.get(index, end))
     indices = range(len(problem.steps))
-    key = [(when.get(index, ends), index not in idle, index) for index in indices]
+    key = [(positions.get(index, end), index not in idle, index) for index in indices]
     return tuple(sorted(indices, key=key.__getitem__))
 
 
 def contracted(problem: Problem) -> Contracted:
-    """Put every source into the node that alone reads it.
-
-    A source, as a cast of a weight, is a node without live inputs, or one whose inputs sources
-    alone make, that takes no more while it runs than it leaves. Run later it adds less to what
-    others take, and what reads it has its bytes live in any case. So where one node alone reads
-    it, some best order runs it right before.
-    """
+    """Join every source with the only node that reads it."""
+    # A source, such as a cast of a weight, is a node without live inputs, or one whose inputs only
+    # sources write, which takes no more bytes while it runs than after it. Running it later lowers
+    # what is live meanwhile, and its reader has its bytes live in any case. So if only one node
+    # reads it, some optimal order runs it right before that node.
     groups = _groups(problem)
     heads = sorted(groups)
     numbers = {node: i for i, head in enumerate(heads) for node in groups[head]}
@@ -337,7 +337,7 @@ def contracted(problem: Problem) -> Contracted:
 
 
 def _groups(problem: Problem) -> dict[int, tuple[int, ...]]:
-    """The nodes of each group by its last one, which alone is read from outside."""
+    """The nodes of each group by its last one, which is the only one that others read."""
     consumers: list[set[int]] = [set() for _ in problem.steps]
     for index, step in enumerate(problem.steps):
         for source in step.producers:
@@ -348,37 +348,37 @@ def _groups(problem: Problem) -> dict[int, tuple[int, ...]]:
         own = [each for each in step.producers if each in sources and len(consumers[each]) == 1]
         group = tuple(sorted({index, *(node for each in own for node in groups.pop(each))}))
         groups[index] = group
-        waits = set(step.producers).difference(own)
-        if not waits and _is_source(problem, group):
+        others = set(step.producers).difference(own)
+        if not others and _is_source(problem, group):
             sources.add(index)
     return groups
 
 
 def _is_source(problem: Problem, group: tuple[int, ...]) -> bool:
-    """Whether a group, run where nothing else is live, takes no more than it leaves."""
-    runs = list(problem.runs(group))
-    return max(high_bytes for high_bytes, _ in runs) == runs[-1][1]
+    """Whether a group, run where nothing else is live, has its peak after its last node."""
+    live_bytes = list(problem.live_bytes(group))
+    return max(high_bytes for high_bytes, _ in live_bytes) == live_bytes[-1][1]
 
 
 def _merged(problem: Problem, group: tuple[int, ...], numbers: dict[int, int]) -> Step:
-    """One step of a group: it makes what is live when its last node runs."""
+    """One step for a group: it writes what is live when its last node runs."""
     if len(group) == 1:
         step = problem.steps[group[0]]
         return replace(step, producers=tuple(sorted({numbers[each] for each in step.producers})))
     last = problem.steps[group[-1]]
     inside = set(group)
-    made = [block for node in group for block in problem.steps[node].makes]
+    written = [block for node in group for block in problem.steps[node].writes]
     live = tuple(
         block
-        for block in made
-        if block in problem.kept
-        or block in last.makes
+        for block in written
+        if block in problem.outputs
+        or block in last.writes
         or not inside.difference(group[-1:]).issuperset(problem.readers[block])
     )
     producers = {source for node in group for source in problem.steps[node].producers} - inside
     return Step(
         producers=tuple(sorted({numbers[each] for each in producers})),
-        makes=live,
+        writes=live,
         reads=last.reads,
         overwrites=last.overwrites,
         inner_bytes=last.inner_bytes,
@@ -386,7 +386,8 @@ def _merged(problem: Problem, group: tuple[int, ...], numbers: dict[int, int]) -
 
 
 def beam(segment: Segment, width: int, floor_bytes: int, work: Work) -> tuple[int, ...] | None:
-    """Run job after job and keep the ``width`` best states; ``None`` where work ran out."""
+    """Extend the ``width`` best states by one job at a time; ``None`` where work ran out."""
+    # States with the same set of jobs have the same future: only the lowest peak of each is kept.
     states = [_first(segment, floor_bytes)]
     for _ in segment.jobs:
         found: dict[int, _State] = {}
@@ -397,19 +398,21 @@ def beam(segment: Segment, width: int, floor_bytes: int, work: Work) -> tuple[in
                     found[after.done] = after
         if work.left < 0:
             return None
-        states = sorted(found.values(), key=_merit)[:width]
+        states = sorted(found.values(), key=_rank)[:width]
     return _unrolled(states[0].order)
 
 
 def exact(
     segment: Segment, floor_bytes: int, ceiling_bytes: int, work: Work
 ) -> tuple[tuple[int, ...] | None, bool]:
-    """An order with the least peak, if below the ceiling; and whether all that matters was tried.
+    """An order with the least peak, if below the ceiling; and whether the search is complete.
 
-    States are taken up lowest peak first, so that the first one that has run all jobs is best.
-    Orders that have run the same jobs leave the same bytes live: of those the one with the least
-    peak stays (Serenity, Ahn et al., "Ordering Chaos", 2020).
+    As Serenity does it (Ahn et al., "Ordering Chaos", 2020).
     """
+    # Dijkstra's algorithm on sets of jobs, with the peak so far as the distance: states are taken
+    # up lowest peak first, so that the first complete one is optimal. Orders of the same jobs leave
+    # the same bytes live, so that a set needs only its lowest peak (`seen`). Of equal peaks the
+    # longer order is taken up first, which reaches the end sooner.
     first = _first(segment, floor_bytes)
     heap = [(first.peak_bytes, 0, 0, first)]
     seen = {0: first.peak_bytes}
@@ -434,11 +437,9 @@ def _first(segment: Segment, floor_bytes: int) -> _State:
 
 
 def _followers(segment: Segment, state: _State, work: Work) -> Iterator[_State]:
-    """The states after one more job, or after the forced one alone.
-
-    A job is forced where it lowers the live bytes and takes no more than the peak so far: any order
-    that runs it later can run it now, and what comes between takes no more for it.
-    """
+    """The states after one more job, or only the state after a forced job."""
+    # A job is forced if it does not raise the live bytes and stays within the peak so far: an order
+    # that runs it later can run it now instead, and no job between then sees more bytes live.
     tried = []
     for job in state.ready:
         high_bytes, after_bytes = segment.run(job, state.done, state.live_bytes)
@@ -459,7 +460,7 @@ def _followers(segment: Segment, state: _State, work: Work) -> Iterator[_State]:
         )
 
 
-def _merit(state: _State) -> tuple[int, int]:
+def _rank(state: _State) -> tuple[int, int]:
     return state.peak_bytes, state.live_bytes
 
 
