@@ -99,7 +99,7 @@ def analyze_parser() -> ArgumentParser:
         "--html",
         metavar="FILE",
         help="write a page too: of one model its timeline, layers and figures at other batches, of "
-        "several a chart",
+        "several a chart; with FOLDER/ each of several has a page, which the chart opens",
     )
     _add_accuracy(page)
     parser.set_defaults(run=run)

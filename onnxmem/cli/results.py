@@ -6,12 +6,14 @@ Imported when ``onnxmem MODEL`` runs and not for its help, so that what it needs
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -26,6 +28,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.collection.task import FaultRow, Outcome, Render
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYZED, Fault, UsageError, shortened
+from onnxmem.files import reason_of
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -213,13 +216,17 @@ class Page:
     path: str | None
     is_of_one: bool
     accuracies: Accuracies | None = None
+    folder: str | None = None
+    """Where each of several models has a page of its own, beside the page of all."""
     _page: str | None = field(default=None, init=False)
     _rows: list[JsonDict] = field(default_factory=list, init=False)
+    _pages: dict[str, str] = field(default_factory=dict, init=False)
+    """The file of each model's page, by the model's path."""
 
     @property
     def render(self) -> Render | None:
         """The function by which a worker makes a model's own page."""
-        if self.path is None or not self.is_of_one:
+        if self.path is None or not (self.is_of_one or self.folder):
             return None
         from onnxmem.report.page.model_page import render_page
 
@@ -228,9 +235,23 @@ class Page:
     def add(self, outcome: Outcome) -> None:
         """Add an outcome to the page."""
         if self.path is not None:
-            self._page = outcome["page"]
+            self._page = outcome["page"] if self.is_of_one else None
+            if self.folder is not None and outcome["page"] is not None:
+                file = self._file_of(outcome["row"]["path"])
+                write_file(outcome["page"], os.path.join(self.folder, file), quiet=True)  # noqa: PTH118
             # One page cannot show the nodes of thousands of models.
             self._rows.append({**outcome["row"], "layers": None})
+
+    def _file_of(self, path: object) -> str:
+        """A name for a model's page, in letters that every file system and address has."""
+        stem = re.split(r"[\\/]", str(path))[-1].removesuffix(".onnx")[:100]
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "model"
+        taken = {"index.html", *self._pages.values()}
+        numbers = ("", *(f"-{number}" for number in range(2, len(taken) + 3)))
+        names = (f"{stem}{number}.html" for number in numbers)
+        file = next(name for name in names if name not in taken)
+        self._pages[str(path)] = file
+        return file
 
     def write(
         self, summary: Callable[[], Summary], targets: Sequence[Target], *, quiet: bool
@@ -245,7 +266,7 @@ class Page:
         if page is None:
             from onnxmem.report.page.registry_page import render_registry_page
 
-            page = render_registry_page(self._rows, summary, targets, self.accuracies)
+            page = render_registry_page(self._rows, summary, targets, self.accuracies, self._pages)
         write_file(page, self.path, quiet=quiet)
 
 
@@ -255,6 +276,10 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
     :raises UsageError: the file is requested twice, exists or is a model; a table cannot be read.
     """
     path: str | None = arguments.html
+    folder = None
+    if path is not None and len(names) > 1 and (path[-1:] == "/" or os.path.isdir(path)):  # noqa: PTH112
+        folder, path = path, os.path.join(path, "index.html")  # noqa: PTH118
+        _make_folder(folder, force=arguments.force)
     check_output(path, names, force=arguments.force)
     if path is not None and path == arguments.output:
         message = f"{shortened(path)}: is requested twice; name another file with -o"
@@ -267,7 +292,24 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
         from onnxmem.collection.summary import read_accuracies
 
         table = read_accuracies(arguments.accuracy)
-    return Page(path, len(names) == 1, table)
+    return Page(path, len(names) == 1, table, folder)
+
+
+def _make_folder(path: str, *, force: bool) -> None:
+    """A folder for pages.
+
+    :raises UsageError: it has files and ``force`` is not given, or it cannot be made.
+    """
+    folder = Path(path)
+    try:
+        folder.mkdir(exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as fault:
+        message = f"{shortened(path)}: no folder can be made there: {reason_of(fault)}"
+        raise UsageError(message) from fault
+    if not is_empty and not force:
+        message = f"{shortened(path)}: has files; pass --force to overwrite pages in it"
+        raise UsageError(message)
 
 
 class RunStatus:

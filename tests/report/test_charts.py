@@ -20,11 +20,12 @@ from onnxmem.report.charts.drawing import (
     byte_ticks,
     cut,
     decades,
+    distinct,
     round_ticks,
     step_ticks,
     text_width,
 )
-from onnxmem.report.charts.sizes import Axis, Bubble, bars_svg, bubbles_svg
+from onnxmem.report.charts.sizes import Axes, Bubble, bars_svg, bubbles_svg
 from onnxmem.report.charts.steps import Mark, Series, Strip, area_svg, decimated, strips_svg
 from onnxmem.report.text import legible, spark
 from onnxmem.units import format_bytes
@@ -68,7 +69,7 @@ def bubbles(models: Sequence[Bubble], lines: Sequence[tuple[str, int]] = (), **a
     return bubbles_svg(
         models,
         lines=lines,
-        axis=Axis("forward FLOPs", **axis),
+        axes=Axes("forward FLOPs", "memory of inference", **axis),
         chart_id="u",
         title="Models",
         description="All of them.",
@@ -308,7 +309,7 @@ def test_bars_begin_where_the_one_above_ends_and_end_at_the_sum(
 def test_bars_below_0_have_a_color_of_their_own() -> None:
     svg = bars([("gone", -3), ("new", 5)])
     assert svg.index("c-less") < svg.index("c-more")
-    assert texts(svg) == ["gone", "-3 B", "new", "+5 B", "together", "+2 B"]
+    assert texts(svg) == ["gone", "-3 B", "new", "+5 B", "total", "+2 B"]
 
 
 # Strips.
@@ -499,3 +500,55 @@ def test_an_encoding_without_blocks_has_other_characters(encoding: str) -> None:
 def test_blocks_stay_where_they_can_be_written() -> None:
     assert legible("▁█ é", "utf-8") == "▁█ é"
     assert legible("▁█ é", None) == "▁█ é"
+
+
+def test_names_that_differ_are_cut_so_that_they_still_do() -> None:
+    names = [
+        f"/layers/layers.{n}/downsample/{n % 3}/BatchNormalization_output_0" for n in range(40)
+    ]
+    shown = distinct(names, 130)
+    assert len(set(shown)) == 40
+    assert all(text_width(text) <= 130 for text in shown)
+    assert distinct(["short", "short", "other"], 130) == ["short", "short", "other"]
+
+
+def test_every_large_bubble_has_its_name() -> None:
+    """In a crowd too: those of the largest area are named, if need be away from their bubbles."""
+    crowd = [Bubble(f"model_{n}", 10**9 + n * 10**8, 2**30 + n, 10**8) for n in range(8)]
+    crowd += [Bubble(f"dot_{n}", 10**9 + n, 2**30 + n, 10) for n in range(30)]
+    for width in (366, 720, 1060):
+        shown = texts(
+            bubbles_svg(
+                crowd,
+                lines=(),
+                axes=Axes("forward FLOPs", "memory of inference"),
+                chart_id="u",
+                title="Models",
+                description="All.",
+                width=width,
+            )
+        )
+        assert {f"model_{n}" for n in range(8)} <= set(shown)
+        assert {"forward FLOPs", "memory of inference", "circle area = parameters"} <= set(shown)
+
+
+def test_a_bubble_leads_where_its_model_has_a_page() -> None:
+    svg = bubbles([Bubble("a", 10, 10, 25, link="a.html"), Bubble("b", 1000, 1000, 100)])
+    links = parsed(svg).findall(".//{*}a")
+    assert [(each.get("href"), each.get("aria-label")) for each in links] == [("a.html", "a")]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_limit_is_a_line_unless_it_is_far_above(times: int) -> None:
+    svg = area(stack((4 * MIB, 2 * MIB)), limit=("budget", times * 4 * MIB))
+    text = f"budget {times * 4}.0{'0' if times == 2 else ''} MiB"
+    above = ", above this chart"
+    assert (f"{text}{above}" in texts(svg)) == (times == 3)
+    assert (text in texts(svg)) == (times == 2)
+
+
+def test_two_charts_share_both_scales() -> None:
+    one = area(stack((1, 2)), scale_bytes=8, scale_steps=9)
+    other = area(stack((*range(1, 9), 8)))
+    axis = [text for text in texts(one) if text.isdecimal()]
+    assert axis == [text for text in texts(other) if text.isdecimal()]

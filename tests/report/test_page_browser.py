@@ -690,3 +690,63 @@ def test_a_hundred_thousand_steps_open_in_two_seconds(browser: Browser, tmp_path
     peak = browser.run("return document.querySelector('#onnxmem-readout b').textContent")
     assert peak == format_bytes(analysis.training.peak_bytes)
     assert browser.faults(place) == []
+
+
+@pytest.fixture(scope="module", params=["collection", "difference"])
+def other_page(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """The pages of many models and of two."""
+    folder = tmp_path_factory.mktemp("others")
+    names = ("mlp", "resnet50", "mobilenet_v2", "densenet121", "vit_tiny", "unet", "alexnet")
+    models = [str(MODELS / f"{name}.onnx") for name in names]
+    if request.param == "collection":
+        asked = [*models, "--batch", "2", "--no-progress", "--jobs", "1"]
+        assert main([*asked, "--html", str(folder / "all.html")]) == 0
+        return "collection", folder / "all.html"
+    asked = ["diff", models[1], models[3], "--batch", "2", "--train", "--quiet"]
+    assert main([*asked, "--html", str(folder / "diff.html")]) == 0
+    return "difference", folder / "diff.html"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
+def test_other_pages_cut_nothing_off(
+    browser: Browser, other_page: tuple[str, Path], width: int, height: int
+) -> None:
+    kind, place = other_page
+    for theme in ("light", "dark"):
+        browser.screen(width, is_dark=theme == "dark")
+        browser.open(place)
+        browser.keep(f"{kind}-{width}-{theme}")
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    cut = browser.run(
+        "return [...document.querySelectorAll('.wide, .scroll')].filter((each) =>"
+        " each.checkVisibility() && each.scrollWidth > each.clientWidth + 1)"
+        ".map((each) => `${each.closest('section').id} ${each.scrollWidth} ${each.clientWidth}`)"
+    )
+    assert cut == []
+    # Words of a chart are as large as those of the page.
+    sizes = browser.run(
+        "return [...document.querySelectorAll('svg.chart')].filter((each) =>"
+        " each.checkVisibility()).map((each) => each.getScreenCTM().a)"
+    )
+    assert sizes
+    assert all(0.9 < size < 1.15 for size in sizes)
+    assert browser.run("return document.documentElement.scrollHeight") <= 4 * height
+    assert browser.faults(place) == []
+
+
+def test_a_click_on_a_model_opens_its_page(browser: Browser, tmp_path: Path) -> None:
+    models = [str(MODELS / f"{name}.onnx") for name in ("mlp", "vit_tiny")]
+    asked = [*models, "--batch", "2", "--no-progress", "--jobs", "1", "--html"]
+    assert main([*asked, f"{tmp_path}/pages/"]) == 0
+    browser.open(tmp_path / "pages" / "index.html")
+    bubble = browser.driver.find_element("css selector", "#chart .for-wide a[aria-label=vit_tiny]")
+    bubble.find_element("css selector", "text").click()
+    assert browser.driver.current_url == (tmp_path / "pages" / "vit_tiny.html").as_uri()
+    assert "vit_tiny.onnx: " in browser.driver.title
+    assert main([*asked, str(tmp_path / "one.html")]) == 0
+    browser.open(tmp_path / "one.html")
+    browser.run("document.querySelector('#chart .for-wide a[aria-label=mlp]').focus()")
+    browser.driver.switch_to.active_element.send_keys("\ue007")
+    assert "mlp.onnx" in text_of(browser, "td:target")

@@ -9,6 +9,7 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 
 import onnxmem
 from onnxmem.analysis.json_rows import Failure, JsonDict
+from onnxmem.cli import main
 from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
@@ -54,7 +55,8 @@ def test_each_model_has_a_row_and_a_bubble(tmp_path: Path) -> None:
     assert models.count("<tr>") == 1 + 2
     assert "small.onnx" in models
     assert "<td>partial</td>" in models
-    assert section(text, "chart").count("<circle") == 2
+    # Each chart is drawn for a screen and for a phone.
+    assert section(text, "chart").count("<circle") == 2 * 2
     assert "1 of 3 models are not in it" in section(text, "chart")
     assert "2 ok" not in section(text, "totals")
     assert "1 ok, 1 partial, 1 error" in section(text, "totals")
@@ -83,8 +85,8 @@ def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     for row in rows[:2]:
         assert f'data-value="{row["total_bytes"]}"' in models
         assert f'data-value="{row["training"]["peak_bytes"]}"' in models  # type: ignore[index]
-    assert "TRAIN" in models
-    assert "TRAIN, the peak of a step" in section(page(rows), "chart")
+    assert "training step" in models
+    assert ">memory of a training step</text>" in section(page(rows), "chart")
 
 
 def test_places_and_budgets_are_lines(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_without_places_nothing_is_said_of_them(tmp_path: Path) -> None:
 def test_accuracy_is_across_where_a_table_has_it(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     chart = section(page(rows, accuracies=Accuracies({"small": 76.13})), "chart")
-    assert chart.count("<circle") == 1
+    assert chart.count("<circle") == 1 * 2
     assert "accuracy 76.13" in chart
     models = section(page(rows, accuracies=Accuracies({"small": 76.13})), "models")
     assert 'data-value="76.13"' in models
@@ -129,8 +131,46 @@ def test_of_very_many_models_the_heaviest_are_shown(
     assert section(text, "models").count("<tr>") == 1 + 3
     assert "The 3 heaviest of 7 models" in section(text, "models")
     assert "m6.onnx" in section(text, "models")
-    assert section(text, "chart").count("<circle") == 2
+    assert section(text, "chart").count("<circle") == 2 * 2
     assert "5 of 7 models are not in it" in section(text, "chart")
+
+
+def test_a_model_leads_to_its_page_or_to_its_row(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path)
+    tally = Tally()
+    for row in rows:
+        tally.add(row)
+    path = str(rows[0]["path"])
+    text = render_registry_page(rows, tally.summary, pages={path: "small.html"})
+    assert section(text, "chart").count('<a href="small.html"') == 2
+    assert f'<a href="small.html">{path}</a>' in section(text, "models")
+    # The other one, which has no page.
+    (row_id,) = set(re.findall('<a href="#([^"]+)"', section(text, "chart")))
+    assert f'id="{row_id}"' in section(text, "models")
+
+
+def test_with_a_folder_each_model_has_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = []
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        names.append(str(tmp_path / place / "net.onnx"))
+        write_model(tmp_path / place / "net.onnx", CONVNET)
+    names.append(str(tmp_path / "none.onnx"))
+    asked = [*names, "--html", f"{tmp_path}/pages/", "--no-progress", "--jobs", "1"]
+    assert main(asked) == 2
+    files = sorted(each.name for each in (tmp_path / "pages").iterdir())
+    assert files == ["index.html", "net-2.html", "net.html"]
+    index = (tmp_path / "pages" / "index.html").read_text(encoding="utf-8")
+    assert index.count('<a href="net.html">') == index.count('<a href="net-2.html">') == 1
+    assert "onnxmem-data" in (tmp_path / "pages" / "net-2.html").read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert main(asked) == 2
+    assert "has files; pass --force" in capsys.readouterr().err
+    (tmp_path / "file").write_text("mine")
+    assert main([*names, "--html", f"{tmp_path}/file/"]) == 2
+    assert "no folder can be made there" in capsys.readouterr().err
 
 
 # The table of accuracies.

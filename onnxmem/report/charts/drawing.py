@@ -6,7 +6,7 @@ darker one: readers of any color vision tell them apart.
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
@@ -52,10 +52,11 @@ def color(css_class: str) -> str:
 
 
 WIDTH: Final = 720
-"""Pixels of every chart, before it is scaled to the page."""
+"""Pixels of a chart, unless it is drawn for a screen of another width."""
 LEFT: Final = 72
 """Where a plot begins: left of it stand the labels of its axis."""
-RIGHT: Final = WIDTH - 12
+MARGIN: Final = 12
+"""Right of a plot."""
 FONT: Final = 12
 LINE: Final = 18
 """Pixels from one line of words to the next."""
@@ -64,13 +65,19 @@ _NARROW: Final = 0.61
 
 
 def framed(
-    body: Iterable[str], height: float, *, chart_id: str, title: str, description: str
+    body: Iterable[str],
+    height: float,
+    *,
+    chart_id: str,
+    title: str,
+    description: str,
+    width: int = WIDTH,
 ) -> str:
     """One picture with its text alternative; it scales with what it stands in."""
     name, text = (markup(each) for each in (title, description))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" id="{chart_id}" role="img"'
-        f' aria-labelledby="{chart_id}-title {chart_id}-desc" viewBox="0 0 {WIDTH} {height:g}"'
+        f' aria-labelledby="{chart_id}-title {chart_id}-desc" viewBox="0 0 {width} {height:g}"'
         f' width="100%" font-family="system-ui,sans-serif" font-size="{FONT}" fill="currentColor">'
         f'<title id="{chart_id}-title">{name}</title><desc id="{chart_id}-desc">{text}</desc>'
         f"{''.join(body)}</svg>"
@@ -136,17 +143,52 @@ def cut(text: str, width: float) -> str:
     return f"{start}\N{HORIZONTAL ELLIPSIS}{end}"
 
 
-def legend(entries: Iterable[tuple[str, str]], x: float, y: float) -> tuple[list[str], float]:
+def num_shared(one: str, other: str) -> int:
+    """How many letters two names begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    longest = min(len(one), len(other))
+    return next((index for index, (a, b) in pairs if a != b), longest)
+
+
+def distinct(names: Sequence[str], width: float) -> list[str]:
+    """Names that fit into a width, cut so that those that differ still do.
+
+    Where two names are cut to the same text, what they begin with in common is left out instead;
+    where that is not enough they are numbered.
+    """
+    short = [cut(name, width) for name in names]
+    groups: dict[str, list[int]] = {}
+    for index, text in enumerate(short):
+        groups.setdefault(text, []).append(index)
+    for indices in groups.values():
+        if len({names[index] for index in indices}) > 1:
+            first = names[indices[0]]
+            shared = min(num_shared(first, names[index]) for index in indices)
+            start = first.rfind("/", 0, shared) + 1
+            for index in indices:
+                short[index] = cut(f"\N{HORIZONTAL ELLIPSIS}{names[index][start:]}", width)
+    seen: dict[str, str] = {}
+    for index, text in enumerate(short):
+        number = 2
+        while seen.setdefault(short[index], names[index]) != names[index]:
+            short[index] = cut(f"{number}: {text}", width)
+            number += 1
+    return short
+
+
+def legend(
+    entries: Iterable[tuple[str, str]], x: float, y: float, width: int = WIDTH
+) -> tuple[list[str], float]:
     """Swatches and names from a point on, in as many rows as they take, and the last row's y."""
     pieces: list[str] = []
     left = x
     for name, css_class in entries:
         shown = cut(name, 240)
-        width = text_width(shown) + 30
-        if left > x and left + width > WIDTH:
+        taken = text_width(shown) + 30
+        if left > x and left + taken > width:
             left, y = x, y + LINE
         pieces += [box(left, y - 9, 10, 10, css_class), words(left + 15, y, shown)]
-        left += width
+        left += taken
     return pieces, y
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from onnxmem.report.charts.drawing import (
     LEFT,
     LINE,
-    RIGHT,
+    MARGIN,
     WIDTH,
     Scale,
     box,
@@ -22,6 +22,7 @@ from onnxmem.report.charts.drawing import (
     count_label,
     cut,
     decades,
+    distinct,
     framed,
     grid,
     legend,
@@ -34,57 +35,94 @@ from onnxmem.report.charts.drawing import (
 )
 from onnxmem.units import format_bytes, format_count, plural
 
-_NAMES: Final = 250
-"""Pixels for names, at the left."""
+_NAMES: Final = 0.36
+"""Share of the width for names, at the left."""
 _SIZES: Final = 84
 """Pixels for sizes, at the right."""
 _ROW: Final = 20
+_NARROW: Final = 480
+"""Pixels of a chart below which names stand above their bars."""
 _MOST: Final = 24
 """Bars; what comes after the largest of them is one more."""
 
 
 def bars_svg(
-    items: Sequence[tuple[str, int]], *, chart_id: str, title: str, description: str
+    items: Sequence[tuple[str, int]],
+    *,
+    chart_id: str,
+    title: str,
+    description: str,
+    width: int = WIDTH,
 ) -> str:
     """Draw sizes in bytes so that they add up to the last line; some may be below 0.
 
-    Of many items the largest are shown, by their order, and the rest as one.
+    Of many items the largest are shown, by their order, and the rest as one. On a phone's width a
+    name stands above its bar.
     """
-    shown = _shown(items)
+    is_narrow = width < _NARROW
+    shown = _shown(items, _MOST // 2 if is_narrow else _MOST)
     ends = list(accumulate((size for _, size in shown), initial=0))
-    x = Scale(min(ends), max(*ends, 1), _NAMES + 8, WIDTH - _SIZES)
-    body = [*_rows(shown, ends, x), *_total(ends[-1], len(shown) * _ROW, is_signed=min(ends) < 0)]
-    height = (len(shown) + 1) * _ROW + 10
-    return framed(body, height, chart_id=chart_id, title=title, description=description)
+    left = 8.0 if is_narrow else _NAMES * width + 8
+    x = Scale(min(ends), max(*ends, 1), left, width - (2 if is_narrow else _SIZES))
+    row = 2 * _ROW - 4 if is_narrow else _ROW
+    table = _Table(x, row, width, shown)
+    body = [*_rows(table, ends), *_total(table, ends[-1])]
+    height = len(shown) * row + _ROW + 10
+    return framed(
+        body, height, chart_id=chart_id, title=title, description=description, width=width
+    )
 
 
-def _shown(items: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-    if len(items) <= _MOST + 1:
+def _shown(items: Sequence[tuple[str, int]], most: int) -> Sequence[tuple[str, int]]:
+    if len(items) <= most + 1:
         return items
-    largest = sorted(range(len(items)), key=lambda index: -abs(items[index][1]))[:_MOST]
+    largest = sorted(range(len(items)), key=lambda index: -abs(items[index][1]))[:most]
     shown = [items[index] for index in sorted(largest)]
     rest = sum(size for _, size in items) - sum(size for _, size in shown)
-    return [*shown, (plural(len(items) - _MOST, "other"), rest)]
+    return [*shown, (plural(len(items) - most, "other"), rest)]
 
 
-def _rows(items: Sequence[tuple[str, int]], ends: Sequence[int], x: Scale) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Where the rows of bars lie."""
+
+    x: Scale
+    row: int
+    """Pixels from one row to the next."""
+    width: int
+    items: Sequence[tuple[str, int]]
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.row > _ROW
+
+    def words(self, y: float, name: str, size: str) -> str:
+        """A name and a size on one line: beside the bars, or above one of them."""
+        anchor, at = ("start", 2.0) if self.is_narrow else ("end", self.x.start - 8)
+        return words(at, y, name, anchor) + words(self.width - 2, y, size, "end")
+
+
+def _rows(table: _Table, ends: Sequence[int]) -> Iterator[str]:
+    x, items = table.x, table.items
     is_signed = any(size < 0 for _, size in items)
+    room = table.width - _SIZES - 4 if table.is_narrow else x.start - 8
+    labels = distinct([name for name, _ in items], room)
     for number, (name, size) in enumerate(items):
-        top = number * _ROW + 4
+        top = number * table.row + 4
+        bar_top = top + table.row - _ROW
         start, stop = sorted((x(ends[number]), x(ends[number + 1])))
         css_class = "c-activations" if not is_signed else "c-more" if size > 0 else "c-less"
-        bar = box(start, top, max(stop - start, 1), _ROW - 6, css_class)
-        label = words(_NAMES, top + 11, cut(name, _NAMES), "end")
-        sized = words(WIDTH - 2, top + 11, _size(size, is_signed=is_signed), "end")
-        if number:
+        bar = box(start, bar_top, max(stop - start, 1), _ROW - 6, css_class)
+        line_of = table.words(top + 11, labels[number], _size(size, is_signed=is_signed))
+        if number and not table.is_narrow:
             yield line(x(ends[number]), top - 6, x(ends[number]), top)
-        yield with_tooltip(label + bar + sized, f"{cut(name, 2000)}: {size:,} B")
+        yield with_tooltip(line_of + bar, f"{cut(name, 2000)}: {size:,} B")
 
 
-def _total(total: int, y: float, *, is_signed: bool) -> Iterator[str]:
-    yield line(_NAMES + 8, y + 4, WIDTH, y + 4)
-    yield words(_NAMES, y + LINE + 1, "together", "end")
-    yield words(WIDTH - 2, y + LINE + 1, _size(total, is_signed=is_signed), "end")
+def _total(table: _Table, total: int) -> Iterator[str]:
+    y = len(table.items) * table.row
+    yield line(2 if table.is_narrow else table.x.start, y + 4, table.width, y + 4)
+    yield table.words(y + LINE + 1, "total", _size(total, is_signed=table.x.low < 0))
 
 
 def _size(size: int, *, is_signed: bool) -> str:
@@ -95,6 +133,10 @@ _HEIGHT: Final = 340
 _LARGEST: Final = 26
 """Radius of the largest bubble in pixels."""
 _SMALLEST: Final = 3
+_NAMED_RADIUS: Final = 7
+"""Of a bubble that always has its name in the chart."""
+_TICK: Final = 64
+"""Pixels from one label of the horizontal axis to the next, at least."""
 _NAME: Final = 130
 """Pixels for a name beside its bubble."""
 
@@ -110,18 +152,22 @@ class Bubble:
     area: int
     """Parameters."""
     css_class: str = "c-activations"
+    link: str = ""
+    """Where a click on it leads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """What the horizontal axis shows."""
+class Axes:
+    """What a chart of bubbles shows along its axes."""
 
-    label: str
+    x: str
+    y: str
     is_log: bool = True
+    """Whether the horizontal axis is logarithmic; the vertical one always is."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _Drawn:
     bubble: Bubble
     x: float
     y: float
@@ -132,11 +178,12 @@ def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     bubbles: Sequence[Bubble],
     *,
     lines: Sequence[tuple[str, int]],
-    axis: Axis,
+    axes: Axes,
     chart_id: str,
     title: str,
     description: str,
     groups: Sequence[tuple[str, str]] = (),
+    width: int = WIDTH,
 ) -> str:
     """Draw bubbles by ``x`` and bytes, on logarithmic scales unless the axis is linear.
 
@@ -144,33 +191,38 @@ def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     them. ``groups`` name each class of bubbles. A bubble with a number of 0 lies on the edge of a
     logarithmic scale.
     """
-    pieces, top = legend(groups, LEFT, 14)
-    top += LINE if groups else 0
+    pieces, top = legend(groups, LEFT, 14, width)
+    top += LINE + 4
+    pieces.append(words(LEFT, top - 2, "circle area = parameters", is_faint=True))
+    top += LINE
     bottom = top + _HEIGHT
     limits = _useful_lines(lines, [each.y for each in bubbles])
     y_ticks = _byte_ticks([*(each.y for each in bubbles), *(size for _, size in limits)])
-    y = _logarithmic(y_ticks[0], y_ticks[-1], bottom, top)
-    x, x_ticks = _across(bubbles, axis)
+    y = _logarithmic(y_ticks[0], y_ticks[-1], (bottom, top))
+    across = LEFT + _LARGEST, width - MARGIN - _LARGEST
+    x, x_ticks = _across(bubbles, axes, across)
     largest = max((each.area for each in bubbles), default=0) or 1
-    placed = [
-        _Placed(each, x(each.x), y(each.y), _radius(each.area, largest))
+    drawn = [
+        _Drawn(each, x(each.x), y(each.y), _radius(each.area, largest))
         for each in sorted(bubbles, key=lambda each: -each.area)
     ]
+    right = width - MARGIN
+    names = dict(_names(drawn, right))
+    middle = (top + bottom) / 2
     body = [
         *pieces,
-        *grid([(y(tick), byte_label(tick)) for tick in y_ticks], LEFT, RIGHT),
-        *(words(at, bottom + 18, label, _anchor(at), is_faint=True) for at, label in x_ticks),
-        words((LEFT + RIGHT) / 2, bottom + 34, axis.label, "middle", is_faint=True),
-        *(_circle(each, axis) for each in placed),
-        *_limits(limits, y),
-        *_names(placed),
+        *grid([(y(tick), byte_label(tick)) for tick in y_ticks], LEFT, right),
+        *(words(at, bottom + 18, label, "middle", is_faint=True) for at, label in x_ticks),
+        words((LEFT + right) / 2, bottom + 36, axes.x, "middle", is_faint=True),
+        f'<g transform="rotate(-90 12 {middle:.4g})">',
+        words(12, middle, axes.y, "middle", is_faint=True),
+        "</g>",
+        *_limits(limits, y, right),
+        *(_linked(each, axes, names.get(number, "")) for number, each in enumerate(drawn)),
     ]
-    return framed(body, bottom + 42, chart_id=chart_id, title=title, description=description)
-
-
-def _anchor(at: float) -> str:
-    """The last label ends with the picture."""
-    return "middle" if at < RIGHT - _LARGEST else "end"
+    return framed(
+        body, bottom + 44, chart_id=chart_id, title=title, description=description, width=width
+    )
 
 
 def _useful_lines(lines: Sequence[tuple[str, int]], sizes: Sequence[int]) -> list[tuple[str, int]]:
@@ -193,25 +245,25 @@ def _byte_ticks(sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(2 ** (doublings * power) for power in range(first, last + 1))
 
 
-def _logarithmic(low: float, high: float, start: float, stop: float) -> Callable[[float], float]:
-    scale = Scale(math.log(low), math.log(high), start, stop)
+def _logarithmic(low: float, high: float, ends: tuple[float, float]) -> Callable[[float], float]:
+    scale = Scale(math.log(low), math.log(high), *ends)
     return lambda value: scale(math.log(max(value, low)))
 
 
 def _across(
-    bubbles: Sequence[Bubble], axis: Axis
+    bubbles: Sequence[Bubble], axes: Axes, ends: tuple[float, float]
 ) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
     numbers = [each.x for each in bubbles] or [1.0]
     low, high = min(numbers), max(numbers)
-    if axis.is_log:
+    if axes.is_log:
         positive = [number for number in numbers if number > 0] or [1.0]
         powers = decades(int(min(positive)), math.ceil(high))
-        x = _logarithmic(powers[0], powers[-1], LEFT, RIGHT)
-        every = 1 + len(powers) // 9
+        x = _logarithmic(powers[0], powers[-1], ends)
+        every = 1 + len(powers) * _TICK // int(ends[1] - ends[0])
         return x, [(x(power), count_label(power)) for power in powers[::every]]
     margin = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
-    linear = Scale(low - margin, high + margin, LEFT, RIGHT)
-    ticks = round_ticks(linear.low, linear.high)
+    linear = Scale(low - margin, high + margin, *ends)
+    ticks = round_ticks(linear.low, linear.high, max(int(ends[1] - ends[0]) // _TICK, 2))
     return linear, [(linear(number), f"{number:.6g}") for number in ticks]
 
 
@@ -219,61 +271,114 @@ def _radius(area: int, largest: int) -> float:
     return max(_LARGEST * math.sqrt(area / largest), _SMALLEST)
 
 
-def _circle(placed: _Placed, axis: Axis) -> str:
-    each = placed.bubble
-    number = format_count(int(each.x)) if axis.is_log else f"{each.x:g}"
+def _circle(drawn: _Drawn, axes: Axes) -> str:
+    each = drawn.bubble
+    number = format_count(int(each.x)) if axes.is_log else f"{each.x:g}"
     text = (
         f"{cut(each.name, 2000)}: {format_bytes(each.y)}, {format_count(each.area)} parameters,"
-        f" {axis.label} {number}"
+        f" {axes.x} {number}"
     )
     return (
         f'<circle class="{each.css_class}" fill="{color(each.css_class)}" fill-opacity=".7"'
-        f' stroke="currentColor" stroke-opacity=".5" cx="{placed.x:.4g}" cy="{placed.y:.4g}"'
-        f' r="{placed.radius:.3g}"><title>{markup(text)}</title></circle>'
+        f' stroke="currentColor" stroke-opacity=".5" cx="{drawn.x:.4g}" cy="{drawn.y:.4g}"'
+        f' r="{drawn.radius:.3g}"><title>{markup(text)}</title></circle>'
     )
 
 
-def _limits(lines: Sequence[tuple[str, int]], y: Callable[[float], float]) -> Iterator[str]:
+def _linked(drawn: _Drawn, axes: Axes, name: str) -> str:
+    """A bubble with its name, and what a click on either opens."""
+    picture = _circle(drawn, axes) + name
+    if not drawn.bubble.link:
+        return picture
+    label = markup(cut(drawn.bubble.name, 2000))
+    return f'<a href="{markup(drawn.bubble.link)}" aria-label="{label}">{picture}</a>'
+
+
+def _limits(
+    lines: Sequence[tuple[str, int]], y: Callable[[float], float], right: float
+) -> Iterator[str]:
     """A dashed line for each budget, its name over its end; lines that are close share a name."""
     names: list[tuple[float, str]] = []
     above = -math.inf
     for name, size_bytes in sorted(lines, key=lambda each: -each[1]):
         at = y(size_bytes)
-        yield line(LEFT, at, RIGHT, at, dash="5 4")
+        yield line(LEFT, at, right, at, dash="5 4")
         if at - above < LINE - 2:
             names[-1] = names[-1][0], f"{names[-1][1]}, {name}"
         else:
             names.append((at, name))
         above = at
     for at, name in names:
-        yield words(RIGHT, at - 3, cut(name, 400), "end")
+        yield words(right, at - 3, cut(name, right - LEFT), "end")
 
 
-def _names(placed: Sequence[_Placed]) -> Iterator[str]:
-    """Names beside bubbles, of the largest first, where they cover no other name or bubble.
+_Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
 
-    Greedy: the largest bubble chooses first, among four positions; a name that fits at none of
-    them is left out, and stands in the tooltip alone.
+
+def _names(drawn: Sequence[_Drawn], right: float) -> Iterator[tuple[int, str]]:
+    """Names beside bubbles, the largest first, where they cover no other name or bubble.
+
+    Greedy: the largest bubble chooses first, among the positions that ``_spots`` lists. A large one
+    for which none is free has its name farther away, with a line to it, and in the end over other
+    bubbles; a small one has it in the tooltip alone.
     """
-    taken = [(p.x - p.radius, p.y - p.radius, p.x + p.radius, p.y + p.radius) for p in placed]
-    for each in placed:
+    circles = [(p.x - p.radius, p.y - p.radius, p.x + p.radius, p.y + p.radius) for p in drawn]
+    taken: list[_Box] = []
+    for number, each in enumerate(drawn):
         text = cut(each.bubble.name, _NAME)
         width = text_width(text)
-        for left, base in _spots(each, width):
-            spot = (left, base - 10, left + width, base + 3)
-            if left > LEFT and spot[2] < RIGHT and not any(_overlap(spot, o) for o in taken):
-                taken.append(spot)
-                yield words(left, base, text)
-                break
+        near = list(_spots(each, width))
+        is_large = each.radius >= _NAMED_RADIUS
+        far = list(_far_spots(each, width)) if is_large else []
+        spot = _free([*near, *far], [*taken, *circles], right, width)
+        if spot is None and is_large:
+            spot = _free([*near, *far], taken, right, width)
+        if spot is None:
+            continue
+        left, base = spot
+        taken.append((left, base - 10, left + width, base + 3))
+        pointer = "" if spot in near else _pointer(each, spot, width)
+        yield number, pointer + words(left, base, text)
 
 
-def _spots(placed: _Placed, width: float) -> Iterator[tuple[float, float]]:
+def _free(
+    spots: Sequence[tuple[float, float]], taken: Sequence[_Box], right: float, width: float
+) -> tuple[float, float] | None:
+    """The first place within the plot that covers nothing."""
+    for left, base in spots:
+        spot = (left, base - 10, left + width, base + 3)
+        if left > LEFT and spot[2] < right and not any(_overlap(spot, each) for each in taken):
+            return left, base
+    return None
+
+
+def _spots(drawn: _Drawn, width: float) -> Iterator[tuple[float, float]]:
     """Where a name of a width may begin: right, left, above and below its bubble."""
-    yield placed.x + placed.radius + 3, placed.y + 4
-    yield placed.x - placed.radius - 3 - width, placed.y + 4
-    yield placed.x - width / 2, placed.y - placed.radius - 4
-    yield placed.x - width / 2, placed.y + placed.radius + 12
+    yield drawn.x + drawn.radius + 3, drawn.y + 4
+    yield drawn.x - drawn.radius - 3 - width, drawn.y + 4
+    yield drawn.x - width / 2, drawn.y - drawn.radius - 4
+    yield drawn.x - width / 2, drawn.y + drawn.radius + 12
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _far_spots(drawn: _Drawn, width: float) -> Iterator[tuple[float, float]]:
+    """Around a bubble, ever farther."""
+    for distance in range(12, 100, 12):
+        for number in range(16):
+            angle = math.tau * number / 16
+            x = drawn.x + (drawn.radius + distance + width / 2) * math.cos(angle)
+            yield x - width / 2, drawn.y + (drawn.radius + distance) * math.sin(angle) + 4
+
+
+def _pointer(drawn: _Drawn, spot: tuple[float, float], width: float) -> str:
+    """A line from the edge of a bubble to the nearest point of its name."""
+    x = min(max(drawn.x, spot[0]), spot[0] + width)
+    y = spot[1] - 4
+    length = math.hypot(x - drawn.x, y - drawn.y) or 1.0
+    share = min(drawn.radius / length, 1.0)
+    start = drawn.x + (x - drawn.x) * share, drawn.y + (y - drawn.y) * share
+    return line(*start, x, y, dash="1 2")
+
+
+def _overlap(one: _Box, other: _Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -12,7 +12,8 @@ from onnxmem.report.charts.drawing import (
     CYCLE,
     LEFT,
     LINE,
-    RIGHT,
+    MARGIN,
+    WIDTH,
     Scale,
     byte_label,
     byte_ticks,
@@ -33,18 +34,18 @@ from onnxmem.units import format_bytes, plural
 _Tooltip = tuple[float, float, float, float, str]
 
 
-def _across(num_steps: int) -> Scale:
+def _across(num_steps: int, width: int) -> Scale:
     """Where each step lies; it is as wide as to the next."""
-    return Scale(0, max(num_steps, 1), LEFT, RIGHT)
+    return Scale(0, max(num_steps, 1), LEFT, width - MARGIN)
 
 
-def _steps_axis(num_steps: int, bottom: float) -> Iterator[str]:
+def _steps_axis(x: Scale, bottom: float) -> Iterator[str]:
     """A line below the plot, and step numbers from 1."""
-    x = _across(num_steps)
-    yield line(LEFT, bottom, RIGHT, bottom)
-    for tick in step_ticks(num_steps):
+    yield line(x.start, bottom, x.stop, bottom)
+    at_most = max(int(x.stop - x.start) // 80, 2)
+    for tick in step_ticks(int(x.high), at_most):
         yield words(x(tick - 0.5), bottom + 16, f"{tick:,}", "middle", is_faint=True)
-    yield words((LEFT + RIGHT) / 2, bottom + 32, "step", "middle", is_faint=True)
+    yield words((x.start + x.stop) / 2, bottom + 32, "step", "middle", is_faint=True)
 
 
 def _tooltips(boxes: Iterable[_Tooltip]) -> Iterator[str]:
@@ -124,14 +125,16 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     labels: Sequence[str] | None,
     marks: Sequence[Mark] = (),
     scale_bytes: int = 0,
+    scale_steps: int = 0,
     limit: tuple[str, int] | None = None,
+    width: int = WIDTH,
 ) -> str:
     """Draw the bytes of each series on top of one another over the steps, the first lowest.
 
     ``peak_step`` is marked. ``labels`` name each step in a tooltip, if there are few steps;
-    ``marks`` name parts of the steps. The axis reaches ``scale_bytes`` at least, so that two charts
-    can share one. ``limit`` is a name and bytes: a dashed line, unless it is so far above the areas
-    that they would be flat; then its name says so.
+    ``marks`` name parts of the steps. The axes reach ``scale_bytes`` and ``scale_steps`` at least,
+    so that two charts can share them. ``limit`` is a name and bytes: a dashed line, unless it is so
+    far above the areas that they would be flat; then its name says so.
     """
     steps, drawn = decimated(series, _MOST_POINTS)
     num_steps = len(series[0].values) if series else 0
@@ -139,31 +142,32 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     highest = max(*sums, scale_bytes) if sums else scale_bytes
     is_drawn = limit is not None and limit[1] <= _FARTHEST_LIMIT * highest
     top_bytes = max(highest, limit[1]) if limit is not None and is_drawn else highest
-    pieces, top = legend([(each.name, each.css_class) for each in series], LEFT, 14)
+    pieces, top = legend([(each.name, each.css_class) for each in series], LEFT, 14, width)
     top += LINE * (2 if marks else 1)
     y = Scale(0, max(top_bytes, 1), top + _AREAS_HEIGHT, top + LINE + 6)
-    x = _across(num_steps)
+    x = _across(max(num_steps, scale_steps), width)
     ticks = [(y(tick), byte_label(tick, top_bytes)) for tick in byte_ticks(top_bytes)]
     # Points are spread evenly, as their buckets are.
     edges = [x(number * num_steps / max(len(steps), 1)) for number in range(len(steps) + 1)]
     body = [
         *pieces,
-        *grid(ticks, LEFT, RIGHT),
+        *grid(ticks, x.start, x.stop),
         *_areas(drawn, edges, y),
-        *_marks(marks, x, top, top + _AREAS_HEIGHT),
-        *_steps_axis(num_steps, top + _AREAS_HEIGHT),
+        *_marks(marks, x, (top, top + _AREAS_HEIGHT), num_steps),
+        *_steps_axis(x, top + _AREAS_HEIGHT),
     ]
     if peak_step is not None and num_steps:
         peak_bytes = sum(each.values[peak_step] for each in series)
         text = f"peak {format_bytes(peak_bytes)}, step {peak_step + 1:,}"
         starts = [x(mark.start) for mark in marks if mark.start]
-        body += _peak((x(peak_step + 0.5), y(peak_bytes)), text, starts)
+        body += _peak((x(peak_step + 0.5), y(peak_bytes)), text, starts, x.stop)
     if limit is not None:
-        body += _limit(limit, y, is_drawn=is_drawn)
+        body += _limit(limit, x, y, is_drawn=is_drawn)
     if labels is not None and num_steps <= _MOST_TOOLTIPS:
         body += _tooltips(_step_tooltips(labels, sums, edges, (top, top + _AREAS_HEIGHT)))
+    height = top + _AREAS_HEIGHT + 38
     return framed(
-        body, top + _AREAS_HEIGHT + 38, chart_id=chart_id, title=title, description=description
+        body, height, chart_id=chart_id, title=title, description=description, width=width
     )
 
 
@@ -195,9 +199,12 @@ def _path(heights: Sequence[int], edges: Sequence[float], y: Scale) -> str:
     return f"{''.join(parts)}h{round(10 * edges[-1]) - at_x}V{base}z"
 
 
-def _marks(marks: Sequence[Mark], x: Scale, top: float, bottom: float) -> Iterator[str]:
+def _marks(
+    marks: Sequence[Mark], x: Scale, rows: tuple[float, float], num_steps: int
+) -> Iterator[str]:
     """A line where each part begins, its name above."""
-    starts = [*(mark.start for mark in marks), x.high]
+    top, bottom = rows
+    starts = [*(mark.start for mark in marks), num_steps]
     for mark, end in zip(marks, starts[1:], strict=True):
         start = x(mark.start)
         if mark.start:
@@ -206,27 +213,29 @@ def _marks(marks: Sequence[Mark], x: Scale, top: float, bottom: float) -> Iterat
             yield words(start + 4, top - 2, mark.name, is_faint=True)
 
 
-def _peak(at: tuple[float, float], text: str, lines: Sequence[float]) -> Iterator[str]:
+def _peak(
+    at: tuple[float, float], text: str, lines: Sequence[float], right: float
+) -> Iterator[str]:
     """A dot on the peak and its words over it, inside the plot and beside the lines of phases."""
     x, y = at
     half = text_width(text) / 2
-    middle = min(max(x, LEFT + half), RIGHT - half)
+    middle = min(max(x, LEFT + half), right - half)
     for line_x in lines:
-        if abs(line_x - middle) < half and line_x + 4 + 2 * half < RIGHT:
+        if abs(line_x - middle) < half and line_x + 4 + 2 * half < right:
             middle = line_x + half + 4
     yield f'<circle class="peak" cx="{x:.4g}" cy="{y:.4g}" r="3.5"/>'
     yield words(middle, y - 8, text, "middle")
 
 
-def _limit(limit: tuple[str, int], y: Scale, *, is_drawn: bool) -> Iterator[str]:
+def _limit(limit: tuple[str, int], x: Scale, y: Scale, *, is_drawn: bool) -> Iterator[str]:
     """A line at a size and its name over it, or the name alone at the top."""
     name, size_bytes = limit
     text = f"{name} {format_bytes(size_bytes)}"
     if not is_drawn:
-        yield words(RIGHT, y.stop + 4, f"{text}, above this chart", "end", is_faint=True)
+        yield words(x.stop, y.stop + 4, f"{text}, above this chart", "end", is_faint=True)
         return
-    yield line(LEFT, y(size_bytes), RIGHT, y(size_bytes), dash="5 4")
-    yield words(RIGHT, y(size_bytes) - 4, text, "end")
+    yield line(x.start, y(size_bytes), x.stop, y(size_bytes), dash="5 4")
+    yield words(x.stop, y(size_bytes) - 4, text, "end")
 
 
 def _step_tooltips(
@@ -271,18 +280,18 @@ def strips_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
 
     The largest, ``most_tooltips`` of them, are named in a tooltip.
     """
-    x = _across(num_steps)
+    x = _across(num_steps, WIDTH)
     y = Scale(0, max(size_bytes, 1), _TOP + _STRIPS_HEIGHT, _TOP)
     largest = sorted(strips, key=lambda each: each.size_bytes * (each.start - each.stop))
     shown = sorted(largest[:_MOST], key=lambda each: (each.start, each.offset_bytes))
     ticks = [(y(tick), byte_label(tick, size_bytes)) for tick in byte_ticks(size_bytes)]
     bottom = _TOP + _STRIPS_HEIGHT
-    body = [*grid(ticks, LEFT, RIGHT), *_rectangles(shown, x, y), *_steps_axis(num_steps, bottom)]
+    body = [*grid(ticks, x.start, x.stop), *_rectangles(shown, x, y), *_steps_axis(x, bottom)]
     body += _tooltips(_strip_tooltips(largest[:most_tooltips], x, y))
     left_out = len(strips) - len(shown)
     if left_out:
         text = f"{plural(left_out, 'buffer')} too small to be drawn"
-        body.append(words(RIGHT, bottom + LINE + 14, text, "end", is_faint=True))
+        body.append(words(x.stop, bottom + LINE + 14, text, "end", is_faint=True))
     return framed(body, bottom + 38, chart_id=chart_id, title=title, description=description)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import islice
 from typing import Final
@@ -15,10 +16,10 @@ from onnxmem.report.diff import budget_lines, figure_label, notes
 from onnxmem.report.page.markup import (
     Cell,
     bytes_cell,
-    chart,
     document,
     filter_box,
     name,
+    on_both,
     prose,
     section,
     table,
@@ -50,21 +51,33 @@ def side_timelines(analysis: Analysis) -> SideTimelines:
 
 def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> str:
     """A whole page; a side is ``None`` where it is a saved report, which has no timeline."""
+    is_training = difference.training is not None
     runs = [None if each is None else each.run for each in sides]
     steps = [None if each is None else each.step for each in sides]
     sections = [
         section("sides", "What is compared", _sides(difference)),
         section("figures", "Figures", _figures(difference.figures)),
         *_budget(difference),
-        *_timelines("run", "Memory over the run", runs),
         *_timelines("step", "Memory over the training step", steps),
-        *_why("activations", "Why the activations' peak moved", "no node", difference.activations),
-        *_why("training", "Why the training peak moved", "the optimizer", difference.training),
+        *_why(
+            "training",
+            "Why the peak of the training step changed",
+            "optimizer",
+            difference.training,
+        ),
+        *_timelines("run", "Memory over inference", runs, is_open=not is_training),
+        *_why(
+            "activations",
+            "Why the peak of activations changed",
+            "no node",
+            difference.activations,
+            is_open=not is_training,
+        ),
         *(
             each
             for number, (name, change) in enumerate(difference.runtimes.items())
             for each in _why(
-                f"runtime-{number}", f"Why the peak of {name} moved", "no node", change
+                f"runtime-{number}", f"Why the peak of {name} changed", "no node", change
             )
         ),
         _layers(difference),
@@ -91,8 +104,8 @@ def _sides(difference: Difference) -> str:
 
 
 def _known(side: Snapshot) -> str:
-    whole = "whole" if side.status == "ok" else "in part: lower bounds"
-    return f"{whole}, saved before" if side.is_saved else whole
+    known = "complete" if side.status == "ok" else "lower bound"
+    return f"{known}, a saved report" if side.is_saved else known
 
 
 def _figures(changes: Sequence[Change]) -> str:
@@ -127,38 +140,57 @@ def _notes(difference: Difference) -> Iterator[str]:
 
 
 def _timelines(
-    section_id: str, title: str, timelines: Sequence[StackedTimeline | None]
+    section_id: str,
+    title: str,
+    timelines: Sequence[StackedTimeline | None],
+    *,
+    is_open: bool = True,
 ) -> Iterator[str]:
     """One under the other, with one scale of bytes."""
     known = [each for each in timelines if each is not None and each.labels]
     if not known:
         return
     scale_bytes = max(max(each.sums) for each in known)
+    scale_steps = max(len(each.labels) for each in known)
     figures = []
     for letter, timeline in zip(_LETTERS, timelines, strict=True):
         if timeline is None or not timeline.labels:
             figures.append(f"<p>{letter}: a saved report has no timeline, or there is none.</p>")
             continue
-        num_steps = len(timeline.labels)
-        description = f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}."
-        svg = area_svg(
-            timeline.series,
-            chart_id=f"onnxmem-{section_id}-{letter.lower()}",
-            title=f"{title}: {letter}",
-            description=description,
-            peak_step=timeline.peak_step,
-            labels=timeline.labels,
-            marks=timeline.marks,
-            scale_bytes=scale_bytes,
-        )
-        figures.append(
-            f"<figure><figcaption>{letter}</figcaption>"
-            f"{chart(svg, f'timeline of {letter}', scrolls=True)}</figure>"
-        )
-    yield section(section_id, title, "".join(figures), "Both on one scale.")
+        picture = _Picture(timeline, scale_bytes, scale_steps, f"{section_id}-{letter.lower()}")
+        drawn = on_both(partial(_draw, picture, f"{title}: {letter}"), f"timeline of {letter}")
+        figures.append(f"<figure><figcaption>{letter}</figcaption>{drawn}</figure>")
+    yield section(section_id, title, "".join(figures), "Both on the same scales.", is_open=is_open)
 
 
-def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    timeline: StackedTimeline
+    scale_bytes: int
+    scale_steps: int
+    chart_id: str
+
+
+def _draw(picture: _Picture, title: str, width: int, suffix: str) -> str:
+    timeline = picture.timeline
+    num_steps = len(timeline.labels)
+    return area_svg(
+        timeline.series,
+        chart_id=f"onnxmem-{picture.chart_id}{suffix}",
+        title=title,
+        description=f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}.",
+        peak_step=timeline.peak_step,
+        labels=timeline.labels,
+        marks=timeline.marks,
+        scale_bytes=picture.scale_bytes,
+        scale_steps=picture.scale_steps,
+        width=width,
+    )
+
+
+def _why(
+    section_id: str, title: str, elsewhere: str, change: PeakChange | None, *, is_open: bool = True
+) -> Iterator[str]:
     """Bars and a table of the allocations that add up to the change of a peak."""
     if change is None or not change.blocks:
         return
@@ -167,12 +199,12 @@ def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None)
     where = (
         f"at {shortened(nodes[0])}" if nodes[0] == nodes[1] else " to ".join(map(shortened, nodes))
     )
-    svg = bars_svg(
-        items,
-        chart_id=f"onnxmem-{section_id}-bars",
-        title=title,
-        description=f"{change.change_bytes:+,} B from {plural(len(items), 'block')}.",
-    )
+    description = f"{change.change_bytes:+,} B from {plural(len(items), 'block')}."
+
+    def draw(width: int, suffix: str) -> str:
+        chart_id = f"onnxmem-{section_id}-bars{suffix}"
+        return bars_svg(items, chart_id=chart_id, title=title, description=description, width=width)
+
     heads = [("block", False), ("kind", False), ("A", True), ("B", True), ("change", True)]
     rows = (
         (
@@ -185,12 +217,13 @@ def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None)
         for block in islice(change.blocks, _MOST_ROWS)
     )
     body = (
-        f"<figure>{chart(svg, 'bars', scrolls=True)}</figure>"
+        f"<figure>{on_both(draw, 'bars')}</figure>"
         f"<details><summary>{plural(len(items), 'block')}, to the byte</summary>"
         f"{table(f'{section_id}-table', heads, rows)}</details>"
     )
-    same = f"; {change.num_same:,} alike at both" if change.num_same else ""
-    yield section(section_id, title, body, f"{change.change_bytes:+,} B, {where}{same}.")
+    same = f"; {change.num_same:,} the same in both" if change.num_same else ""
+    remark = f"{change.change_bytes:+,} B, {where}{same}."
+    yield section(section_id, title, body, remark, is_open=is_open)
 
 
 def _layers(difference: Difference) -> str:
@@ -201,11 +234,11 @@ def _layers(difference: Difference) -> str:
     heads = [("what", False), ("operator", False), ("node", False)]
     heads += [("A", True), ("B", True), ("change", True)]
     rows = map(_layer_row, islice(changes, _MOST_ROWS))
-    remark = f"{plural(len(changes), 'layer')} changed, {difference.num_same_layers:,} as before."
+    remark = f"{plural(len(changes), 'layer')} changed, {difference.num_same_layers:,} unchanged."
     if len(changes) > _MOST_ROWS:
         remark += f" The {_MOST_ROWS:,} that changed the most."
     body = filter_box("layers-table", "filter") + table("layers-table", heads, rows)
-    return section("layers", "Layers", body if changes else "", remark)
+    return section("layers", "Layers", body if changes else "", remark, is_open=False)
 
 
 def _layer_row(change: LayerChange) -> tuple[Cell, ...]:
@@ -215,7 +248,7 @@ def _layer_row(change: LayerChange) -> tuple[Cell, ...]:
     return (
         Cell(change.what),
         Cell("" if layer is None else name(layer.op_type)),
-        Cell("" if layer is None else name(layer.node)),
+        Cell("" if layer is None else name(layer.node), attributes={"class": "name"}),
         *(
             bytes_cell(number) if is_in_side else Cell("", is_number=True)
             for number, is_in_side in zip(sizes, is_there, strict=True)

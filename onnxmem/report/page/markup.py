@@ -11,7 +11,7 @@ element that holds JSON is a data block, which is never run (HTML, section 4.12.
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -66,10 +66,20 @@ def count(number: int | None) -> str:
     return f'<span class="size">{format_count(number)}</span> <span class="exact">{number:,}</span>'
 
 
-def chart(svg: str, label: str, *, scrolls: bool = False) -> str:
+def chart(svg: str, label: str) -> str:
     """A chart in an element that can be reached by keyboard."""
-    css = "wide scroll" if scrolls else "wide"
-    return f'<div class="{css}" tabindex="0" role="group" aria-label="{escape(label)}">{svg}</div>'
+    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(label)}">{svg}</div>'
+
+
+WIDE: Final = 1060
+NARROW: Final = 366
+"""Pixels of a chart on a screen and on a phone, where its words would be too small otherwise."""
+
+
+def on_both(draw: Callable[[int, str], str], label: str) -> str:
+    """A chart drawn for a screen and for a phone; ``draw`` takes its width and a suffix of ids."""
+    wide, narrow = chart(draw(WIDE, ""), label), chart(draw(NARROW, "-narrow"), label)
+    return f'<div class="for-wide">{wide}</div><div class="for-narrow">{narrow}</div>'
 
 
 def scrolling(label: str, html: str) -> str:

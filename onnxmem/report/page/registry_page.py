@@ -1,7 +1,8 @@
-"""The page of a registry: models by what they compute, take and hold, and what fits where."""
+"""The page of a model collection: what models compute, take and hold, and what fits where."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from itertools import islice
 from pathlib import PurePosixPath
@@ -11,15 +12,15 @@ from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.collection.summary import Accuracies, Summary, Target
 from onnxmem.errors import shortened
-from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
+from onnxmem.report.charts.sizes import Axes, Bubble, bubbles_svg
 from onnxmem.report.page.markup import (
     Cell,
     bytes_cell,
-    chart,
     document,
     exact,
     filter_box,
     name,
+    on_both,
     prose,
     section,
     table,
@@ -31,7 +32,7 @@ _MOST_ROWS: Final = 5000
 """Models in the table, the heaviest; a page of more is slow to open."""
 _MOST_BUBBLES: Final = 1000
 _GROUPS: Final = {"ok": "c-saved", "partial": "c-activations"}
-_STATUS_TEXTS: Final = {"ok": "known whole", "partial": "known in part: lower bounds"}
+_STATUS_TEXTS: Final = {"ok": "complete", "partial": "lower bound"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class _Model:
     training_bytes: int | None
     flops: int | None
     accuracy: float | None
+    page: str
+    """Of the model alone, as an address relative to this page; empty without one."""
 
     @property
     def memory_bytes(self) -> int | None:
@@ -59,16 +62,19 @@ def render_registry_page(
     summary: Callable[[], Summary],
     targets: Sequence[Target] = (),
     accuracies: Accuracies | None = None,
+    pages: Mapping[str, str] | None = None,
 ) -> str:
     """A whole page of many models; ``summary`` is called when all rows have come.
 
+    ``pages`` are addresses of the models' own pages by their paths: a click on a model opens its
+    page, or else shows its row.
     ``targets`` and the budget that the rows name are lines of the chart. With ``accuracies`` models
     lie by their accuracy; those that the table has not are in the table of models alone.
     """
     models: list[_Model] = []
     budgets: dict[int, None] = {}
     for row in rows:
-        models.append(_model(row, accuracies))
+        models.append(_model(row, accuracies, pages or {}))
         budget_bytes = bytes_at(row, ("max_batch", "budget_bytes"))
         if budget_bytes is not None:
             budgets[budget_bytes] = None
@@ -86,7 +92,7 @@ def render_registry_page(
     return document(plural(summed.num_models, "model"), sections)
 
 
-def _model(row: JsonDict, accuracies: Accuracies | None) -> _Model:
+def _model(row: JsonDict, accuracies: Accuracies | None, pages: Mapping[str, str]) -> _Model:
     error = cast("dict[str, str] | None", row["error"])
     path = cast("str", row["path"])
     return _Model(
@@ -99,6 +105,7 @@ def _model(row: JsonDict, accuracies: Accuracies | None) -> _Model:
         training_bytes=bytes_at(row, ("training", "peak_bytes")),
         flops=bytes_at(row, ("compute", "forward_flops")),
         accuracy=None if accuracies is None else accuracies.of(path),
+        page=pages.get(path, ""),
     )
 
 
@@ -145,28 +152,47 @@ def _chart(
     models: Sequence[_Model], lines: Sequence[tuple[str, int]], *, has_accuracy: bool
 ) -> str:
     """Bubbles of the models of which both numbers are known, the heaviest where there are many."""
-    bubbles = [each for each in (_bubble(each, has_accuracy) for each in models) if each]
-    shown = sorted(bubbles, key=lambda each: -each.y)[:_MOST_BUBBLES]
+    bubbles = [each for each in (_bubble(each, has_accuracy) for each in _sorted(models)) if each]
+    shown = bubbles[:_MOST_BUBBLES]
     is_training = any(each.training_bytes is not None for each in models)
-    across = "accuracy" if has_accuracy else "forward FLOPs"
-    upwards = "TRAIN, the peak of a step" if is_training else "RUN, weights + inputs + peak"
-    remark = f"Across: {across}. Upwards: {upwards}. Area: parameters."
+    axes = Axes(
+        "accuracy" if has_accuracy else "forward FLOPs",
+        "memory of a training step" if is_training else "memory of inference",
+        is_log=not has_accuracy,
+    )
+    does = "opens its page" if any(each.page for each in models) else "shows its row in the table"
+    remark = f"A click on a model {does}."
     if len(shown) < len(models):
         remark += f" {len(models) - len(shown):,} of {plural(len(models), 'model')} are not in it."
     statuses = {each.status for each in models}
-    picture = bubbles_svg(
-        shown,
-        lines=lines,
-        axis=Axis(across, is_log=not has_accuracy),
-        chart_id="onnxmem-bubbles",
-        title=f"Memory of models by {across}",
-        description=f"{remark} The table of models has the same numbers.",
-        groups=[
-            (_STATUS_TEXTS[status], _GROUPS[status]) for status in _GROUPS if status in statuses
-        ],
-    )
-    figure = f"<figure>{chart(picture, 'chart of models', scrolls=True)}</figure>"
+
+    def draw(width: int, suffix: str) -> str:
+        return bubbles_svg(
+            shown,
+            lines=lines,
+            axes=axes,
+            chart_id=f"onnxmem-bubbles{suffix}",
+            title=f"Memory of models by {axes.x}",
+            description=f"{remark} The table of models has the same numbers.",
+            groups=[
+                (_STATUS_TEXTS[status], _GROUPS[status]) for status in _GROUPS if status in statuses
+            ],
+            width=width,
+        )
+
+    figure = f"<figure>{on_both(draw, 'chart of models')}</figure>"
     return section("chart", "Chart", figure, remark)
+
+
+def _sorted(models: Sequence[_Model]) -> list[_Model]:
+    """Those that were analyzed, the heaviest first: the order of the table's rows."""
+    known = [each for each in models if each.fault is None]
+    return sorted(known, key=lambda each: -(each.memory_bytes or 0))
+
+
+def _row_id(model: _Model) -> str:
+    """The place of a model's row in the page, by its path."""
+    return f"model-{sha256(model.path.encode(errors='replace')).hexdigest()[:12]}"
 
 
 def _bubble(model: _Model, has_accuracy: bool) -> Bubble | None:  # noqa: FBT001 - which number
@@ -174,7 +200,14 @@ def _bubble(model: _Model, has_accuracy: bool) -> Bubble | None:  # noqa: FBT001
     if across is None or model.memory_bytes is None:
         return None
     short = PurePosixPath(model.path).stem
-    return Bubble(short, across, model.memory_bytes, model.parameters or 0, _GROUPS[model.status])
+    return Bubble(
+        short,
+        across,
+        model.memory_bytes,
+        model.parameters or 0,
+        _GROUPS[model.status],
+        model.page or f"#{_row_id(model)}",
+    )
 
 
 def _fits(summary: Summary) -> Iterator[str]:
@@ -201,16 +234,15 @@ def _fits(summary: Summary) -> Iterator[str]:
 
 def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
     """A row for each analyzed model, the heaviest first."""
-    known = [each for each in models if each.fault is None]
-    known.sort(key=lambda each: -(each.memory_bytes or 0))
+    known = _sorted(models)
     is_training = any(each.training_bytes is not None for each in known)
-    heads = [("model", False), *((each, True) for each in ("parameters", "weights", "RUN"))]
-    heads += [("TRAIN", True)] if is_training else []
+    heads = [("model", False), *((each, True) for each in ("parameters", "weights"))]
+    heads += [(LABELS["total"], True), *([(LABELS["training"], True)] if is_training else [])]
     heads += [("forward FLOPs", True), *([("accuracy", True)] if has_accuracy else [])]
     heads += [("status", False)]
     rows = (
         (
-            Cell(name(each.path)),
+            _name_cell(each),
             _count_cell(each.parameters),
             bytes_cell(each.weight_bytes),
             bytes_cell(each.total_bytes),
@@ -226,6 +258,13 @@ def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
         remark = f"The {_MOST_ROWS:,} heaviest of {plural(len(known), 'model')}."
     body = filter_box("models-table", "filter") + table("models-table", heads, rows)
     return section("models", "Models", body, remark)
+
+
+def _name_cell(model: _Model) -> Cell:
+    """The path, which opens the model's page if there is one."""
+    text = name(model.path)
+    opened = f'<a href="{escape(model.page)}">{text}</a>' if model.page else text
+    return Cell(opened, attributes={"class": "name", "id": _row_id(model)})
 
 
 def _failures(models: Sequence[_Model]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from onnxmem.errors import shortened
 from onnxmem.program.polynomials import Line, upper_lines
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import Affine, Sizes
+from onnxmem.report.charts.drawing import num_shared
 from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import chart, section
 from onnxmem.report.page.stops import Stops
@@ -180,9 +181,7 @@ def _front_coded(names: Iterable[str]) -> list[int | str]:
     """Names, each as the number of letters that it shares with the one before, and its others."""
     before, found = "", list[int | str]()
     for name in names:
-        pairs = enumerate(zip(before, name, strict=False))
-        longest = min(len(before), len(name))
-        shared = next((index for index, (one, other) in pairs if one != other), longest)
+        shared = num_shared(before, name)
         found += [shared, name[shared:]]
         before = name
     return found

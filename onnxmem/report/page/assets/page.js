@@ -107,6 +107,17 @@
     resorts.set(table, sort);
   }
   all("table.sortable").forEach(sortable);
+  /* On a phone the cells of a row stand below each other, each with the name of its column. */
+  const phone = matchMedia("(max-width: 640px)");
+  function label() {
+    if (!phone.matches) return;
+    for (const table of all("table.sortable")) {
+      const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+      for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.label = heads[column]; });
+    }
+  }
+  phone.addEventListener("change", label);
+  label();
   all("input[data-filters]").forEach((input) => {
     const table = byId(input.dataset.filters), box = input.closest(".filter"), told = box.querySelector("output");
     box.hidden = false;
