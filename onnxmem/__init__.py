@@ -3,16 +3,16 @@
 >>> import onnxmem
 >>> onnxmem.analyze("model.onnx", batch=8, train=True).training.peak_bytes  # doctest: +SKIP
 
-What needs onnx is imported when it is first used, so that ``onnxmem --help`` is quick.
+Names that need onnx are imported when they are first used, so that ``onnxmem --help`` is fast.
 """
 
 import sys
 
-# ``python -m onnxmem`` puts the current folder at the head of the path, where a ``random.py`` from
-# the web would run in place of the standard library's. It goes before the imports below, which come
-# before ``__main__``. While Python looks for the module, ``sys.argv[0]`` is "-m", and the word
-# before the arguments names the module, behind flags in one word or not (``-Bmonnxmem``). A program
-# that imports onnxmem keeps its path. Modules of onnxmem are found by the package's own path.
+# ``python -m onnxmem`` puts the current folder first on the path, where a downloaded ``random.py``
+# would run instead of that of the standard library. The folder is removed before the imports below,
+# which run before ``__main__``. While Python looks for the module, ``sys.argv[0]`` is "-m", and the
+# word before the arguments is the name of the module, perhaps joined to flags (``-Bmonnxmem``). A
+# program that imports onnxmem keeps its path. onnxmem's own modules are found by ``__path__``.
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     word = sys.orig_argv[-len(sys.argv)]
     if word == "onnxmem" or (word.startswith("-") and word.endswith("monnxmem")):
@@ -69,5 +69,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public names, imported yet or not."""
+    """List the public names, whether they are imported yet or not."""
     return sorted({*globals(), *__all__})

@@ -113,7 +113,7 @@ def _analyzed(source: "ModelSource | Analysis", settings: dict[str, Any]) -> Ana
 
 
 def _notebook_html(analysis: Analysis) -> str:
-    # Charts are imported when a notebook shows an analysis: most callers never do.
+    # Charts are imported only if a notebook shows an analysis, which most callers never do.
     from onnxmem.report.notebook import notebook_html
 
     return notebook_html(analysis)

@@ -1,10 +1,11 @@
-"""What goes wrong and what is worth a note: exceptions, exit codes, findings, names in messages.
+"""Exceptions, exit codes, findings, and how names are printed in messages.
 
-An error's text is one line: where, what, and what to do next. ``code`` is the stable word that
-reports carry beside it.
+The text of an error is one line: where, what, and what to do next. ``code`` is its stable name in
+reports.
 
-A name may hold escape sequences that move the cursor, marks that turn the writing direction, or
-line breaks that forge a line of a report. Only what Python calls printable stays as it is.
+A name in a model may contain escape sequences that move the cursor, characters that change the
+direction of text, or line breaks that forge a line of a report. So all characters that Python does
+not call printable are escaped.
 """
 
 import os
@@ -23,34 +24,34 @@ _SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_UNANALYZED, EXIT_
 
 
 class OnnxmemError(Exception):
-    """Any fault that a user can mend; its text is one line."""
+    """An error that a user can fix; its text is one line."""
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = EXIT_UNANALYZED
 
 
 class UsageError(OnnxmemError):
-    """The command, a flag or an argument makes no sense."""
+    """An invalid command, flag or argument."""
 
     code = "usage"
     exit_code = EXIT_USAGE
 
 
 class MissingFileError(OnnxmemError):
-    """The path names nothing that can be opened."""
+    """Nothing at a path can be opened."""
 
     code = "missing_file"
     exit_code = EXIT_USAGE
 
 
 class ModelFileError(OnnxmemError):
-    """The bytes are no ONNX model, or not a whole one."""
+    """The bytes are not an ONNX model, or an incomplete one."""
 
     code = "model_file"
 
 
 class GraphError(OnnxmemError):
-    """The graph has no meaning: a cycle, a tensor defined twice or never."""
+    """An invalid graph: it has a cycle, or a tensor that is defined twice or never."""
 
     code = "graph"
 
@@ -63,7 +64,7 @@ class ShapeError(OnnxmemError):
 
 
 def worst_exit_code(codes: list[int]) -> int:
-    """Pick the one exit code that stands for several: 130 > 70 > 2 > 3 > 1 > 0."""
+    """The exit code for several results, the most severe: 130 > 70 > 2 > 3 > 1 > 0."""
     return next((code for code in _SEVERITY if code in codes), EXIT_OK)
 
 
@@ -72,7 +73,7 @@ _HINT: Final = "please report it; ONNXMEM_DEBUG=1 shows where"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong, as reports and shells see it."""
+    """An error as reports and shells show it."""
 
     code: str
     message: str
@@ -80,13 +81,13 @@ class Fault:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Tell what kind of fault an exception is."""
+    """The code, message and exit code of an exception."""
     if isinstance(error, OnnxmemError):
         return Fault(error.code, str(error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return Fault("interrupted", "stopped before the end", EXIT_INTERRUPTED)
+        return Fault("interrupted", "stopped by a signal", EXIT_INTERRUPTED)
     if isinstance(error, MemoryError):
-        message = "this machine's memory does not hold the model without its weights"
+        message = "this machine does not have enough memory for the model, even without its weights"
         return Fault("out_of_memory", message, EXIT_UNANALYZED)
     if isinstance(error, FileNotFoundError) and not _has_current_folder():
         return Fault("usage", "the current folder was removed; change to another", EXIT_USAGE)
@@ -103,7 +104,7 @@ def _has_current_folder() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A warning or a note on a model; ``code`` is stable, ``node`` names the node concerned."""
+    """A warning or a note on a model; ``code`` is stable, ``node`` is the name of a node."""
 
     code: str
     message: str
@@ -117,7 +118,7 @@ def listed(names: Sequence[str], at_most: int = 5) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Suggest the known name that is most like another: ``did you mean 'a'?``, or ``""``."""
+    """Suggest the most similar known name: ``did you mean 'a'?``, or ``""`` if none is."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
@@ -125,17 +126,17 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 LONGEST_NAME: Final = 200
-"""Characters that ``shortened`` leaves; names of real models are shorter."""
+"""The length to which ``shortened`` cuts a text; names in real models are shorter."""
 
 _UNDECODABLE: Final = range(0xDC80, 0xDD00)
-"""Bytes of a path that are no text, as Python carries them (``surrogateescape``)."""
+"""Bytes of a path that are not UTF-8, as Python represents them (``surrogateescape``)."""
 
 _FORMULA_STARTS: Final = (*"=+-@\t\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones
-"""What a spreadsheet takes for a formula at the start of a cell (OWASP, CSV Injection)."""
+"""A cell that starts with one of these is a formula in a spreadsheet (OWASP, CSV Injection)."""
 
 
 def printable(text: str) -> str:
-    r"""Write every character that moves, hides or turns text as ``\xNN`` or ``\uNNNN``.
+    r"""Escape every character that is not printable as ``\xNN`` or ``\uNNNN``.
 
     >>> printable("conv\x1b[2J")
     'conv\\x1b[2J'
@@ -146,7 +147,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST_NAME) -> str:
-    """Write a printable name, the middle of a very long one as the number of its characters.
+    """A printable name; the middle of a very long one is replaced by its length.
 
     >>> shortened("a" * 150 + "b" * 150, longest=20)
     'aaaaaaaaaa...(280 more)...bbbbbbbbbb'
@@ -159,7 +160,7 @@ def shortened(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def no_formula(text: str) -> str:
-    """Write what a spreadsheet would take for a formula as text, by an apostrophe before it.
+    """Prefix a text that a spreadsheet would evaluate as a formula with an apostrophe.
 
     >>> no_formula("=HYPERLINK()")
     "'=HYPERLINK()"

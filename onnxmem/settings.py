@@ -1,7 +1,7 @@
-"""What is requested of an analysis, and of the training in it; defaults are printed as assumptions.
+"""The settings of an analysis and of training; reports print defaults as assumptions.
 
-The names are those that runtimes and training know, repeated here so that a command line can offer
-them without importing these; a test holds the two together.
+The names of runtimes, optimizers and so on are repeated here, so that the command line can list
+them without importing those packages; a test compares the lists.
 """
 
 import re
@@ -13,9 +13,9 @@ from typing import Any, Final
 from onnxmem.errors import UsageError
 
 Values = tuple[int | float | bool, ...]
-"""Elements, row-major; a single one stands for all."""
-GivenValue = int | float | bool | Sequence[int | float | bool]
-"""A scalar or a list, as Python users write it."""
+"""Elements in row-major order; a single one is broadcast."""
+ValueLike = int | float | bool | Sequence[int | float | bool]
+"""A value as Python users write it: a scalar or a list."""
 
 _NUMBER: Final = re.compile(
     r"[+-]?(\d{1,20}|\d{1,20}\.|\d{0,20}\.\d{1,20}|\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3})", re.ASCII
@@ -35,41 +35,41 @@ def _parsed(text: str) -> int | float | bool:
     if text.lower() in _TRUTHS:
         return _TRUTHS[text.lower()]
     if not _NUMBER.fullmatch(text):
-        message = f"{text!r} is no number, true or false"
+        message = f"{text!r} is not a number, true or false"
         raise UsageError(message)
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def read_values(given: Mapping[str, GivenValue]) -> dict[str, Values]:
+def read_values(values: Mapping[str, ValueLike]) -> dict[str, Values]:
     """Every value as a tuple of elements.
 
-    :raises UsageError: a value without elements, or with one that is no number.
+    :raises UsageError: a value is empty, or an element is not a number.
     """
-    values = {name: _elements(value) for name, value in given.items()}
-    check_values(values)
-    return values
+    read = {name: _elements(value) for name, value in values.items()}
+    check_values(read)
+    return read
 
 
 def check_values(values: Mapping[str, Values]) -> None:
-    """Refuse what is no value.
+    """Check that all values consist of numbers.
 
-    :raises UsageError: a value without elements, or with one that is no number.
+    :raises UsageError: a value is empty, or an element is not a number.
     """
     for name, elements in values.items():
         if not elements or not all(isinstance(element, int | float) for element in elements):
-            message = f"the value of {name!r} is no number, true, false or list of them"
+            message = f"the value of {name!r} is not a number, a boolean or a list of them"
             raise UsageError(message)
 
 
-def _elements(value: GivenValue) -> Values:
-    plain = value.tolist() if hasattr(value, "tolist") else value  # of numpy
+def _elements(value: ValueLike) -> Values:
+    plain = value.tolist() if hasattr(value, "tolist") else value  # numpy arrays and scalars
     if isinstance(plain, int | float):
         return (plain,)
     return tuple(plain) if isinstance(plain, Sequence) else ()
 
 
 def listed_shape(value: object) -> tuple[int, ...] | None:
-    """A shape as a JSON or TOML file lists its dims; ``None`` where it is not a list of them."""
+    """A shape from the list of its dims in a JSON or TOML file; ``None`` if it is not one."""
     if not isinstance(value, list) or any(type(dim) is not int or dim < 1 for dim in value):
         return None
     return tuple(value)
@@ -87,67 +87,67 @@ LOSSES: Final = ("cross-entropy", "mse", "none")
 OPTIMIZER_FORMS: Final = ("foreach", "single", "fused")
 ZERO_GRADS: Final = ("start", "before-backward", "keep")
 LEFT_OPEN: Final = frozenset({"assume_batchnorm", "in_place_activations"})
-"""Fields that are true, false, or ``None``: as the file shows it."""
+"""Fields that are true, false, or ``None``: inferred from the file."""
 ATTENTIONS: Final = ("fused", "math")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
 TORCHES: Final = ("1.12", "2.0", "2.5", "latest")
 _DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {"1.12": {"optimizer_form": "single", "attention": "math", "zero_grad": "keep"}}
 )
-"""What releases of PyTorch do by default where it is not what the latest does.
+"""Defaults of older releases of PyTorch that differ from those of the latest.
 
-Sources: torch/optim/adam.py of 1.12.1 (``foreach`` is false where it is not given) and of 2.0.1,
-``Optimizer.zero_grad`` of torch/optim/optimizer.py of both; ``scaled_dot_product_attention`` is
-there since 2.0.
+Sources: torch/optim/adam.py of 1.12.1 (``foreach`` defaults to false) and of 2.0.1,
+``Optimizer.zero_grad`` of torch/optim/optimizer.py of both; ``scaled_dot_product_attention`` exists
+since 2.0.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
-    """What a training loop does with a model."""
+    """How a model is trained."""
 
     torch: str = "latest"
-    """The release of PyTorch, which decides on autocast's lists and the optimizer's temporaries;
-    :meth:`with_fields` takes its defaults too."""
+    """The release of PyTorch, on which autocast's lists and the temporaries of optimizers depend;
+    :meth:`with_fields` also applies its defaults."""
     optimizer: str = "adam"
     optimizer_form: str = "foreach"
-    """Of the optimizer's step: all tensors at once, one after another, or in one kernel."""
+    """The implementation of the optimizer's step: ``foreach``, ``single`` or ``fused``."""
     weight_decay: bool = False
     precision: str = "fp32"
     loss: str = "cross-entropy"
     outputs: tuple[str, ...] = ()
-    """Outputs that losses read; none named: every floating one."""
+    """Outputs with a loss; empty: every floating output."""
     freeze: tuple[str, ...] = ()
-    """Patterns of the names of parameters that are not trained, as a shell's."""
+    """Shell patterns of the names of parameters that are not trained."""
     lora_rank: int | None = None
-    """Of two small factors trained beside each matrix, which is then frozen."""
+    """The rank of LoRA adapters; the matrices that they adapt are frozen."""
     accumulate: int = 1
-    """Passes whose gradients are added up before the optimizer steps."""
+    """Gradient accumulation steps: micro-batches per optimizer step."""
     zero_grad: str = "start"
-    """When the gradients of the step before are freed; ``keep``: never, they are filled with zeros,
-    as ``zero_grad(set_to_none=False)`` does and ``zero_grad()`` did before PyTorch 2.0."""
+    """When the gradients of the previous step are freed; ``keep``: never, they are set to zero, as
+    ``zero_grad(set_to_none=False)`` does and ``zero_grad()`` did before PyTorch 2.0."""
     first_step: bool = False
     """Whether it is the first step, in which the optimizer has no state yet."""
     in_place_activations: bool | None = None
-    """Whether activations write over their input where autograd allows it: those that follow a
-    BatchNormalization and would keep their input (``None``), all (true), or none (false)."""
+    """Whether activations run in place where autograd allows it: those that follow a
+    BatchNormalization and would save their input (``None``), all (true), or none (false)."""
     attention: str = "fused"
-    """How ``scaled_dot_product_attention`` runs: in one kernel, or as products and a softmax."""
+    """How ``scaled_dot_product_attention`` runs: in one kernel, or as two matmuls and a softmax."""
     assume_batchnorm: bool | None = None
-    """Of BatchNormalization that the export folded into the layer before: put back where the file
-    shows it (``None``), also where the file doesn't tell (true), or nowhere (false)."""
+    """Whether BatchNormalization that the export folded into a layer is restored: if the file shows
+    it (``None``), also if the file does not show whether there was one (true), or never (false)."""
     assume_dropout: bool = False
-    """Whether there was Dropout that the export left out."""
+    """Whether to assume Dropout that the export left out."""
     checkpoint: str = "none"
-    """Which activations are computed again: ``none``, ``sqrt``, ``every=K`` or ``best``."""
+    """Activation checkpointing: ``none``, ``sqrt``, ``every=K`` or ``best``."""
     shard: str = "none"
     world: int = 1
-    """Ranks that share the training."""
+    """The number of ranks."""
 
     def __post_init__(self) -> None:
-        """Refuse what no step can be.
+        """Check the names and counts.
 
-        :raises UsageError: a name that is not known, or a count below 1.
+        :raises UsageError: an unknown name, or a count below 1.
         """
         for what, name, known in (
             ("release of PyTorch", self.torch, TORCHES),
@@ -165,20 +165,20 @@ class TrainingConfig:
         counts = {"accumulate": self.accumulate, "world": self.world, "rank": self.lora_rank}
         for what, count in counts.items():
             if count is not None and (type(count) is not int or count < 1):
-                message = f"{what} {count!r}: give a whole number from 1 on"
+                message = f"{what} {count!r} is not a positive integer"
                 raise UsageError(message)
         self._check_checkpoint()
 
-    def with_fields(self, **given: Any) -> "TrainingConfig":  # noqa: ANN401 - the fields' own types
-        """The same with other fields; a release of PyTorch brings its own defaults for the rest.
+    def with_fields(self, **changed: Any) -> "TrainingConfig":  # noqa: ANN401 - types of the fields
+        """The same with other fields; a release of PyTorch also sets its own defaults.
 
-        :raises UsageError: a name that is not known, or a count below 1.
+        :raises UsageError: an unknown name, or a count below 1.
         """
-        return replace(self, **{**_DEFAULTS.get(given.get("torch", ""), {}), **given})
+        return replace(self, **{**_DEFAULTS.get(changed.get("torch", ""), {}), **changed})
 
     @property
     def adds_to_gradients(self) -> bool:
-        """Whether the step's gradients are added to tensors that are there before it."""
+        """Whether gradients are added to tensors that exist before the step."""
         return self.accumulate > 1 or self.zero_grad == "keep"
 
     def _check_checkpoint(self) -> None:
@@ -188,7 +188,9 @@ class TrainingConfig:
         else:
             is_known = name in {"none", "sqrt", "best"}
         if not is_known:
-            message = f"checkpoint {self.checkpoint!r}: choose none, sqrt, every=K or best"
+            message = (
+                f"checkpoint {self.checkpoint!r} is not known; choose none, sqrt, every=K or best"
+            )
             raise UsageError(message)
 
 
@@ -196,7 +198,7 @@ RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
 NATIVE: Final = "native"
-"""This machine's CPU, whichever that is."""
+"""The CPU of this machine."""
 CPUS: Final = (NATIVE, "avx512", "avx2", "arm64")
 BASES: Final = ("tensors", "process")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
@@ -204,51 +206,51 @@ GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is requested: dims, training, budget, runtime."""
+    """The settings of an analysis: dims, training, budget, runtime."""
 
     batch: int | None = None
-    """``None``: the batch that the file fixes, or 1."""
+    """``None``: the batch of the file, or 1."""
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, Values] = field(default_factory=dict)
-    """Elements of small inputs, one standing for all: they decide what a run does."""
+    """Elements of small inputs on which shapes or control flow depend."""
     train: bool = False
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained, where that is requested."""
+    """How the model is trained, if ``train`` is set."""
     budget_bytes: int | None = None
     basis: str | None = None
-    """What a verdict compares: ``tensors`` or ``process``; ``None``: ``process`` with a training or
-    a runtime."""
+    """The figure that a verdict compares: ``tensors`` or ``process``; ``None``: ``process`` if
+    training or a runtime is requested."""
     accepted: tuple[str, ...] = ()
-    """Codes of findings that leave no verdict in doubt."""
+    """Codes of findings that do not make a verdict unknown."""
     runtimes: tuple[str, ...] = ()
-    """Runtimes whose own memory is predicted."""
+    """Runtimes whose memory is predicted."""
     graph: str | None = None
-    """Graph that the figures are of; ``None``: the file's, and a runtime's as it optimises it."""
+    """The analyzed graph; ``None``: that of the file, and for a runtime its optimized graph."""
     order: str = "file"
-    """In which the nodes run: the file's, onnxruntime's, or the best that is found."""
+    """The order of execution: the file's, onnxruntime's, or the best that is found."""
     measure: str | None = None
     """Backend to run the model on: ``cpu`` or ``cuda``."""
     fixed_dims: bool = False
-    """Whether a runtime's session is opened with numbers in place of the symbols."""
+    """Whether a session is created with numbers instead of symbolic dims."""
     cuda_context_bytes: int | None = None
-    """Of the CUDA context; ``None``: an assumption that is printed."""
+    """The CUDA context; ``None``: an assumption, which reports print."""
     cuda_workspace_bytes: int | None = None
-    """Of cuDNN's convolutions; ``None``: unknown."""
+    """The workspace of cuDNN's convolutions; ``None``: unknown."""
     expandable_segments: bool = False
-    """Whether PyTorch's allocator on CUDA grows its segments page by page."""
+    """Whether PyTorch's CUDA allocator uses expandable segments."""
     asks_onnxruntime: bool = True
-    """False: emulate its optimiser even where it is installed."""
+    """False: emulate the graph optimizer of onnxruntime even if it is installed."""
     one_of_several: bool = False
-    """Whether dims and values are of several models: one that this model lacks is then a finding,
-    and an error elsewhere."""
+    """Whether the same dims and values are used for several models: a name that this model does not
+    have is then a finding instead of an error."""
     cpu: str = NATIVE
-    """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
+    """The CPU that a session runs on, one of ``CPUS``."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that no analysis can have.
+        """Check names and numbers.
 
-        :raises UsageError: a name that is not known, a number that is none, a negative budget.
+        :raises UsageError: an unknown name, a number that is not an integer, a negative size.
         """
         self._check_numbers()
         check_values(self.values)
@@ -264,13 +266,13 @@ class Settings:
                 message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
                 raise UsageError(message)
         if self.measure is not None and self.cpu != "native":
-            message = f"the model is run on this machine: leave out cpu {self.cpu}"
+            message = f"a measurement runs on this machine: omit cpu {self.cpu}"
             raise UsageError(message)
         if self.train and self.graph not in {None, "raw"}:
             message = f"a training step runs the graph of the file, not {self.graph}"
             raise UsageError(message)
         if self.train and self.order != "file":
-            message = f"--order {self.order}: a training step runs in the file's order; leave out"
+            message = f"a training step runs in the order of the file: omit --order {self.order}"
             raise UsageError(message)
 
     def _check_numbers(self) -> None:
@@ -282,9 +284,9 @@ class Settings:
         }
         for number in (self.batch, *self.dims.values(), *dims, *sizes.values()):
             if number is not None and type(number) is not int:
-                message = f"{number!r} is no whole number; a batch, a dim and a size are"
+                message = f"{number!r} is not an integer; batches, dims and sizes are integers"
                 raise UsageError(message)
         for what, size in sizes.items():
             if size is not None and size < 0:
-                message = f"{what} is {size} bytes; a size is not negative"
+                message = f"{what} is {size} bytes, which is negative"
                 raise UsageError(message)

@@ -1,6 +1,6 @@
-"""Bytes and counts: to text and back, and their sums where some are unknown (``None``).
+"""Format and parse bytes and counts, and add them up if some are unknown (``None``).
 
-IEC units out; SI, IEC and Kubernetes units in.
+Sizes are printed in IEC units; SI, IEC and Kubernetes units are parsed.
 """
 
 import re
@@ -23,7 +23,7 @@ _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*")
 
 
 def format_bytes(num_bytes: int | None) -> str:
-    """Write a byte count with at least three significant digits in IEC units; ``None`` is unknown.
+    """A byte count in IEC units with at least three significant digits; ``None`` is unknown.
 
     >>> format_bytes(1_863_680)
     '1.78 MiB'
@@ -43,7 +43,7 @@ def format_bytes(num_bytes: int | None) -> str:
 
 
 def format_count(count: int | None) -> str:
-    """Write a count in short SI form: ``25.6 M``; ``None`` is unknown."""
+    """A count in short SI form: ``25.6 M``; ``None`` is unknown."""
     if count is None:
         return "unknown"
     if abs(count) < 10_000:  # noqa: PLR2004 - four digits are read at a glance
@@ -58,9 +58,9 @@ def format_count(count: int | None) -> str:
 def parse_size(text: str, likely: str = "GiB") -> int:
     """Read a size in bytes: ``24GiB``, ``16 GB``, ``512Mi``, ``1000000``.
 
-    GB is 10^9 and GiB is 2^30. A bare ``24G`` is refused, because it means either, and so is a
-    number below 1024 without a unit, which hardly ever means bytes: ``likely`` is the unit that it
-    probably lacks.
+    GB is 10^9 and GiB is 2^30. ``24G`` is rejected because it is ambiguous, and so is a number
+    below 1024 without a unit, which is hardly ever meant in bytes: ``likely`` is the unit to
+    suggest.
 
     :raises UsageError: it is not a size.
     """
@@ -81,14 +81,14 @@ def parse_size(text: str, likely: str = "GiB") -> int:
 
 
 def plural(count: int, noun: str) -> str:
-    """Count things: ``1 node``, ``2 nodes``."""
+    """A count with its noun: ``1 node``, ``2 nodes``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def sum_known(counts: Iterable[int | None]) -> int | None:
-    """Sum what is known: a lower bound where something is not, ``None`` where nothing is.
+    """Sum the known counts: a lower bound if some are unknown, ``None`` if all are.
 
-    The sum of no counts at all is 0.
+    The sum of no counts is 0.
     """
     every = list(counts)
     known = [count for count in every if count is not None]

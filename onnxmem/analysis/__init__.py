@@ -1,5 +1,5 @@
-"""A model and a request in, an analysis out: the one package that walks the stages.
+"""Analyze a model: the one package that runs the stages.
 
-Begin reading with ``analysis.analyze``; ``request`` has what is computed from, ``fitting`` the
-verdict on memory.
+Begin reading with ``analysis.analyze``; ``request`` has the model with its settings, ``fitting``
+the verdict on memory.
 """

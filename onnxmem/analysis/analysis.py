@@ -1,4 +1,4 @@
-"""``analyze``: from a model and what is requested of it to an ``Analysis``.
+"""``analyze``: a model and settings to an ``Analysis``.
 
 ``analysis_of`` is the only function that runs the stages. It computes what every report needs; what
 only some show (growth with the batch, peaks as polynomials, rules of thumb, FLOPs, PyTorch's
@@ -39,7 +39,7 @@ from onnxmem.errors import Finding, UsageError, printable
 from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
-from onnxmem.settings import RUNTIMES, GivenValue, Settings, TrainingConfig, read_values
+from onnxmem.settings import RUNTIMES, Settings, TrainingConfig, ValueLike, read_values
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    values: Mapping[str, GivenValue] | None = None,
+    values: Mapping[str, ValueLike] | None = None,
     train: bool = False,
     optimizer: str | None = None,
     precision: str | None = None,
@@ -96,9 +96,9 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     depend on (one number for all elements, or a list). ``context`` is the number of tokens in a
     language model's cache after a decode step.
 
-    ``budget_bytes`` asks for a verdict and the largest batch that fits; ``basis`` selects the
+    ``budget_bytes`` requests a verdict and the largest batch that fits; ``basis`` selects the
     figure that is compared, ``tensors`` or ``process``, and ``accepted`` lists codes of warnings
-    that raise no doubts about the verdict.
+    that do not make the verdict unknown.
 
     ``runtimes`` predicts ``ort-cpu``, ``ort-cuda`` or a runtime of your own (an object as described
     by ``onnxmem.runtimes.base.Runtime``). A verdict compares PyTorch's step with ``train``, else
@@ -486,7 +486,7 @@ def _runtimes(
             raise UsageError(message)
         name = getattr(each, "name", None)
         if not isinstance(name, str) or not name.strip() or name in own or name in _TAKEN:
-            message = f"runtimes: the name {name!r} is taken or empty; give each runtime its own"
+            message = f"runtimes: the name {name!r} is taken or empty; names must be unique"
             raise UsageError(message)
         own[name] = each
     return tuple(each for each in runtimes if isinstance(each, str)), own

@@ -25,7 +25,7 @@ _EXAMPLE: Final = 512
 def unbound_dims_text(dims: Sequence[str]) -> str:
     """Dims that count as 1, and the flags that set them: ``--dim sequence=512``."""
     verb = "counts" if len(dims) == 1 else "count"
-    return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"
+    return f"{listed(dims)} {verb} as 1; set {dims_line(dims)}"
 
 
 def dims_line(dims: Sequence[str]) -> str:
@@ -77,11 +77,11 @@ def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> It
         if node.operator is UNKNOWN:
             unknown.setdefault(_operator_name(node), node)
     for name, node in unknown.items():
-        text = f"operator {name} is not known: it is taken to share and overwrite nothing"
+        text = f"unknown operator {name}: it is assumed to share and overwrite no buffer"
         yield Finding("unknown_operator", text, node.name)
     loops = [node.name for node in graph.all_nodes() if _has_open_trip_count(graph, node)]
     if loops:
-        text = f"trip counts that the file does not fix; the body is counted once: {listed(loops)}"
+        text = f"loops with an unknown number of iterations count once: {listed(loops)}"
         yield Finding("assumed_trip_count", text, loops[0])
     if train:
         yield from _training_findings(graph, parameters)
@@ -100,7 +100,7 @@ def unread_initializers(graph: Graph) -> list[Tensor]:
 def _weight_findings(graph: Graph) -> Iterator[Finding]:
     unread = [tensor.name for tensor in unread_initializers(graph)]
     if unread:
-        yield Finding("unread_initializers", f"initializers that nothing reads: {listed(unread)}")
+        yield Finding("unread_initializers", f"unused initializers: {listed(unread)}")
     sparse = [t.name for t in graph.tensors.values() if t.num_stored is not None]
     if sparse:
         text = f"sparse weights count as dense, as runtimes load them: {listed(sparse)}"
@@ -110,15 +110,15 @@ def _weight_findings(graph: Graph) -> Iterator[Finding]:
 def _training_findings(graph: Graph, parameters: "Parameters") -> Iterator[Finding]:
     if parameters.quantized:
         text = (
-            f"{plural(len(parameters.quantized), 'quantised weight')} left untrained; "
-            "training figures are those of the rest"
+            f"{plural(len(parameters.quantized), 'quantized weight')} not trained; "
+            "the training figures are those of the other weights"
         )
         yield Finding("quantised_training", text)
     if not parameters.trained:
-        yield Finding("nothing_to_train", "no floating weight is read as a parameter")
+        yield Finding("nothing_to_train", "the model has no trainable weights")
     inner = [node.name for node in graph.nodes if node.subgraphs]
     if inner:
-        text = f"training through control flow is assumed to keep a body once: {listed(inner)}"
+        text = f"the bodies of control flow are assumed to save their tensors once: {listed(inner)}"
         yield Finding("control_flow_training", text, inner[0])
 
 

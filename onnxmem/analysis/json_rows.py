@@ -1,7 +1,7 @@
-"""The rows of the JSON contract: their parts, the row of a failure, and reading of saved reports.
+"""The JSON objects of models in a report, and the reader of saved reports.
 
-``Analysis.to_dict`` assembles a row. Bytes are exact integers, ``None`` is unknown or does not
-apply, and every row has every key. ``error_percent`` of a measurement is
+``Analysis.to_dict`` assembles the object of a model. Bytes are exact integers, ``None`` is unknown
+or does not apply, and every object has every key. ``error_percent`` of a measurement is
 100 x (predicted / measured - 1).
 
 ``read_saved`` reads a report that ``onnxmem MODEL --json`` wrote. The file is not trusted: every
@@ -482,44 +482,46 @@ class SavedReportError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """One object of a saved report, with the file and the key of it for messages."""
+class SavedObject:
+    """A JSON object of a saved report, with its file and key for error messages."""
 
     file: str
     key: str
     values: Mapping[str, object]
 
-    def part(self, key: str) -> "Saved | None":
+    def part(self, key: str) -> "SavedObject | None":
         """The object at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self.fault(key, "is no object")
-        return Saved(self.file, self._key(key), value)
+            raise self.fault(key, "is not an object")
+        return SavedObject(self.file, self._key(key), value)
 
-    def parts(self, key: str) -> "tuple[Saved, ...] | None":
+    def parts(self, key: str) -> "tuple[SavedObject, ...] | None":
         """The objects of the list at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise self.fault(key, "is no list of objects")
+            raise self.fault(key, "is not a list of objects")
         own_key = self._key(key)
-        return tuple(Saved(self.file, f"{own_key}[{n}]", each) for n, each in enumerate(value))
+        return tuple(
+            SavedObject(self.file, f"{own_key}[{n}]", each) for n, each in enumerate(value)
+        )
 
     def size_bytes(self, key: str) -> int | None:
         """The count at a key; ``None`` is unknown."""
         value = self.values.get(key)
         if value is not None and (type(value) is not int or value < 0):
-            raise self.fault(key, "is no count")
+            raise self.fault(key, "is not a count")
         return value
 
     def text(self, key: str) -> str | None:
         """The text at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
-            raise self.fault(key, "is no text")
+            raise self.fault(key, "is not a string")
         return value
 
     def fault(self, key: str, what: str) -> SavedReportError:
@@ -531,13 +533,13 @@ class Saved:
         return ".".join(part for part in (self.key, key) if part)
 
 
-def read_saved(file: str) -> tuple[Saved, ...]:
+def read_saved(file: str) -> tuple[SavedObject, ...]:
     """Read the rows of a report.
 
     :raises MissingFileError: the file cannot be opened.
     :raises SavedReportError: it is not a report of onnxmem with schema 1.x.
     """
-    report = Saved(file, "", _document(file))
+    report = SavedObject(file, "", _document(file))
     if report.values.get("schema") != SCHEMA:
         fault = report.fault("schema", f"is not {SCHEMA}")
         raise fault
@@ -554,9 +556,9 @@ def _document(file: str) -> dict[str, object]:
         message = f"{shortened(file)}: cannot be opened: {reason_of(fault)}; {_HINT}"
         raise MissingFileError(message) from fault
     except ValueError as fault:
-        message = f"{shortened(file)}: is no JSON; {_HINT}"
+        message = f"{shortened(file)}: is not JSON; {_HINT}"
         raise SavedReportError(message) from fault
     if not isinstance(document, dict):
-        message = f"{shortened(file)}: is no report of onnxmem; {_HINT}"
+        message = f"{shortened(file)}: is not a report of onnxmem; {_HINT}"
         raise SavedReportError(message)
     return document

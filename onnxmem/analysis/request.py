@@ -172,7 +172,7 @@ class AnalysisRequest:
         :raises UsageError: training, or a value for a dim that follows from the context.
         """
         if self.settings.train:
-            message = "--context: a training step has no cache; leave --train or --context out"
+            message = "--context: a training step has no cache; omit --train or --context"
             raise UsageError(message)
         from onnxmem.kv_cache.steps import NoContextError, bind_context, numbers_at, refuse_bound
 

@@ -15,9 +15,9 @@ FORMULAS: Mapping[str, str] = MappingProxyType(
         "twice_file_bytes": "2 x (file + absent external weights)",
         "three_weights_bytes": "3 x weights",
         "four_and_a_half_weights_bytes": "4.5 x weights",
-        "three_params_two_activations_bytes": "4 x (3 x parameters + 2 x activations a sample x "
-        "batch + inputs a sample x batch)",
-        "batch_times_tensors_and_params_bytes": "4 x batch x (tensor elements a sample + "
+        "three_params_two_activations_bytes": "4 x (3 x parameters + 2 x activations per sample x "
+        "batch + inputs per sample x batch)",
+        "batch_times_tensors_and_params_bytes": "4 x batch x (tensor elements per sample + "
         "parameters)",
         "inputs_activations_and_gradients_bytes": "inputs + 2 x distinct activation buffers",
     }

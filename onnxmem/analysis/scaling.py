@@ -317,7 +317,7 @@ def find_closed_form(
                 reason = str(fault)
             except ShapeError:
                 # A dim beyond int64, or one that contradicts another dim of the model.
-                reason = "the model cannot be worked out at other dims"
+                reason = "the model cannot be analyzed at other dims"
     return NoClosedForm(reason)
 
 
@@ -371,11 +371,11 @@ def _refused(results: StageResults) -> str:
     if results.order != "file":
         return "with --order, the order of the nodes may change with the dims"
     if not results.bound.follows_batch:
-        return "the model does not follow the batch"
+        return "the batch size is fixed in this model"
     if results.type_conflicts:
-        return "the types of some tensors do not agree"
+        return "some tensors have contradictory types"
     if any(node.subgraphs for node in results.bound.graph.nodes):
-        return "what a subgraph takes depends on the run"
+        return "the memory of subgraphs depends on the run"
     return "the sizes of some tensors are unknown" if results.activations.unknown_tensors else ""
 
 
@@ -441,7 +441,7 @@ class _PiecewiseFit:
         verify_at(found.peaks, results.bound.graph, numbers)
         # Sizes can agree while the total differs: weights that grow, or buffers shared otherwise.
         if found.is_valid_at(numbers) and found.total_bytes(numbers) != results.total_bytes:
-            message = "the total at some dims is not what the rows say"
+            message = "the total at some dims differs from the polynomials"
             raise UnprovenError(message)
 
     @cached_property
@@ -462,7 +462,7 @@ class _PiecewiseFit:
         batch = dims.pop(BATCH, None)
         results = self.walk(batch, dims)
         if not results.bound.follows_batch:
-            message = "the model does not follow the batch"
+            message = "the batch size is fixed in this model"
             raise UnprovenError(message)
         return results
 

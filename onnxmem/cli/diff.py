@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import onnx
 
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.analysis.json_rows import Saved
+    from onnxmem.analysis.json_rows import SavedObject
     from onnxmem.decisions.diff import Change, Difference, SavedSetting, Snapshot
     from onnxmem.report.page.diff_page import SideTimelines
 
@@ -272,7 +272,12 @@ def _is_report(name: str) -> bool:
         return False  # reading it as a model reports what is wrong
 
 
-def _row_of(rows: tuple[Saved, ...], name: str, other: str, other_is_model: bool) -> Saved:  # noqa: FBT001
+def _row_of(
+    rows: tuple[SavedObject, ...],
+    name: str,
+    other: str,
+    other_is_model: bool,  # noqa: FBT001 - one of two sides
+) -> SavedObject:
     """The row of a report that is compared: its only one, or the one of the other side's model."""
     from onnxmem.analysis.json_rows import SavedReportError
 

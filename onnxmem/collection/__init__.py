@@ -1,6 +1,6 @@
-"""Many models side by side: one row each whatever happens, and a summary of them.
+"""Analyze many models: one result for each, whatever fails, and a summary.
 
-Names come in (``sources``), outcomes go out in their order (``many``, where reading begins), from
-this process, ``workers`` or ``executors``; ``cache`` keeps rows, ``summary`` adds them up.
-One model needs little of this: the rest is imported where it is used.
+Begin reading with ``many.outcomes``: ``sources`` expands names into files, ``task`` analyzes one
+model, in this process, in ``workers`` or in ``executors``; ``cache`` stores results and ``summary``
+adds them up. The command for a single model imports only what it uses.
 """

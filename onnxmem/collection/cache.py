@@ -1,8 +1,9 @@
-"""Rows of models that were computed before, so that a run that was stopped goes on.
+"""A cache of results, so that an interrupted run continues where it stopped.
 
-An entry is found by what its figures follow from: the file's content, the settings, and the
-versions of the packages that compute them. It is written to a temporary file and moved, so it is
-whole or absent; one that is not what was written is computed again. Failures are not cached.
+The key of an entry is a hash of everything that its figures depend on: the content of the file, the
+settings, and the versions of the packages that compute them. An entry is written to a temporary
+file and moved, so it is complete or absent; a damaged one is computed again. Failures are not
+cached.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
 
 _HASHED_WHOLE_BYTES: Final = 2**26
-"""SHA-256 of more takes longer than the analysis, which jumps over the weights."""
+"""Hashing more bytes takes longer than the analysis, which skips the weights."""
 
-_ANSWERING: Final = ("onnx", "onnx-ir", "onnx-shape-inference")
+_PACKAGES: Final = ("onnx", "onnx-ir", "onnx-shape-inference")
 _RUNTIME: Final = ("onnxruntime", "onnxruntime-gpu")
 _DIGEST: Final = "sha256"
 MOST_BYTES: Final = 2**28
@@ -40,7 +41,7 @@ class Entry(TypedDict):
     row: JsonDict
     text: str | None
     text_of: str | None
-    """The name that the text is written for."""
+    """The name of the model in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +51,22 @@ class Cache:
     folder: str
 
     def key(self, path: str, settings: Mapping[str, Any]) -> str:
-        """The name of an entry; the model's own name is no part of it.
+        """The key of an entry; it does not depend on the name of the file.
 
         :raises OnnxmemError: the file cannot be read.
         """
-        asks_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
+        needs_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
         parts = {
             "content": content_hash(path, whole=bool(settings.get("measure"))),
-            "questions": settings,
-            "versions": _versions((*_ANSWERING, *_RUNTIME) if asks_runtime else _ANSWERING),
+            "settings": settings,
+            "versions": _versions((*_PACKAGES, *_RUNTIME) if needs_runtime else _PACKAGES),
             "keys": KEYS,
         }
         text = json.dumps(parts, sort_keys=True, default=_as_json)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def get(self, key: str) -> Entry | None:
-        """An entry that is whole and unchanged; else ``None``."""
+        """A complete and undamaged entry; ``None`` if there is none."""
         try:
             written = json.loads(read_text(str(self._path(key)), most_bytes=MOST_BYTES))
             entry: Entry = written["entry"]
@@ -75,7 +76,7 @@ class Cache:
         return entry if is_whole else None
 
     def put(self, key: str, entry: Entry) -> None:
-        """Keep an entry; a disk that is full costs the entry alone."""
+        """Write an entry; if the disk is full, the entry is lost and nothing else."""
         path = self._path(key)
         text = json.dumps({_DIGEST: _digest(key, entry), "entry": entry})
         with contextlib.suppress(OSError):
@@ -89,9 +90,9 @@ class Cache:
 
 
 def open_cache(folder: str) -> Cache:
-    """A cache whose folder is there and can be written to.
+    """A cache in a folder, which is created if necessary.
 
-    :raises UsageError: it cannot.
+    :raises UsageError: the folder cannot be written to.
     """
     if not folder:
         message = "--cache: the name is empty: a variable that is not set?"
@@ -107,7 +108,7 @@ def open_cache(folder: str) -> Cache:
 
 
 def stamp_of(path: str) -> tuple[int, int, int]:
-    """What changes when a file is written again.
+    """Size, modification time and inode: they change when a file is written again.
 
     :raises OnnxmemError: there is no regular file.
     """
@@ -117,10 +118,10 @@ def stamp_of(path: str) -> tuple[int, int, int]:
 
 
 def content_hash(path: str, *, whole: bool = False) -> str:
-    """What the figures of a model follow from: its bytes.
+    """A hash of the bytes that the figures of a model depend on.
 
-    Of a large file only what an analysis reads of it counts, which leaves the weights out, and how
-    long it is; ``whole`` takes those in too, for a run may read them.
+    Of a large file only its length and the parts that an analysis reads are hashed, not the
+    weights; with ``whole`` all bytes are, because a measurement reads the weights.
 
     :raises MissingFileError: the file cannot be opened.
     :raises ModelFileError: it is not a regular file, or it is large and not a model.
@@ -150,7 +151,7 @@ def _digest(key: str, entry: Entry) -> str:
 
 
 def _as_json(value: object) -> object:
-    """A setting's value that JSON has no form for."""
+    """The value of a setting that has no JSON type."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return repr(value)

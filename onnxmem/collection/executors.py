@@ -1,7 +1,7 @@
-"""Outcomes from any executor of ``concurrent.futures``' kind, that of a dask cluster among them.
+"""Run tasks on any executor of ``concurrent.futures``, or on a dask cluster.
 
-The module stands apart from ``many`` because ``concurrent.futures`` and what it imports are needed
-only where a caller brings an executor; dask is imported when a cluster is requested.
+A module of its own, so that ``concurrent.futures`` is imported only if a caller passes an executor,
+and dask only if a cluster is requested.
 """
 
 from collections import deque
@@ -15,21 +15,23 @@ from onnxmem.collection.task import Outcome, Task, work, worker_died
 from onnxmem.errors import UsageError, fault_of, shortened
 
 WINDOW: Final = 256
-"""Tasks that are submitted ahead of the outcome that is due: memory stays flat, and a model that
-takes long keeps no worker idle."""
+"""Tasks submitted ahead of the next outcome: enough that a slow model leaves no worker idle, few
+enough that memory stays constant."""
 _DEAD_WORKERS: Final = frozenset({"KilledWorker"})
-"""Of dask.distributed, after its worker died at each trial."""
+"""The exception of dask.distributed if a worker died at each attempt."""
 _RETRIES: Final = 2
-"""Of a task that raised; one whose worker died is begun again by the scheduler anyway, as often as
-``distributed.scheduler.allowed-failures`` says."""
+"""How often a task that raised is repeated; the scheduler repeats one whose worker died itself, up
+to ``distributed.scheduler.allowed-failures`` times."""
 _TIMEOUT: Final = "10s"
-"""To reach the scheduler."""
+"""The time to connect to the scheduler."""
 
 
 def run_on(
     executor: Executor, tasks: Iterable[Task], window: int = WINDOW
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; an early end cancels what has not begun."""
+    """Outcomes in the order of the tasks; closing the generator cancels tasks not yet started."""
+    # ``waiting`` is in the order of the tasks, so the next outcome is always that of its first. It
+    # has fewer than ``window`` tasks, however slow the first one is.
     waiting: deque[tuple[Task, Future[Outcome] | Outcome]] = deque()
     try:
         for task in tasks:
@@ -46,12 +48,12 @@ def run_on(
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """The cluster behind a scheduler's address, as an executor.
+    """The executor of a dask cluster, by the address of its scheduler.
 
-    Tasks are not ``pure``: two that look alike are two, for a file may change between them. The
-    workers have onnxmem installed, and see the models under the same paths.
+    Tasks are not ``pure``: equal ones run twice, because a file may change in between. Workers need
+    onnxmem, and the models under the same paths.
 
-    :raises UsageError: dask is not installed, or no scheduler replies.
+    :raises UsageError: dask is not installed, or no scheduler responds.
     """
     try:
         distributed = import_module("distributed")
@@ -62,7 +64,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as fault:
         reason = " ".join(str(fault).split())
-        message = f"--dask {shortened(address)}: no scheduler answers: {shortened(reason)}"
+        message = f"--dask {shortened(address)}: no scheduler responds: {shortened(reason)}"
         raise UsageError(message) from fault
     with client:
         yield client.get_executor(pure=False, retries=_RETRIES)
@@ -84,7 +86,7 @@ def _outcome(task: Task, future: Future[Outcome] | Outcome) -> Outcome:
         return future
     try:
         return future.result()
-    except Exception as error:  # noqa: BLE001 - whatever an executor raises is this model's alone
+    except Exception as error:  # noqa: BLE001 - an error of an executor fails only this model
         if isinstance(error, BrokenExecutor) or type(error).__name__ in _DEAD_WORKERS:
             return worker_died(task, str(error))
         return task.failed(fault_of(error), error)

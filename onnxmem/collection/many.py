@@ -1,4 +1,4 @@
-"""Many models: where they are analyzed, and their outcomes in the order of their names."""
+"""Analyze many models: choose where they run, and return their outcomes in order."""
 
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 _QUICK_BYTES: Final = 2**18
-"""Files of fewer bytes together are analyzed sooner than workers start (about 0.7 s, against 0.5 s
-for a graph of 218 KiB)."""
+"""Smaller collections are done before workers have started: a graph of 218 KiB takes 0.5 s, workers
+start in 0.7 s."""
 
 
 def analyze_many(
@@ -30,25 +30,25 @@ def analyze_many(
     timeout_seconds: float | None = None,
     **keywords: Any,  # noqa: ANN401 - those of analyze
 ) -> Iterator[JsonDict]:
-    """Rows of the JSON contract, one a model, in the order of the paths, as they come.
+    """The JSON objects of models, in the order of the paths, each as soon as it is computed.
 
-    ``keywords`` are those of ``analyze``. A model that fails is a row with status
-    ``error``. Paths may be URLs of fsspec; nothing is expanded. ``executor`` is any of
-    ``concurrent.futures``' kind, a pool of threads or processes or ``Client.get_executor()`` of
-    dask; else ``jobs`` processes of this machine work, one per core by default, 1 being this one.
-    ``cache`` is a folder of rows that were computed before. A model that takes longer than
-    ``timeout_seconds`` is skipped, and its process killed.
+    ``keywords`` are those of ``analyze``. A model that fails has the status ``error``. Paths may be
+    URLs of fsspec; folders and patterns are not expanded. ``executor`` is any executor of
+    ``concurrent.futures`` or ``Client.get_executor()`` of dask; without one, ``jobs`` processes of
+    this machine are used, one per core by default, and with 1 only this process. ``cache`` is a
+    folder for results. A model that takes longer than ``timeout_seconds`` is skipped, and its
+    process is killed.
 
-    Processes import neither the main module nor anything from the current folder.
+    Worker processes import neither the main module nor anything from the current folder.
 
     :raises UsageError: ``jobs`` below 1, a time limit beside an executor, or a cache that cannot be
         written to.
     """
     if jobs is not None and jobs < 1:
-        message = f"jobs is {jobs}; give a number from 1 on"
+        message = f"jobs {jobs} is not a positive integer"
         raise UsageError(message)
     if timeout_seconds is not None and executor is not None:
-        message = "timeout_seconds is for processes of this machine; an executor has its own"
+        message = "timeout_seconds has no effect on an executor; use its own time limit"
         raise UsageError(message)
     settings = {"one_of_several": True, **keywords}
     folder = None
@@ -72,9 +72,9 @@ def outcomes(
     timeout_seconds: float | None = None,
     analyze_model: Analyze = analyze,
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; ``analyze_model`` is for this process alone.
+    """Outcomes in the order of the tasks; ``analyze_model`` is only used in this process.
 
-    Only a process of its own can be killed: with a time limit none works in this one.
+    With a time limit no task runs in this process, because only a child process can be killed.
     """
     if executor is not None:
         from onnxmem.collection.executors import run_on
@@ -90,14 +90,18 @@ def outcomes(
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:
-    """One worker per core where there is enough to do; tasks are drawn only until that is seen."""
+    """One worker per core if the models are large enough, else this process.
+
+    ``tasks`` may be endless, so it is read only until there is enough work; the second result has
+    all tasks, those already read first.
+    """
     drawn: list[Task] = []
     num_bytes = 0
     for task in tasks:
@@ -111,9 +115,9 @@ def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:
 
 
 def _size_bytes(task: Task) -> int:
-    """Of the file, as far as it is known; one that is fetched is worth a worker.
+    """The size of the file; one that is fetched is always worth a worker.
 
-    A run of the model is not: it takes memory and cores of its own.
+    A measurement never is: it needs all memory and cores for itself.
     """
     if task.settings.get("measure") is not None:
         return 0

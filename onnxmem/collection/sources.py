@@ -1,8 +1,8 @@
-"""From the names of a command line to model files: folders, patterns, lists, stdin, URLs.
+"""Find the model files that a command line names: folders, patterns, lists, stdin, URLs.
 
-The order is that of the names; within a folder or a pattern that of the files' names, so that two
-runs report the same in the same order. A model of stdin or of a URL, which fsspec reads, becomes a
-temporary file; only the model's own file is fetched, never its external data.
+Files are in the order of the names, and sorted within a folder or pattern, so that two runs report
+them in the same order. A model from stdin, or from a URL that fsspec reads, is copied to a
+temporary file. External data of a remote model is not fetched.
 """
 
 import errno
@@ -38,34 +38,34 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC: Final = re.compile(r"[*?\[]")
 _LONGEST: Final = 300
 _OPENING: Final = {"http": {"block_size": 0}, "https": {"block_size": 0}}
-"""How a scheme is opened: block_size 0 reads a page from start to end, which servers that know no
-ranges of bytes can do too."""
+"""Options by URL scheme: block_size 0 reads a file from start to end, because not every server
+supports byte ranges."""
 SUFFIX: Final = ".onnx"
 _ANY_PARTS: Final = "**"
 _LIST: Final = "@"
 _COMMENT: Final = "#"
 STDIN: Final = "-"
-"""The name of a model whose bytes come on stdin."""
+"""The name of a model that is read from stdin."""
 
 
 class RemoteError(OnnxmemError):
-    """What is behind a URL cannot be had."""
+    """A URL cannot be read."""
 
     code: ClassVar[str] = "remote"
 
 
 class MissingExtraError(OnnxmemError):
-    """A package that the URL's scheme needs is not installed."""
+    """A package that the scheme of a URL needs is not installed."""
 
     code: ClassVar[str] = "missing_extra"
     exit_code: ClassVar[int] = EXIT_USAGE
 
 
 def model_names(named: Iterable[str]) -> tuple[str, ...]:
-    """The models named, one by one, as often as they are named.
+    """All models that the names stand for; a model that is named twice occurs twice.
 
-    A name that is not a folder, pattern or list stays, and so does one that holds no model:
-    reading it reports what is wrong, and costs no other model its row.
+    A name that is not a folder, pattern or list is returned as it is, and so is one that contains
+    no model: reading it then reports the error, without affecting other models.
 
     :raises UsageError: a list that cannot be read.
     """
@@ -73,11 +73,10 @@ def model_names(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def model_paths(named: Iterable[str]) -> tuple[str, ...]:
-    """The models named: files as they are, and those of folders, patterns and lists.
+    """All models that the names stand for, each once, in the order of the names.
 
-    Each once, in the order named. A name of a file that isn't there stays: reading it reports
-    what is wrong. A gate must not pass for want of models, so a name that stands for none is a
-    fault.
+    The name of a file that does not exist is returned as it is: reading it then reports the error.
+    A name that stands for no model is an error, so that a gate does not pass without models.
 
     :raises MissingFileError: a folder without a model, a pattern that matches nothing.
     :raises UsageError: a list that cannot be read.
@@ -86,7 +85,7 @@ def model_paths(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def with_lists(named: Iterable[str]) -> Iterator[str]:
-    """The names, each ``@list`` replaced by its lines; a file that is named so wins.
+    """The names, with each ``@list`` replaced by its lines unless a file has that name.
 
     :raises UsageError: a list that cannot be read.
     """
@@ -98,7 +97,7 @@ def with_lists(named: Iterable[str]) -> Iterator[str]:
 
 
 def expanded(name: str) -> tuple[str, ...] | None:
-    """The models of a folder or a pattern, maybe none; ``None``: the name stands for itself."""
+    """The models of a folder or pattern, perhaps none; ``None`` if the name is neither."""
     if is_remote(name):
         return remote_names(name, SUFFIX)
     if os.path.isdir(name):  # noqa: PTH112 - no folder: '' and names that are too long
@@ -189,7 +188,7 @@ def _inode(folder: str) -> tuple[int, int] | None:
 
 
 def models_below(folder: Path) -> Iterator[str]:
-    """Every .onnx file of a folder and of those in it, hidden ones left out, in order."""
+    """The .onnx files of a folder and its subfolders, sorted, without hidden ones."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
@@ -199,9 +198,9 @@ def models_below(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def local_file(name: str) -> Iterator[str]:
-    """The path of a model: a URL's is a temporary file, which the end removes; others stay.
+    """The path of a model; that of a URL is a temporary file, deleted at exit of the context.
 
-    :raises OnnxmemError: what is behind a URL cannot be had.
+    :raises OnnxmemError: a URL cannot be read.
     """
     if not is_remote(name):
         yield name
@@ -239,7 +238,7 @@ def staged_stdin() -> Iterator[str]:
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is a URL; a drive of Windows has one letter and is none.
+    """Whether a name is a URL; a drive letter of Windows is not a scheme.
 
     >>> is_remote("s3://bucket/net.onnx"), is_remote("C://net.onnx")
     (True, False)
@@ -248,10 +247,10 @@ def is_remote(name: str) -> bool:
 
 
 def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
-    """The models that a URL with a pattern, or one that ends in ``/``, stands for, in order.
+    """The models of a URL that has a pattern or ends in ``/``, sorted.
 
-    ``None``: the URL stands for itself, also where it cannot be listed: fetching it reports what is
-    wrong. In ``http`` a ``?`` starts a query and is no pattern.
+    ``None`` if the URL is neither, or if it cannot be listed: fetching it then reports the error.
+    In ``http`` a ``?`` starts a query, so it is not a pattern.
     """
     is_folder = url.endswith("/")
     scheme = url.partition("://")[0]
@@ -269,10 +268,10 @@ def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
 
 
 def fetch(url: str, into: IO[bytes], limit_bytes: int = MAX_BYTES) -> None:
-    """Copy what is behind a URL to an open file.
+    """Copy a URL to an open file.
 
-    :raises MissingFileError: there is nothing.
-    :raises MissingExtraError: fsspec, or what it needs for the scheme, is not installed.
+    :raises MissingFileError: the file does not exist.
+    :raises MissingExtraError: fsspec, or a package that the scheme needs, is not installed.
     :raises RemoteError: it cannot be read, or is larger than the limit.
     """
     left_bytes = limit_bytes
@@ -283,17 +282,17 @@ def fetch(url: str, into: IO[bytes], limit_bytes: int = MAX_BYTES) -> None:
             while block := stream.read(_BLOCK_BYTES):
                 left_bytes -= len(block)
                 if left_bytes < 0:
-                    message = f"over {limit_bytes:,} bytes, which no runtime reads; not fetched"
+                    message = f"larger than {limit_bytes:,} bytes, the limit of an ONNX file"
                     raise RemoteError(message)
                 into.write(block)
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
-    """What fsspec reads a URL with, and the path in there; any type, for fsspec has none."""
+    """The fsspec filesystem of a URL, and the path in it; fsspec has no types."""
     try:
         url_to_fs = import_module("fsspec.core").url_to_fs
     except ImportError as fault:
-        message = "a URL needs fsspec: pip install 'onnxmem[remote]'"
+        message = "URLs need fsspec: pip install 'onnxmem[remote]'"
         raise MissingExtraError(message) from fault
     files, path = url_to_fs(url)
     return files, path
@@ -301,16 +300,16 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 @contextmanager
 def _faults() -> Iterator[None]:
-    """Any fault of any store as one of ours: stores raise what their libraries do."""
+    """Convert the exceptions of filesystems, which can be of any type, to ours."""
     try:
         yield
     except (OnnxmemError, MemoryError):
         raise
     except FileNotFoundError:
-        message = "no such file there, or no server; check the URL"
+        message = "file or server not found; check the URL"
         raise MissingFileError(message) from None
     except ImportError as fault:
-        message = f"its scheme needs another package: {shortened(str(fault), _LONGEST)}"
+        message = f"the URL scheme needs another package: {shortened(str(fault), _LONGEST)}"
         raise MissingExtraError(message) from fault
     except Exception as fault:
         message = f"cannot be fetched: {_text(fault)}; check the URL and the credentials"
@@ -325,9 +324,9 @@ def _text(fault: Exception) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    """Names in a file, one a line; blank lines and lines that start with ``#`` are skipped.
+    """Names in a file, one per line; blank lines and lines that start with ``#`` are skipped.
 
-    A path counts from the working folder, as on the command line; a list names no other lists.
+    Paths are relative to the working directory, as on the command line. Lists are not nested.
 
     :raises MissingFileError: there is no such list, or it names nothing.
     :raises UsageError: it cannot be read.
@@ -335,7 +334,7 @@ def _lines(path: str) -> list[str]:
     try:
         text = read_text(path, "utf-8-sig", "surrogateescape")
     except FileNotFoundError:
-        message = f"@{shortened(path)}: no such list; name a file with one model a line"
+        message = f"@{shortened(path)}: no such list; name a file with one model per line"
         raise MissingFileError(message) from None
     except OSError as fault:
         message = f"@{shortened(path)}: the list cannot be read: {reason_of(fault)}"
@@ -343,7 +342,7 @@ def _lines(path: str) -> list[str]:
     lines = (line.strip() for line in text.splitlines())
     names = [line for line in lines if line and not line.startswith(_COMMENT)]
     if not names:
-        message = f"@{shortened(path)}: the list names no model; name one a line"
+        message = f"@{shortened(path)}: the list names no model; name one per line"
         raise MissingFileError(message)
     return names
 
@@ -360,7 +359,7 @@ def _paths_of(name: str) -> tuple[str, ...]:
         return (name,)
     if not found:
         is_pattern = glob.has_magic(name) and not os.path.lexists(name)
-        what = "no file matches" if is_pattern else "holds no .onnx file"
+        what = "no file matches" if is_pattern else "contains no .onnx file"
         message = f"{shortened(name)}: {what}; check the path"
         raise MissingFileError(message)
     return found

@@ -1,8 +1,8 @@
-"""A collection in a few figures: totals, percentiles, the heaviest, what fits where, failures.
+"""Summarize many models: totals, percentiles, the largest, which devices they fit, failures.
 
-Of each model only a few numbers are kept, so a summary of 100,000 takes some 40 MB. Models are
-compared with ``Target``s: devices by name, sizes, or the sizes that GPUs come in. A reader's own
-table may add the accuracy of each model.
+Only a few numbers of each model are stored: 100,000 models take about 40 MB. Models are compared
+with ``Target``s: devices, sizes, or the common memory sizes of GPUs. A CSV file may add the
+accuracy of each model.
 """
 
 import csv
@@ -25,11 +25,10 @@ from onnxmem.files import read_text, reason_of
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.assessing import Assessment
     from onnxmem.analysis.request import AnalysisRequest
 
 _NUM_COMMON: Final = 8
-"""Sizes of GPUs, those that the most devices of the catalogue have."""
+"""How many memory sizes of GPUs are compared by default."""
 PERCENTILES: Final = (50, 90, 99)
 NUM_HEAVIEST: Final = 5
 _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -40,24 +39,24 @@ _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "training": ("training", "peak_bytes"),
     }
 )
-"""What is summed up, and its keys in a row."""
+"""The summarized figures, and their keys in the JSON of a model."""
 _NAMES: Final = tuple(_FIGURES)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device or a size of memory that models are compared with one by one."""
+    """A device or a memory size that each model is compared with."""
 
     name: str
     limit_bytes: int
     kind: str | None = None
-    """``None``: a bare size."""
+    """``None``: a size without a device."""
     flash_bytes: int | None = None
     cpu: str | None = None
     """The device's CPU; ``None``: the one in the settings."""
 
     def basis(self, settings: Settings) -> AnyBasis:
-        """The figure that is compared with it: the one of ``onnxmem fit``."""
+        """The figure that is compared with it, as in ``onnxmem fit``."""
         runtime = next(iter(settings.runtimes), None)
         return basis_for(self.kind, train=settings.train, runtime=runtime, basis=settings.basis)
 
@@ -79,25 +78,16 @@ class TargetVerdict:
 
 
 def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterator[TargetVerdict]:
-    """The verdict on a model for each of some devices, as ``onnxmem fit`` gives it."""
-    accepted = frozenset(request.settings.accepted)
-    found: dict[tuple[AnyBasis, str | None], Assessment | None] = {}
+    """The verdict on a model for each target, as in ``onnxmem fit``."""
+    from onnxmem.analysis.fitting.assessing import DeviceAssessments, FitRequest
+
+    setup = FitRequest(memory_bytes=0, accepted=frozenset(request.settings.accepted))
+    assessments = DeviceAssessments((request,), setup)
     for target in targets:
         basis = target.basis(request.settings)
-        key = basis, target.cpu
-        if key not in found:
-            from onnxmem.analysis.fitting.assessing import FitRequest, assess
-
-            setup = FitRequest(memory_bytes=target.limit_bytes, basis=basis, accepted=accepted)
-            try:
-                from onnxmem.analysis.fitting.footprints import on_device
-
-                there = on_device(request, target.cpu, basis)
-                found[key] = assess((there,), setup)
-            except OnnxmemError:
-                found[key] = None
-        assessment = found[key]
-        if assessment is None:
+        try:
+            assessment = assessments.on(basis, target.cpu)
+        except OnnxmemError:
             yield TargetVerdict(target, basis, Verdict.UNKNOWN, None)
             continue
         verdict = assessment.verdict(target.limit_bytes, target.flash_bytes)
@@ -105,18 +95,18 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
 
 
 def targets_of(names: Iterable[str], devices: Catalog) -> tuple[Target, ...]:
-    """The devices and sizes that are named, each once; none named: the common sizes of GPUs.
+    """Devices and sizes by name, each once; without names, the common sizes of GPUs.
 
-    :raises DeviceError: a name that is neither.
+    :raises DeviceError: a name is neither a device nor a size.
     """
     named = tuple(dict.fromkeys(names))
     return tuple(_target(name, devices) for name in named) if named else common_sizes(devices)
 
 
 def common_sizes(devices: Catalog) -> tuple[Target, ...]:
-    """The memory sizes that most NVIDIA GPUs of a catalogue have, the smallest first.
+    """The most common memory sizes of the NVIDIA GPUs of a catalog, the smallest first.
 
-    A size is what a program may have, as everywhere; a card may offer less of what it is sold with.
+    They are the sizes that GPUs are sold with; a device may leave less to programs.
     """
     gpus = sorted(
         (device for device in devices.devices if device.kind == "cuda"), key=_memory_bytes
@@ -128,61 +118,61 @@ def common_sizes(devices: Catalog) -> tuple[Target, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure over all models that have it; bytes, ``None`` where none has."""
+class FigureSummary:
+    """One figure over all models that have it; bytes, ``None`` if no model has it."""
 
     name: str
     num_known: int
     num_partial: int
-    """Of those: lower bounds."""
+    """How many of these are lower bounds."""
     sum_bytes: int | None
     percentiles: tuple[tuple[int, int], ...]
-    """Percent, and the least figure that at least so many of the models do not exceed."""
+    """Percentages, each with its percentile (``percentile``)."""
     max_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """How many models fit one device or size, one at a time."""
+    """How many models fit a device or size, each by itself."""
 
     target: Target
     basis: AnyBasis | None
-    """What is compared; ``None`` where no model came so far."""
+    """The compared figure; ``None`` if no model was compared."""
     fits: int
     tight: int
     does_not_fit: int
     unknown: int
-    """Failed, or known in part alone."""
+    """Models that failed, or whose verdict is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding that some of the models have."""
+    """A finding of at least one model."""
 
     code: str
     num_models: int
     path: str
-    """The first of them."""
+    """The first model that has it."""
     message: str
-    """Of that one."""
+    """The message for that model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Many models in a few figures."""
+    """The figures of many models."""
 
     num_models: int
     statuses: Mapping[str, int]
     faults: Mapping[str, int]
-    """Models that could not be analyzed, by the code of the fault."""
-    figures: tuple[Figure, ...]
+    """How many models could not be analyzed, by the code of the error."""
+    figures: tuple[FigureSummary, ...]
     heaviest_by: str
-    """Name of the figure."""
+    """The name of the figure by which models are ranked."""
     heaviest: tuple[tuple[str, int], ...]
-    """Paths and bytes, the heaviest first."""
+    """Paths and bytes of the largest models, the largest first."""
     fittings: tuple[Fitting, ...]
     notes: tuple[Note, ...]
-    """Of the models that were analyzed, the most frequent first."""
+    """The findings on models that were analyzed, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +182,7 @@ class _Model:
     figures: tuple[int | None, ...]
     """In the order of ``_FIGURES``."""
     verdicts: Mapping[str, Verdict]
-    """By the name of a device."""
+    """Verdicts by the name of the target."""
 
     def bytes_of(self, name: str) -> int | None:
         return self.figures[_NAMES.index(name)]
@@ -200,18 +190,18 @@ class _Model:
 
 @dataclass(slots=True)
 class Tally:
-    """Mutable: rows as they come, until they are summed up."""
+    """Collects the results of models one by one; mutable."""
 
     _models: list[_Model] = field(default_factory=list)
     _faults: Counter[str] = field(default_factory=Counter)
     _train: bool = False
     _notes: dict[str, Note] = field(default_factory=dict)
-    """By code."""
+    """Notes by code."""
     _bases: dict[str, AnyBasis] = field(default_factory=dict)
-    """What is compared with each device."""
+    """The compared figure by the name of the target."""
 
     def add(self, row: JsonDict) -> None:
-        """Count a row in."""
+        """Add the JSON object of a model."""
         status = cast("str", row["status"])
         if status == "error":
             self._faults[cast("Mapping[str, str]", row["error"])["code"]] += 1
@@ -235,7 +225,7 @@ class Tally:
             self._notes[code] = replace(first, num_models=first.num_models + 1)
 
     def summary(self, targets: Iterable[Target] = ()) -> Summary:
-        """What the rows so far come to."""
+        """The summary of all models added so far."""
         by = "training" if self._train else "total"
         names = _NAMES if self._train else _NAMES[:-1]
         heaviest = [(each.path, size) for each in self._models if (size := each.bytes_of(by))]
@@ -256,31 +246,31 @@ class Tally:
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
-    """The nearest rank: the least number that at least ``percent`` percent do not exceed.
+    """The smallest number that at least ``percent`` percent of the numbers do not exceed.
 
-    Always one of the numbers, so bytes stay whole (NIST/SEMATECH e-Handbook, 7.2.6.2, leaves the
-    choice between ranks open; this is R's ``type = 1``).
+    The nearest-rank definition, R's ``type = 1``: the result is one of the numbers, so bytes stay
+    whole. NIST/SEMATECH e-Handbook, 7.2.6.2, leaves the choice between definitions open.
     """
     return ordered[max(-(-percent * len(ordered) // 100), 1) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracies:
-    """Numbers by how a table names its models, in whatever unit it has."""
+    """The accuracy of models by name, in the unit of their table."""
 
     by_name: Mapping[str, float]
 
     def of(self, path: str) -> float | None:
-        """That of a model: by its path, else its file's name, else that without its suffix."""
+        """The accuracy of a model: by its path, else its file name, else without the suffix."""
         file = PurePosixPath(path.replace("\\", "/"))
         names = (path, file.name, file.stem)
         return next((self.by_name[name] for name in names if name in self.by_name), None)
 
 
 def read_accuracies(path: str) -> Accuracies:
-    """Read a CSV with a head; columns other than ``model`` and ``accuracy`` are left alone.
+    """Read a CSV file with the columns ``model`` and ``accuracy``; other columns are ignored.
 
-    :raises UsageError: it is no such table; the message says in which line.
+    :raises UsageError: it is not such a file; the message names the line.
     """
     try:
         lines = io.StringIO(read_text(path, "utf-8-sig"), newline="")
@@ -304,10 +294,10 @@ def _target(name: str, devices: Catalog) -> Target:
     return Target(shortened(name), found)
 
 
-def _figure(name: str, models: Sequence[_Model]) -> Figure:
+def _figure(name: str, models: Sequence[_Model]) -> FigureSummary:
     known = [(size, each.status) for each in models if (size := each.bytes_of(name)) is not None]
     ordered = sorted(size for size, _ in known)
-    return Figure(
+    return FigureSummary(
         name=name,
         num_known=len(known),
         num_partial=sum(status == "partial" for _, status in known),
@@ -334,8 +324,8 @@ def _read(file: TextIO, name: str) -> dict[str, float]:
     missing = [name for name in ("model", "accuracy") if name not in (rows.fieldnames or ())]
     if missing:
         message = (
-            f"{name}: has no column {' and no '.join(missing)}; its first line names the columns, "
-            "as in model,accuracy"
+            f"{name}: has no column {' and no '.join(missing)}; the first line must name the "
+            "columns, as in model,accuracy"
         )
         raise UsageError(message)
     found: dict[str, float] = {}
@@ -343,7 +333,7 @@ def _read(file: TextIO, name: str) -> dict[str, float]:
         where = f"{name}, line {rows.line_num}"
         model = row["model"] or ""
         if model in found:
-            message = f"{where}: names {shortened(model)} again; keep one of the two lines"
+            message = f"{where}: {shortened(model)} occurs twice; delete one of the lines"
             raise UsageError(message)
         found[model] = _number(row["accuracy"], where)
     return found
@@ -355,6 +345,6 @@ def _number(text: str | None, where: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        message = f"{where}: accuracy {shortened(text or '')!r} is no number; write it as in 76.13"
+        message = f"{where}: accuracy {shortened(text or '')!r} is not a number such as 76.13"
         raise UsageError(message)
     return number

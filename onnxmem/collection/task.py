@@ -1,4 +1,4 @@
-"""One model's work and its outcome as plain values: both are sent from process to process."""
+"""Analyze one model: a task and its outcome are plain values that are sent between processes."""
 
 import json
 import os
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from onnxmem.collection.summary import Target
 
 Render = Callable[[Analysis], str]
-"""A top-level function, which a worker finds by its name."""
+"""A top-level function, because it is pickled by its name."""
 
 
 Analyze = Callable[..., Analysis]
-"""``analyze``, or what stands in for it."""
+"""``analyze``, or a replacement for it."""
 
 
 class FaultRow(TypedDict):
-    """A fault, and where in the code it was raised, for those who look for that."""
+    """An error, with its traceback if requested."""
 
     code: str
     message: str
@@ -34,31 +34,31 @@ class FaultRow(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What came of one model."""
+    """The result for one model."""
 
     row: JsonDict
-    """Of the JSON contract; a model that could not be analysed has one too."""
+    """Its JSON object; there is one even if the model could not be analyzed."""
     text: str | None
-    """The report, where one was requested and there is one."""
+    """The report, if requested and if the model was analyzed."""
     page: str | None
     """The HTML page, likewise."""
     faults: list[FaultRow]
-    """What is to be reported of it, in order."""
+    """Errors to report, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A model, and what is requested of it."""
+    """A model and the requested results."""
 
     name: str
-    """As given, and as reported."""
+    """The name of the model in reports."""
     location: str
-    """What is opened: a path or a URL."""
+    """The path or URL that is opened."""
     settings: Mapping[str, Any]
     """Keywords of ``analyze``."""
     with_layers: bool = False
     with_peak_rows: bool = True
-    """Left out where nobody reads them: computing them takes as long as packing an arena."""
+    """False if the output does not contain them: they take as long as packing an arena."""
     targets: "tuple[Target, ...]" = ()
     """Devices and sizes that the model is compared with."""
     render: Render | None = None
@@ -67,7 +67,7 @@ class Task:
     with_traces: bool = False
 
     def elsewhere(self) -> "Task":
-        """The same for a process that works in another folder."""
+        """The task for a process with another working directory."""
         if is_remote(self.location):
             return self
         return replace(self, location=os.path.abspath(self.location))  # noqa: PTH100 - no links
@@ -86,10 +86,10 @@ class Task:
 
 
 def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
-    """Analyze a model, or take what the cache has of it; a fault of any kind is its own alone.
+    """Analyze a model, or take its outcome from the cache; errors of any kind become an outcome.
 
-    A page is never in the cache, nor is an outcome with faults: a runtime that failed, or was not
-    there, may be there next time.
+    Pages are not cached, and neither are outcomes with errors: a runtime that failed or was missing
+    may work next time.
     """
     try:
         with local_file(task.location) as path:
@@ -102,19 +102,19 @@ def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
             if entry is not None and not outcome["faults"]:
                 entry.put(task, outcome)
             return outcome
-    except Exception as error:  # noqa: BLE001 - one that fails costs no other its row
+    except Exception as error:  # noqa: BLE001 - other models must not be affected
         return task.failed(fault_of(error), error)
 
 
 def worker_died(task: Task, how: str) -> Outcome:
-    """The outcome of a model whose worker ended without one."""
-    message = f"the process that worked it out died: {how}"
+    """The outcome of a model whose worker died."""
+    message = f"the worker process died: {how}"
     return task.failed(Fault("worker_died", message, EXIT_UNANALYZED))
 
 
 def timed_out(task: Task, limit_seconds: float) -> Outcome:
-    """The outcome of a model that took longer than it may."""
-    message = f"given up after {limit_seconds:g} s; --timeout gives it longer"
+    """The outcome of a model that took longer than the limit."""
+    message = f"skipped: timed out after {limit_seconds:g} s; increase --timeout"
     return task.failed(Fault("timeout", message, EXIT_UNANALYZED))
 
 
@@ -134,9 +134,10 @@ class _Entry:
         return cls(cache, path, cache.key(path, {**task.settings, **_of_row(task)}), before)
 
     def outcome(self, task: Task) -> Outcome | None:
-        """What the cache has of a task; ``None``: nothing, or not all of it."""
+        """The cached outcome of a task; ``None`` if it is missing or incomplete."""
         entry = None if task.render_page else self.cache.get(self.key)
-        # The text names the model and breaks its lines by the name.
+        # The text contains the name of the model and wraps lines by its length, so it cannot be
+        # reused for another name.
         if entry is None or (task.render is not None and entry["text_of"] != task.name):
             return None
         row = {**entry["row"], "path": printable(task.name)}
@@ -144,7 +145,7 @@ class _Entry:
         return Outcome(row=row, text=text, page=None, faults=[])
 
     def put(self, task: Task, outcome: Outcome) -> None:
-        """Write the outcome, unless the file changed meanwhile."""
+        """Write the outcome, unless the file changed while it was analyzed."""
         try:
             is_same = _stamp_of(self.path) == self.before
         except OnnxmemError:
@@ -190,9 +191,9 @@ def _outcome(task: Task, analysis: Analysis) -> Outcome:
 
 
 def _of_row(task: Task) -> dict[str, object]:
-    """What a row depends on beside the settings."""
+    """What a JSON object depends on besides the settings."""
     targets = [astuple(each) for each in task.targets]
-    return {"layers": task.with_layers, "places": targets}
+    return {"layers": task.with_layers, "targets": targets}
 
 
 def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
@@ -200,6 +201,6 @@ def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
 
 
 def _plain(row: JsonDict) -> JsonDict:
-    """The row as JSON gives it back, so that it is the same whichever process made it."""
+    """The object after a round trip through JSON, so that it is the same from every process."""
     plain: JsonDict = json.loads(json.dumps(row))
     return plain

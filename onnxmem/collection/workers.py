@@ -1,15 +1,16 @@
-"""Worker processes of this machine: one that dies costs the model that it worked on, no other.
+"""Worker processes on this machine; if one dies, only the model that it analyzed is lost.
 
-``ProcessPoolExecutor`` breaks as a whole when one of its processes is killed, and does not say
-which task did it; here every worker has its own pipe and one task at a time. Workers import nothing
-from the current folder: only the pipes of ``multiprocessing`` are used, for it starts its fork
-server, its resource tracker and the processes that it spawns with ``python -c``, which looks for
-each module in the current folder first. One caller cannot change that: the flags are those of the
-parent (``subprocess.py``, ``_args_from_interpreter_flags``). It also runs the parent's main module
-again in each child.
+``ProcessPoolExecutor`` fails as a whole if one of its processes is killed, and does not report
+which task it had. Here every worker has a pipe of its own and one task at a time.
 
-Where the system has ``fork``, workers are forked from a server that has imported what they need: a
-start takes milliseconds after the first, and they share those pages. Elsewhere each imports it.
+Workers import nothing from the current folder, which may be full of downloaded files. So only the
+pipes of ``multiprocessing`` are used: its fork server, its resource tracker and its spawned
+processes are started with ``python -c``, which searches the current folder first, with the flags of
+the parent (``subprocess.py``, ``_args_from_interpreter_flags``). It also runs the main module of
+the parent again in each child.
+
+If the system has ``fork``, workers are forked from a server that has imported everything: after the
+first, one starts in milliseconds, and they share memory pages. Otherwise each worker imports it.
 """
 
 import contextlib
@@ -40,21 +41,21 @@ gc.set_threshold(1_000_000)
 from onnxmem.collection import workers
 gc.freeze()
 """
-"""Isolated Python (-I) starts with the standard library and installed packages alone; the rest of
-the parent's path follows before the first import that needs it, in the parent's order, so that both
-import the same versions. An interrupt at the terminal reaches every process; the parent ends its
-children. The garbage collector is set as ``onnxmem.cli`` sets that of a command."""
+"""Isolated Python (-I) has only the standard library and installed packages on its path. The path
+of the parent is set before the first other import, so that both import the same versions. Ctrl-C
+reaches every process of the terminal, so workers ignore it and the parent ends them. The garbage
+collector is configured as ``onnxmem.cli`` does."""
 _FORK_SERVER: Final = f"{_START}workers.fork_on_request(int(sys.argv[1]), workers.serve)\n"
 _WORKER: Final = f"{_START}workers.serve(workers.inherited(int(sys.argv[1])))\n"
 _PATIENCE_SECONDS: Final = 5.0
-"""For a killed process to end."""
+"""How long to wait for the end of a killed process."""
 _BLOCK_BYTES: Final = 2**12
 _WINDOW: Final = 64
-"""Tasks for each worker that may be ahead of the outcome that is due."""
+"""Tasks per worker that may be ahead of the next outcome."""
 _WORN_BYTES: Final = 2**30
-"""A worker with more resident memory is replaced; a fresh one has a tenth."""
+"""A worker with more resident memory is replaced; a new one has a tenth of it."""
 _MAX_FAILED_STARTS: Final = 3
-"""One after another."""
+"""Consecutive failures to start a worker before the run fails."""
 
 
 class WorkersError(OnnxmemError):
@@ -67,11 +68,11 @@ class WorkersError(OnnxmemError):
 def run_in_workers(
     tasks: Iterable[Task], jobs: int, limit_seconds: float | None = None
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; an early end kills the workers.
+    """Outcomes in the order of the tasks; closing the generator kills the workers.
 
-    A model that takes longer than the limit is skipped, and its worker killed.
+    A model that takes longer than the limit is skipped, and its worker is killed.
 
-    :raises WorkersError: none can be started.
+    :raises WorkersError: no worker can be started.
     """
     pool = _WorkerPool(jobs, limit_seconds)
     try:
@@ -82,7 +83,7 @@ def run_in_workers(
 
 
 def serve(connection: Connection) -> None:
-    """A worker's life: a task in, its outcome out, until there is none or the parent is gone."""
+    """The loop of a worker: receive a task, send its outcome, until the parent ends it."""
     with contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while (task := connection.recv()) is not None:
@@ -95,27 +96,27 @@ class WorkerProcess(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """``None``: it is not running yet."""
+        """``None`` if it does not run yet."""
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for its end; its exit code, or ``None`` if that did not come."""
+        """Wait for its end; returns the exit code, or ``None`` after a timeout."""
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill it, if it still runs."""
 
 
 class Starter(Protocol):
     """Starts worker processes."""
 
     def start(self, connection: Connection) -> WorkerProcess:
-        """Start a process that serves at this end of a pipe; the caller closes its own copy."""
+        """Start a process that serves this end of a pipe; the caller closes its own copy."""
 
     def close(self) -> None:
-        """End what the workers were started with."""
+        """End any helper process."""
 
 
 class _Worker:
-    """A process and its pipe; it has at most one task."""
+    """A worker process with its pipe and its task, if it has one."""
 
     def __init__(self, processes: Starter) -> None:
         self.connection, theirs = Pipe()
@@ -129,7 +130,7 @@ class _Worker:
     def assign(self, number: int, task: Task) -> None:
         self.number, self.task = number, task
         self.began_seconds = time.monotonic()
-        # One that is dead by now is found when its reply is read.
+        # A worker that has died by now is noticed when its reply is read.
         with contextlib.suppress(OSError):
             self.connection.send(task.elsewhere())
 
@@ -150,7 +151,7 @@ class _Worker:
 
 
 class _WorkerPool:
-    """Mutable: the workers, and outcomes that came out of order."""
+    """The workers, and the outcomes that arrived out of order; mutable."""
 
     def __init__(self, jobs: int, limit_seconds: float | None = None) -> None:
         self._jobs = jobs
@@ -161,6 +162,10 @@ class _WorkerPool:
         self._failed_starts = 0
 
     def outcomes(self, tasks: Iterable[Task]) -> Iterator[Outcome]:
+        # ``due`` is the number of the next outcome to yield. Every task before it is done, and no
+        # task is started more than the window after it, so ``_done`` stays small even if the model
+        # that is due takes hours. Every assigned task ends up in ``_done``: with its outcome, as
+        # timed out, or as that of a dead worker; so the loop ends.
         numbered = enumerate(tasks)
         upcoming = deque(islice(numbered, self._jobs))
         due = 0
@@ -168,7 +173,8 @@ class _WorkerPool:
             self._start(self._num_busy() + len(upcoming))
             for worker in self._idle():
                 if worker.connection.poll():
-                    # An idle one sends nothing: all there is to read is its end.
+                    # An idle worker sends nothing, so what can be read is the end of its pipe. Had
+                    # it got a task, a healthy model would be reported as the cause of its death.
                     self._workers.remove(worker)
                     self._reap(worker)
                 elif upcoming and upcoming[0][0] < due + _WINDOW * self._jobs:
@@ -180,7 +186,7 @@ class _WorkerPool:
                 due += 1
 
     def dismiss(self) -> None:
-        """Let workers end by themselves."""
+        """Let the workers end by themselves."""
         while self._workers:
             self._workers.pop().dismiss()
 
@@ -200,7 +206,8 @@ class _WorkerPool:
             self._workers.append(_Worker(self._processes))
 
     def _wait(self) -> None:
-        """Wait until some worker sends something, or is gone; idle ones are watched as well."""
+        """Wait until a worker sends something or dies, or until one exceeds the time limit."""
+        # If all are idle, none will ever send anything: waiting would not end.
         if len(self._idle()) == len(self._workers):
             return
         ready = wait([worker.connection for worker in self._workers], self._seconds_to_limit())
@@ -214,14 +221,16 @@ class _WorkerPool:
             self._kill_overdue(self._limit_seconds)
 
     def _seconds_to_limit(self) -> float | None:
-        """How long no worker can have passed the limit; ``None``: there is none to pass."""
+        """The time until the first worker exceeds the limit; ``None`` if none can."""
         began = [each.began_seconds for each in self._workers if each.number is not None]
         if self._limit_seconds is None or not began:
             return None
         return max(min(began) + self._limit_seconds - time.monotonic(), 0)
 
     def _kill_overdue(self, limit_seconds: float) -> None:
-        """Kill the workers that took longer than that over a model; others replace them."""
+        """Kill workers that have exceeded the time limit; ``_start`` replaces them."""
+        # The limit counts from the assignment. A reply that has arrived by now was received before,
+        # so a worker that is still busy here has not answered in time.
         latest = time.monotonic() - limit_seconds
         for worker in [each for each in self._workers if each.number is not None]:
             if worker.began_seconds <= latest and worker.number is not None and worker.task:
@@ -248,12 +257,12 @@ class _WorkerPool:
         elif not worker.is_ready:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
-                message = f"no worker process can be started ({how}); --jobs 1 does without"
+                message = f"no worker process can be started ({how}); use --jobs 1"
                 raise WorkersError(message)
 
 
 def _resident_bytes() -> int:
-    """Resident memory of this process; 0 where the system does not say."""
+    """Resident memory of this process; 0 if the system does not report it."""
     if sys.platform != "linux":
         return 0
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - at every task
@@ -261,15 +270,15 @@ def _resident_bytes() -> int:
 
 
 def starter() -> Starter:
-    """The quickest way that this system has."""
+    """The fastest way to start workers on this system."""
     return _ForkServer() if hasattr(os, "fork") and hasattr(socket, "send_fds") else _Spawner()
 
 
 class _ForkServer:
-    """Starts workers by requests to a process that forks itself; a server that died is replaced.
+    """Starts workers by requests to a process that forks itself.
 
-    A request is one byte and two descriptors: the worker's pipe, and the pipe on which the server
-    reports its pid and then its exit code.
+    A request is one byte and two descriptors: the pipe of the worker, and a pipe on which the
+    server reports its pid and later its exit code.
     """
 
     def __init__(self) -> None:
@@ -280,6 +289,8 @@ class _ForkServer:
         ours, theirs = Pipe(duplex=False)
         with theirs:
             descriptors = [connection.fileno(), theirs.fileno()]
+            # A server that was killed is replaced, once for each request: workers that it started
+            # go on, and nothing but their exit codes is lost.
             try:
                 socket.send_fds(self._running(), [b"+"], descriptors)
             except OSError:
@@ -304,7 +315,7 @@ class _ForkServer:
 
 
 class _ForkedProcess:
-    """A child of the server, which reports its pid and then its exit code."""
+    """A child of the server, which reports its pid and later its exit code."""
 
     def __init__(self, reports: Connection) -> None:
         self._reports = reports
@@ -323,7 +334,7 @@ class _ForkedProcess:
         return dict(enumerate(self._reported)).get(1)
 
     def kill(self) -> None:
-        # One that is not forked yet ends by itself: it finds the other end of its pipe closed.
+        # If it is not forked yet, it will find the other end of its pipe closed, and end.
         if self.pid is not None and self.wait(0) is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -332,13 +343,13 @@ class _ForkedProcess:
 
 
 class _Spawner:
-    """Starts each worker as a Python of its own."""
+    """Starts each worker as a new Python process."""
 
     def start(self, connection: Connection) -> "_SpawnedProcess":
         return _SpawnedProcess(_isolated(_WORKER, connection.fileno()))
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """There is no helper process to end."""
 
 
 class _SpawnedProcess:
@@ -377,7 +388,7 @@ def _isolated(program: str, descriptor: int) -> subprocess.Popen[bytes]:
 
 
 def inherited(descriptor: int) -> Connection:
-    """The end of a pipe that this process was started with."""
+    """The end of the pipe that this process has inherited."""
     if sys.platform == "win32":
         from multiprocessing.connection import PipeConnection
 
@@ -386,11 +397,13 @@ def inherited(descriptor: int) -> Connection:
 
 
 def fork_on_request(descriptor: int, serve: Callable[[Connection], None]) -> NoReturn:
-    """Run the server: fork a worker at each request, until nobody is left to make one."""
+    """The loop of the fork server: fork a worker for each request, until the parent has ended."""
+    # The self-pipe trick: a signal writes to ``wakes``, so that one ``wait`` sees requests and ends
+    # of children alike. A plain ``waitpid`` would block requests, and polling would cost time.
     woken, wakes = socket.socketpair()
     wakes.settimeout(0)  # A wakeup descriptor must not block.
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-    # Without a handler of Python's own nothing is written to the descriptor above.
+    # Python writes to the descriptor only for signals that have a handler in Python.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     control = socket.socket(fileno=descriptor)
     reports: dict[int, Connection] = {}
@@ -408,7 +421,8 @@ def fork_on_request(descriptor: int, serve: Callable[[Connection], None]) -> NoR
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                # The ends of other pipes: as long as one is open here, nobody sees them close.
+                # A pipe is seen as closed only if every copy of its end is closed, so the child
+                # must not inherit the ends that belong to the server and to other workers.
                 for end in (control, woken, wakes):
                     end.close()
                 for each in (report, *reports.values()):
@@ -420,7 +434,7 @@ def fork_on_request(descriptor: int, serve: Callable[[Connection], None]) -> NoR
 
 
 def _end_after(serve: Callable[[Connection], None], connection: Connection) -> NoReturn:
-    """Serve, and end without the server's clean-up, whatever is raised."""
+    """Serve, and exit without running the clean-up of the server, whatever is raised."""
     exit_code = 1
     try:
         serve(connection)
@@ -434,7 +448,8 @@ def _end_after(serve: Callable[[Connection], None], connection: Connection) -> N
 
 
 def _report_ended(reports: dict[int, Connection]) -> None:
-    """Report each worker that has ended; signals come once for several."""
+    """Report the exit codes of all children that have ended."""
+    # Several children that end at once may raise one signal, hence the loop.
     while reports:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -444,5 +459,5 @@ def _report_ended(reports: dict[int, Connection]) -> None:
 
 
 def _report(report: Connection, number: int) -> None:
-    with contextlib.suppress(OSError):  # The parent is gone, or has given the worker up.
+    with contextlib.suppress(OSError):  # The parent has ended, or has dropped the worker.
         report.send_bytes(str(number).encode())

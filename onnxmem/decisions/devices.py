@@ -101,8 +101,8 @@ class Catalog:
             return device
         near = get_close_matches(_key(name), self._by_key(), n=5, cutoff=0.5)
         names = dict.fromkeys(self._by_key()[key].name for key in near)
-        hint = f"near it: {', '.join(names)}" if names else "onnxmem devices lists them"
-        message = f"device {shortened(name)!r} is not known; {hint}"
+        hint = f"did you mean {', '.join(names)}?" if names else "onnxmem devices lists all"
+        message = f"unknown device {shortened(name)!r}; {hint}"
         raise DeviceError(message)
 
     def get(self, name: str) -> Device | None:
@@ -123,7 +123,7 @@ class Catalog:
                     return parse_size(text)
             except UsageError:
                 pass
-            message = f"{unknown}; or give a size, as in 24GiB"
+            message = f"{unknown}; a size such as 24GiB is also accepted"
             raise DeviceError(message) from unknown
 
     def with_own(self, path: str) -> "Catalog":
@@ -173,11 +173,11 @@ def read_devices(text: str, file: str) -> tuple[Device, ...]:
     try:
         document = parsed_toml(text)
     except ValueError as fault:
-        message = f"{file}: no TOML: {fault}"
+        message = f"{file}: is not TOML: {fault}"
         raise DeviceError(message) from fault
     entries, sources = document.get("device"), document.get("sources", {})
     if not isinstance(entries, list) or not isinstance(sources, dict) or not entries:
-        message = f"{file}: no [[device]] in it"
+        message = f"{file}: has no [[device]] table"
         raise DeviceError(message)
     devices = tuple(_device(entry, sources, file) for entry in entries)
     _refuse_twice((device.name for device in devices), file)
@@ -192,12 +192,12 @@ def _device(entry: object, sources: Mapping[str, Any], file: str) -> Device:
     unknown = sorted(entry.keys() - _FIGURES.keys() - _OTHERS)
     if unknown:
         known = ", ".join(sorted(_FIGURES.keys() | _OTHERS))
-        message = f"{where}: {shortened(unknown[0])!r} is no key; the keys are {known}"
+        message = f"{where}: unknown key {shortened(unknown[0])!r}; the keys are {known}"
         raise DeviceError(message)
     kind = _one_of(KINDS, "kind", entry.get("kind", "cuda"), where)
     figures = {_FIGURES[key]: _figure(key, entry[key], where) for key in _FIGURES if key in entry}
     if "memory_bytes" not in figures:
-        message = f"{where}: no memory"
+        message = f"{where}: the key memory is missing"
         raise DeviceError(message)
     return Device(
         name=entry["name"],
@@ -214,7 +214,7 @@ def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
     """A value that must be one of some names."""
     if isinstance(value, str) and value in names:
         return value
-    message = f"{where}: {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
+    message = f"{where}: unknown {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
     raise DeviceError(message)
 
 
@@ -228,7 +228,7 @@ def _figure(key: str, value: object, where: str) -> int:
             raise DeviceError(message) from fault
     if key not in _SIZES and isinstance(value, int | float) and value > 0:
         return round(value * 10**12) if key in _RATES else int(value)
-    message = f"{where}: {key} is {shortened(str(value))!r}, no {_example(key)}"
+    message = f"{where}: {key} is {shortened(str(value))!r}, not a {_example(key)}"
     raise DeviceError(message)
 
 
@@ -248,7 +248,7 @@ def _refuse_twice(names: Iterable[str], file: str) -> None:
     seen: set[str] = set()
     for name in names:
         if _key(name) in seen:
-            message = f"{file}: device {shortened(name)} is described twice"
+            message = f"{file}: device {shortened(name)} is defined twice"
             raise DeviceError(message)
         seen.add(_key(name))
 

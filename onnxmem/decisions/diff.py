@@ -12,7 +12,7 @@ from typing import Any, Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
-from onnxmem.analysis.json_rows import Saved, recipe_row, verdict_row
+from onnxmem.analysis.json_rows import SavedObject, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape
@@ -20,7 +20,7 @@ from onnxmem.units import format_bytes
 
 MOST_SAVED: Final = 50
 """How many blocks at the peak of a training step a saved report lists."""
-_REST: Final = "smaller blocks together"
+_REST: Final = "smaller blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         ),
         step="" if step is None else _step(recipe_row(step.recipe)),
         findings=analysis.findings,
-        verdict=_saved_verdict(Saved("", "verdict", verdict or {})),
+        verdict=_saved_verdict(SavedObject("", "verdict", verdict or {})),
     )
 
 
@@ -281,7 +281,7 @@ def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, PeakContents]]:
         yield name, PeakContents(peak.size_bytes, peak.node or None, live)
 
 
-def saved_snapshot(row: Saved) -> Snapshot:
+def saved_snapshot(row: SavedObject) -> Snapshot:
     """The snapshot of a saved report.
 
     :raises SavedReportError: a value does not have the type that onnxmem writes.
@@ -306,7 +306,7 @@ def saved_snapshot(row: Saved) -> Snapshot:
     )
 
 
-def saved_setting(row: Saved) -> SavedSetting:
+def saved_setting(row: SavedObject) -> SavedSetting:
     """The settings of a saved report, for another analysis with the same.
 
     :raises SavedReportError: a value does not have the type that onnxmem writes.
@@ -408,7 +408,7 @@ def _paired(
         yield from ((layer, None) for layer in layers)
 
 
-def _saved_step(step: Saved | None) -> str:
+def _saved_step(step: SavedObject | None) -> str:
     return "" if step is None else _step(_part(step, "recipe").values)
 
 
@@ -421,12 +421,12 @@ def _step(recipe: Mapping[str, object]) -> str:
     return " ".join(words)
 
 
-def _part(row: Saved, key: str) -> Saved:
+def _part(row: SavedObject, key: str) -> SavedObject:
     """The object at a key, empty if it is missing."""
-    return row.part(key) or Saved(row.file, f"{row.key}.{key}", {})
+    return row.part(key) or SavedObject(row.file, f"{row.key}.{key}", {})
 
 
-def _saved_peak(part: Saved | None, key: str) -> PeakContents | None:
+def _saved_peak(part: SavedObject | None, key: str) -> PeakContents | None:
     size_bytes = None if part is None else part.size_bytes(key)
     if part is None or size_bytes is None:
         return None
@@ -449,13 +449,13 @@ def _saved_peak(part: Saved | None, key: str) -> PeakContents | None:
     return PeakContents(size_bytes, part.text("peak_node"), full, is_abridged=by_kind is not None)
 
 
-def _category(block: Saved) -> Category:
+def _category(block: SavedObject) -> Category:
     """The category of a block at a training peak; blocks of inference have no such key."""
     kind = block.text("kind")
     return Category.ACTIVATION if kind is None else _category_named(kind, block, "kind")
 
 
-def _category_named(kind: str, part: Saved, key: str) -> Category:
+def _category_named(kind: str, part: SavedObject, key: str) -> Category:
     if kind not in set(Category):
         fault = part.fault(key, "is not a kind of allocation")
         raise fault
@@ -472,7 +472,7 @@ def _with_rest(
     return (*listed, *(Allocation(_REST, each, size) for each, size in rest.items() if size))
 
 
-def _saved_layer(row: Saved) -> LayerSize:
+def _saved_layer(row: SavedObject) -> LayerSize:
     return LayerSize(
         row.text("node") or "",
         row.text("op_type") or "",
@@ -481,12 +481,12 @@ def _saved_layer(row: Saved) -> LayerSize:
     )
 
 
-def _saved_verdict(row: Saved) -> BudgetVerdict | None:
+def _saved_verdict(row: SavedObject) -> BudgetVerdict | None:
     word = row.text("verdict")
     if word is None:
         return None
     if word not in set(Verdict):
-        fault = row.fault("verdict", "is no verdict")
+        fault = row.fault("verdict", "is not a verdict")
         raise fault
     basis = row.text("basis")
     return BudgetVerdict(
@@ -498,19 +498,19 @@ def _saved_verdict(row: Saved) -> BudgetVerdict | None:
     )
 
 
-def _saved_finding(row: Saved) -> Finding:
+def _saved_finding(row: SavedObject) -> Finding:
     return Finding(row.text("code") or "", row.text("message") or "", row.text("node"))
 
 
-def _shape(row: Saved, name: str) -> tuple[int, ...]:
+def _shape(row: SavedObject, name: str) -> tuple[int, ...]:
     shape = listed_shape(row.values[name])
     if shape is None:
-        fault = row.fault(name, "is no list of dims")
+        fault = row.fault(name, "is not a list of dims")
         raise fault
     return shape
 
 
-def _recipe(row: Saved) -> dict[str, Any]:
+def _recipe(row: SavedObject) -> dict[str, Any]:
     """The fields of a training configuration; unknown keys are ignored."""
     known: Iterable[str] = (each.name for each in fields(TrainingConfig))
     read: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}

@@ -14,13 +14,13 @@ from typing import Final
 from onnxmem.analysis.fitting.assessing import (
     Assessment,
     DemandCurve,
+    DeviceAssessments,
     FitRequest,
     FitResult,
-    assess,
     fit,
     max_batch_of,
 )
-from onnxmem.analysis.fitting.footprints import footprint_together, on_device
+from onnxmem.analysis.fitting.footprints import footprint_together
 from onnxmem.analysis.fitting.searching import MaxBatch, Search
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
@@ -41,7 +41,8 @@ _FIRST: Final = 512
 _ROWS: Final = 8
 """How many contexts are tried if one is requested: 512, 1024, 2048 and so on."""
 _APART: Final = (
-    "past and present are held apart; in one buffer they take less: see onnxmem MODEL --context N"
+    "past and present are assumed to be separate buffers; one shared buffer needs less memory: see "
+    "onnxmem MODEL --context N"
 )
 _SLOW: Final = frozenset({Basis.ORT_CPU, Basis.ORT_CUDA})
 """Each figure needs the replay of a session, so only the requested contexts are tried."""
@@ -108,19 +109,14 @@ def rank(
     :raises OnnxmemError: a model cannot be analyzed.
     """
     settings = requests[0].settings
-    # What models need depends on the figure and the CPU only: one assessment serves many devices.
     work = work_of(requests[0].results)
-    found: dict[tuple[AnyBasis, str | None], Assessment] = {}
+    assessments = DeviceAssessments(requests, setup)
     ranked = []
     for device in devices:
         if settings.train and device.kind == "mcu":
             continue
         basis = basis_for(device.kind, train=settings.train, runtime=runtime, basis=settings.basis)
-        cpu = device.cpu if basis is Basis.ORT_CPU else None
-        if (basis, cpu) not in found:
-            there = [on_device(request, cpu, basis) for request in requests]
-            found[basis, cpu] = assess(there, replace(setup, basis=basis))
-        assessment = found[basis, cpu]
+        assessment = assessments.on(basis, device.cpu)
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(
             Ranked(
@@ -129,7 +125,7 @@ def rank(
                 limit_bytes=limit_bytes,
                 verdict=assessment.verdict(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
-                cpu=cpu,
+                cpu=device.cpu if basis is Basis.ORT_CPU else None,
             )
         )
     return tuple(sorted(ranked, key=lambda each: (_ORDER.index(each.verdict), each.limit_bytes)))

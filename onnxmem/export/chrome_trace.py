@@ -1,7 +1,7 @@
-"""A trace that Perfetto and chrome://tracing open: bytes as counters, nodes as slices.
+"""A trace for Perfetto and chrome://tracing: nodes are slices, bytes are counters.
 
-Source of the events: "Trace Event Format", Google: complete events (``X``), counters (``C``) and
-metadata (``M``). A file has no times: a step takes one microsecond.
+Format: "Trace Event Format", Google: complete events (``X``), counters (``C``) and metadata
+(``M``). A prediction has no times, so each step takes one microsecond.
 """
 
 import json
@@ -24,11 +24,12 @@ TraceEvent = dict[str, object]
 
 
 def chrome_trace(analysis: Analysis) -> Iterator[str]:
-    """Write a run's trace, or that of a training step where there is one, as JSON.
+    """Write the trace of an inference, or of the training step if there is one, as JSON.
 
-    A slice is a node of the main graph at its step; the counter ``memory`` has the bytes live at
-    that step by kind. In a training step each phase is a thread, a slice is what one node does on
-    end, and the counter is of the moment in it when most was alive: the peak is among them.
+    A slice is a node of the main graph at its step; the counter ``memory`` has the bytes that are
+    live at that step by category. In a training step each phase is a thread, a slice is the
+    consecutive work of one node, and the counter is that of its highest point, so that the peak is
+    one of them.
     """
     events = (
         _inference(analysis) if analysis.training is None else _training(analysis.training.replay)
@@ -71,7 +72,7 @@ def _named(what: str, tid: int, name: str) -> TraceEvent:
 
 
 def _slice(name: str, category: str, step: int, tid: int) -> TraceEvent:
-    # Commas part the categories of an event.
+    # Commas separate the categories of an event.
     cat = shortened(category).replace(",", "_")
     where = {"pid": _PID, "tid": tid, "ts": step, "dur": 1}
     return {"ph": "X", "name": shortened(name), "cat": cat, **where, "args": {"step": step}}
@@ -84,5 +85,5 @@ def _counter(series: Mapping[str, int | None], step: int) -> Iterator[TraceEvent
 
 
 def _json(event: TraceEvent) -> str:
-    """One event; no text in it ends an HTML element that it may be pasted into."""
+    """One event; ``<`` is escaped, so that it can be embedded in an HTML page."""
     return json.dumps(event).replace("<", r"\u003c")

@@ -1,4 +1,4 @@
-"""The formats of ``onnxmem export`` by their names: a format is an exporter and one row here."""
+"""The formats of ``onnxmem export`` by name."""
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType

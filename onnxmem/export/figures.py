@@ -1,10 +1,10 @@
-"""The figures as text for other tools: flat metrics, a table of nodes, a block of a model card.
+"""Figures as text for other tools: flat metrics, a table of nodes, a section of a model card.
 
-``mlflow.log_metrics(onnxmem.to_metrics(analysis))`` and its like take the metrics: a name is the
-figure's path in the JSON contract with dots between, of letters, digits, ``_``, ``-`` and ``.``
-alone, which every tracker takes (MLflow: mlflow/utils/validation.py, which adds ``/``, ``:`` and
-blanks). A model card has markers between which a script can write the block again, and names stand
-in code spans, in which nothing has a meaning.
+Metrics are for ``mlflow.log_metrics(onnxmem.to_metrics(analysis))`` and the like: a name is the
+path of a figure in the JSON report, joined by dots, with only letters, digits, ``_``, ``-`` and
+``.``, which every tracker accepts (MLflow: mlflow/utils/validation.py, which also accepts ``/``,
+``:`` and spaces). The section of a model card is between markers, so that a script can replace it,
+and names are in code spans, in which Markdown has no effect.
 """
 
 import csv
@@ -26,11 +26,11 @@ from onnxmem.units import format_bytes
 from onnxmem.version import __version__
 
 _NAMED: Final = ("optimizer", "precision", "loss")
-"""Fields of a training configuration that are listed even where they are the default."""
+"""Fields of a training configuration that are listed even if they have the default value."""
 _NO_FIGURES: Final = frozenset(
     {"path", "status", "error", "settings", "runtime", "recipe", "layers", "findings", "peak_rows"}
 )
-"""Keys of a row that hold no figures, or hold them a second time."""
+"""Keys of the JSON without figures, or with a second copy of them."""
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 COLUMNS: Final = (
     *("step", "node", "op_type", "output_shape", "dtype", "output_bytes", "live_bytes"),
@@ -42,7 +42,7 @@ _Figure = tuple[str, int | None]
 
 
 def to_metrics(analysis: Analysis) -> dict[str, int | float]:
-    """Every figure that is known, by name: bytes, counts, the batch; what is unknown is absent."""
+    """All known figures by name: bytes, counts, the batch; unknown ones are omitted."""
     row = analysis.to_dict()
     figures = dict(_flat(row, ""))
     runtimes = row["runtimes"]
@@ -59,9 +59,9 @@ def metrics_file(analysis: Analysis) -> Iterator[str]:
 
 
 def layer_table(analysis: Analysis) -> Iterator[str]:
-    """Write a line a node, in running order; an unknown figure is an empty cell.
+    """Write a line per node, in order of execution; an unknown figure is an empty cell.
 
-    A name that a spreadsheet would take for a formula has ``'`` before it.
+    A name that a spreadsheet would evaluate as a formula is prefixed with ``'``.
     """
     steps = {node.name: step for step, node in enumerate(analysis.graph.nodes)}
     live = live_bytes(analysis)
@@ -72,7 +72,7 @@ def layer_table(analysis: Analysis) -> Iterator[str]:
 
 
 def model_card(analysis: Analysis) -> Iterator[str]:
-    """Write a table of the figures that are known, what they assume, and the command."""
+    """Write a table of the known figures, the assumptions, and the command."""
     yield "<!-- onnxmem begin -->\n### Memory\n\n"
     yield "| figure | size | bytes |\n|---|---:|---:|\n"
     for name, size_bytes in _figures(analysis):
@@ -83,21 +83,21 @@ def model_card(analysis: Analysis) -> Iterator[str]:
         yield f"Partial: {'; '.join(code(each) for each in analysis.doubts)}.\n\n"
     yield f"Parameters: {analysis.num_parameters:,}. "
     yield f"Assumed: {', '.join(code(each) for each in assumptions(analysis))}.\n\n"
-    yield f"Worked out from the file by onnxmem {__version__}, without a run:\n\n"
+    yield f"Predicted from the file by onnxmem {__version__}, without running the model:\n\n"
     yield f"    {command(analysis)}\n<!-- onnxmem end -->\n"
 
 
 def live_bytes(analysis: Analysis) -> tuple[int | None, ...]:
-    """Activation bytes live at each step, one a node of the main graph, in running order.
+    """Bytes of live activations at each node of the main graph, in order (definition 4).
 
-    They are those of definition 4. ``None`` at every step where no activation's size is known.
+    All are ``None`` if no activation has a known size.
     """
     known = analysis.activations.live_bytes
     return (None,) * len(known) if analysis.activations.in_place_peak_bytes is None else known
 
 
 def assumptions(analysis: Analysis) -> Iterator[str]:
-    """The batch, other dims, the training and the graph, in words; names are printable."""
+    """The batch, other dims, the training configuration and the graph as printable text."""
     settings = analysis.settings
     symbols = analysis.request.prepared.batch_symbols
     if settings.train:
@@ -117,7 +117,7 @@ def assumptions(analysis: Analysis) -> Iterator[str]:
 
 
 def command(analysis: Analysis) -> str:
-    """The command line that prints the same figures, without the folder of the model."""
+    """The command that prints the same figures, without the folder of the model."""
     settings = analysis.request.settings
     name = PurePath(analysis.path).name or analysis.path
     words = ["onnxmem", name]
@@ -211,19 +211,19 @@ def _figures(analysis: Analysis) -> Iterator[_Figure]:
     activations = analysis.activations
     yield "file", analysis.file_bytes
     yield "weights", analysis.weight_bytes
-    yield "to run: weights + inputs + activations at their peak", analysis.total_bytes
-    yield "activations at their peak, buffers shared", activations.in_place_peak_bytes
-    yield "activations, all kept", activations.naive_bytes
+    yield "inference: weights + inputs + peak activation memory", analysis.total_bytes
+    yield "peak activation memory", activations.in_place_peak_bytes
+    yield "sum of all activations", activations.naive_bytes
     yield from _runtime_figures(analysis)
     if analysis.training is not None:
-        yield "a training step", analysis.training.peak_bytes
-        yield "a training step: optimizer state", analysis.training.optimizer_state_bytes
-        yield "a training step: kept activations", analysis.training.saved_activation_bytes
+        yield "training step", analysis.training.peak_bytes
+        yield "training step: optimizer state", analysis.training.optimizer_state_bytes
+        yield "training step: saved for backward", analysis.training.saved_activation_bytes
     if analysis.torch is not None:
-        yield "a training step on CUDA, the context included", analysis.torch.total_bytes
+        yield "training step: GPU memory (PyTorch)", analysis.torch.total_bytes
 
 
 def _runtime_figures(analysis: Analysis) -> Iterator[_Figure]:
     for runtime in analysis.runtimes:
-        yield f"{runtime.name}: held by the arena", runtime.arena.held_steady_bytes
-        yield f"{runtime.name}: the process", runtime.process_bytes
+        yield f"{runtime.name}: arena reserved (steady state)", runtime.arena.held_steady_bytes
+        yield f"{runtime.name}: process", runtime.process_bytes

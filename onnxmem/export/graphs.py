@@ -1,10 +1,9 @@
-"""The DAG of a model's nodes with the bytes of each, as DOT and as GraphML.
+"""The DAG of a model's nodes with their bytes, as DOT and as GraphML.
 
 Quoting in DOT: https://graphviz.org/doc/info/lang.html and
-https://graphviz.org/docs/attr-types/escString/ : in a quoted string only ``"`` ends it, and in a
-label a backslash begins an escape, so that each is written twice. GraphML, which yEd, Gephi,
-Cytoscape and graph libraries read, is written by networkx:
-http://graphml.graphdrawing.org/specification.html .
+https://graphviz.org/docs/attr-types/escString/ : only ``"`` ends a quoted string, and a backslash
+in a label starts an escape, so it is doubled. GraphML, which yEd, Gephi, Cytoscape and graph
+libraries read, is written by networkx: http://graphml.graphdrawing.org/specification.html .
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,18 +18,18 @@ from onnxmem.export.figures import live_bytes
 from onnxmem.units import format_bytes, sum_if_known
 
 _MOST_NAMED: Final = 8
-"""Tensors of an edge that are named; an If may read hundreds of one node's."""
+"""How many tensors of an edge are listed; an If may read hundreds of outputs of one node."""
 _LARGEST_LONG: Final = 2**63 - 1
 Facts = dict[str, str | int]
-"""Of a node or an edge: what is unknown is absent."""
+"""The attributes of a node or an edge, without unknown ones."""
 
 
 def sized_graph(analysis: Analysis) -> "nx.DiGraph[str]":
-    """The main graph as a DAG of ``n0``, ``n1`` and so on in running order.
+    """The main graph as a DAG of ``n0``, ``n1`` and so on, in order of execution.
 
-    A node has ``node`` (its name), ``op_type``, ``step``, and in bytes ``output_bytes``,
-    ``live_bytes`` (at its step) and ``weight_bytes``; ``macs`` are multiply-adds. An edge has the
-    names of its ``tensors`` and their sum, ``tensor_bytes``. What is unknown is absent.
+    Attributes of a node are ``node`` (its name), ``op_type``, ``step``, ``output_bytes``,
+    ``live_bytes`` (at its step), ``weight_bytes`` and ``macs``; those of an edge are the names of
+    its ``tensors`` and their sum, ``tensor_bytes``. Unknown attributes are omitted.
     """
     graph = analysis.graph
     by_name = {layer.node: layer for layer in layers(graph, analysis.parameters, analysis.compute)}
@@ -44,7 +43,7 @@ def sized_graph(analysis: Analysis) -> "nx.DiGraph[str]":
 
 
 def dot(analysis: Analysis) -> Iterator[str]:
-    """Write the DAG of ``sized_graph``: its facts are attributes, and labels have the bytes."""
+    """Write the DAG of ``sized_graph`` with its attributes; labels have the bytes."""
     graph = sized_graph(analysis)
     yield f"digraph {_quoted(graph.graph['name'])} {{\n"
     yield '  node [shape=box, fontname="sans-serif"];\n  edge [fontname="sans-serif"];\n'
@@ -56,9 +55,10 @@ def dot(analysis: Analysis) -> Iterator[str]:
 
 
 def graphml(analysis: Analysis) -> Iterator[str]:
-    """Write the DAG of ``sized_graph``; its keys are typed, ``long`` for numbers.
+    """Write the DAG of ``sized_graph`` with typed attributes; numbers are ``long``.
 
-    Where a number is beyond the 64 bits of a ``long`` all of its key are strings, which are exact.
+    If a number exceeds the 64 bits of a ``long``, all values of its key are strings, which are
+    exact.
     """
     graph = sized_graph(analysis)
     nodes = [facts for _, facts in graph.nodes(data=True)]

@@ -1,10 +1,10 @@
-"""The per-node statistics that onnxruntime's budgeted CUDA partitioning reads, without a run.
+"""Predict the per-node statistics that onnxruntime's CUDA partitioning by budget reads.
 
 ``session.resource_cuda_partitioning_settings`` names such a file, and
 ``session.collect_node_memory_stats_to_file`` writes one. Source: onnxruntime 1.31,
 ``core/framework/resource_accountant.cc`` and ``inference_session.cc``: nodes are assigned to a
-device after the basic optimizations and before the others, and one whose key is not in the file
-costs nothing. The reader knows no quotes.
+device between the basic and the other optimizations, and a node whose key is not in the file counts
+as 0 bytes. The reader does not support quotes.
 """
 
 from collections import Counter
@@ -44,14 +44,14 @@ _ROTATIONS: Final = (15, 16, 17, 18)
 _LANE_ROTATIONS: Final = (19, 17, 15, 13)
 _ADDENDS: Final = (0x561CCD1B, 0x0BCAA747, 0x96CD1C35, 0x32AC3B17)
 _WRITES_OUTSIDE = frozenset({"If", "Scan"})
-"""Operators whose bodies put their outputs into the node's."""
+"""Operators whose subgraphs write directly into the outputs of the node."""
 _HEAD: Final = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations\n"
 _UNREADABLE: Final = frozenset(",\r\n")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStats:
-    """What one node is accounted, in bytes."""
+    """The accounted bytes of a node."""
 
     key: str
     input_bytes: int
@@ -60,18 +60,18 @@ class NodeStats:
 
 
 def node_stats(analysis: Analysis) -> Iterator[str]:
-    """Write a line for each node of the graph that onnxruntime makes, by the key that it looks up.
+    """Write a line for each node of onnxruntime's optimized graph, by the key that it looks up.
 
-    The runtime is the first requested one, else ``ort-cuda``; the graph the requested one, else
-    ``ort-basic``. What is unknown of a node leaves its line out, and so does a name with a comma or
-    a line break. Names are written as they are: they are keys. What CUDA's kernels take for
-    themselves is in no file, and is not in these.
+    The runtime is the first requested one, else ``ort-cuda``; the graph is the requested one, else
+    ``ort-basic``. A node with an unknown figure is omitted, and so is one whose name has a comma or
+    a line break. Names are keys, so they are not escaped. The workspace of CUDA kernels is unknown
+    and not included.
 
     :raises UsageError: the analysis is of a training step.
-    :raises OnnxmemError: the optimised graph cannot be read.
+    :raises OnnxmemError: the optimized graph cannot be read.
     """
     if analysis.training is not None:
-        message = "ort-node-stats: it is of a session that runs; leave --train out"
+        message = "ort-node-stats: an onnxruntime session does not train; omit --train"
         raise UsageError(message)
     sessions = _sessions(analysis)
     options = sessions.request.session_options()
@@ -90,9 +90,9 @@ def session_node_stats(
     provider: ExecutionProvider,
     names: Mapping[str, str],
 ) -> Iterator[NodeStats]:
-    """The statistics of a session's first run, node by node, those of subgraphs included.
+    """The statistics of the first run of a session, by node, subgraphs included.
 
-    ``names`` are those of the model's file, by those that nodes were given to be told apart.
+    ``names`` maps unique names, which nodes got for the graph optimizer, to those in the file.
     """
     planning = Planning(session.shapes, provider, reuses_memory=options.enable_mem_reuse)
     scratch_bytes: dict[str, int] = {}
@@ -109,10 +109,10 @@ def session_node_stats(
 
 
 def node_key(node: onnx.NodeProto, name: str) -> str:
-    """The name by which a node is found again (``MakeUniqueNodeName``): its name and a hash.
+    """The key of a node (``MakeUniqueNodeName``): its name, or its operator, and a hash.
 
-    An unnamed one goes by its operator. The hash is of the names of all inputs, left-out ones too,
-    then all outputs, each hashed with the lowest 32 bits of the hash before it as the seed.
+    The hash is that of the names of all inputs, missing ones included, and all outputs; each is
+    hashed with the lowest 32 bits of the previous hash as the seed.
     """
     hashed: tuple[int, ...] = (0, 0)
     for tensor in (*node.input, *node.output):
@@ -140,34 +140,35 @@ def murmur3_x86_128(data: bytes, seed: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _Accounting:
-    """Mutable: the tensors that have been accounted so far.
+    """Accounts the tensors of nodes, each tensor once; mutable.
 
-    After its kernel has run, ``ExecuteKernel`` (``core/framework/sequential_executor.cc`` of
-    onnxruntime 1.31) accounts a node
+    After a kernel has run, ``ExecuteKernel`` (``core/framework/sequential_executor.cc`` of
+    onnxruntime 1.31) accounts for the node
 
-    * ``input_sizes``: its explicit inputs that are there and that no node was accounted before; a
-      weight that its kernels have packed and dropped is not there. ``initializers_sizes`` stays 0;
-    * ``total_dynamic_sizes``: its outputs that got a buffer of their own from this frame, rounded
-      up, and that no node was accounted before;
-    * ``total_temp_allocations``: what its kernel requested itself.
+    * ``input_sizes``: explicit inputs that exist and were not accounted before; a weight that all
+      of its kernels have prepacked does not exist. ``initializers_sizes`` stays 0;
+    * ``total_dynamic_sizes``: outputs with a buffer of their own in this frame, rounded up, that
+      were not accounted before;
+    * ``total_temp_allocations``: what the kernel allocated itself.
 
-    Tensors are told apart by their names in the file, of all graphs together.
+    Tensors are identified by their names in the file, in all graphs together.
     """
 
     file: onnx.GraphProto
-    """The graph that runs, as its optimiser saved it."""
+    """The optimized graph, as it was saved."""
     scratch_bytes: Mapping[str, int]
-    """By the name of the node."""
+    """Scratch memory by the name of the node."""
     dropped: frozenset[str]
-    """Weights that are not there."""
+    """Weights that do not exist any more."""
     own_names: Mapping[str, str]
-    """What the model's file calls the nodes that were named for the optimiser."""
+    """The names of nodes in the file, by their unique names."""
     _seen: set[str] = field(default_factory=set)
     _nodes: dict[tuple[str, str], onnx.NodeProto] = field(default_factory=dict)
-    """By the path of their graph and their first output."""
+    """Nodes by the path of their graph and their first output."""
 
     def of(self, plan: Plan) -> Iterator[NodeStats]:
-        """Every node in the order in which they end, one whose bytes are unknown left out."""
+        """The nodes in the order in which they end, without those of unknown size."""
+        # The order matters: a tensor is accounted to the first node that has it.
         for path, graph in graphs_by_path(self.file):
             self._nodes.update(
                 ((path, next(filter(None, node.output))), node)
@@ -222,7 +223,7 @@ class _Accounting:
 
 
 def _word(data: bytes, start: int, lane: int) -> int:
-    """Four bytes, or what is left of them: none is 0, which changes nothing."""
+    """Up to four bytes; past the end it is 0, which does not change the hash."""
     first = start + 4 * lane
     return int.from_bytes(data[first : first + 4], "little")
 
@@ -237,7 +238,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _summed(lanes: Sequence[int]) -> tuple[int, ...]:
-    """The first lane takes the sum of all, then each other one takes the first."""
+    """Add all lanes to the first, then the first to all others."""
     first = sum(lanes) & _MASK
     return (first, *((first + lane) & _MASK for lane in lanes[1:]))
 
@@ -264,20 +265,20 @@ def _sessions(analysis: Analysis) -> SessionGraphs:
 
 
 def _own_names(file: ModelFile, session: SessionGraph) -> Mapping[str, str]:
-    """The model's own names of nodes, which get unique ones before onnxruntime optimizes them."""
+    """The names of nodes in the file; they get unique ones before onnxruntime optimizes them."""
     if not session.optimized.graph_optimizer.startswith("onnxruntime"):
         return {}
     named = onnx.ModelProto()
     named.CopyFrom(file.proto)
     name_nodes(named)
     pairs = zip(nodes_in(named.graph.node), nodes_in(file.proto.graph.node), strict=True)
-    return {made.name: own.name for made, own in pairs if made.name != own.name}
+    return {unique.name: own.name for unique, own in pairs if unique.name != own.name}
 
 
 def _dropped(
     session: SessionGraph, options: SessionOptions, provider: ExecutionProvider
 ) -> frozenset[str]:
-    """Weights that are gone before the first run, for all their readers have packed them."""
+    """Weights that are freed before the first run, because all of their readers prepack them."""
     if not provider.is_host or options.disable_prepacking:
         return frozenset()
     graph = session.graph

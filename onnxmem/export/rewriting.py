@@ -1,9 +1,9 @@
-"""A model's own file written again: with figures as metadata, or with its nodes in another order.
+"""Copy a model file with figures as metadata, or with its nodes in another order.
 
-Everything else is copied byte for byte, from the file to the file, so that a payload is never in
-memory. Metadata are ``metadata_props`` of the model, of its nodes and of the tensors that it
-declares (onnx.proto: ModelProto 14, NodeProto 9 and ValueInfoProto 4; Netron shows the first two,
-and those of the graph's inputs and outputs); entries that an earlier annotation left are replaced.
+Everything else is copied byte for byte from file to file, so payloads are never in memory. Metadata
+are ``metadata_props`` of the model, of nodes and of declared tensors (onnx.proto: ModelProto 14,
+NodeProto 9 and ValueInfoProto 4; Netron shows the first two, and those of inputs and outputs).
+Entries of an earlier annotation are replaced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from onnxmem.model.wire import ByteSource, Field, Piece, bytes_field, fields, nu
 from onnxmem.version import __version__
 
 PREFIX: Final = "onnxmem."
-"""Of every key."""
+"""The prefix of all keys."""
 MOST_BYTES: Final = 2**31 - 1
-"""Protobuf's limit of a file."""
+"""Protobuf's limit of the size of a file."""
 _OF_THE_FILE: Final = ("file_bytes", "rules_of_thumb.")
-"""Metrics that the figures themselves would change, by making the file longer."""
+"""Metrics that are omitted because the metadata change them: the file becomes longer."""
 _GRAPH, _MODEL_METADATA = 7, 14
 _NODE, _VALUES = 1, frozenset({11, 12, 13})
 _NODE_OUTPUT, _NODE_OP_TYPE, _NODE_METADATA = 2, 4, 9
@@ -37,16 +37,16 @@ _Figures = Mapping[str, int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedModel:
-    """A file to be written, and what was added to it."""
+    """A file to be written."""
 
     pieces: tuple[Piece, ...]
-    """New bytes, and runs of the old file's."""
+    """New bytes, and ranges of the old file."""
     num_nodes: int
-    """Nodes that have figures now; those inside an If, a Loop or a Scan have none."""
+    """Nodes that have figures; those of subgraphs have none."""
 
 
 def annotated(data: ByteSource, analysis: Analysis) -> AnnotatedModel:
-    """A model's file with the figures of its analysis as metadata.
+    """The file of a model with the figures of its analysis as metadata.
 
     ``data`` is the file that was analyzed.
 
@@ -56,24 +56,24 @@ def annotated(data: ByteSource, analysis: Analysis) -> AnnotatedModel:
     try:
         pieces = tuple(writing.model(_model_figures(analysis)))
     except (IndexError, ModelFileError):
-        message = "the file changed while it was read; try again when it is whole"
+        message = "the file changed while it was read; wait and try again"
         raise ModelFileError(message) from None
     if num_bytes(pieces) > MOST_BYTES:
-        message = "with figures it would be over 2 GiB, which nothing reads; use external data"
+        message = "the annotated file would be over 2 GiB; save the model with external data"
         raise ModelFileError(message)
     return AnnotatedModel(pieces, writing.num_nodes)
 
 
 def reordered(data: ByteSource, order: Sequence[int]) -> Iterator[Piece]:
-    """A model file with its graph's nodes in another order, given as indices into its own.
+    """A model file with its nodes in another order; ``order`` has indices of the present one.
 
-    The graph takes as many bytes as before, so that nothing else changes.
-
-    :raises GraphError: the file holds its graph in several parts.
+    :raises GraphError: the graph is in several parts of the file.
     """
+    # Nodes are exchanged as whole fields, so the graph keeps its size and its length field is right
+    # without a change; what lies between nodes stays at its index.
     parts = [field for field in fields(data, 0, len(data)) if field.number == _GRAPH]
     if len(parts) != 1:
-        message = "the file holds its graph in several parts; save it again with onnx.save"
+        message = "the graph is in several parts of the file; save it again with onnx.save"
         raise GraphError(message)
     graph = parts[0].content
     nodes = [
@@ -88,17 +88,17 @@ def reordered(data: ByteSource, order: Sequence[int]) -> Iterator[Piece]:
 
 
 def file_indices(proto: onnx.ModelProto, graph: Graph) -> list[int]:
-    """The index in the file of each node of a graph that was read from it.
+    """The index in the file of each node of a graph.
 
-    :raises GraphError: the graph's nodes are not the file's: local functions were written out.
+    :raises GraphError: the graph has other nodes than the file, because of local functions.
     """
     outputs = {name: index for index, node in enumerate(proto.graph.node) for name in node.output}
     outputs.pop("", None)
     indices = [outputs.get(next(iter(node.writes), ""), -1) for node in graph.nodes]
     if sorted(indices) != list(range(len(proto.graph.node))):
         message = (
-            "its nodes cannot be told apart by what they write, or local functions hold them; "
-            "inline the functions first (onnx.inliner) and reorder that"
+            "the nodes are inside local functions, or have no unique outputs; inline the functions "
+            "first (onnx.inliner)"
         )
         raise GraphError(message)
     return indices
@@ -112,7 +112,7 @@ def _model_figures(analysis: Analysis) -> _Figures:
 
 
 def _node_figures(analysis: Analysis) -> Iterator[tuple[str, tuple[str, _Figures]]]:
-    """By the first tensor that a node makes: its operator and its figures."""
+    """The operator and the figures of nodes, by their first output."""
     graph = analysis.graph
     live = live_bytes(analysis)
     steps = {node.name: (step, node) for step, node in enumerate(graph.nodes)}
@@ -144,7 +144,7 @@ def _tensor_figures(analysis: Analysis) -> Iterator[tuple[str, _Figures]]:
 
 @dataclass(slots=True)
 class _Writing:
-    """Mutable: counts the nodes as it goes through the file."""
+    """Copies the fields of a file; mutable, because it counts nodes."""
 
     data: ByteSource
     nodes: Mapping[str, tuple[str, _Figures]]
@@ -169,7 +169,7 @@ class _Writing:
                 yield field.whole
 
     def _of_node(self, node: Field) -> _Figures:
-        """Figures of a node that is known by its first output and is the operator it was."""
+        """The figures of a node, found by its first output; its operator must be the same."""
         output = op_type = ""
         for field in self._inside(node):
             if field.number == _NODE_OUTPUT:
@@ -193,7 +193,7 @@ class _Writing:
         yield from bytes_field(message.number, [*_joined(unchanged), *_entries(number, figures)])
 
     def _is_own(self, field: Field, number: int) -> bool:
-        """Whether a field is an entry that an annotation left."""
+        """Whether a field is an entry of an earlier annotation."""
         if field.number != number:
             return False
         keys = (self._text(inner) for inner in self._inside(field) if inner.number == _KEY)
@@ -213,12 +213,12 @@ def _entries(number: int, figures: _Figures) -> Iterator[Piece]:
         yield from bytes_field(number, [*key, *value])
 
 
-def _joined(runs: Iterable[slice]) -> list[slice]:
-    """Runs of a file, neighbours as one."""
+def _joined(ranges: Iterable[slice]) -> list[slice]:
+    """Ranges of a file, with adjacent ones joined."""
     found: list[slice] = []
-    for run in runs:
-        if found and found[-1].stop == run.start:
-            found[-1] = slice(found[-1].start, run.stop)
+    for each in ranges:
+        if found and found[-1].stop == each.start:
+            found[-1] = slice(found[-1].start, each.stop)
         else:
-            found.append(run)
+            found.append(each)
     return found

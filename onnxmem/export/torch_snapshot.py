@@ -1,10 +1,9 @@
-"""A snapshot for PyTorch's memory viewer (pytorch.org/memory_viz), made without PyTorch.
+"""Write a snapshot for PyTorch's memory viewer (pytorch.org/memory_viz) without PyTorch.
 
-Source of the layout: ``torch/cuda/memory.py`` (``memory_snapshot``) and
-``torch/cuda/_memory_viz.py`` of PyTorch 2.13: a pickled dict of ``segments`` and
-``device_traces``. Its values are plain ones: nothing in it is code. ``TorchState`` collects
-segments, blocks and events; a training step fills it through the caching allocator, so that every
-block has the address that PyTorch would give it.
+Format: ``torch/cuda/memory.py`` (``memory_snapshot``) and ``torch/cuda/_memory_viz.py`` of PyTorch
+2.13: a pickled dict of ``segments`` and ``device_traces`` with plain values, which contain no code.
+``TorchState`` collects segments, blocks and events; a training step is replayed with the caching
+allocator, so that every block has the address that PyTorch would choose.
 """
 
 import pickle
@@ -24,22 +23,21 @@ from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 Frames = list[dict[str, str | int]]
 """A call stack: dicts of ``name``, ``filename`` and ``line``."""
 _BASE: Final = 0x7F00_0000_0000
-"""Where addresses begin: about where CUDA's do."""
+"""The first address, similar to those of CUDA."""
 _APART: Final = 1 << 21
-"""Segments begin at multiples of it."""
+"""The alignment of segments."""
 _BASES: Final = {True: 0x7E00_0000_0000, False: 0x7F00_0000_0000}
-"""Where the addresses of the pool of small blocks begin, and those of the other."""
+"""The first address of the pool of small blocks, and of the other pool."""
 _PROTOCOL: Final = 4
-"""Of pickle: what the viewer's own reader knows."""
+"""The pickle protocol that the viewer reads."""
 
 
 def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
-    """Pickle a snapshot: of a run in arena offsets, or of a training step where there is one.
+    """Pickle a snapshot of an inference, or of the training step if there is one.
 
-    A run has a segment of weights, one of inputs and one of activations, which is the arena. A
-    training step goes through PyTorch's caching allocator, the first of its steps, so that
-    segments and addresses are those that it would choose; persistent tensors are allocated first.
-    Bytes of tensors whose size is unknown are in neither.
+    An inference has one segment each for weights, inputs and activations, the latter packed in one
+    block. A training step is the first one of a process with PyTorch's caching allocator;
+    persistent tensors are allocated before it. Tensors of unknown size are omitted.
     """
     state = TorchState()
     if analysis.training is None or analysis.torch is None:
@@ -54,7 +52,7 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Segment:
-    """A range that is taken from the device."""
+    """A range of device memory that the allocator has reserved."""
 
     address: int
     size_bytes: int
@@ -74,16 +72,16 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class TorchState:
-    """Mutable: what is allocated, and the events that led to it."""
+    """The allocated memory, and the events that led to it; mutable."""
 
     segments: list[Segment] = field(default_factory=list)
     trace: list[dict[str, Any]] = field(default_factory=list)
     _live: dict[int, Block] = field(default_factory=dict)
-    """By address."""
+    """Blocks by address."""
     _top: int = _BASE
 
     def new_segment(self, size_bytes: int) -> Segment:
-        """A segment above those before it; one of no bytes is none."""
+        """Add a segment above all others, unless it has 0 bytes."""
         segment = Segment(self._top, size_bytes)
         if size_bytes:
             self._top += -(-size_bytes // _APART) * _APART
@@ -91,7 +89,7 @@ class TorchState:
         return segment
 
     def add_segment(self, segment: Segment) -> None:
-        """A segment at an address that is chosen elsewhere."""
+        """Add a segment at its address."""
         self.segments.append(segment)
         self.record("segment_alloc", segment.address, segment.size_bytes, [])
 
@@ -116,7 +114,7 @@ class TorchState:
         self.trace.append({"action": action, **range_, "time_us": time, "frames": frames})
 
     def blocks_by_segment(self) -> Iterator[tuple[Segment, tuple[Block, ...]]]:
-        """Each segment and its blocks by address; free ones, which request 0 bytes, between."""
+        """The segments, each with its blocks by address, including free ones."""
         order = sorted(self._live)
         for segment in self.segments:
             start = bisect_left(order, segment.address)
@@ -141,15 +139,15 @@ class _RecordedAllocator(CachingAllocator):
     def __init__(
         self, config: CachingConfig, state: TorchState, frames: Callable[[int], Frames]
     ) -> None:
-        """``frames`` is the call stack of an allocation, by its number."""
+        """``frames`` returns the call stack of an allocation by its number."""
         super().__init__(config)
         self._state = state
         self._frames = frames
         self._expandable: dict[bool, Segment] = {}
-        """The one segment of each pool, small or not, where segments are expandable."""
+        """The only segment of each pool, by whether it is small, if segments are expandable."""
 
     def malloc(self, number: int, size_bytes: int) -> None:
-        """Serve a request, and record it."""
+        """Allocate a block, and record it."""
         before = self.reserved_bytes
         super().malloc(number, size_bytes)
         is_small, address, block_bytes = self.range_of(number)
@@ -165,9 +163,9 @@ class _RecordedAllocator(CachingAllocator):
         super().free(number)
 
     def _grow(self, is_small: bool, address: int, added_bytes: int) -> None:  # noqa: FBT001
-        """The block at an address took bytes of the device: a segment, or pages of the only one."""
+        """Record that a block needed more device memory: a segment, or pages of the only one."""
         if not self.config.expandable_segments:
-            # The block that a segment is taken for lies at its bottom.
+            # The block for which a segment is reserved is at its start.
             self._state.add_segment(Segment(address, added_bytes, is_small))
             return
         segment = self._expandable.get(is_small)
@@ -175,7 +173,7 @@ class _RecordedAllocator(CachingAllocator):
             segment = Segment(_BASES[is_small], 0, is_small, is_expandable=True)
             self._expandable[is_small] = segment
             self._state.segments.append(segment)
-        # No capacity is set, so that no page goes back: they are mapped one after another.
+        # Without a capacity no page is ever unmapped, so pages are mapped consecutively.
         top = segment.address + segment.size_bytes
         segment.size_bytes += added_bytes
         self._state.record("segment_map", top, added_bytes, [])
@@ -210,7 +208,7 @@ def _activations(state: TorchState, memory: ActivationMemory) -> None:
             node = program.steps[step]
             named = _stack(program.labels[number], Category.ACTIVATION.value, node)
             state.allocate(address + offsets[number], sizes.bytes_of(number), named)
-        elif step < last_step:  # the snapshot is taken while the last node runs
+        elif step < last_step:  # the snapshot shows the moment when the last node runs
             state.free(address + offsets[number])
 
 
@@ -230,7 +228,7 @@ def _frames_of(program: Program) -> Callable[[int], Frames]:
 
 
 def _stack(name: str, kind: str, where: str) -> Frames:
-    """A tensor and the node that makes it as the call stack that the viewer shows."""
+    """A tensor and its producer as the call stack that the viewer shows."""
     stack: Frames = [{"name": shortened(name), "filename": kind, "line": 0}]
     if where:
         stack.append({"name": shortened(where), "filename": "node", "line": 0})

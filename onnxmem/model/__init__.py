@@ -1,6 +1,6 @@
-"""What the file says: a model without its weights, shapes bound and inferred, as typed records.
+"""Read a model without its weights, bind its dims, infer shapes, and make a ``Graph`` of it.
 
-A path, bytes or a ModelProto come in, and the dims to bind (``binding.Request``); a ``Graph`` of
-tensors and nodes goes out. Begin with ``graph`` for the nouns and ``building`` for the stages in
-their order: ``files.load``, ``building.prepare``, ``building.build``.
+Begin with ``graph`` for the types and ``building`` for the stages in order: ``files.load`` reads
+the file, ``building.prepare`` does what does not depend on dims, ``building.build`` binds the dims
+of a ``binding.Request``.
 """

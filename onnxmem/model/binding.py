@@ -1,13 +1,13 @@
-"""Which dim is the batch, and a number for every dim of the inputs (docs/definitions.md).
+"""Find the batch, and bind every dim of the inputs to a number (docs/definitions.md).
 
 The batch is the symbol named like batch, N or bs; else the leading symbol that most inputs share;
 else their common leading number. A symbol is bound wherever it occurs, ``dims`` and ``shapes`` win
-over ``batch``, and a dim that stays unbound is 1. A dim without a name is called by its axis,
+over ``batch``, and a dim without a value is 1. A dim without a name is named after its axis,
 ``x[0]``.
 
-Exporters with symbolic shapes name a dim by a sum or a product of others (``past + sequence``,
-``2*batch``). Such an expression is parsed, never run as code, and only as far as whole numbers and
-known names go.
+Exporters with symbolic shapes write sums and products of other dims as a name (``past + sequence``,
+``2*batch``). Such an expression is parsed and evaluated here, never run as code; only integers and
+known names are allowed in it.
 """
 
 import ast
@@ -23,11 +23,11 @@ from onnxmem.errors import Finding, ShapeError, listed, nearest
 from onnxmem.model.traversal import initializer_names
 
 _MAX_LENGTH = 200
-"""A longer name is opaque: no exporter writes one, and parsing stays cheap."""
+"""Longer names are not parsed: no exporter writes one, and parsing stays cheap."""
 _MAX_DIM = 2**63 - 1
 
 _ARITHMETIC = re.compile(r"(?:\s*+(?:[A-Za-z_]\w*+|\d++(?!\w)|[-+*/()]))+\s*", re.ASCII)
-"""Names, whole numbers and their operators: on anything else Python's parser may warn."""
+"""Names, integers and operators. Python's parser may print a warning about anything else."""
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: add,
@@ -38,7 +38,7 @@ _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def names_in(expression: str) -> frozenset[str]:
-    """The names of an expression of more than one term; none where it is a mere name."""
+    """The names in an expression; empty if it is a single name or number."""
     tree = _parsed(expression)
     if tree is None or isinstance(tree, ast.Name | ast.Constant):
         return frozenset()
@@ -46,7 +46,7 @@ def names_in(expression: str) -> frozenset[str]:
 
 
 def evaluated(expression: str, dims: Mapping[str, int]) -> int | None:
-    """The number of a dim; ``None`` where it is no such expression or a name is unknown."""
+    """The number of a dim; ``None`` if it cannot be parsed or has an unknown name."""
     if expression in dims:
         return dims[expression]
     tree = _parsed(expression)
@@ -94,7 +94,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Where the batch stands: in symbols, or in a leading number that all inputs share."""
+    """The batch: symbols, or the leading number that all inputs share."""
 
     symbols: tuple[str, ...] = ()
     number: int | None = None
@@ -105,20 +105,20 @@ class Binding:
     """A number for every dim of the graph inputs."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    """Graph input -> its shape; inputs of unknown rank are left out."""
+    """Shape by graph input, without inputs of unknown rank."""
     dims: Mapping[str, int]
-    """Every symbol of the inputs and its number."""
+    """The number of every symbol of the inputs."""
     batch: int | None
-    """The batch in effect; ``None`` where the model has none."""
+    """The batch in effect; ``None`` if the model has none."""
     old_batch: int | None
-    """The number that the file fixes the batch at, where ``batch`` replaces it."""
+    """The fixed batch of the file, if ``batch`` replaces it."""
     findings: tuple[Finding, ...]
     unbound: tuple[str, ...] = field(default=(), compare=False)
-    """Symbols, the batch's aside, that count as 1 because nothing binds them."""
+    """Symbols without a value, which count as 1, except for the batch."""
 
     @property
     def shapes_at_old_batch(self) -> dict[str, tuple[int, ...]]:
-        """The inputs' shapes at the batch that the file fixes, the other dims as bound."""
+        """The shapes of inputs at the fixed batch of the file, with the other dims as bound."""
         old = self.old_batch
         return {
             name: dims if old is None or not dims else (old, *dims[1:])
@@ -127,10 +127,12 @@ class Binding:
 
 
 def bind(inputs: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
-    """Give every dim of the inputs that the caller passes a number.
+    """Bind every dim of the inputs to a number.
 
     :raises ShapeError: a shape names no input or has another rank, or a number is not positive.
     """
+    # Order of precedence, the last wins: 1, the batch, symbols that follow from whole shapes, dims
+    # by name; whole shapes replace what an input would have by its symbols.
     declared = {value.name: input_dims(value) for value in inputs}
     _check(request, declared)
     known = {name: dims for name, dims in declared.items() if dims is not None}
@@ -154,14 +156,14 @@ def bind(inputs: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
 
 
 def batch_symbols(inputs: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
-    """The symbols that ``--batch`` binds; none where the batch is a number."""
+    """The symbols that ``--batch`` binds; empty if the batch is a number."""
     declared = {value.name: input_dims(value) for value in inputs}
     batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
     return frozenset(batch.symbols if batch else ())
 
 
 def guessed_dims(inputs: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
-    """The symbols that count as 1 because nothing binds them, less the batch, which may be 1.
+    """Symbols without a value, which count as 1, except for the batch, which may well be 1.
 
     :raises ShapeError: as ``bind`` does.
     """
@@ -169,7 +171,7 @@ def guessed_dims(inputs: Sequence[onnx.ValueInfoProto], request: Request) -> tup
 
 
 def required_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:
-    """The inputs that the caller must pass: an initializer listed as an input is its default."""
+    """The inputs without a default; an initializer with the name of an input is its default."""
     defaults = initializer_names(graph)
     return tuple(value for value in graph.input if value.name not in defaults)
 
@@ -177,7 +179,7 @@ def required_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:
 def input_dims(value: onnx.ValueInfoProto) -> Dims | None:
     """The dims of an input, each a number or a symbol; ``None`` if the rank is unknown.
 
-    A negative number is no size: exporters write -1 where they know none.
+    A negative number counts as unknown: some exporters write -1 for a dynamic dim.
     """
     dense = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type" or not dense.HasField("shape"):
@@ -196,13 +198,13 @@ def input_symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
 
 
 def _symbols(dims_of_inputs: Iterable[Dims]) -> list[str]:
-    """Each once, in order."""
+    """The symbols, each once, in order."""
     dims = (dim for dims in dims_of_inputs for dim in dims)
     return list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
 
 
 def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
-    """Find the batch among the inputs' dims, by the rule at the head of this module."""
+    """Find the batch among the dims of inputs, by the rule in the docstring of this module."""
     leading = {name: dims[0] for name, dims in dims_by_input.items() if dims}
     counts = Counter(dim for dims in dims_by_input.values() for dim in dims if isinstance(dim, str))
     anonymous = {
@@ -225,35 +227,36 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
 def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
     for name, shape in request.shapes.items():
         if name not in declared:
-            there = f"{nearest(name, list(declared))}the inputs are {listed(list(declared))}"
-            message = f"--shape names no input: {name!r}; {there}"
+            hint = f"{nearest(name, list(declared))}the inputs are {listed(list(declared))}"
+            message = f"--shape {name!r}: the model has no such input; {hint}"
             raise ShapeError(message)
         dims = declared[name]
         if any(dim < 1 for dim in shape):
-            message = f"--shape {name}: {shape} has a dim below 1; a dim is a positive number"
+            message = f"--shape {name}: {shape} has a dim below 1; dims must be positive"
             raise ShapeError(message)
         if dims is not None and len(dims) != len(shape):
-            message = f"--shape {name}: {len(shape)} dims given, the input has {len(dims)}"
+            message = f"--shape {name}: has {len(shape)} dims, but the input has {len(dims)}"
             raise ShapeError(message)
     batch = () if request.batch is None else (("batch", request.batch),)
     for name, number in (*batch, *request.dims.items()):
         if number < 1:
-            message = f"dim {name!r} is {number}; a dim is a positive number"
+            message = f"dim {name!r} is {number}; dims must be positive"
             raise ShapeError(message)
     dims_of_shapes = [dim for shape in request.shapes.values() for dim in shape]
     largest = max((*dims_of_shapes, *request.dims.values(), request.batch or 1))
     if largest > _MAX_DIM:
-        message = f"dim {largest} is over {_MAX_DIM:,}, the largest that ONNX can write"
+        message = f"dim {largest} is over {_MAX_DIM:,}, the largest dim of ONNX"
         raise ShapeError(message)
 
 
 def _numbered(
     symbols: Iterable[str], numbers: Mapping[str, int]
 ) -> tuple[dict[str, int], list[str]]:
-    """A number for every symbol, and the symbols that nothing binds.
+    """A number for every symbol, and the symbols without a value.
 
     A symbol that is an expression of others (``past + sequence``) follows from them.
     """
+    # Expressions are evaluated after all free symbols have numbers, so their order does not matter.
     symbols = list(symbols)
     derived = [symbol for symbol in symbols if names_in(symbol) and names_in(symbol) <= {*symbols}]
     free = [symbol for symbol in symbols if symbol not in derived]
@@ -264,7 +267,7 @@ def _numbered(
 
 
 def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str, int]:
-    """A shape given for an input also binds the symbols that the input declares."""
+    """The numbers of symbols that follow from requested shapes of inputs."""
     return {
         symbol: number
         for name, shape in request.shapes.items()
@@ -296,12 +299,12 @@ def _batch_in_effect(
 def _dim_findings(
     request: Request, symbols: Sequence[str], unbound: list[str]
 ) -> Iterator[Finding]:
-    there = f"; there are {listed(symbols)}" if symbols else ""
+    known = f"; the dims are {listed(symbols)}" if symbols else ""
     for name in request.dims:
         if name not in symbols:
-            yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name{there}")
+            yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name{known}")
     if unbound:
-        text = f"dims taken as 1 because nothing binds them: {listed(unbound)}; pass --dim NAME=N"
+        text = f"dynamic dims without a value are set to 1: {listed(unbound)}; pass --dim NAME=N"
         yield Finding("unbound_dims", text)
 
 
@@ -311,9 +314,9 @@ def _batch_findings(
     if request.batch is None:
         return
     if batch is None:
-        reason = "the inputs share no leading dim"
+        reason = "the inputs have no common leading dim"
         text = f"--batch {request.batch} has no effect: {reason}; use --dim or --shape"
         yield Finding("batch_fixed", text)
     elif in_effect != request.batch:
-        text = f"--batch {request.batch} gives way to --dim or --shape: the batch is {in_effect}"
+        text = f"--batch {request.batch} is overridden: --dim or --shape sets it to {in_effect}"
         yield Finding("overridden_batch", text)

@@ -1,7 +1,7 @@
-"""How far a model is followed: past these bounds it is refused, or a shape stays unknown.
+"""Limits of the work on one model: beyond them it is rejected, or a shape stays unknown.
 
-A few bytes can request any amount of work. A bound that is reached is reported by its name: that of
-the environment variable that moves it.
+A file of a few bytes can request any amount of work. If a limit is reached, the message names the
+environment variable that raises it.
 """
 
 import os
@@ -15,54 +15,54 @@ from onnxmem.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Each field is ``ONNXMEM_MAX_`` and its name in capitals, in the environment."""
+    """The limits; the environment variable of each is ``ONNXMEM_MAX_`` and its name in capitals."""
 
     nodes: int = 1_000_000
-    """Of a model with its local functions written out; more are refused."""
+    """Nodes of a model after inlining; a model with more is rejected."""
     growth: int = 100
-    """Nodes that local functions expand to for each that the file writes, past five thousand; few
-    networks repeat a layer so often. More are refused."""
+    """Nodes after inlining per node in the file, beyond five thousand; few networks repeat a layer
+    so often. A model with more is rejected."""
     elements: int = 4096
-    """Of a value that is computed to know shapes; larger ones are not made."""
+    """Elements of a value that is computed to infer shapes; larger values stay unknown."""
     rank: int = 64
-    """Of a tensor; numpy (``NPY_MAXDIMS``) and PyTorch (``dim_bitset_size``) hold no more. The
-    shape of one with more dims is unknown."""
+    """Dims of a tensor, as numpy (``NPY_MAXDIMS``) and PyTorch (``dim_bitset_size``) have it; the
+    shape of a tensor with more is unknown."""
 
 
 _MANY_ELEMENTS: Final = 2**256
-"""Of a tensor: no figure comes near the largest float, 2^1024. Four dims cannot have so many."""
+"""Elements of a tensor, far below the largest float, 2^1024; four int64 dims cannot exceed it."""
 FEW_DIMS: Final = 4
-"""No shape of so few dims is past any bound, as long as the bound of ranks is none of these."""
+"""Shapes with at most so many dims never exceed a limit, if that of the rank is not lower."""
 
 
 def is_past_all(dims: Sequence[int | None]) -> bool:
-    """Whether a shape has too many dims, or dims too large, to be followed."""
+    """Whether a shape has too many dims or too large ones."""
     if len(dims) <= FEW_DIMS:
         return False
     return len(dims) > BOUNDS.rank or prod(dim for dim in dims if dim) > _MANY_ELEMENTS
 
 
 def variable(name: str) -> str:
-    """Name the environment variable of a bound."""
+    """The environment variable of a limit."""
     return f"ONNXMEM_MAX_{name.upper()}"
 
 
 def bounds_in(environment: Mapping[str, str]) -> Bounds:
-    """Read the bounds of an environment.
+    """Read the limits from environment variables.
 
-    :raises UsageError: one of them is no positive number.
+    :raises UsageError: one is not a positive integer.
     """
-    given = {
+    texts = {
         name: environment[variable(name)]
         for name in Bounds.__dataclass_fields__
         if variable(name) in environment
     }
-    for name, text in given.items():
+    for name, text in texts.items():
         if not (text.isascii() and text.isdigit() and 0 < int(text[:19]) < 2**63):
-            message = f"{variable(name)}={text}: no number from 1 to 18 digits"
+            message = f"{variable(name)}={text}: not a positive integer of up to 18 digits"
             raise UsageError(message)
-    return Bounds(**{name: int(text) for name, text in given.items()})
+    return Bounds(**{name: int(text) for name, text in texts.items()})
 
 
 BOUNDS: Final = bounds_in(os.environ)
-"""Those in effect; worker processes have the same environment."""
+"""The limits in effect; worker processes inherit the environment."""

@@ -1,4 +1,4 @@
-"""The stages of this package in order: functions, order, binding, shapes, records."""
+"""The stages of this package in order: inline functions, sort, bind dims, infer shapes, read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from onnxmem.model.value_types import Known, known_types
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model whose nodes can run in order and whose functions are written out."""
+    """A model with inlined functions and sorted nodes; it does not depend on dims."""
 
     proto: onnx.ModelProto
     batch_symbols: frozenset[str]
@@ -34,11 +34,11 @@ class Prepared:
     columns: Columns = field(repr=False, compare=False)
     """The nodes of the graph."""
     with_calls: onnx.ModelProto | None = field(default=None, repr=False, compare=False)
-    """The model with its local functions, where they can be written out as they are."""
+    """The model before inlining, if inlining needs no other change of it."""
     shaped_at_old: dict[Shapes, onnx.ModelProto] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The model with its shapes at the batch that it fixes, if another is requested."""
+    """The model with the shapes of its fixed batch, if another batch was requested."""
 
     @cached_property
     def inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
@@ -47,7 +47,7 @@ class Prepared:
 
     @cached_property
     def records(self) -> Graph | None:
-        """The graph without types of what nodes make; ``None`` where dims change more than these.
+        """The graph without the types of activations; ``None`` if dims change more than types.
 
         :raises GraphError: a weight has a negative dim.
         """
@@ -57,13 +57,13 @@ class Prepared:
 
     @cached_property
     def type_memo(self) -> TypeMemo | None:
-        """A memo of its distinct nodes; ``None`` where the graph is small or it cannot have one."""
+        """The memo of distinct nodes; ``None`` if the graph is small or not suited to one."""
         if self.records is None:
             return None
         return type_memo_of(self.proto, self.records, self.columns.nodes, self.inputs)
 
     def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
-        """The types of all tensors, each distinct node inferred once; ``None`` at a memo miss."""
+        """The types of all tensors by the memo; ``None`` on a miss."""
         if self.type_memo is None or self.type_memo.is_disabled:
             return None
         try:
@@ -77,20 +77,22 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class BoundModel:
-    """A graph of which every dim that can be known is a number."""
+    """A graph with a number for every dim that can be inferred."""
 
     graph: Graph
     binding: Binding
     follows_batch: bool
-    """False: the requested batch is not, or not everywhere, the batch of the graph."""
+    """False: some tensors do not have the requested batch."""
     findings: tuple[Finding, ...]
 
 
 def prepare(model: ModelFile) -> Prepared:
-    """Write the local functions out and sort the nodes; nothing here depends on a batch.
+    """Inline local functions and sort the nodes; nothing here depends on dims.
 
-    :raises GraphError: a cycle, a tensor defined twice or not at all, too many nodes.
+    :raises GraphError: a cycle, a tensor that is defined twice or never, or too many nodes.
     """
+    # The order matters: inlining needs canonical domains, the check of nodes needs inlined ones,
+    # and sorting needs all inputs and outputs to be there.
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     columns = columns_of(proto.graph)
@@ -102,7 +104,7 @@ def prepare(model: ModelFile) -> Prepared:
     version = next(entry.version for entry in proto.opset_import if not entry.domain)
     refuse_partial_nodes(columns, version)
     if sort_columns(proto.graph, columns):
-        text = "the nodes stand in no order that can run; they were sorted"
+        text = "the nodes are not in topological order; they were sorted"
         findings.append(Finding("unsorted_nodes", text))
         columns = columns_of(proto.graph)
     symbols = batch_symbols(required_inputs(proto.graph))
@@ -110,7 +112,7 @@ def prepare(model: ModelFile) -> Prepared:
 
 
 def build(prepared: Prepared, request: Request) -> BoundModel:
-    """Bind the dims, infer the shapes and read the records.
+    """Bind the dims, infer the shapes and make the graph.
 
     :raises ShapeError: the requested dims do not fit the model.
     """
@@ -127,9 +129,9 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 
 
 def _graph(prepared: Prepared, shaped: Shaped) -> Graph:
-    """Read the records; those that no batch changes are read once."""
+    """Make the graph; what does not depend on dims is read only once."""
     if prepared.records is None or shaped.has_new_constants:
-        # Its subgraphs have types of their own, or its constants are not those that were read.
+        # Subgraphs have types of their own, and rewritten constants are not in ``records``.
         return read_graph(shaped.proto, shaped.assumed, shaped.types)
     types = shaped.types or known_types(shaped.proto.graph)
     return retyped(prepared.records, types, shaped.assumed)

@@ -1,10 +1,10 @@
-"""A model written in one way: whole nodes, local functions written out, an order that can run.
+"""The canonical form of a model: complete nodes, no local functions, topological order.
 
-In this order: ``normalized`` writes ONNX's own domain as ``""`` and imports it where the file
-forgets to; ``with_functions_inlined`` writes local functions out, after their size is known to be
-sane (2 kB can call functions of functions ten deep and expand to 10^10 nodes);
-``refuse_partial_nodes`` checks that no node lacks an input, an output or a graph that its operator
-needs; ``sort_columns`` puts the nodes into an order that can run.
+In this order: ``normalized`` writes the default domain as ``""`` and imports it if the file does
+not; ``with_functions_inlined`` inlines local functions, after it has checked the resulting size (2
+kB can call functions of functions ten deep and expand to 10^10 nodes); ``refuse_partial_nodes``
+checks that no node lacks an input, an output or a subgraph that its operator needs;
+``sort_columns`` sorts the nodes.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,38 +33,40 @@ from onnxmem.model.traversal import (
     outer_reads,
     subgraphs,
 )
+from onnxmem.units import plural
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-_AROUND_CARRIED = {"inputs": 2, "outputs": 1}
-"""What a Loop's body has besides the carried values: trip and condition in, condition out."""
+_AROUND_CARRIED = {"input": 2, "output": 1}
+"""What the body of a Loop has besides carried values: iteration and condition in, condition out."""
 
 
 _ALIAS = "ai.onnx"
-"""Another name of ONNX's own domain, ``""``."""
+"""Another name of the default domain, ``""``."""
 
 _LARGEST_VERSION = 2**31 - 1
 _STFT = "STFT"
 
 
 def normalized(model: onnx.ModelProto, columns: Columns) -> tuple[Finding, ...]:
-    """Write ONNX's own domain in one way and import it where the model forgets to, in place.
+    """Write the default domain as ``""`` and import it if the model does not, in place.
 
     ``columns`` are those of the model's graph.
 
-    :raises GraphError: there are more nodes than are followed.
+    :raises GraphError: the model has too many nodes.
     """
     nodes = list(nodes_in(columns.nodes)) if columns.bodies else columns.nodes
     if len(nodes) > BOUNDS.nodes:
         message = (
-            f"{len(nodes):,} nodes, over {BOUNDS.nodes:,} ({variable('nodes')}); set that higher"
+            f"the model has {len(nodes):,} nodes, over the limit of {BOUNDS.nodes:,}; raise "
+            f"{variable('nodes')}"
         )
         raise GraphError(message)
     for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
         entry.domain = _canonical(entry.domain)
-        # onnx keeps versions as C's int and knows none that are near its ends.
+        # onnx stores versions in a C int and would overflow.
         entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
     for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
         for node in [node for node in body if node.domain == _ALIAS or node.op_type == _STFT]:
@@ -75,7 +77,7 @@ def normalized(model: onnx.ModelProto, columns: Columns) -> tuple[Finding, ...]:
 
 
 def _write_default(node: onnx.NodeProto) -> None:
-    """Half the frequencies come out unless a file says otherwise; onnx infers shapes of all."""
+    """Write the default of ``onesided``, which onnx's shape inference does not apply."""
     if all(attribute.name != "onesided" for attribute in node.attribute):
         node.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
@@ -92,12 +94,12 @@ def _with_version(model: onnx.ModelProto) -> tuple[Finding, ...]:
     model.opset_import.add(domain="", version=version)
     if not uses:
         return ()
-    text = f"the file names no version of ONNX's operators; {version} is taken, the newest they fit"
+    text = f"the file has no opset version; {version} is assumed, the newest that its nodes fit"
     return (Finding("missing_opset", text),)
 
 
 class _Use(NamedTuple):
-    """How a node uses its operator: what versions differ in."""
+    """The properties of a node by which versions of its operator can be told apart."""
 
     op_type: str
     num_inputs: int
@@ -105,7 +107,7 @@ class _Use(NamedTuple):
     attributes: frozenset[str]
 
     def fits(self, version: int) -> bool:
-        """Whether the operator can be used so; one that the version lacks is a later one's."""
+        """Whether a version allows this; an operator that it lacks belongs to a later version."""
         try:
             schema = onnx.defs.get_schema(self.op_type, version)
         except onnx.defs.SchemaError:
@@ -123,9 +125,9 @@ def _use(node: onnx.NodeProto) -> _Use:
 
 
 def _newest_fitting(uses: Collection[_Use]) -> int:
-    """The newest version under which all nodes are whole; the newest of all where there is none.
+    """The newest version that all nodes fit, or the newest of all if none does.
 
-    An axis that was an attribute and is an input now tells an old file.
+    Old files are recognized by attributes that later versions turned into inputs.
     """
     newest = onnx.defs.onnx_opset_version()
     versions = range(newest, 0, -1)
@@ -134,35 +136,35 @@ def _newest_fitting(uses: Collection[_Use]) -> int:
 
 _NEXT_STEP = "; export the model again"
 _LONGEST_CYCLE = 8
-"""Nodes of a cycle that its message names."""
+"""How many nodes of a cycle a message names."""
 
 
 _INLINER_FAULTS: Final = (
-    *(RuntimeError, ValueError, LookupError, ArithmeticError),  # those of C++'s own exceptions
+    *(RuntimeError, ValueError, LookupError, ArithmeticError),  # from C++ exceptions
     onnx.checker.ValidationError,
     onnx.defs.SchemaError,
     onnx.shape_inference.InferenceError,
     onnx.version_converter.ConvertError,
 )
-"""What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
-``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
+"""The exceptions of the inliner and of its version converter: ``register_exception`` in onnx's
+``cpp2py_export.cc``, and those to which pybind11 converts ``std::exception``."""
 
 _FEW_NODES: Final = 5_000
-"""So many are always followed, however few the file writes: they take seconds."""
+"""So many nodes are always allowed, however small the file is: they take seconds."""
 
 _Key = tuple[str, str, str]
 
 _COUNTED: Final = 10**18
-"""A count stops here: what calls can multiply to has more digits than Python writes."""
+"""Counts saturate here: nested calls can multiply to numbers of many thousand digits."""
 
 
 def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace every call of a local function by the function's nodes.
+    """Replace every call of a local function by the nodes of the function.
 
-    A function whose operator-set versions cannot be brought to the model's stays a call.
+    A function whose opset versions cannot be converted to those of the model stays a call.
 
-    :raises GraphError: functions that call each other in a circle, too many nodes, a call that does
-        not fit its function, or a body that has no meaning.
+    :raises GraphError: recursive functions, too many nodes, a call that does not fit its function,
+        or an invalid body.
     """
     if not model.functions:
         return model
@@ -175,15 +177,15 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except _INLINER_FAULTS:
-        # The version converter knows few domains: what needs no conversion is still written out.
+        # The version converter knows few domains; functions that need no conversion are inlined.
         return _inlined_as_they_are(model)
 
 
 def can_be_inlined_as_they_are(model: onnx.ModelProto) -> bool:
-    """Whether the nodes stand in running order, and functions are of the model's versions.
+    """Whether nodes are sorted, and functions have the opset versions of the model.
 
-    ``model`` has been through ``with_functions_inlined``: its functions and calls are in order, and
-    no call leaves an attribute to its default.
+    ``model`` has been through ``with_functions_inlined``, which sorts functions and completes the
+    attributes of calls.
     """
     versions = {entry.domain: entry.version for entry in model.opset_import}
     imports = (entry for function in model.functions for entry in function.opset_import)
@@ -201,7 +203,7 @@ def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
     ):
         if num_nodes > most:
             message = (
-                f"the local functions expand to {num_nodes:,} nodes, over {most:,} "
+                f"the local functions expand to {num_nodes:,} nodes, over the limit of {most:,} "
                 f"({variable(bound)}); export the model with fewer calls"
             )
             raise GraphError(message)
@@ -213,9 +215,9 @@ def _num_written(model: onnx.ModelProto) -> int:
 
 
 def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:
-    """Whether onnx's inference, which its converter runs, would not return from a function."""
+    """Whether onnx's shape inference, which the converter runs, would crash or hang."""
     bodies = [(function.node, function.opset_import) for function in model.functions]
-    # The converter may run it at either version, and the older has fewer limits.
+    # The converter may run it at either version, and the older one has fewer checks.
     return any(
         ends_the_process(nodes, _oldest([*model.opset_import, *imported]))
         for nodes, imported in bodies
@@ -234,12 +236,12 @@ def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.inliner.inline_local_functions(model)
     except _INLINER_FAULTS as fault:
         reason = str(fault).partition("\n")[0].rstrip(".")
-        message = f"the local functions cannot be written out: {reason}; export the model again"
+        message = f"the local functions cannot be inlined: {reason}; export the model again"
         raise GraphError(message) from fault
 
 
 def expanded_num_nodes(model: onnx.ModelProto) -> int:
-    """Count the model's nodes, subgraphs included, as if every call were written out."""
+    """The number of nodes after inlining, subgraphs included."""
     # networkx takes as long to import as numpy, and few models have local functions.
     import networkx as nx
 
@@ -253,10 +255,10 @@ def expanded_num_nodes(model: onnx.ModelProto) -> int:
     except nx.NetworkXUnfeasible:
         names = [f"{edge[0][0]}::{edge[0][1]}" for edge in nx.find_cycle(calls)]
         cycle = " -> ".join((*names, names[0]))
-        message = f"local functions call each other in a circle: {cycle}; export the model again"
+        message = f"local functions are recursive: {cycle}; export the model again"
         raise GraphError(message) from None
-    # Callees first: a body's size is known when its callers add it, so that the count takes as long
-    # as the file although the expansion may be exponential.
+    # Callees first, so that the size of a body is known when its callers add it: the count is
+    # linear in the file although the expansion may be exponential.
     sizes: dict[_Key, int] = {}
     for key in callees_first:
         sizes[key] = _counted(bodies[key], sizes)
@@ -268,7 +270,7 @@ def _counted(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
 
 
 def _sort_bodies(model: onnx.ModelProto) -> None:
-    """Put each function's nodes into running order: the inliner renames what it has seen so far."""
+    """Sort the nodes of functions: the inliner renames only tensors that it has seen before."""
     for function in model.functions:
         body = onnx.GraphProto(node=function.node)
         for name in function.input:
@@ -279,31 +281,31 @@ def _sort_bodies(model: onnx.ModelProto) -> None:
 
 
 def _complete_calls(model: onnx.ModelProto) -> None:
-    """Give each call the attributes that it leaves to their defaults; the inliner forgets them."""
+    """Add the default attributes of functions to their calls, because the inliner does not."""
     functions = {_function_key(function): function for function in model.functions}
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         for node in nodes_in(nodes):
             if function := functions.get(_call_key(node)):
-                _refuse_too_many("inputs", node, node.input, function.input)
-                _refuse_too_many("outputs", node, node.output, function.output)
-                given = {attribute.name for attribute in node.attribute}
+                _refuse_too_many("input", node, node.input, function.input)
+                _refuse_too_many("output", node, node.output, function.output)
+                present = {attribute.name for attribute in node.attribute}
                 defaults = function.attribute_proto
-                node.attribute.extend(entry for entry in defaults if entry.name not in given)
+                node.attribute.extend(entry for entry in defaults if entry.name not in present)
 
 
 def _refuse_too_many(
-    kind: str, node: onnx.NodeProto, given: Sequence[str], declared: Sequence[str]
+    noun: str, node: onnx.NodeProto, names: Sequence[str], declared: Sequence[str]
 ) -> None:
-    if len(given) > len(declared):
+    if len(names) > len(declared):
         message = (
-            f"node {node_label(node)} has {len(given)} {kind}, and the local function "
+            f"node {node_label(node)} has {plural(len(names), noun)}, but the local function "
             f"{node.domain}::{node.op_type} has {len(declared)}; export the model again"
         )
         raise GraphError(message)
 
 
 def _import_domains_of_functions(model: onnx.ModelProto) -> None:
-    """Import the domains that only a function imports: its nodes will stand in the graph."""
+    """Import the domains of functions into the model, which will contain their nodes."""
     imported = {entry.domain for entry in model.opset_import}
     for function in model.functions:
         for entry in function.opset_import:
@@ -321,11 +323,11 @@ def _call_key(node: onnx.NodeProto) -> _Key:
 
 
 def refuse_partial_nodes(columns: Columns, version: int) -> None:
-    """Check the nodes of a graph, those inside them included, at a version of ONNX's operators.
+    """Check the nodes of a graph and its subgraphs at a version of the default opset.
 
-    The graph belongs to a model that is normalized and whose functions are written out.
+    The graph belongs to a normalized model without local functions.
 
-    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
+    :raises GraphError: a node lacks an input, an output or a subgraph that its operator needs.
     """
     rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
     for index, (node, op_type, inputs, outputs) in enumerate(rows):
@@ -339,9 +341,9 @@ class _Least:
     inputs: int = 0
     outputs: int = 0
     single: tuple[str, ...] = ()
-    """The inputs in order: the name of each that cannot be left out, ``""`` for any other."""
+    """The inputs in order: the name of each that is required, ``""`` for optional ones."""
     graphs: frozenset[str] = frozenset()
-    """Attributes that hold the graphs it runs."""
+    """Required attributes that are graphs."""
 
 
 def _refuse_unless_whole(
@@ -350,19 +352,18 @@ def _refuse_unless_whole(
     operands: tuple[Sequence[str], Sequence[str]],
     version: int,
 ) -> None:
-    """Check one node of ONNX's own against the least that its operator has at a version.
+    """Check one node against the schema of its operator at a version.
 
-    ``operator`` is the node's, ``""`` where it is not ONNX's own; ``operands`` are its inputs and
-    its outputs.
+    ``operator`` is ``""`` if it is not in the default domain; ``operands`` are inputs and outputs.
 
-    :raises GraphError: the node has less; it names the node and what it lacks.
+    :raises GraphError: the node lacks something.
     """
     inputs, outputs = operands
     least = _least(operator, version)
-    # Few nodes are refused: what does it is not called for each.
+    # The comparison is repeated here because a call for each node of a large graph is slow.
     if len(inputs) < least.inputs or len(outputs) < least.outputs:
-        _refuse_fewer(node, "inputs", len(inputs), least.inputs)
-        _refuse_fewer(node, "outputs", len(outputs), least.outputs)
+        _refuse_fewer(node, "input", len(inputs), least.inputs)
+        _refuse_fewer(node, "output", len(outputs), least.outputs)
     if "" in inputs:
         _refuse_left_out(node, least)
     if least.graphs:
@@ -373,7 +374,7 @@ def _refuse_left_out(node: onnx.NodeProto, least: _Least) -> None:
     for name, slot in zip(node.input, least.single, strict=False):
         if slot and not name:
             message = (
-                f"node {node_label(node)} leaves out {slot}, which {node.op_type} needs; "
+                f"node {node_label(node)} has no input {slot}, which {node.op_type} requires; "
                 "export the model again"
             )
             raise GraphError(message)
@@ -383,30 +384,30 @@ def _refuse_missing_graphs(node: onnx.NodeProto, least: _Least) -> None:
     inside = dict(subgraphs(node))
     for name in sorted(least.graphs - inside.keys()):
         message = (
-            f"node {node_label(node)} has no {name}, the graph that {node.op_type} runs; "
+            f"node {node_label(node)} has no subgraph {name}, which {node.op_type} requires; "
             "export the model again"
         )
         raise GraphError(message)
     if onnx_op(node) == "Loop" and "body" in inside:
         body, num_carried = inside["body"], max(len(node.input) - 2, 0)
-        for side, values in (("inputs", body.input), ("outputs", body.output)):
+        for side, values in (("input", body.input), ("output", body.output)):
             _refuse_fewer(node, f"body {side}", len(values), num_carried + _AROUND_CARRIED[side])
 
 
-def _refuse_fewer(node: onnx.NodeProto, what: str, count: int, least: int) -> None:
+def _refuse_fewer(node: onnx.NodeProto, noun: str, count: int, least: int) -> None:
     if count < least:
         message = (
-            f"node {node_label(node)} has {count} {what}, and {node.op_type} needs {least}; "
-            "export the model again"
+            f"node {node_label(node)} has {plural(count, noun)}, but {node.op_type} requires "
+            f"{least}; export the model again"
         )
         raise GraphError(message)
 
 
 @cache
 def _least(op_type: str, version: int) -> _Least:
-    """The least that an operator has; nothing where the operator is not known.
+    """What an operator requires; nothing for an unknown operator.
 
-    Where the version has no such operator its newest form is taken: the node means that one.
+    If the version does not have the operator, its newest definition is used.
     """
     schema = _schema(op_type, version) or _schema(op_type, onnx.defs.onnx_opset_version())
     if schema is None:
@@ -429,11 +430,11 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
-    """Put the nodes of a graph and its subgraphs into an order that can run, in place.
+    """Sort the nodes of a graph and its subgraphs topologically, in place; true if any moved.
 
-    ``outer`` holds the names that an enclosing graph offers. True if any node had to move.
+    ``outer`` are the names that enclosing graphs define.
 
-    :raises GraphError: a cycle, or a tensor that is defined twice or not at all; it names both the
+    :raises GraphError: a cycle, or a tensor that is defined twice or never; the message names the
         tensor and the node.
     """
     return sort_columns(graph, columns_of(graph), outer)
@@ -442,11 +443,11 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
 def sort_columns(
     graph: onnx.GraphProto, columns: Columns, outer: Collection[str] = frozenset()
 ) -> bool:
-    """The same of a graph whose columns are at hand: they are of the order before."""
+    """The same for a graph whose columns are known; they keep the order of before."""
     steps = _steps(columns)
-    given = input_and_initializer_names(graph)
-    producer = _producers(steps, given)
-    _refuse_undefined(graph, steps, (producer, given, outer))
+    defined = input_and_initializer_names(graph)
+    producer = _producers(steps, defined)
+    _refuse_undefined(graph, steps, (producer, defined, outer))
     order = _running_order(steps, producer)
     moved = order != list(range(len(order)))
     if moved:
@@ -454,14 +455,14 @@ def sort_columns(
         del graph.node[:]
         graph.node.extend(nodes)
     bodies = columns_of(graph).bodies if moved else columns.bodies
-    offered = {*outer, *given, *producer} if bodies else ()
+    visible = {*outer, *defined, *producer} if bodies else ()
     for _, inner in (body for index in sorted(bodies) for body in bodies[index]):
-        moved |= sort_nodes(inner, offered)
+        moved |= sort_nodes(inner, visible)
     return moved
 
 
 def _steps(columns: Columns) -> Columns:
-    """The columns with what is read inside a node among what it reads."""
+    """The columns, with what subgraphs read from outside added to the inputs of their nodes."""
     if not columns.bodies:
         return columns
     reads = list(columns.inputs)
@@ -471,12 +472,12 @@ def _steps(columns: Columns) -> Columns:
     return replace(columns, inputs=reads)
 
 
-def _producers(steps: Columns, given: set[str]) -> dict[str, int]:
-    """Map each tensor to the node that makes it; one that is made twice is refused."""
+def _producers(steps: Columns, defined: set[str]) -> dict[str, int]:
+    """Map each tensor to its producer; a tensor with two is an error."""
     producer: dict[str, int] = {}
     for index, names in enumerate(steps.outputs):
         for name in names:
-            if name and (name in producer or name in given):
+            if name and (name in producer or name in defined):
                 before = name in producer
                 first = (
                     f"node {node_label(steps.nodes[producer[name]])}"
@@ -498,21 +499,20 @@ def _refuse_undefined(
     if undefined:
         reads = ((index, name) for index, names in enumerate(steps.inputs) for name in names)
         index, name = next(read for read in reads if read[1] in undefined)
-        message = (
-            f"node {node_label(steps.nodes[index])} reads tensor {name!r}, which nothing defines"
-        )
+        message = f"node {node_label(steps.nodes[index])} reads the undefined tensor {name!r}"
         raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
         if not any(value.name in names for names in known):
-            message = f"graph output {value.name!r} is a tensor that no node defines"
+            message = f"graph output {value.name!r} is an undefined tensor"
             raise GraphError(message + _NEXT_STEP)
 
 
 def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
-    """Order the nodes so that each follows what it reads; the file's order where that runs."""
+    """A topological order of the nodes: that of the file if it is one."""
     if _runs_in_file_order(steps, producer):
         return list(range(len(steps.nodes)))
-    # networkx takes as long to import as numpy, and most files stand in an order that runs.
+    # networkx takes as long to import as numpy, and most files are sorted. The lexicographical
+    # order keeps nodes that do not depend on each other in the order of the file.
     import networkx as nx
 
     edges: nx.DiGraph[int] = nx.DiGraph()
@@ -530,7 +530,7 @@ def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
 
 
 def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
-    """Whether every tensor is made before it is read; what no node makes is always there."""
+    """Whether every tensor is produced before it is read; others exist from the start."""
     for index, names in enumerate(steps.inputs):
         for name in names:
             if producer.get(name, -1) >= index:
@@ -539,7 +539,7 @@ def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
 
 
 def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
-    """Name the nodes of one cycle and the tensor that closes it."""
+    """A message with the nodes of one cycle and the tensor that closes it."""
     import networkx as nx
 
     cycle = [edge[0] for edge in nx.find_cycle(edges)]

@@ -1,9 +1,9 @@
-"""Which branch of an If runs, and how often the body of a Loop or a Scan does.
+"""The branch that an If takes, and the number of iterations of a Loop or a Scan.
 
-A Loop's iterations are known where its limit and condition follow from constants and a counter:
-the counter alone is run. tf2onnx and Keras write ``Less(counter + 1, limit)`` as the condition,
-with the largest int64 as the limit of the Loop or the same number once more; JAX's while loops
-leave that limit out. The rule is that of https://onnx.ai/onnx/operators/onnx__Loop.html:
+The iterations of a Loop are known if its limit and condition depend only on constants and a
+counter: then only the counter is simulated. tf2onnx and Keras write ``Less(counter + 1, limit)`` as
+the condition, and the same limit or the largest int64 as the limit of the Loop; while loops of JAX
+have no limit. The semantics are those of https://onnx.ai/onnx/operators/onnx__Loop.html:
 ``for (int i=0; i < max_trip_count && cond; ++i)``.
 """
 
@@ -19,11 +19,12 @@ _MADE = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
 
 
 def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
-    """Leave out what a branch makes that a known condition rules out.
+    """Remove the activations of branches that a known condition rules out.
 
-    ``values`` are elements of the top-level graph's tensors. The branch's weights stay, as a
-    session loads them, and so do the tensors that it would have read: the runtime's plan keeps them
-    up to the If (``allocation_planner.cc`` counts a node's implicit inputs, of whichever branch).
+    ``values`` are elements of tensors of the top-level graph. The weights of the branch stay,
+    because a session loads them, and so do the tensors that it would have read: the plan of
+    onnxruntime keeps them up to the If (``allocation_planner.cc`` counts the implicit inputs of all
+    branches).
     """
     idle: set[str] = set()
     nodes = _running(graph, values, idle)
@@ -38,7 +39,7 @@ def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
 
 
 def _running(graph: Graph, values: Mapping[str, Array], idle: set[str]) -> tuple[Node, ...]:
-    """The nodes with the branches that may run; enters what the others make."""
+    """The nodes with only the branches that may run; adds what the others produce to ``idle``."""
     nodes = []
     for node in graph.nodes:
         if not node.subgraphs:
@@ -51,13 +52,13 @@ def _running(graph: Graph, values: Mapping[str, Array], idle: set[str]) -> tuple
                 body = replace(inner, nodes=_running(inner, values, idle))
                 kept.append((attribute, body))
             else:
-                idle.update(_made(inner))
+                idle.update(_produced(inner))
         nodes.append(replace(node, subgraphs=tuple(kept)))
     return tuple(nodes)
 
 
 def _branch(node: Node, values: Mapping[str, Array]) -> str | None:
-    """The attribute of the branch that runs, where the condition is known."""
+    """The attribute of the branch that runs; ``None`` if the condition is unknown."""
     if node.onnx_op != "If" or node.inputs[0] not in values:
         return None
     condition = values[node.inputs[0]]
@@ -66,8 +67,8 @@ def _branch(node: Node, values: Mapping[str, Array]) -> str | None:
     return "then_branch" if condition.item() else "else_branch"
 
 
-def _made(graph: Graph) -> Iterator[str]:
-    """All that the nodes of a graph and of those inside make, and what is passed to these."""
+def _produced(graph: Graph) -> Iterator[str]:
+    """The outputs of all nodes of a graph and its subgraphs, and the inputs of subgraphs."""
     for node in graph.all_nodes():
         yield from node.writes
         for _, inner in node.subgraphs:
@@ -102,12 +103,12 @@ _OPERATORS: Final[Mapping[str, Callable[..., Scalar]]] = {
     "Sub": operator.sub,
 }
 _KEEPS_THE_ELEMENT: Final = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
-"""Of a tensor with one element."""
+"""Operators that pass on the element of a tensor with one element."""
 _SCALAR_OPERATORS: Final = _KEEPS_THE_ELEMENT | _OPERATORS.keys() | {"Cast"}
 _MAX_STEPS: Final = 20_000
-"""Nodes that are run for one Loop; past these its iterations are not known."""
+"""Nodes that are simulated for one Loop; a Loop that needs more has unknown iterations."""
 _LARGEST: Final = 2**31
-"""Of a counter: what is larger might wrap around in a narrower type."""
+"""Larger counters are unknown, because they may overflow in a narrower type."""
 
 Step = tuple[str, Sequence[str], str]
 """A node's operator, its inputs and its output."""
@@ -115,23 +116,23 @@ Step = tuple[str, Sequence[str], str]
 
 @dataclass(frozen=True, slots=True)
 class LoopBody:
-    """The body of a Loop, as far as scalars go."""
+    """The scalar part of the body of a Loop."""
 
     inputs: Sequence[str]
     """The iteration, the condition and the carried values."""
     outputs: Sequence[str]
     """The condition, the carried values and the scan outputs."""
     steps: Sequence[Step]
-    """The nodes with one output, in running order."""
+    """The nodes with one output, in topological order."""
     known: Callable[[str], Scalar | None] = field(compare=False)
-    """The scalars that no iteration changes."""
+    """Scalars that do not change between iterations."""
 
     def trips(
         self, limit: int | None, condition: Scalar, initial: Sequence[Scalar | None]
     ) -> int | None:
-        """The iterations from the carried scalars' first values; ``None`` where they do not tell.
+        """The number of iterations for the initial carried scalars; ``None`` if it is unknown.
 
-        ``limit`` is ``None`` where the Loop has none.
+        ``limit`` is ``None`` if the Loop has none.
         """
         if not condition:
             return 0
@@ -140,6 +141,8 @@ class LoopBody:
         steps = self._deciding()
         if steps is None:
             return None
+        # ``count`` iterations are done, and ``carried`` and ``going`` are what the next one gets.
+        # A hostile file can make the loop endless, so the simulation has a budget.
         budget = _MAX_STEPS // (len(steps) + 1)
         carried, count = list(initial), 0
         going: Scalar | None = condition
@@ -158,7 +161,7 @@ class LoopBody:
         return count
 
     def _stays_true(self) -> bool:
-        """Whether the condition that the first iteration is given is that of all others."""
+        """Whether the body passes its condition on unchanged, or makes it constantly true."""
         same = {step[2]: step[1][0] for step in self.steps if step[0] == "Identity"}
         last = self.outputs[0]
         while last in same:
@@ -166,7 +169,9 @@ class LoopBody:
         return last == self.inputs[1] or bool(self.known(last))
 
     def _deciding(self) -> list[Step] | None:
-        """The steps that the condition follows from, over any number of iterations."""
+        """The steps on which the condition depends; ``None`` if one cannot be simulated."""
+        # A carried input also depends on the matching output: that of the iteration before. So the
+        # search is a fixed point over all iterations, not a walk through one.
         wanted, producers = {self.outputs[0]}, {step[2]: step for step in self.steps}
         carried = dict(zip(self.inputs[2:], self.outputs[1:], strict=False))
         pending = [self.outputs[0]]
@@ -188,24 +193,24 @@ class LoopBody:
 
 
 def computed(operation: str, inputs: Sequence[Scalar | None]) -> Scalar | None:
-    """What an operator makes of scalars; ``None`` where it is not known."""
+    """The result of an operator on scalars; ``None`` if it is unknown."""
     first = inputs[0] if inputs else None
     if first is None:
         return None
     if operation in _KEEPS_THE_ELEMENT:
         return first
     if operation == "Cast":
-        # A small whole number or a condition is the same in any type that holds it.
+        # A small integer or a condition has the same value in every type that can represent it.
         return first
     others = [each for each in inputs if each is not None]
     if operation not in _OPERATORS or len(others) < len(inputs):
         return None
-    made = _OPERATORS[operation](*others)
-    return made if abs(made) < _LARGEST else None
+    result = _OPERATORS[operation](*others)
+    return result if abs(result) < _LARGEST else None
 
 
 def trip_count(graph: Graph, node: Node) -> int | None:
-    """The iterations of a node with a body; 1 for an If; ``None`` where only a run can tell."""
+    """The iterations of a node with subgraphs; 1 for an If; ``None`` if a run decides them."""
     if node.onnx_op == "Loop":
         return _loop_trips(graph, node)
     if node.onnx_op == "Scan":
@@ -214,7 +219,7 @@ def trip_count(graph: Graph, node: Node) -> int | None:
 
 
 def _loop_trips(graph: Graph, node: Node) -> int | None:
-    """A Loop's iterations by its limit and its counter, where these are constant."""
+    """The iterations of a Loop, if its limit and its counter are constant."""
     limit, condition = (*node.inputs, "", "")[:2]
     producers = {name: each for each in graph.nodes for name in each.writes}
     most = _scalar(graph, limit, producers)
@@ -233,7 +238,7 @@ def _loop_trips(graph: Graph, node: Node) -> int | None:
 
 
 def _scalar(graph: Graph, name: str, producers: Mapping[str, Node]) -> Scalar | None:
-    """The only element of a whole number or a condition that follows from constants."""
+    """The value of an integer or boolean scalar that depends only on constants."""
     value = graph.values.get(name)
     if value is not None:
         return value[0] if len(value) == 1 and isinstance(value[0], int) else None

@@ -1,9 +1,9 @@
-"""From a path, bytes or a ModelProto to a model without its weights.
+"""Read a model without its weights from a path, bytes or a ModelProto.
 
-The model file is opened once, and nothing else ever: external data may be absent, 30 GB large, or a
-path out of the model's folder, and sizes follow from dims alone. What is not an ONNX model is
-named by its first bytes; a name that is not UTF-8 text is refused (the format's strings are UTF-8,
-https://protobuf.dev/programming-guides/proto2/#scalar: such a file was damaged or made by hand).
+Only the model file itself is opened: external data may be missing, 30 GB large, or a path outside
+the model's folder, and sizes follow from dims. Files of other formats are recognized by their first
+bytes. Names must be UTF-8, as protobuf requires of strings
+(https://protobuf.dev/programming-guides/proto2/#scalar); a file with other names is damaged.
 """
 
 import os
@@ -25,11 +25,11 @@ _WINDOW_BYTES = 1 << 14
 
 
 class FileWindow:
-    """A file's bytes by offset, through one small window; an int reads one, a slice reads a run.
+    """The bytes of a file by offset, through one small window.
 
-    A memory map would do the same, but the kernel maps whole runs of cached pages around each byte
-    that is read, and they count as the process's memory: 48 MiB for the 300 tensor headers of a
-    102 MB model, against 16 KiB here.
+    A memory map would be simpler, but the kernel maps many cached pages around each byte that is
+    read, and they count as memory of the process: 48 MiB for the 300 tensor headers of a 102 MB
+    model, compared with 16 KiB here.
     """
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
@@ -50,8 +50,8 @@ class FileWindow:
     def __getitem__(self, offset: int | slice) -> int | bytes:
         """Read one byte, or the bytes of a slice.
 
-        :raises IndexError: the byte lies beyond the file's end.
-        :raises ModelFileError: the file was cut since it was opened.
+        :raises IndexError: the byte is beyond the end of the file.
+        :raises ModelFileError: the file was truncated since it was opened.
         """
         if isinstance(offset, slice):
             start, stop, _ = offset.indices(self._size_bytes)
@@ -63,16 +63,14 @@ class FileWindow:
         return self._window[index]
 
     def _read(self, start: int, num_bytes: int) -> bytes:
-        """Read a run that one system call may not return whole (Linux stops at 2 GiB)."""
+        """Read a range; one system call may return less (Linux stops at 2 GiB)."""
         os.lseek(self.descriptor, start, os.SEEK_SET)
         pieces = []
         while num_bytes > 0 and (piece := os.read(self.descriptor, num_bytes)):
             pieces.append(piece)
             num_bytes -= len(piece)
         if num_bytes > 0:
-            message = (
-                "truncated: the file became shorter while it was read; try again when it is whole"
-            )
+            message = "truncated: the file became shorter while it was read; wait and try again"
             raise ModelFileError(message)
         return b"".join(pieces)
 
@@ -108,7 +106,7 @@ _LARGEST_WIRE_TYPE: Final = 7
 
 
 def other_kind(head: bytes) -> str | None:
-    """Name the kind of a file from its first bytes; ``None`` where it may be a model.
+    """The format of a file by its first bytes; ``None`` if it may be a model.
 
     ``head`` is the first ``HEAD_BYTES`` of the file, or all of a shorter one.
     """
@@ -133,25 +131,27 @@ def may_begin_model(head: bytes) -> bool:
 
 
 def _is_text(head: bytes) -> bool:
-    """Printable ASCII only: a model's first field is its IR version, a control byte."""
+    """Whether all bytes are printable ASCII; the first byte of a model, a tag, is not."""
     return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)  # noqa: PLR2004
 
 
 _Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
 
 
-def _refuse_names_that_are_no_text(model: onnx.ModelProto) -> None:
-    """Check every name that is ever read.
+def _check_names(model: onnx.ModelProto) -> None:
+    """Check that every name that is read later is UTF-8.
 
-    :raises ModelFileError: one is no UTF-8; it is shown.
+    :raises ModelFileError: a name is not UTF-8.
     """
+    # Python's protobuf returns a string field that is not UTF-8 as bytes, which would raise
+    # TypeErrors in many places later.
     for name in chain(
         (entry.domain for entry in model.opset_import),
         *(_names_of_function(function) for function in model.functions),
         *(_names_in(graph) for graph in _all_graphs(model)),
     ):
         if isinstance(name, bytes):
-            message = f"no ONNX model: the name {name[:40]!r} is no UTF-8 text; download it again"
+            message = f"not an ONNX model: the name {name[:40]!r} is not UTF-8; download it again"
             raise ModelFileError(message)
 
 
@@ -170,12 +170,12 @@ def _names_of_function(function: onnx.FunctionProto) -> Iterator[str]:
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
     yield graph.name
-    for value in filter(_may_be_no_text, chain(graph.input, graph.output, graph.value_info)):
+    for value in filter(_is_not_ascii, chain(graph.input, graph.output, graph.value_info)):
         yield value.name
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
     yield from _names_of_tensors(graph.initializer)
     yield from _names_of_tensors(sparse.values for sparse in graph.sparse_initializer)
-    for node in filter(_has_bytes, filter(_may_be_no_text, graph.node)):
+    for node in filter(_has_bytes, filter(_is_not_ascii, graph.node)):
         yield node.name
         yield node.op_type
         yield node.domain
@@ -187,7 +187,7 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _names_of_tensors(tensors: Iterable[onnx.TensorProto]) -> Iterator[str]:
-    for tensor in filter(_may_be_no_text, tensors):
+    for tensor in filter(_is_not_ascii, tensors):
         yield tensor.name
         for entry in tensor.external_data:
             yield entry.key
@@ -195,9 +195,10 @@ def _names_of_tensors(tensors: Iterable[onnx.TensorProto]) -> Iterator[str]:
 
 
 def _has_bytes(node: onnx.NodeProto) -> bool:
-    """Whether a name of a node is no text: to join them is far quicker than to look at each.
+    """Whether a name of a node is not UTF-8.
 
-    A node is no ASCII as a whole where it has a number from 128 on.
+    A node that is not ASCII may only contain a number above 127. Joining its names is much faster
+    than checking each.
     """
     attributes = [text for a in node.attribute for text in (a.name, a.ref_attr_name)]
     try:
@@ -207,10 +208,10 @@ def _has_bytes(node: onnx.NodeProto) -> bool:
     return False
 
 
-def _may_be_no_text(message: _Message) -> bool:
-    """Whether a byte of a message is no ASCII: where none is, every name in it is text.
+def _is_not_ascii(message: _Message) -> bool:
+    """Whether a byte of a message is not ASCII; if all are, all of its names are UTF-8.
 
-    To write a small message again is far quicker than to read its fields one by one.
+    Serializing a small message is much faster than reading its fields one by one.
     """
     return not message.SerializeToString().isascii()
 
@@ -222,20 +223,20 @@ _PROTOBUF_LIMIT_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model as it was given, less its large payloads."""
+    """A model without the payloads of its large tensors."""
 
     path: str
-    """As given; ``<bytes>`` or ``<ModelProto>`` where there was none."""
+    """The path as the caller wrote it; ``<bytes>`` or ``<ModelProto>`` without one."""
     proto: onnx.ModelProto
     file_bytes: int
-    """Bytes of the file or of the serialized model, inline weights included."""
+    """The size of the file or of the serialized model, with the weights in it."""
 
 
 def load(source: ModelSource) -> ModelFile:
-    """Read a model's graph without its weights.
+    """Read a model without its weights.
 
-    :raises MissingFileError: the path names nothing that can be opened.
-    :raises ModelFileError: what is there is no ONNX model, or not a whole one.
+    :raises MissingFileError: the file cannot be opened.
+    :raises ModelFileError: it is not an ONNX model, or an incomplete one.
     """
     if isinstance(source, onnx.ModelProto):
         return _from_bytes(_serialized(source), "<ModelProto>")
@@ -248,7 +249,7 @@ def load(source: ModelSource) -> ModelFile:
 
 def _serialized(model: onnx.ModelProto) -> bytes:
     if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
-        message = "this ModelProto is over 2 GiB; save it with external data and pass the path"
+        message = "the ModelProto is over 2 GiB; save it with external data and pass the path"
         raise ModelFileError(message)
     return model.SerializeToString()
 
@@ -256,7 +257,7 @@ def _serialized(model: onnx.ModelProto) -> bytes:
 def _from_bytes(data: bytes | FileWindow, path: str) -> ModelFile:
     kind = other_kind(bytes(data[:HEAD_BYTES]))
     if kind is not None:
-        message = f"no ONNX model but {kind}"
+        message = f"not an ONNX model: this is {kind}"
         raise ModelFileError(message)
     return ModelFile(path, _parsed(without_payloads(data)), len(data))
 
@@ -265,13 +266,13 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto.FromString(stripped)
     except DecodeError as fault:
-        message = "no ONNX model: the bytes do not parse as one; export or download it again"
+        message = "not an ONNX model: the bytes do not parse; export or download it again"
         raise ModelFileError(message) from fault
     graph = proto.graph
     if not (graph.node or graph.input or graph.output or graph.initializer):
-        message = "no ONNX model: protobuf without a graph; export or download it again"
+        message = "not an ONNX model: a protobuf without a graph; export or download it again"
         raise ModelFileError(message)
-    _refuse_names_that_are_no_text(proto)
+    _check_names(proto)
     return proto
 
 
@@ -286,7 +287,7 @@ def regular_file(path: str) -> Iterator[FileWindow]:
         descriptor = opened(path)
     except SpecialFileError as fault:
         hint = "name the .onnx file in it" if fault.is_folder else "onnxmem reads regular files"
-        message = f"no ONNX model but {fault.kind}; {hint}"
+        message = f"not an ONNX model: this is {fault.kind}; {hint}"
         raise ModelFileError(message) from fault
     except FileNotFoundError:
         hint = "check the path" if path else "the name is empty: a variable that is not set?"

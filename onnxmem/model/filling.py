@@ -1,14 +1,13 @@
-"""Sparse weights for those who must run a model whose weights are absent.
+"""Replace missing weights, so that a model without them can be run.
 
-What a runtime takes depends on the weights' sizes, and hardly on their values, with three
-exceptions that the filling respects:
+The memory of a runtime depends on the sizes of weights, and hardly on their values, except that
 
-* byte-equal weights may share one packed copy, so each tensor is made unique in its first bytes;
-* scales, zero points and short 8-bit vectors stay zero: a bias whose scale is not that of input and
-  weight stops the fusion of a quantized operator;
-* indices stay zero, which any table has.
+* weights with equal bytes may share one packed copy, so the first bytes of each tensor are unique;
+* a bias whose scale is not that of input and weight prevents the fusion of a quantized operator, so
+  scales, zero points and short 8-bit vectors stay zero;
+* indices must be in range, so they stay zero.
 
-The file is sparse: 30 GB of weights take no disk.
+The file is sparse: 30 GB of weights take no disk space.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,10 +24,10 @@ from onnxmem.model.traversal import graphs_in, nodes_in
 
 WEIGHTS_FILE: Final = "weights.bin"
 _ALIGNMENT: Final = 4096
-"""An offset that is a multiple of the page can be mapped."""
+"""Offsets are multiples of the page size, so that a runtime can map them."""
 _QUANTIZERS: Final = ("QuantizeLinear", "DequantizeLinear")
 _LARGEST_HALVES: Final = {DType.FLOAT16: 0x7BFF, DType.BFLOAT16: 0x7F7F}
-"""The bits of the largest number; those below it count up, and are all finite."""
+"""The bits of the largest finite number; all smaller bit patterns are finite too."""
 _PAYLOADS: Final = (
     *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
     "string_data",
@@ -41,16 +40,16 @@ class FilledModel:
 
     path: Path
     num_filled: int
-    """Tensors whose values are made up."""
+    """How many tensors were replaced."""
 
 
 def absent_tensors(model: onnx.ModelProto, folder: Path) -> list[onnx.TensorProto]:
-    """The external tensors of a model whose file is not in ``folder`` or is too short."""
+    """The external tensors whose file is not in ``folder`` or is too short."""
     return [tensor for tensor in stored_tensors(model) if _is_absent(tensor, folder)]
 
 
 def is_hollow(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor of the model file itself has elements, and no payload says which."""
+    """Whether a tensor in the model file has elements but no payload."""
     is_own = tensor.data_location != onnx.TensorProto.EXTERNAL
     has_payload = any(len(getattr(tensor, field)) for field in _PAYLOADS)
     return is_own and not has_payload and stored_bytes(tensor) > 0
@@ -59,10 +58,10 @@ def is_hollow(tensor: onnx.TensorProto) -> bool:
 def write_filled(
     model: onnx.ModelProto, absent: Iterable[onnx.TensorProto], folder: Path
 ) -> FilledModel:
-    """Write a model and a sparse file for its absent tensors into an empty ``folder``.
+    """Write a model, and a sparse file for its absent tensors, into an empty ``folder``.
 
-    ``model`` is changed: the absent tensors refer to that file from here on. Other external tensors
-    refer to files of ``folder`` as they did to those next to the model.
+    ``model`` is changed: the absent tensors refer to that file afterwards. Other external tensors
+    refer to files in ``folder`` with the names of those next to the model.
 
     :raises OSError: the folder cannot be written.
     """
@@ -83,7 +82,7 @@ def write_filled(
 
 
 def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that a model stores: initializers and attributes, functions' included."""
+    """The tensors that a model stores in initializers and attributes, also of functions."""
     for graph in graphs_in(model.graph):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
@@ -97,7 +96,7 @@ def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def stored_bytes(tensor: onnx.TensorProto) -> int:
-    """Bytes of a tensor's elements by its dims; 0 for strings, whose size is their text's."""
+    """The bytes of a tensor by its dims; 0 for strings, whose size depends on their text."""
     dtype = dtype_of(tensor.data_type)
     return -(-prod(tensor.dims) * ((dtype and dtype.bits) or 0) // 8)
 
@@ -121,7 +120,7 @@ def _refer(tensor: onnx.TensorProto, offset: int, size_bytes: int) -> None:
 
 
 def _mark(tensor: onnx.TensorProto, count: int) -> bytes:
-    """First bytes that no other tensor has: a small number of the tensor's own type."""
+    """Unique first bytes: a small number of the type of the tensor."""
     dtype = dtype_of(tensor.data_type)
     if dtype is DType.FLOAT32:
         return np.float32(count / 1024).tobytes()

@@ -1,7 +1,7 @@
-"""The nouns of a model: DType, Role, Tensor, Node, Graph; and the graph as a networkx DAG.
+"""The types of a model: DType, Role, Tensor, Node and Graph.
 
-Names are unique over the whole model. A tensor of a subgraph carries its scope before its name
-(``loop_3/body/hidden``), so one mapping holds them all and a node's inputs need no scope.
+Names are unique in the whole model. A tensor of a subgraph has its scope as a prefix
+(``loop_3/body/hidden``), so there is one mapping of all tensors, and inputs of nodes need no scope.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class DType(StrEnum):
-    """An element type; equal to the string that numpy and ml_dtypes name it by.
+    """An element type; equal to its name in numpy and ml_dtypes.
 
-    Members stand in the order of ``TensorProto.DataType``, whose first number (1) is FLOAT.
+    Members are in the order of ``TensorProto.DataType``, whose first number (1) is FLOAT.
     """
 
     FLOAT32 = "float32"
@@ -51,32 +51,32 @@ class DType(StrEnum):
     FLOAT6E2M3 = "float6e2m3"
     FLOAT6E3M2 = "float6e3m2"
 
-    # An enum's own runs Python code at each look-up in a table of sizes.
+    # The hash of an enum runs Python code at each dict look-up; that of a string does not.
     __hash__ = str.__hash__
 
     @property
     def bits(self) -> int | None:
-        """Bits per element as stored; ``None`` for strings, whose size is their text's."""
+        """Bits per stored element; ``None`` for strings, whose size depends on their text."""
         return _BITS[self]
 
     @property
     def is_floating(self) -> bool:
-        """Whether a gradient can be taken in this type: floats of any width, and complex."""
+        """Whether the type can have a gradient: floats of any width, and complex."""
         return self.startswith(("float", "bfloat", "complex"))
 
     @property
     def is_integer(self) -> bool:
-        """Whether the type counts: signed or unsigned integers, not bool."""
+        """Whether it is a signed or unsigned integer, not bool."""
         return self.startswith(("int", "uint"))
 
 
 def dtype_of(elem_type: int) -> DType | None:
-    """Read a ``TensorProto.DataType`` number; ``None`` for UNDEFINED and numbers of the future."""
+    """The type of a ``TensorProto.DataType`` number; ``None`` for UNDEFINED and unknown numbers."""
     return _BY_NUMBER.get(elem_type)
 
 
 def _width(dtype: DType) -> int | None:
-    """Read the bits off the name: its first number, but for bool and string."""
+    """The bits, which are the first number in the name, except for bool and string."""
     if dtype is DType.STRING:
         return None
     if dtype is DType.BOOL:
@@ -94,41 +94,40 @@ _Record = TypeVar("_Record")
 
 @dataclass_transform(frozen_default=True)
 def record(described: type[_Record]) -> type[_Record]:
-    """Make a slotted dataclass of it, frozen for type checkers alone (PEP 681).
+    """Make a slotted dataclass that is frozen only for type checkers (PEP 681).
 
-    A frozen dataclass sets each field by a call of ``object.__setattr__``, and takes four times as
-    long to make as a plain one: half a second of a graph of 100,000 nodes.
+    A frozen dataclass calls ``object.__setattr__`` for each field, so its instances take four times
+    as long to create: half a second for a graph of 100,000 nodes.
     """
     return dataclass(slots=True, unsafe_hash=True)(described)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 def single(described: type[_Record]) -> type[_Record]:
-    """The same where each is equal to itself alone."""
+    """The same with comparison by identity."""
     return dataclass(slots=True, eq=False)(described)
 
 
 class Role(StrEnum):
-    """Who owns a tensor's bytes."""
+    """The owner of a tensor's memory."""
 
     INPUT = "input"
     """The caller passes it."""
     WEIGHT = "weight"
-    """The file holds it, or holds what it is filled with (ConstantOfShape)."""
+    """It is stored in the file, or filled with a stored value (ConstantOfShape)."""
     UNREAD = "unread"
     """An initializer that nothing reads, or that only sizes a ConstantOfShape: no memory."""
     ACTIVATION = "activation"
-    """A node makes it at run time."""
+    """A node produces it at run time."""
     BODY_INPUT = "body_input"
-    """A subgraph's formal input: bytes that the enclosing node passes."""
+    """The input of a subgraph: the enclosing node passes its memory."""
 
-    # An enum's own runs Python code at each look-up.
     __hash__ = str.__hash__
 
 
 @single
 class Tensor:
-    """One named value. A tensor is a name; the bytes behind it may be another tensor's too."""
+    """A named value; several tensors may share the same memory."""
 
     name: str
     dtype: DType | None
@@ -137,13 +136,13 @@ class Tensor:
     """``None``: unknown rank."""
     role: Role
     storage: str | None = None
-    """What identifies a weight's bytes where several names may share them."""
+    """The identity of a weight's bytes, if several names may share them."""
     is_external: bool = False
-    """The weight lies in another file, which is never opened."""
+    """Whether it is stored in another file, which is never opened."""
     num_stored: int | None = None
-    """Elements that are really stored, of a sparse weight."""
+    """The number of stored elements of a sparse weight."""
     is_assumed: bool = False
-    """The shape is only what the file declares, or of a batch that the node could not follow."""
+    """Whether the shape is only declared, or that of another batch than the requested one."""
 
     @property
     def num_elements(self) -> int | None:
@@ -157,17 +156,17 @@ class Tensor:
 
     @property
     def storage_key(self) -> str:
-        """What identifies the bytes: tensors of one key are one storage."""
+        """The identity of the bytes: tensors with equal keys share them."""
         return self.storage or self.name
 
     def operand(self, value: tuple[int | float, ...] | None = None) -> Operand:
-        """The tensor as an operator's formulas see it."""
+        """The tensor as an operand of an operator's formulas."""
         if value is None:
             return _operand(self.shape, self.dtype)
         return Operand(self.shape, self.dtype.bits if self.dtype else None, value)
 
 
-# A large graph has few shapes, each of many tensors: what follows from one is computed once.
+# A large graph has many tensors but few shapes, so what depends on a shape is cached.
 
 
 @lru_cache(maxsize=4096)
@@ -187,10 +186,10 @@ def _size_bytes(shape: Shape | None, dtype: DType | None) -> int | None:
 
 @single
 class Node:
-    """One use of an operator; inputs and outputs are tensor names, ``""`` where left out."""
+    """A node; inputs and outputs are names of tensors, ``""`` if missing."""
 
     name: str
-    """As in the file, scope before it; an unnamed node is ``<op_type>_<index>``."""
+    """The name in the file with its scope; an unnamed node is ``<op_type>_<index>``."""
     op_type: str
     domain: str
     inputs: tuple[str, ...]
@@ -202,43 +201,43 @@ class Node:
     outer_reads: tuple[str, ...] = ()
     """Tensors of enclosing graphs that the subgraphs read."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """The node's ``metadata_props``: torch.export writes the module and operator it comes from."""
+    """The ``metadata_props``: torch.export writes the module and operator of origin there."""
 
     @property
     def onnx_op(self) -> str:
-        """The operator, if it is ONNX's own; ``""`` if it only has the name of one."""
+        """The operator if it is in the default domain, else ``""``."""
         return "" if self.domain else self.op_type
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every tensor that the node needs, in order and as often as it names it."""
+        """Every tensor that the node reads, in order, repeated ones included."""
         named = tuple(filter(None, self.inputs)) if "" in self.inputs else self.inputs
         return (*named, *self.outer_reads) if self.outer_reads else named
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Every tensor that the node makes."""
+        """Every tensor that the node writes."""
         return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in running order, and the tensors between them."""
+    """Nodes in topological order, and the tensors between them."""
 
     name: str
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
-    """What the caller passes; an initializer that the file lists as an input is a weight."""
+    """The inputs without a default; an initializer that is listed as an input is a weight."""
     outputs: tuple[str, ...]
     tensors: Mapping[str, Tensor]
     """Every tensor of the model by its scoped name; subgraphs share this mapping."""
     values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
-    """Elements of the small constants, row-major."""
+    """Elements of small constants in row-major order."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The model's ``metadata_props``; empty for a subgraph."""
 
     def all_nodes(self) -> Iterator[Node]:
-        """Each node and, after it, the nodes of its subgraphs."""
+        """The nodes, each followed by the nodes of its subgraphs."""
         for node in self.nodes:
             yield node
             for _, inner in node.subgraphs:
@@ -246,7 +245,7 @@ class Graph:
 
     @cached_property
     def weights(self) -> tuple[Tensor, ...]:
-        """Each weight of the model and its subgraphs, every storage once."""
+        """The weights of the model and its subgraphs, each storage once."""
         by_storage: dict[str, Tensor] = {}
         of_weights = Role.WEIGHT
         for tensor in self.tensors.values():
@@ -255,7 +254,7 @@ class Graph:
         return tuple(by_storage.values())
 
     def call(self, node: Node) -> Call:
-        """A node as its operator's formulas see it."""
+        """A node as the argument of its operator's formulas."""
         return Call(
             tuple([self._operand(name) for name in node.inputs]),
             tuple([self._operand(name) for name in node.outputs]),
@@ -266,11 +265,11 @@ class Graph:
         return self.tensors[name].operand(self.values.get(name)) if name else None
 
     def to_networkx(self) -> "nx.DiGraph[str]":
-        """The graph as a DAG of node names; an edge carries the ``tensors`` that flow along it.
+        """The graph as a DAG of node names; edges have an attribute ``tensors``.
 
-        Each node carries ``op_type``; nodes of subgraphs stay inside their If, Loop or Scan.
+        Nodes have an attribute ``op_type``; nodes of subgraphs are not included.
         """
-        # networkx takes as long to import as numpy, and few callers ask for a DAG.
+        # networkx takes as long to import as numpy, and few callers need a DAG.
         import networkx as nx
 
         dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)

@@ -1,8 +1,8 @@
-"""Values that a user gives for inputs, and the shapes that follow from them.
+"""Values of inputs, and the shapes and branches that depend on them.
 
-A Reshape's target or the k of a TopK may be an input. Without its value such shapes are open; they
-are inferred anew with it, and only where there is something open to find. A condition that follows
-from the values decides which branch of an If runs.
+The target of a Reshape or the k of a TopK may be an input. If some shapes are unknown, they are
+inferred again with the values. A condition that depends on values decides which branch of an If
+runs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,15 +26,15 @@ from onnxmem.ops.spec import known_dims
 from onnxmem.settings import Values
 
 _MAX_SETTING_ELEMENTS: Final = 1024
-"""Of an input that may hold a setting of the run; larger ones are its data."""
-_HELD: Final = frozenset(
+"""The most elements of an input that may be a setting; larger inputs are data."""
+_NUMPY_TYPES: Final = frozenset(
     {
         *(DType.BOOL, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64),
         *(DType.INT8, DType.INT16, DType.INT32, DType.INT64),
         *(DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64),
     }
 )
-"""Types that numpy has itself."""
+"""Element types that numpy has without extensions."""
 _MAX_SHOWN: Final = 3
 """Elements in a message."""
 
@@ -46,23 +46,23 @@ class InputValueError(UsageError):
 
 
 def may_be_setting(tensor: Tensor) -> bool:
-    """Whether an input's values are worth knowing: whole numbers or conditions, and few."""
-    is_told = tensor.dtype in _HELD and not tensor.dtype.is_floating
-    return is_told and 0 < (tensor.num_elements or 0) <= _MAX_SETTING_ELEMENTS
+    """Whether an input may be a setting: a few integers or booleans."""
+    is_discrete = tensor.dtype in _NUMPY_TYPES and not tensor.dtype.is_floating
+    return is_discrete and 0 < (tensor.num_elements or 0) <= _MAX_SETTING_ELEMENTS
 
 
 def unused_values(graph: Graph, values: Iterable[str]) -> Iterator[Finding]:
-    """A finding for each name that is none of an input."""
+    """A finding for each name that is not the name of an input."""
     for name in values:
         if name not in graph.inputs:
             yield Finding("unused_value", f"--value {name}: the model has no input of that name")
 
 
 def input_arrays(graph: Graph, values: Mapping[str, Values]) -> dict[str, Array]:
-    """The arrays of the inputs whose values are given; names that are no inputs are left out.
+    """The values of inputs as arrays; other names are ignored.
 
-    :raises InputValueError: an input that is no small tensor of numbers, too few or too many
-        elements, or one that its type does not hold.
+    :raises InputValueError: an input is not a small tensor of numbers, or a value has the wrong
+        number of elements or elements of another type.
     """
     return {
         name: fitted(graph.tensors[name], values[name]) for name in graph.inputs if name in values
@@ -70,16 +70,16 @@ def input_arrays(graph: Graph, values: Mapping[str, Values]) -> dict[str, Array]
 
 
 def fitted(tensor: Tensor, elements: Values) -> Array:
-    """The array of an input: one element is all of them.
+    """A value as the array of an input; a single element is broadcast.
 
     :raises InputValueError: as ``input_arrays`` does.
     """
     dims, count = known_dims(tensor.shape), tensor.num_elements
     if dims is None or count is None or count > MAX_ELEMENTS:
-        message = f"input {tensor.name!r} has no value: only up to {MAX_ELEMENTS:,} elements do"
+        message = f"input {tensor.name!r} is too large for a value: over {MAX_ELEMENTS:,} elements"
         raise InputValueError(message)
     if len(elements) not in {1, count}:
-        message = f"input {tensor.name!r} has {count:,} elements, its value {len(elements):,}"
+        message = f"input {tensor.name!r} has {count:,} elements, but its value {len(elements):,}"
         raise InputValueError(message)
     numbers = _numbers(tensor, elements)
     return (np.full(count, numbers[0]) if len(elements) == 1 else numbers).reshape(dims)
@@ -87,15 +87,15 @@ def fitted(tensor: Tensor, elements: Values) -> Array:
 
 def _numbers(tensor: Tensor, elements: Values) -> Array:
     dtype = tensor.dtype
-    if dtype in _HELD:
+    if dtype in _NUMPY_TYPES:
         try:
             numbers = np.array(elements, np.dtype(dtype.value))
         except OverflowError:
             numbers = np.array(())
         if (dtype.is_floating and len(numbers)) or tuple(numbers.tolist()) == elements:
             return numbers
-    kind = "no numbers" if dtype is None else dtype.value
-    message = f"input {tensor.name!r} is {kind}, which {_shown(elements)} is not"
+    kind = "not numeric" if dtype is None else dtype.value
+    message = f"input {tensor.name!r} is {kind}; {_shown(elements)} is not a value of it"
     raise InputValueError(message)
 
 
@@ -107,34 +107,35 @@ def _shown(elements: Values) -> str:
 def refuse_unknown_names(
     model: onnx.ModelProto, dims: Iterable[str], values: Iterable[str] = ()
 ) -> None:
-    """Refuse a dim and a value that change nothing, where they are given for this model alone.
+    """Check that all dims and values are names of this model, which is the only one.
 
     :raises ShapeError: no input has a dim of that name.
     :raises InputValueError: there is no input of that name.
     """
-    given = required_inputs(model.graph)
-    symbols = input_symbols(given)
+    required = required_inputs(model.graph)
+    symbols = input_symbols(required)
     for name in dims:
         if name not in symbols:
-            there = f"the dims are {listed(symbols)}" if symbols else "all dims are numbers"
+            known = f"the dims are {listed(symbols)}" if symbols else "all dims are numbers"
             hint = nearest(name, symbols)
-            message = f"--dim {name}: no input has a dim of that name; {hint}{there}"
+            message = f"--dim {name}: no input has a dim of that name; {hint}{known}"
             raise ShapeError(message)
-    inputs = [value.name for value in given]
+    inputs = [value.name for value in required]
     for name in values:
         if name not in inputs:
-            there = f"{nearest(name, inputs)}the inputs are {listed(inputs)}"
-            message = f"--value {name}: the model has no input of that name; {there}"
+            known = f"{nearest(name, inputs)}the inputs are {listed(inputs)}"
+            message = f"--value {name}: the model has no input of that name; {known}"
             raise InputValueError(message)
 
 
 def with_input_values(
     prepared: Prepared, bound: BoundModel, values: Mapping[str, Values]
 ) -> BoundModel:
-    """Infer the open shapes of a model with the values of its inputs, and leave idle branches out.
+    """Infer unknown shapes of a model with the values of its inputs, and remove idle branches.
 
-    A value that does not fit its input, as at another batch, is left out with a finding; and all
-    are where a Reshape would make more elements of fewer, or the reverse: a target is of one batch.
+    A value that does not fit its input, perhaps because of another batch, is ignored with a
+    finding. All values are ignored if a Reshape would change its number of elements: its target is
+    then that of another batch.
     """
     has_branches = any(node.onnx_op == "If" for node in bound.graph.all_nodes())
     is_open = _has_open_shapes(bound.graph)
@@ -158,29 +159,29 @@ def with_input_values(
 
 
 def _has_open_shapes(graph: Graph) -> bool:
-    """Whether a shape is not known, or only what the file declares."""
+    """Whether a shape is unknown or only declared."""
     return any(each.num_elements is None or each.is_assumed for each in graph.tensors.values())
 
 
-def _unfit(bound: Graph, given: Graph) -> Iterator[Finding]:
-    """A finding for each Reshape whose elements are not its input's, where values say so."""
-    for node in given.nodes:
+def _unfit(bound: Graph, valued: Graph) -> Iterator[Finding]:
+    """A finding for each Reshape that would change its number of elements because of values."""
+    for node in valued.nodes:
         if node.onnx_op == "Reshape" and node.writes:
-            source, made = _counts(given, node)
-            is_unfit = source is not None and made is not None and source != made
-            if is_unfit and _counts(bound, node) != (source, made):
-                message = f"Reshape {node.name!r} cannot make {made:,} elements of {source:,}"
-                yield Finding("unused_value", f"{message}: the values given are left out")
+            source, output = _counts(valued, node)
+            is_unfit = source is not None and output is not None and source != output
+            if is_unfit and _counts(bound, node) != (source, output):
+                message = f"Reshape {node.name!r} cannot turn {source:,} elements into {output:,}"
+                yield Finding("unused_value", f"{message}: the values are ignored")
 
 
 def _counts(graph: Graph, node: Node) -> tuple[int | None, int | None]:
-    """Elements of what a node is given first and of what it makes first."""
-    source, made = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
-    return source.num_elements, made.num_elements
+    """The numbers of elements of the first input and the first output."""
+    source, output = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return source.num_elements, output.num_elements
 
 
 def _fit(graph: Graph, values: Mapping[str, Values], known: dict[str, Array]) -> Iterator[Finding]:
-    """Enter the arrays of the inputs; a finding for each value that is none of its input."""
+    """Add the arrays of inputs to ``known``; a finding for each value that does not fit."""
     for name in graph.inputs:
         if name in values:
             try:

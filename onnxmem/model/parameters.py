@@ -1,19 +1,18 @@
-"""Which weights a training run trains, which are quantized, and which it only holds.
+"""Tell trainable parameters, quantized weights and buffers apart.
 
-A parameter is a floating weight that an operator reads where its record says parameters stand,
-itself or by way of operators that only lay it out anew (a Transpose before a MatMul, a Reshape of a
-bias, a Cast). What such an operator reads through DequantizeLinear is a quantized weight.
+A parameter is a floating weight that an operator reads at an input for parameters (by its record),
+directly or through layout operators (a Transpose before a MatMul, a Reshape of a bias, a Cast). A
+weight that such an operator reads through DequantizeLinear is a quantized weight.
 
-An operator of arithmetic or layout says nothing of its operand: a bias and the 2 of ``2 * x`` stand
-in one position. There a weight is trained only if it has a dim, more than one element, is not a
-Constant node, which is how every exporter writes a literal, does not have a name that an exporter
-makes up, and is neither a mask nor a table of positions. A layer's own input (of Conv, Gemm,
-MatMul, BatchNormalization...) holds parameters however the file makes them: some exporters write
-weights as Constant nodes.
+The inputs of arithmetic operators tell nothing: a bias and the 2 of ``2 * x`` are inputs of the
+same kind. There a weight is a parameter only if it has a dim and more than one element, is not a
+Constant node, as which exporters write literals, has no name that an exporter generates, and is
+neither a mask nor a table of positions. The inputs of layers (Conv, Gemm, MatMul,
+BatchNormalization...) are parameters in any form: some exporters write weights as Constant nodes.
 
-Exporters hold a registered buffer like a parameter. What is added to the scores right before a
-softmax, over two axes of more than one element, is a mask; what goes into a sine or a cosine by
-way of products and moves is a table of frequencies.
+A registered buffer looks like a parameter in the file. A weight with two axes or more that is added
+to the scores of a softmax is a mask; a weight that reaches a sine or cosine through products and
+layout operators is a table of frequencies.
 """
 
 import re
@@ -23,22 +22,22 @@ from dataclasses import dataclass, field
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
 
-_MOVES = frozenset(
+_LAYOUT_AND_CASTS = frozenset(
     {
         *("Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
         *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     }
 )
-_TO_ANGLES = _MOVES | {"Div", "Einsum", "MatMul", "Mul"}
-_TO_SCORES = _MOVES | {"Add", "Where"}
+_TO_ANGLES = _LAYOUT_AND_CASTS | {"Div", "Einsum", "MatMul", "Mul"}
+_TO_SCORES = _LAYOUT_AND_CASTS | {"Add", "Where"}
 _MAX_NODES = 64
-"""Readers that are looked at; what goes further is no table."""
+"""Readers that are visited; masks and tables reach their end within fewer."""
 
 Readers = Mapping[str, tuple[Node, ...]]
 
 
 def readers_of(graph: Graph) -> Readers:
-    """The nodes that read each tensor, those of subgraphs too."""
+    """The nodes that read each tensor, subgraphs included."""
     found: dict[str, list[Node]] = {}
     for node in graph.all_nodes():
         for name in node.inputs:
@@ -47,7 +46,7 @@ def readers_of(graph: Graph) -> Readers:
 
 
 def is_wide(weight: Tensor) -> bool:
-    """Whether more than one axis of a weight has more than one element."""
+    """Whether at least two axes of a weight have more than one element."""
     return sum(dim != 1 for dim in weight.shape or ()) > 1
 
 
@@ -58,16 +57,18 @@ def is_table(weight: Tensor, readers: Readers) -> bool:
     return _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"}))
 
 
-def _reaches(name: str, readers: Readers, way: frozenset[str], ends: frozenset[str]) -> bool:
-    """Whether a tensor goes into one of some operators by way of others alone."""
-    waiting, seen = [name], 0
-    while waiting and seen < _MAX_NODES:
-        for node in readers.get(waiting.pop(), ()):
+def _reaches(name: str, readers: Readers, through: frozenset[str], ends: frozenset[str]) -> bool:
+    """Whether a tensor reaches one of some operators through others only."""
+    # The bound makes this constant: without it, a tensor that everything reads would be followed
+    # through the whole graph, for each weight.
+    pending, seen = [name], 0
+    while pending and seen < _MAX_NODES:
+        for node in readers.get(pending.pop(), ()):
             seen += 1
             if node.onnx_op in ends:
                 return True
-            if node.onnx_op in way:
-                waiting += node.writes
+            if node.onnx_op in through:
+                pending += node.writes
     return False
 
 
@@ -77,18 +78,17 @@ _LAYOUT = frozenset(
         *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     }
 )
-"""Operators after which a weight is a weight still: its elements laid out anew, in pieces or joined
-as a recurrent layer's gates are.
-"""
+"""Operators that only rearrange the elements of a weight: in pieces, or joined like the gates of a
+recurrent layer."""
 
 _FOLLOWED = _LAYOUT | {"Constant", "DequantizeLinear"}
-"""Operators whose outputs are followed to what made them."""
+"""Operators whose outputs are traced back to their producer."""
 
 _LITERAL_OPERANDS = _LAYOUT | {
     *("Add", "Div", "Exp", "Expand", "Max", "Min", "Mul"),
     *("Pow", "Sub", "Sum", "Tile", "Where"),
 }
-"""Operators that read a number of the program as readily as a parameter of the model."""
+"""Operators whose inputs may be literals of the program as well as parameters."""
 
 _TORCH_OPERATORS = (
     "abs|add|alias|arange|bitwise_not|bmm|cat|clamp|clone|constant_pad_nd|contiguous|cos|cumsum|"
@@ -102,42 +102,44 @@ _NAME_OF_FOLDED = re.compile(
     r"(^|/)(val_\d+|onnx::\w+_\d+|\d+|\w*lifted_tensor_\d+|Constant(_\d+)?_output_\d+"
     rf"|_?({_TORCH_OPERATORS})(_default)?(_\d+)?)$"
 )
-"""How PyTorch's exporters name what they computed themselves: masks, tables of positions,
-factors. ``torch.export`` names a value after the operator that made it. What a layer trains keeps
-its name, unless it was turned around for a MatMul.
+"""Names that PyTorch's exporters generate for constants that they have folded: masks, tables of
+positions, factors. ``torch.export`` names a value after its operator. A parameter keeps its name,
+unless it was transposed for a MatMul.
 """
 
 _INVERSE_ROOTS = frozenset({"Reciprocal", "rsqrt"})
-"""Behind a Sqrt, or as the framework runs both."""
+"""1 / sqrt as one operator or after a Sqrt."""
 _SHORT = 8
-"""Elements of a list that a program holds: the factors of a Resize."""
+"""The most elements of a list that is a literal: the scales of a Resize."""
 
 _PACKED_BITS = {
     "GatherBlockQuantized": "bits",
     "MatMulNBits": "bits",
     "QMoE": "expert_weight_bits",
 }
-"""Operators that read several weights from a byte, and the attribute that gives their width."""
+"""Operators with several weights per byte, and the attribute of their width."""
 _PACKED_DEFAULT_BITS = 4
 _BYTE_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The weights of a model by what they are to training; names of tensors, each storage once."""
+    """The names of the weights of a model by their role in training, each storage once."""
 
     trained: tuple[str, ...]
-    """Floating weights that a layer reads as its parameters."""
+    """Floating weights that layers read as parameters."""
     quantized: tuple[str, ...]
-    """Integer weights of quantized layers: parameters, but never trained."""
+    """Integer weights of quantized layers, which are not trained."""
     buffers: tuple[str, ...]
-    """What else a model holds: running statistics, masks, tables, scales; not small literals."""
+    """Other weights: running statistics, masks, tables, scales; not small literals."""
     num_parameters: int
-    """Elements of ``trained`` and ``quantized``; a sub-byte element counts one, packed or not."""
+    """Elements of ``trained`` and ``quantized``; each packed element counts."""
 
 
 def parameters(graph: Graph) -> Parameters:
-    """Sort the weights of a model, its subgraphs included, into trained, quantized and buffers."""
+    """Classify the weights of a model, subgraphs included."""
+    # A storage that is both trained and quantized somewhere counts as quantized: the integers are
+    # what the file stores.
     search = _Search(graph)
     for node in graph.all_nodes():
         search.visit(node)
@@ -152,25 +154,25 @@ def parameters(graph: Graph) -> Parameters:
 
 
 def _producers(nodes: Iterable[Node]) -> Mapping[str, Node]:
-    """What nodes make whose producers matter."""
+    """The producers of tensors that may have to be traced back."""
     followed = [node for node in nodes if node.op_type in _FOLLOWED]
     return {name: node for node in followed for name in node.writes}
 
 
 @dataclass(slots=True)
 class _Search:
-    """Walks back from the inputs that hold parameters to the weights: storage -> first name."""
+    """Traces inputs for parameters back to weights; its mappings are storage -> first name."""
 
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
     _readers: Readers | None = None
-    _makers: Mapping[str, Node] | None = None
+    _all_producers: Mapping[str, Node] | None = None
     slots: dict[tuple[int, int], Sequence[tuple[int, str]]] = field(default_factory=dict)
-    """By operator, as its identity, and number of inputs: each is looked at once."""
+    """The result of ``_slots`` by the id of the operator and the number of inputs."""
     trained: dict[str, str] = field(default_factory=dict)
     quantized: dict[str, str] = field(default_factory=dict)
     per_element: dict[str, int] = field(default_factory=dict)
-    """Weights that one element of a packed tensor holds, where it is not one."""
+    """Weights per element of packed tensors."""
     buffers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -178,13 +180,13 @@ class _Search:
 
     @property
     def readers(self) -> Readers:
-        """The readers of all tensors: few models have a weight whose readers matter."""
+        """The readers of all tensors, computed on first use: few models need them."""
         if self._readers is None:
             self._readers = readers_of(self.graph)
         return self._readers
 
     def visit(self, node: Node) -> None:
-        """Sort what one node reads."""
+        """Classify the weights that one node reads."""
         key = id(node.operator), len(node.inputs)
         if key not in self.slots:
             self.slots[key] = tuple(_slots(node.operator, len(node.inputs)))
@@ -213,11 +215,11 @@ class _Search:
             self.trained.setdefault(weight.storage_key, weight.name)
 
     def _is_trained(self, node: Node, weight: Tensor) -> bool:
-        """Whether a weight is floating and, where the operator reads literals too, is none."""
+        """Whether a weight is a floating parameter, and not a literal or table."""
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
         if node.onnx_op not in _LITERAL_OPERANDS:
-            # A matrix that is multiplied is a layer's, a vector may be one of frequencies
+            # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
             return node.onnx_op != "MatMul" or is_wide(weight) or not is_table(weight, self.readers)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
@@ -229,38 +231,42 @@ class _Search:
         return not is_number and not is_table(weight, self.readers)
 
     def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
-        """Whether a list multiplies what was divided by a root: a norm's scale, 1 + w computed.
+        """Whether a weight scales a value divided by a root: the scale of a norm.
 
-        Exporters fold the sum (Gemma's RMSNorm) and give it a name of their own.
+        The scale of Gemma's RMSNorm is 1 + w; exporters fold the sum and generate a name for it.
         """
         if node.onnx_op != "Mul" or weight.num_elements == 1:
             return False
-        if self._makers is None:
-            self._makers = {name: each for each in self.graph.all_nodes() for name in each.writes}
-        makers = self._makers
-        others = (makers.get(name) for name in node.inputs if name != weight.name)
-        normed = next((maker for maker in others if maker is not None), None)
+        if self._all_producers is None:
+            self._all_producers = {
+                name: each for each in self.graph.all_nodes() for name in each.writes
+            }
+        producers = self._all_producers
+        others = (producers.get(name) for name in node.inputs if name != weight.name)
+        normed = next((producer for producer in others if producer is not None), None)
         if normed is None or normed.onnx_op not in {"Div", "Mul"}:
             return False
-        factors = (makers.get(name) for name in normed.inputs)
+        factors = (producers.get(name) for name in normed.inputs)
         roots = {"Sqrt"} if normed.onnx_op == "Div" else _INVERSE_ROOTS
         return any(factor is not None and factor.op_type in roots for factor in factors)
 
     def _sources(self, name: str) -> Iterable[str]:
-        """Follow chains of layout operators back to where they start."""
+        """The tensors at the start of the chains of layout operators that end in a tensor."""
         return self._followed(name) if name in self.producers else (name,)
 
     def _followed(self, name: str) -> Iterator[str]:
+        # Each tensor is visited once: a chain of Concats of the same tensor would otherwise double
+        # at each step.
         seen = {name}
-        waiting = [name]
-        while waiting:
-            name = waiting.pop()
+        pending = [name]
+        while pending:
+            name = pending.pop()
             producer = self.producers.get(name)
             if producer is None or producer.onnx_op not in _LAYOUT:
                 yield name
                 continue
             pieces = producer.inputs if producer.onnx_op == "Concat" else producer.inputs[:1]
-            waiting.extend(piece for piece in pieces if piece not in seen)
+            pending.extend(piece for piece in pieces if piece not in seen)
             seen.update(pieces)
 
     def _weight(self, name: str) -> Tensor | None:
@@ -268,14 +274,14 @@ class _Search:
         return tensor if tensor is not None and tensor.role is Role.WEIGHT else None
 
     def is_sorted(self, weight: Tensor) -> bool:
-        """Whether a weight is a parameter."""
+        """Whether a weight is a trained or quantized parameter."""
         return weight.storage_key in self.trained or weight.storage_key in self.quantized
 
     def is_literal(self, weight: Tensor) -> bool:
-        """Whether a weight is a number or a short list of the program: a shape, axes, a factor.
+        """Whether a weight is a literal of the program: a shape, axes, a factor.
 
-        Constant nodes, integers of few elements and what an exporter names itself are, however the
-        file holds them.
+        These are Constant nodes, a few integers, single elements, and short lists with a generated
+        name.
         """
         if weight.storage_key in self.buffers or weight.name not in self.graph.values:
             return False
@@ -287,12 +293,12 @@ class _Search:
         return is_constant or is_integer or is_folded or weight.num_elements == 1
 
     def num_elements(self, name: str) -> int:
-        """Elements of a weight, packed ones counted apart; 0 where its shape is unknown."""
+        """Elements of a weight, each packed one counted; 0 if its shape is unknown."""
         return (self.graph.tensors[name].num_elements or 0) * self.per_element.get(name, 1)
 
 
 def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:
-    """The indices of inputs that may hold parameters or buffers, and their schema names."""
+    """The indices and schema names of the inputs for parameters and buffers."""
     wanted = {*operator.buffers, *operator.quantized, *operator.parameters}
     for index in range(num_inputs):
         slot = operator.input_name(index)
@@ -301,7 +307,7 @@ def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:
 
 
 def _weights_per_element(node: Node, weight: Tensor) -> int:
-    """Count the weights in one element: several where an operator packs them into bytes."""
+    """The number of weights per element: more than one if the operator packs them into bytes."""
     if node.op_type not in _PACKED_BITS or weight.dtype is not DType.UINT8:
         return 1
     bits = node.attributes.get(_PACKED_BITS[node.op_type], _PACKED_DEFAULT_BITS)

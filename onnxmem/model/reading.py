@@ -1,10 +1,10 @@
-"""From an inferred ModelProto to records: scoped names, roles, constants, operators.
+"""Make a ``Graph`` of a ModelProto with inferred shapes.
 
-Weights (definition 1) are initializers and Constant tensors that some node reads or that are graph
+Weights (definition 1) are initializers and Constant tensors that a node reads or that are graph
 outputs, and the outputs of ConstantOfShape with a constant input. An initializer that only sizes a
-ConstantOfShape, or that nothing reads, is not one. Each storage counts once: tensors that point at
-the same range of an external file are one. At other dims the nodes and weights stay as they were
-read, and only types are replaced (``retyped``).
+ConstantOfShape, or that nothing reads, is not a weight. Each storage counts once: tensors that
+refer to the same range of an external file share it. For other dims the nodes and weights are
+reused, and only the types of tensors are replaced (``retyped``).
 """
 
 from bisect import bisect_left
@@ -49,17 +49,17 @@ def read_graph(
     types: Mapping[str, Known] | None = None,
     columns: Columns | None = None,
 ) -> Graph:
-    """Read a model whose ``value_info`` holds what is known of its shapes.
+    """Read a model with inferred shapes in ``value_info``.
 
-    ``assumed`` names the tensors whose shapes nothing derives; ``types`` are the ``known_types`` of
-    the model's graph and ``columns`` its nodes, where they are at hand.
+    ``assumed`` are tensors whose shapes are only declared; ``types`` and ``columns`` are the
+    ``known_types`` and the nodes of the model's graph, if they are known already.
 
     :raises GraphError: a weight has a negative dim.
     """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     types = known_types(model.graph) if types is None else types
     graph = reader.graph(model.graph, "", {}, (columns or columns_of(model.graph), types))
-    # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
+    # Subgraphs refer to the same mapping, so it is changed in place, before anyone else sees it.
     reader.tensors.update(_weight_roles(graph))
     for name in assumed & reader.tensors.keys():
         reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
@@ -79,7 +79,8 @@ class _Reader:
     values: dict[str, tuple[int | float, ...]] = field(default_factory=dict)
     operators: dict[tuple[str, str], OpSpec] = field(default_factory=dict)
     attributes: dict[tuple[bytes, ...], Mapping[str, Attribute]] = field(default_factory=dict)
-    """By what they are in the file: nodes of equal attributes have the same record of them."""
+    """Attributes by their serialized form: nodes with equal attributes share one mapping, by whose
+    id other modules recognize them."""
 
     def graph(
         self,
@@ -88,9 +89,9 @@ class _Reader:
         outer: Mapping[str, str],
         read: tuple[Columns, Mapping[str, Known]],
     ) -> Graph:
-        """Read one graph, of whose nodes the columns and types are at hand.
+        """Read one graph from its columns and types.
 
-        ``outer`` maps a name of an enclosing scope to its scoped name.
+        ``outer`` maps names of enclosing graphs to scoped names.
         """
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
@@ -131,21 +132,20 @@ class _Reader:
         prefix: str,
         scope: Mapping[str, str],
     ) -> tuple[Node, ...]:
-        """Read the nodes and what they make."""
+        """Read the nodes and their outputs."""
         nodes = []
         taken: dict[str, int] = {}
-        offered = sorted(set(scope.values())) if columns.bodies else []
+        visible = sorted(set(scope.values())) if columns.bodies else []
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
-        for index, (node, op_type, reads, made) in enumerate(rows):
+        for index, (node, op_type, reads, writes) in enumerate(rows):
             name = _unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
-            outputs = _scoped(made, prefix, scope)
+            outputs = _scoped(writes, prefix, scope)
             if op_type == "Constant":
-                self._add_made_constants(node, outputs, types)
+                self._add_node_constants(node, outputs, types)
             else:
-                self._add_outputs(made, outputs, types)
-            # A node's own graphs are read before it is.
+                self._add_outputs(writes, outputs, types)
             bodies = columns.bodies.get(index, ())
-            inner = self._inner(bodies, name, scope, offered) if bodies else ()
+            inner = self._inner(bodies, name, scope, visible) if bodies else ()
             domain = node.domain
             nodes.append(
                 Node(
@@ -157,7 +157,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
                     inner,
-                    _outer_reads(inner, offered) if inner else (),
+                    _outer_reads(inner, visible) if inner else (),
                     _metadata(node.metadata_props),
                 )
             )
@@ -168,10 +168,10 @@ class _Reader:
         bodies: Sequence[tuple[str, onnx.GraphProto]],
         name: str,
         scope: Mapping[str, str],
-        offered: Sequence[str],
+        visible: Sequence[str],
     ) -> tuple[tuple[str, Graph], ...]:
         prefixes = (
-            (attribute, graph, _free_prefix(f"{name}/{attribute}", offered))
+            (attribute, graph, _free_prefix(f"{name}/{attribute}", visible))
             for attribute, graph in bodies
         )
         return tuple(
@@ -186,11 +186,11 @@ class _Reader:
             self.operators[key] = lookup(op_type, domain, self.opsets.get(domain))
         return self.operators[key]
 
-    def _attributes(self, given: Collection[onnx.AttributeProto]) -> Mapping[str, Attribute]:
-        """The attributes that are plain values; tensors and graphs are left out."""
-        if not given:
+    def _attributes(self, protos: Collection[onnx.AttributeProto]) -> Mapping[str, Attribute]:
+        """The attributes that are numbers or strings, without tensors and graphs."""
+        if not protos:
             return self.attributes.setdefault((), {})
-        plain = [attribute for attribute in given if attribute.type in _ATTRIBUTE_VALUES]
+        plain = [attribute for attribute in protos if attribute.type in _ATTRIBUTE_VALUES]
         key = tuple([attribute.SerializeToString() for attribute in plain])
         if key not in self.attributes:
             self.attributes[key] = {
@@ -206,7 +206,7 @@ class _Reader:
                 known = types.get(text, NOTHING_KNOWN)
                 self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)
 
-    def _add_made_constants(
+    def _add_node_constants(
         self, node: onnx.NodeProto, outputs: Iterable[str], types: Mapping[str, Known]
     ) -> None:
         constant = constant_tensor(node)
@@ -228,26 +228,28 @@ class _Reader:
 
 
 def _scoped(names: Sequence[str], prefix: str, scope: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of a graph with their scopes; the main graph's are as they are."""
+    """Names of a graph with their scopes; names of the main graph have no prefix."""
     if not prefix:
         return tuple(names)
     return tuple([scope[name] if name else "" for name in names])
 
 
-_GIVEN = frozenset({Role.INPUT, Role.ACTIVATION})
+_TYPED_BY_DIMS = frozenset({Role.INPUT, Role.ACTIVATION})
 _FILLS = "ConstantOfShape"
-"""What it makes is a weight at times, as long as the dims say."""
+"""The operator whose output may be a weight although its size depends on dims."""
 
 
 def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str]) -> Graph:
-    """A graph that was read, with other types of inputs and of what nodes make.
+    """The graph with other types of inputs and activations, for other dims.
 
-    ``assumed`` names the tensors whose shapes nothing derives.
+    ``assumed`` are tensors whose shapes are only declared.
     """
+    # Tensors whose type is unchanged are shared with the other graph: most weights and many
+    # constants of a large model.
     tensors = {**graph.tensors}
     filled = {name for node in graph.nodes if node.op_type == _FILLS for name in node.writes}
     for name, tensor in graph.tensors.items():
-        if tensor.role not in _GIVEN and name not in filled:
+        if tensor.role not in _TYPED_BY_DIMS and name not in filled:
             continue
         kind, is_assumed = types.get(name, NOTHING_KNOWN), name in assumed
         if (
@@ -262,7 +264,7 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
 def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
     """An initializer, or the tensor of a Constant.
 
-    :raises GraphError: it has a negative dim, or more of them than are read.
+    :raises GraphError: it has a negative dim, or too many dims.
     """
     is_external = proto.data_location == onnx.TensorProto.EXTERNAL
     return Tensor(
@@ -270,13 +272,13 @@ def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
         dtype=dtype_of(proto.data_type),
         shape=_stored_shape(name, proto.dims),
         role=Role.WEIGHT,
-        storage=_external_place(proto) if is_external else None,
+        storage=_external_range(proto) if is_external else None,
         is_external=is_external,
     )
 
 
 def _stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
-    """A sparse one, of which the elements that are stored count.
+    """A sparse initializer or Constant.
 
     :raises GraphError: as ``_stored_tensor`` does.
     """
@@ -290,17 +292,17 @@ def _stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
 
 
 def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
-    """The sparse tensor of a Constant that has one."""
+    """The sparse tensor of a Constant; ``None`` if it has none."""
     if onnx_op(node) != "Constant":
         return None
     return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
 
 
 def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
-    """The dims of a tensor that the file holds: numbers, none of them negative."""
+    """The dims of a stored tensor, which must be numbers from 0 on."""
     if is_past_all(dims):
         message = f"weight {name!r} has {len(dims):,} dims, over {BOUNDS.rank} ({variable('rank')})"
-        message += " or past all sizes; export the model again"
+        message += " or too large ones; export the model again"
         raise GraphError(message)
     if min(dims, default=0) < 0:
         message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
@@ -308,8 +310,8 @@ def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _external_place(proto: onnx.TensorProto) -> str | None:
-    """Identify the bytes of an external tensor; unknown where the file names no exact range."""
+def _external_range(proto: onnx.TensorProto) -> str | None:
+    """The identity of an external tensor's bytes; ``None`` if the file names no exact range."""
     entry_of = {entry.key: entry.value for entry in proto.external_data}
     if not {"location", "offset", "length"} <= entry_of.keys():
         return None
@@ -317,7 +319,7 @@ def _external_place(proto: onnx.TensorProto) -> str | None:
 
 
 def _weight_roles(graph: Graph) -> dict[str, Tensor]:
-    """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
+    """The tensors whose role follows from their readers: filled weights, unread initializers."""
     nodes = list(graph.all_nodes())
     tensors = graph.tensors
     changed: dict[str, Tensor] = {}
@@ -327,7 +329,7 @@ def _weight_roles(graph: Graph) -> dict[str, Tensor]:
         if shape is not None and shape.role is Role.WEIGHT:
             for name in node.writes:
                 changed[name] = replace(tensors[name], role=Role.WEIGHT)
-    read = _really_read(graph, nodes)
+    read = _read_names(graph, nodes)
     weights = {name: tensor for name, tensor in tensors.items() if tensor.role is Role.WEIGHT}
     for name, tensor in (weights | changed).items():
         if name not in read:
@@ -335,8 +337,8 @@ def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     return changed
 
 
-def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
-    """Names that a node reads for their elements, or that a graph hands out."""
+def _read_names(graph: Graph, nodes: Sequence[Node]) -> set[str]:
+    """Tensors whose elements a node reads, or that are outputs of a graph."""
     read = set(graph.outputs)
     for node in nodes:
         if node.op_type != "ConstantOfShape" or node.domain:
@@ -347,10 +349,11 @@ def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
 
 
 def _unique_name(name: str, taken: dict[str, int]) -> str:
-    """A node's name, numbered where another node has it already.
+    """The name of a node, with a number if another node has it already.
 
-    ``taken`` maps each name that is taken to the last number that was tried with it.
+    ``taken`` maps each name in use to the last number that was tried with it.
     """
+    # Without the last number, a file whose nodes all have one name would take quadratic time.
     if name not in taken:
         taken[name] = 1
         return name
@@ -363,25 +366,25 @@ def _unique_name(name: str, taken: dict[str, int]) -> str:
     return candidate
 
 
-def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
-    """Names that the subgraphs read of those that the enclosing graphs offer."""
+def _outer_reads(inner: Iterable[tuple[str, Graph]], visible: Sequence[str]) -> tuple[str, ...]:
+    """Names of enclosing graphs that the subgraphs read; ``visible`` is sorted."""
     names: dict[str, None] = {}
     for _, graph in inner:
         reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
-        names.update(dict.fromkeys(name for name in reads if _first_from(name, offered) == name))
+        names.update(dict.fromkeys(name for name in reads if _first_from(name, visible) == name))
     return tuple(names)
 
 
-def _free_prefix(text: str, offered: Sequence[str]) -> str:
-    """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
+def _free_prefix(text: str, visible: Sequence[str]) -> str:
+    """The scope of a subgraph, with a number if the name of a tensor outside starts with it."""
     prefix, number = f"{text}/", 1
-    while _first_from(prefix, offered).startswith(prefix):
+    while _first_from(prefix, visible).startswith(prefix):
         number += 1
         prefix = f"{text}#{number}/"
     return prefix
 
 
 def _first_from(text: str, names: Sequence[str]) -> str:
-    """The first of the sorted names that is not before a text; ``""`` where there is none."""
+    """The first of the sorted names that is not before a text; ``""`` if there is none."""
     index = bisect_left(names, text)
     return names[index] if index < len(names) else ""

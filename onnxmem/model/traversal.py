@@ -1,8 +1,7 @@
-"""Ways through a ModelProto: its graphs, nodes and names, however deep they nest.
+"""Iterate over a ModelProto: its graphs, nodes and names, at any depth.
 
-protobuf makes an object of whatever is read, each time that it is. The names of a large graph are
-therefore read once, into ``Columns``, and a slice of names at once, far quicker than one name after
-another.
+Protobuf creates a Python object at each access. So the names of a large graph are read once, into
+``Columns``, and as slices, which is much faster than one by one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,18 +14,18 @@ _HOLD_GRAPHS = frozenset({onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
 
 
 def onnx_op(node: onnx.NodeProto) -> str:
-    """The operator, if it is ONNX's own; ``""`` if it only has the name of one."""
+    """The operator if it is in the default domain, else ``""``."""
     return "" if node.domain else node.op_type
 
 
 def node_label(node: onnx.NodeProto) -> str:
-    """Name a node for a message: its name, or its operator and first output."""
+    """A node in messages: its name, or its operator and first output."""
     return repr(node.name) if node.name else f"{node.op_type} -> {next(iter(node.output), '')!r}"
 
 
 def subgraphs(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
-    """Each graph attribute of a node, with its name (``then_branch``, ``body``)."""
-    # Most nodes of a large graph have none: no generator is made for them.
+    """The subgraphs of a node with their attribute names (``then_branch``, ``body``)."""
+    # Most nodes of a large graph have none, and creating a generator for each is slow.
     found = [attribute for attribute in node.attribute if attribute.type in _HOLD_GRAPHS]
     return tuple(_graphs(found)) if found else ()
 
@@ -41,18 +40,18 @@ def _graphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, on
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and every graph inside it."""
+    """A graph and all of its subgraphs."""
     stack = [graph]
     while stack:
         current = stack.pop()
         yield current
-        # A comprehension over nodes that have attributes at all: large graphs are walked so often.
+        # Large graphs are walked often: the comprehension skips nodes without attributes fast.
         for node in [node for node in current.node if node.attribute]:
             stack.extend(inner for _, inner in subgraphs(node))
 
 
 def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Each node and every node of the graphs inside it."""
+    """The nodes, each followed by the nodes of its subgraphs."""
     for node in nodes:
         yield node
         for _, inner in subgraphs(node) if node.attribute else ():
@@ -61,7 +60,7 @@ def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def outer_reads(graph: onnx.GraphProto) -> set[str]:
-    """Names that a subgraph reads from outside: neither made in it nor given to it."""
+    """Names that a subgraph reads but does not define."""
     own = input_and_initializer_names(graph)
     read: set[str] = {value.name for value in graph.output}
     for node in graph.node:
@@ -73,7 +72,7 @@ def outer_reads(graph: onnx.GraphProto) -> set[str]:
 
 
 def input_and_initializer_names(graph: onnx.GraphProto) -> set[str]:
-    """Names that stand before the first node: graph inputs and initializers."""
+    """Names that are defined before the first node: graph inputs and initializers."""
     return {value.name for value in graph.input} | initializer_names(graph)
 
 
@@ -85,32 +84,32 @@ def initializer_names(graph: onnx.GraphProto) -> set[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Nodes in the order of the file; every column is as long."""
+    """The nodes of a graph by column, in the order of the file; all columns have equal length."""
 
     nodes: Sequence[onnx.NodeProto]
     op_types: Sequence[str]
     inputs: Sequence[Sequence[str]]
-    """Of each node what it reads itself; ``""`` for what is left out."""
+    """The inputs of each node, without what its subgraphs read; ``""`` is a missing input."""
     outputs: Sequence[Sequence[str]]
     bodies: Mapping[int, Sequence[tuple[str, onnx.GraphProto]]]
-    """By a node's index, the graphs inside it and the attributes that hold them."""
+    """The subgraphs of nodes with their attribute names, by the index of the node."""
 
     def of_types(self, op_types: Collection[str]) -> list[onnx.NodeProto]:
-        """The nodes of some operators, those of subgraphs included, in order."""
+        """The nodes with one of the operators, in order, subgraphs included."""
         if self.bodies:
             return [node for node in nodes_in(self.nodes) if node.op_type in op_types]
         pairs = zip(self.nodes, self.op_types, strict=True)
         return [node for node, op_type in pairs if op_type in op_types]
 
     def all_inputs(self) -> set[str]:
-        """What nodes read, those of subgraphs included."""
+        """The inputs of all nodes, subgraphs included."""
         if self.bodies:
             return {name for node in nodes_in(self.nodes) for name in node.input}
         return {*chain.from_iterable(self.inputs)}
 
 
 def columns_of(graph: onnx.GraphProto) -> Columns:
-    """Read the nodes of a graph, those of its subgraphs left out."""
+    """Read the nodes of a graph, without those of its subgraphs."""
     nodes = list(graph.node)
     bodies = ((index, subgraphs(node)) for index, node in enumerate(nodes) if node.attribute)
     return Columns(

@@ -1,7 +1,7 @@
-"""Nodes whose types do not agree with their operators: models that onnxruntime refuses.
+"""Find nodes with contradictory element types, for which onnxruntime rejects a model.
 
-A careless conversion to float16 leaves such: an operand of another type than the one beside it, one
-of a type that the operator does not take, an output declared as it was before.
+Incomplete conversions to float16 have such nodes: an operand of another type than its neighbor, or
+of a type that the operator does not accept, or an output that is declared with its former type.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,20 +18,20 @@ from onnxmem.units import plural
 
 _Types = tuple[DType | None, ...]
 _ONNX_NAMES: Final = {DType.FLOAT32: "float", DType.FLOAT64: "double"}
-"""Where ONNX names a type otherwise than numpy."""
+"""Types with another name in ONNX than in numpy."""
 
 
 class TypeConflictError(OnnxmemError):
-    """onnxruntime refuses a model for its types."""
+    """onnxruntime rejects the types of a model."""
 
     code: ClassVar[str] = "type_conflict"
 
 
 def type_conflicts(model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[Node, str]]:
-    """The nodes that onnxruntime refuses for the types of their operands, and the reasons.
+    """The nodes whose types onnxruntime rejects, and the reasons.
 
-    ``graph`` are the records of the model at any dims. Operators without a schema, such as those of
-    ``com.microsoft``, and operands of unknown type are taken to agree.
+    ``graph`` is the graph of the model at any dims. Operators without a schema, such as those of
+    ``com.microsoft``, and operands of unknown type are assumed to be valid.
 
     core/graph/graph.cc: ``Graph::InferAndVerifyTypeMatch``.
     """
@@ -53,29 +53,29 @@ def type_conflicts(model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[Node,
 
 
 def conflict_findings(conflicts: Sequence[tuple[Node, str]]) -> Iterator[Finding]:
-    """One finding, which names the first node; none where all types agree."""
+    """One finding, which names the first node; none without conflicts."""
     if conflicts:
         node, reason = conflicts[0]
         num_others = len(conflicts) - 1
         more = f", and {plural(num_others, 'node')} more" if num_others else ""
-        text = f"onnxruntime refuses the model, because types do not agree: {reason}{more}"
+        text = f"onnxruntime rejects the types of the model: {reason}{more}"
         yield Finding("contradictory_types", text, node.name)
 
 
 def _declared_otherwise(node: Node, outputs: _Types, declared: Mapping[str, DType | None]) -> str:
-    """Where the file declares another type of an output than the node makes; empty: nowhere."""
+    """A message if an output is declared with another type than the node computes, else ``""``."""
     target = node.attributes.get("to") if node.onnx_op == "Cast" else None
-    made = (dtype_of(target),) if isinstance(target, int) else outputs
-    for name, dtype in zip(node.outputs, made, strict=False):
+    computed = (dtype_of(target),) if isinstance(target, int) else outputs
+    for name, dtype in zip(node.outputs, computed, strict=False):
         written = declared.get(name)
         if written is not None and dtype is not None and written is not dtype:
-            return f"{node.op_type} makes {dtype}, and its output is declared as {written}"
+            return f"the output of {node.op_type} is {dtype}, but declared as {written}"
     return ""
 
 
 @cache
 def _conflict(operator: tuple[str, int, str], inputs: _Types, outputs: _Types) -> str:
-    """What does not agree in one use of an operator; empty where all does."""
+    """The conflict between the types of a node and its schema; ``""`` if there is none."""
     try:
         schema = onnx.defs.get_schema(*operator)
     except onnx.defs.SchemaError:
@@ -86,17 +86,17 @@ def _conflict(operator: tuple[str, int, str], inputs: _Types, outputs: _Types) -
             if dtype is None:
                 continue
             if f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in slot.types:
-                return f"{schema.name} takes no {dtype} as {slot.name}"
+                return f"{schema.name} does not accept {dtype} as {slot.name}"
             if slot.is_homogeneous and bound.setdefault(slot.type_str, dtype) is not dtype:
                 both = f"{bound[slot.type_str]} and {dtype}"
-                return f"{schema.name} has operands of one type {slot.type_str}, here {both}"
+                return f"{schema.name} requires one type {slot.type_str}, but has {both}"
     return ""
 
 
 def _repeated(
     slots: Sequence[onnx.defs.OpSchema.FormalParameter],
 ) -> Iterator[onnx.defs.OpSchema.FormalParameter]:
-    """The operands that an operator names, the last without end where it is variadic."""
+    """The operands of a schema, the last one repeated without end if it is variadic."""
     yield from slots
     if slots and slots[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
         yield from repeat(slots[-1])

@@ -1,4 +1,4 @@
-"""What is known of a value's type: complete or not, and two sources of knowledge made one."""
+"""Types of values: read them, check whether they are complete, and merge two of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from onnxmem.model.graph import DType, dtype_of
 from onnxmem.ops.spec import Dims, Shape, known_dims
 
 _MAX_SHORT = 256
-"""Bytes of a serialized type up to which what it says is kept at hand."""
+"""Types up to this size, serialized, are cached."""
 
 
 def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:
-    """A dense tensor's type with every dim known."""
+    """The type of a dense tensor of known shape."""
     proto = onnx.TypeProto()
     proto.tensor_type.elem_type = elem_type
     shape = proto.tensor_type.shape
@@ -24,18 +24,18 @@ def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:
 
 
 def shape_of(proto: onnx.TypeProto) -> Shape | None:
-    """The dims of a dense tensor's type: a negative, symbolic or missing one is unknown."""
+    """The dims of a dense tensor's type; negative, symbolic and missing dims are unknown."""
     return known_of(proto).shape
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a type says."""
+    """A type, as far as it is known."""
 
     dtype: DType | None
-    """``None``: unknown, or no dense tensor."""
+    """``None``: unknown, or not a dense tensor."""
     shape: Shape | None
-    """``None``: unknown rank, or no dense tensor."""
+    """``None``: unknown rank, or not a dense tensor."""
     is_complete: bool
     """Whether nothing is left to infer."""
 
@@ -44,13 +44,13 @@ NOTHING_KNOWN = Known(None, None, is_complete=False)
 
 
 def known_of(proto: onnx.TypeProto) -> Known:
-    """Read a type; a graph has few, and to read one dim by dim is slow, so short ones are kept."""
+    """Read a type; short ones are cached, because a graph has few types and reading is slow."""
     text = proto.SerializeToString()
     return _read(proto) if len(text) > _MAX_SHORT else _read_short(text)
 
 
 def known_types(graph: onnx.GraphProto) -> dict[str, Known]:
-    """What a graph says of the types of its inputs, its outputs and what nodes make."""
+    """The types that a graph has for its inputs, outputs and activations."""
     values = (*graph.value_info, *graph.output, *graph.input)
     return {value.name: known_of(value.type) for value in values}
 
@@ -82,7 +82,7 @@ def _dense_shape(proto: onnx.TypeProto) -> Shape | None:
 
 
 def dims_of(proto: onnx.TypeProto | None) -> Dims | None:
-    """The dims of a dense tensor's type, where every one is known."""
+    """The dims of a dense tensor's type; ``None`` unless all are known."""
     return None if proto is None else known_dims(shape_of(proto))
 
 
@@ -92,7 +92,7 @@ def is_complete(proto: onnx.TypeProto | None) -> bool:
 
 
 def merged(known: onnx.TypeProto | None, derived: onnx.TypeProto) -> onnx.TypeProto:
-    """Fill what ``known`` leaves open from ``derived``; ``known`` stays right where both speak."""
+    """Complete ``known`` with ``derived``; ``known`` wins if they differ."""
     if known is None or known.WhichOneof("value") is None:
         return derived
     kinds = {known.WhichOneof("value"), derived.WhichOneof("value")}
@@ -119,7 +119,7 @@ def _merged_dims(known: Shape | None, derived: Shape | None) -> Shape | None:
 
 
 def common(before: onnx.TypeProto, after: onnx.TypeProto) -> onnx.TypeProto:
-    """What two types of one value agree on: ``before``, less the dims that differ."""
+    """What two types of a value have in common: ``before`` without the dims that differ."""
     one, other = shape_of(before), shape_of(after)
     if before.WhichOneof("value") != "tensor_type" or one is None or one == other:
         return before
@@ -134,7 +134,7 @@ def common(before: onnx.TypeProto, after: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def forget_shapes(graph: onnx.GraphProto) -> None:
-    """Clear what was inferred of one graph, in place; its inputs keep their types."""
+    """Remove the inferred shapes of one graph, in place; inputs keep their types."""
     del graph.value_info[:]
     for value in graph.output:
         if value.type.WhichOneof("value") == "tensor_type":

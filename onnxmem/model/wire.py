@@ -1,9 +1,9 @@
-"""A model's protobuf wire format, read and written without its weights in memory.
+"""Read and write the protobuf wire format of a model without loading its weights.
 
-``without_payloads`` reads tags and lengths only, and jumps over the bytes of every large tensor, so
-a 3 GiB file costs a few reads. What comes out is the same model, serialized, with those payloads
-missing: names, dims and types stay, and so do the small tensors that shapes depend on. ``fields``
-and ``bytes_field`` are for files that are written again piece by piece.
+``without_payloads`` reads only tags and lengths and skips the bytes of large tensors, so a 3 GiB
+file takes a few reads. The result is the serialized model without these payloads: names, dims and
+types stay, and so do small tensors that shapes depend on. ``fields`` and ``bytes_field`` serve
+writers that copy a file piece by piece.
 
 Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: onnx.proto3.
 """
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, overload
 
 from onnxmem.errors import ModelFileError
+from onnxmem.units import plural
 
 
 class ByteSource(Protocol):
-    """Bytes by offset: ``bytes``, a ``memoryview``, or a file's window."""
+    """Bytes by offset: ``bytes``, a ``memoryview``, or a ``FileWindow``."""
 
     def __len__(self) -> int: ...
 
@@ -28,27 +29,27 @@ class ByteSource(Protocol):
 
 
 Piece = bytes | slice
-"""New bytes, or a run of the source's."""
+"""New bytes, or a range of the source."""
 
 
 class Field(NamedTuple):
-    """A field of a message, by offsets into the source."""
+    """A field of a message, as ranges of the source."""
 
     number: int
     whole: slice
-    """With its tag and length."""
+    """The field with its tag and length."""
     content: slice
 
 
 _LIMIT_BYTES = 2**31 - 1
-"""Protobuf's own limit of a message."""
+"""Protobuf's limit of the size of a message."""
 
 _KEEP_BYTES = 512
-"""A tensor message up to this size is kept whole, whatever its type."""
+"""Messages up to this size are copied as they are."""
 _KEEP_INTEGER_BYTES = 8192
-"""So is an integer tensor up to this size: shapes, axes, indices, splits."""
+"""Integer tensors up to this size keep their payload: shapes, axes, indices, splits."""
 _MAX_DEPTH = 100
-"""Protobuf's own limit of nested messages."""
+"""Protobuf's limit of nested messages."""
 _VARINT_BITS = 70
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -61,7 +62,7 @@ _INTEGER_TYPES = frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13, 21, 22, 25, 26})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Message:
-    """Where tensors may hide in one kind of message: field number -> kind of the submessage."""
+    """The fields of a message type that may contain tensors: field number -> message type."""
 
     name: str
     fields: Mapping[int, "_Message"]
@@ -84,19 +85,19 @@ _attribute_fields.update({6: _GRAPH, 11: _GRAPH})
 _FUNCTION = _Message(
     "FunctionProto", {7: _NODE, 11: _ATTRIBUTE, 12: _VALUE}, dropped=frozenset({8})
 )
-_TRAINING_INFO = 20  # the algorithm's own graphs are no part of the model's run
+_TRAINING_INFO = 20  # graphs of a training algorithm: no part of inference
 _MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=frozenset({6, _TRAINING_INFO}))
 
 
 def without_payloads(data: ByteSource) -> bytes:
-    """Serialize the model again without the payloads of its large tensors.
+    """Serialize the model without the payloads of its large tensors.
 
-    :raises ModelFileError: the bytes end before a length that they announce, are no protobuf, or
-        are over 2 GiB without the weights.
+    :raises ModelFileError: the file is truncated, is not a protobuf message, or has over 2 GiB
+        without the weights.
     """
     pieces = _message_pieces(data, 0, len(data), _MODEL, 0)
     if num_bytes(pieces) > _LIMIT_BYTES:
-        message = "over 2 GiB are left without the weights; no runtime reads such a model"
+        message = "the model has over 2 GiB without its weights; no runtime reads such a model"
         raise ModelFileError(message)
     return b"".join(piece if isinstance(piece, bytes) else bytes(data[piece]) for piece in pieces)
 
@@ -104,7 +105,7 @@ def without_payloads(data: ByteSource) -> bytes:
 def fields(data: ByteSource, start: int, end: int) -> Iterator[Field]:
     """The fields of the message between two offsets, in order.
 
-    :raises ModelFileError: the bytes end before the message, or are no protobuf.
+    :raises ModelFileError: the message is truncated, or the bytes are not a protobuf message.
     """
     while start < end:
         number, content, stop = _next_field(data, start, end, _MODEL)
@@ -113,7 +114,8 @@ def fields(data: ByteSource, start: int, end: int) -> Iterator[Field]:
 
 
 def bytes_field(number: int, content: Iterable[Piece]) -> list[Piece]:
-    """A field that holds a message, a text or bytes: its tag, its length, its content."""
+    """A length-delimited field (a message, a string or bytes): its tag, length and content."""
+    # The length is the sum of the pieces, so a message is only written after all its submessages.
     pieces = list(content)
     head = _varint((number << 3) | _BYTES) + _varint(num_bytes(pieces))
     if all(isinstance(piece, bytes) for piece in pieces):
@@ -122,7 +124,7 @@ def bytes_field(number: int, content: Iterable[Piece]) -> list[Piece]:
 
 
 def num_bytes(pieces: Iterable[Piece]) -> int:
-    """Bytes of pieces."""
+    """The total size of pieces."""
     return sum(
         len(piece) if isinstance(piece, bytes) else piece.stop - piece.start for piece in pieces
     )
@@ -131,9 +133,12 @@ def num_bytes(pieces: Iterable[Piece]) -> int:
 def _message_pieces(
     data: ByteSource, start: int, end: int, kind: _Message, depth: int
 ) -> list[Piece]:
-    """Cut one message into the slices of it that stay; neighbors stay one slice."""
+    """Cut a message into the pieces that stay, with smaller submessages in between."""
+    # Invariant: everything before ``kept_from`` is in ``pieces`` already, and the bytes from there
+    # to ``position`` stay as they are. So a long run of untouched fields is one slice, and nothing
+    # of it is read but tags and lengths.
     if depth > _MAX_DEPTH:
-        message = f"messages are nested more than {_MAX_DEPTH} deep; no runtime reads such a model"
+        message = f"messages are nested over {_MAX_DEPTH} deep; no runtime reads such a model"
         raise ModelFileError(message)
     pieces: list[Piece] = []
     kept_from = position = start
@@ -157,7 +162,7 @@ def _message_pieces(
 def _smaller(
     data: ByteSource, number: int, span: tuple[int, int], kind: _Message, depth: int
 ) -> list[Piece]:
-    """Write a length-delimited field again with a smaller content."""
+    """A length-delimited field with its content reduced."""
     if kind is _TENSOR:
         content = _tensor_pieces(data, *span)
     else:
@@ -166,7 +171,9 @@ def _smaller(
 
 
 def _tensor_pieces(data: ByteSource, start: int, end: int) -> list[Piece]:
-    """Cut a tensor's payload fields out, unless it is an integer tensor that shapes may need."""
+    """Remove the payload fields of a tensor, unless shapes may depend on its elements."""
+    # The element type may come after the payload: protobuf does not order fields. So the decision
+    # is made at the end.
     pieces: list[Piece] = []
     elem_type = 0
     kept_from = position = start
@@ -185,7 +192,9 @@ def _tensor_pieces(data: ByteSource, start: int, end: int) -> list[Piece]:
 
 
 def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tuple[int, int, int]:
-    """Step over one field: its number, where its content starts, where the field ends."""
+    """The number of the field at a position, the start of its content, and its end."""
+    # The field is checked against ``end`` before anyone uses its length: a length in a damaged or
+    # hostile file may point anywhere.
     tag, content = _read_varint(data, position, end)
     number, wire_type = tag >> 3, tag & 7
     if wire_type == _BYTES:
@@ -196,16 +205,16 @@ def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tu
     elif wire_type in _FIXED_SIZES:
         stop = content + _FIXED_SIZES[wire_type]
     else:
-        raise ModelFileError(_unsound(f"byte {position} starts no protobuf field of a {kind.name}"))
+        raise ModelFileError(_invalid(f"byte {position} is not a field of a {kind.name}"))
     if number == 0:
-        raise ModelFileError(_unsound(f"byte {position} starts field 0 of a {kind.name}"))
+        raise ModelFileError(_invalid(f"byte {position} is field 0 of a {kind.name}"))
     if stop > end:
         raise ModelFileError(_truncated(position, stop - end, kind))
     return number, content, stop
 
 
 def _read_varint(data: ByteSource, position: int, end: int) -> tuple[int, int]:
-    """Read a base-128 integer: its value and where it ends."""
+    """Read a base-128 integer; returns its value and end."""
     value = shift = 0
     while position < end and shift < _VARINT_BITS:
         byte = data[position]
@@ -216,17 +225,17 @@ def _read_varint(data: ByteSource, position: int, end: int) -> tuple[int, int]:
         shift += 7
     if position >= end:
         raise ModelFileError(_truncated(position, 1, _MODEL))
-    raise ModelFileError(_unsound(f"the integer at byte {position - shift // 7} never ends"))
+    raise ModelFileError(_invalid(f"the integer at byte {position - shift // 7} is too long"))
 
 
-def _unsound(what: str) -> str:
-    return f"no ONNX model: {what}; export or download it again"
+def _invalid(what: str) -> str:
+    return f"not an ONNX model: {what}; export or download it again"
 
 
 def _truncated(position: int, missing_bytes: int, kind: _Message) -> str:
     return (
-        f"truncated: the {kind.name} field at byte {position} needs {missing_bytes:,} bytes more "
-        "than there are; copy or download the file again"
+        f"truncated: the {kind.name} field at byte {position} is {plural(missing_bytes, 'byte')} "
+        "longer than the file; copy or download the file again"
     )
 
 

@@ -20,7 +20,7 @@ from onnxmem.analysis.json_rows import (
     findings_of,
     guessed_dims,
 )
-from onnxmem.collection.summary import Figure, Summary
+from onnxmem.collection.summary import FigureSummary, Summary
 from onnxmem.errors import Finding, no_formula, shortened
 from onnxmem.report.text import fact, figure, finding_lines, finding_text, joined, prose
 from onnxmem.report.verdict import error_text, verdict_text
@@ -184,13 +184,13 @@ def _totals_section(summary: Summary) -> list[str]:
     return lines
 
 
-def _bound(each: Figure) -> str:
+def _bound(each: FigureSummary) -> str:
     return (
         f"lower bound: {plural(each.num_partial, 'model')} incomplete" if each.num_partial else ""
     )
 
 
-def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
+def _percentiles_section(figures: Iterable[FigureSummary]) -> list[str]:
     known = [each for each in figures if each.percentiles]
     if not known:
         return []
@@ -242,7 +242,7 @@ def _notes_section(summary: Summary) -> list[str]:
     return ["Notes", *lines] if lines else []
 
 
-def _figure_row(each: Figure) -> JsonDict:
+def _figure_row(each: FigureSummary) -> JsonDict:
     return {
         "known": each.num_known,
         "partial": each.num_partial,

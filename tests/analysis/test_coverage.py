@@ -92,7 +92,7 @@ def test_a_weight_of_unknown_size_is_unknown() -> None:
 
 
 def test_each_unknown_operator_is_a_finding_once() -> None:
-    text = "operator own::{} is not known: it is taken to share and overwrite nothing"
+    text = "unknown operator own::{}: it is assumed to share and overwrite no buffer"
     odd, even = remarks(ODD)
     assert even == Finding("unknown_operator", text.format("Even"), "even")
     assert (odd.code, odd.message) == ("unknown_operator", text.format("Odd"))
@@ -101,13 +101,13 @@ def test_each_unknown_operator_is_a_finding_once() -> None:
 
 def test_an_unknown_operator_of_onnx_itself_has_no_domain() -> None:
     (finding,) = remarks("agraph (float[2] x) => (y) { [n] y = Nonsense(x) }")
-    text = "operator Nonsense is not known: it is taken to share and overwrite nothing"
+    text = "unknown operator Nonsense: it is assumed to share and overwrite no buffer"
     assert finding == Finding("unknown_operator", text, "n")
 
 
 def test_initializers_that_nothing_reads_are_a_finding() -> None:
     text = WHOLE.replace("<float[3,5] w", "<float[9] lost, float[3,5] w")
-    message = "initializers that nothing reads: 'lost'"
+    message = "unused initializers: 'lost'"
     assert remarks(text) == [Finding("unread_initializers", message)]
 
 
@@ -115,7 +115,7 @@ def test_of_many_names_some_are_listed() -> None:
     weights = "".join(f"float[9] lost{i}, " for i in range(7))
     (finding,) = remarks(WHOLE.replace("<", f"<{weights}", 1))
     names = "'lost0', 'lost1', 'lost2', 'lost3', 'lost4' and 2 more"
-    assert finding.message == f"initializers that nothing reads: {names}"
+    assert finding.message == f"unused initializers: {names}"
 
 
 def test_an_initializer_that_only_sizes_a_constant_is_no_finding() -> None:
@@ -142,7 +142,7 @@ LOOP = """agraph (float[2,3] x, int64 n, bool go) => (y) {
             [step] s_out = Relu(s)
         }>
 }"""
-OPEN = "trip counts that the file does not fix; the body is counted once: "
+OPEN = "loops with an unknown number of iterations count once: "
 
 
 def test_a_loop_that_the_file_does_not_bound_is_assumed_and_a_finding() -> None:
@@ -215,15 +215,15 @@ def test_quantised_weights_are_not_trained() -> None:
         d = MatMul(b, c)
         y = MatMul(d, w)
     }"""
-    message = "2 quantised weights left untrained; training figures are those of the rest"
+    message = "2 quantized weights not trained; the training figures are those of the other weights"
     assert training(text) == [Finding("quantised_training", message)]
     one = text.replace("c = DequantizeLinear(r, s)", "").replace("MatMul(b, c)", "Relu(b)")
-    assert "1 quantised weight left untrained; " in training(one)[0].message
+    assert "1 quantized weight not trained; " in training(one)[0].message
 
 
 def test_a_model_without_parameters_has_nothing_to_train() -> None:
     text = "agraph (float[2,3] x) => (y) { y = Relu(x) }"
-    message = "no floating weight is read as a parameter"
+    message = "the model has no trainable weights"
     assert training(text) == [Finding("nothing_to_train", message)]
 
 
@@ -238,5 +238,5 @@ def test_a_model_of_quantised_weights_alone_has_both_findings() -> None:
 
 def test_training_through_control_flow_is_a_finding() -> None:
     text = LOOP.replace("=> (y) {", "=> (y) <float[3,3] w> {").replace("Relu(s)", "MatMul(s, w)")
-    message = "training through control flow is assumed to keep a body once: 'loop'"
+    message = "the bodies of control flow are assumed to save their tensors once: 'loop'"
     assert training(text) == [Finding("control_flow_training", message, "loop")]

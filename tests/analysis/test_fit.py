@@ -308,7 +308,7 @@ def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
     with pytest.raises(UsageError) as caught:
         FitRequest(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
     assert str(caught.value).startswith(
-        "--accept 'unbound_dim': no verdict hangs on that code; did you mean 'unbound_dims'? the "
+        "--accept 'unbound_dim': no verdict depends on this code; did you mean 'unbound_dims'? the "
         "codes are batch_fixed, contradictory_types, "
     )
 
@@ -454,9 +454,9 @@ def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
     ("flags", "told"),
     [
         ([], "name a device or a size"),
-        (["--device", "4090"], "'4090' is not known; near it: RTX 4090"),
-        (["--device", "24G"], "or give a size, as in 24GiB"),
-        (["--device", "1MiB", "--dim", "Z=?"], "--dim Z=?: the model has no such dim"),
+        (["--device", "4090"], "unknown device '4090'; did you mean RTX 4090"),
+        (["--device", "24G"], "a size such as 24GiB is also accepted"),
+        (["--device", "1MiB", "--dim", "Z=?"], "--dim Z=?: the model does not have this dim"),
         (["--device", "1MiB", "--dim", "N=?", "--dim", "M=?"], "one dim at a time can be free"),
         (["--which-device", "--dim", "N=?"], "give the dim a number"),
         (["--device", "1MiB", "--train", "--share-weights"], "trainings share no weights"),

@@ -44,7 +44,7 @@ def output_of(capsys: Capture, line: str, code: int = 3) -> str:
 def test_many_models_are_a_table_and_few_are_reports(capsys: Capture) -> None:
     text = output_of(capsys, "zoo")
     assert text.count("zoo/m0") == 10 + 5 + 1  # and five are the heaviest, one is of the notes
-    assert "  zoo/m00.onnx and 10 more: unbound_dims: dims taken as 1" in text
+    assert "  zoo/m00.onnx and 10 more: unbound_dims: dynamic dims without a value" in text
     assert "Total of 12 models: 10 ok, 1 partial, 1 failed" in text
     assert "24 GiB " in text
     assert "Total" not in output_of(capsys, "zoo/m0?.onnx", 0)
@@ -246,7 +246,7 @@ sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
-    assert err == "error: interrupted: stopped before the end\n"
+    assert err == "error: interrupted: stopped by a signal\n"
     _wait_for(lambda: not _group(process.pid))
 
 
@@ -298,7 +298,7 @@ def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Captu
         write_model(folder / f"{name}.onnx", text.format(dims, dims))
     line = f"{folder} --summary"
     table = output_of(capsys, line, 0)
-    told = "partial: 'sequence', 'odd' count as 1, give --dim sequence=512 --dim odd=512"
+    told = "partial: 'sequence', 'odd' count as 1; set --dim sequence=512 --dim odd=512"
     assert told in table
     assert "Total of 2 models: 1 ok, 1 partial" in table
     assert "1 of 2 fit, 0 too large, 1 unknown" in table
@@ -318,7 +318,7 @@ def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) 
     assert free.guessed_dims == ("sequence",)
     assert (free.status, free.doubts) == (
         "partial",
-        ("'sequence' counts as 1, give --dim sequence=512",),
+        ("'sequence' counts as 1; set --dim sequence=512",),
     )
     for asked in ({"dims": {"sequence": 512}}, {"shapes": {"x": (1, 512)}}):
         whole = onnxmem.analyze(path, **asked)

@@ -203,7 +203,7 @@ def test_a_traceback_is_for_debugging_alone(
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "error: interrupted: stopped before the end"),
+        (KeyboardInterrupt(), 130, "error: interrupted: stopped by a signal"),
         (MemoryError(), 3, "error: net.onnx: out_of_memory: "),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_cluster_is_an_executor(capsys: Capture, monkeypatch: pytest.MonkeyPat
     with dask_executor("tcp://two:2") as executor, executor:
         assert executor.submit(abs, -3).result() == 3
     assert main("net.onnx --dask tcp://one:1".split()) == 2
-    text = "error: usage: --dask tcp://one:1: no scheduler answers: Timed out after 10 s\n"
+    text = "error: usage: --dask tcp://one:1: no scheduler responds: Timed out after 10 s\n"
     assert capsys.readouterr().err == text
 
 

@@ -168,7 +168,7 @@ class TestStores:
         fsspec.filesystem("memory").pipe("/large.onnx", bytes(101))
         fetch("memory://large.onnx", into := io.BytesIO(), 101)
         assert len(into.getvalue()) == 101
-        with pytest.raises(RemoteError, match="over 100 bytes"):
+        with pytest.raises(RemoteError, match="larger than 100 bytes"):
             fetch("memory://large.onnx", io.BytesIO(), 100)
         with pytest.raises(MissingFileError, match="no such file there"):
             fetch("memory://gone.onnx", io.BytesIO())
@@ -179,7 +179,7 @@ class TestStores:
             raise ImportError(message)
 
         monkeypatch.setattr(sources, "_filesystem", filesystem)
-        with pytest.raises(MissingExtraError, match="its scheme needs another package: Please"):
+        with pytest.raises(MissingExtraError, match="the URL scheme needs another package: Please"):
             fetch("gs://zoo/a.onnx", io.BytesIO())
 
     def test_running_out_of_memory_is_reported_as_such(

@@ -177,7 +177,7 @@ def test_targets_by_name_by_size_and_none() -> None:
     devices = catalog()
     named = targets_of(["RTX 4090", "24GiB", "24GiB"], devices)
     assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
-    with pytest.raises(DeviceError, match="or give a size, as in 24GiB"):
+    with pytest.raises(DeviceError, match="a size such as 24GiB is also accepted"):
         targets_of(["RTX 40900000"], devices)
     with pytest.raises(DeviceError):
         targets_of(["4096"], devices)
@@ -240,7 +240,7 @@ def test_columns_of_real_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert int(table[0]["training_peak_bytes"]) > 0
     assert table[0]["settings_train"] == "true"
     assert table[0]["findings"] == "1"
-    assert table[0]["notes"].startswith("unbound_dims: dims taken as 1")
+    assert table[0]["notes"].startswith("unbound_dims: dynamic dims without a value")
     assert table[0]["error_code"] == ""
     assert table[2]["total_bytes"] == ""
     assert table[2]["error_code"] == "missing_file"

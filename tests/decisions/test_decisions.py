@@ -31,7 +31,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.settings import GivenValue, Values, parse_values, read_values
+from onnxmem.settings import ValueLike, Values, parse_values, read_values
 
 RATE = """agraph (float[7] x, int64 sr) => (y) <int64 k = {16000}> {
     c = Equal(sr, k)
@@ -390,7 +390,7 @@ def test_values_are_read(text: str, values: Values) -> None:
     "text", ["", "x", "1,", "1_000", "nan", "inf", "0x10", "1 2", "٣", "9" * 21]
 )
 def test_what_is_no_value_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no number, true or false"):
+    with pytest.raises(UsageError, match="is not a number, true or false"):
         parse_values(text)
 
 
@@ -398,13 +398,13 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ("given", "values"),
     [(3, (3,)), (True, (True,)), ([1, 2], (1, 2)), (np.int64(7), (7,)), (np.ones(2), (1.0, 1.0))],
 )
-def test_python_gives_scalars_and_lists(given: GivenValue, values: Values) -> None:
+def test_python_gives_scalars_and_lists(given: ValueLike, values: Values) -> None:
     assert read_values({"v": given}) == {"v": values}
 
 
 @pytest.mark.parametrize("given", ["12", [], ["a"], None, [[1]]])
-def test_what_python_gives_is_numbers(given: GivenValue) -> None:
-    with pytest.raises(UsageError, match="the value of 'v' is no number, true, false or list"):
+def test_what_python_gives_is_numbers(given: ValueLike) -> None:
+    with pytest.raises(UsageError, match="the value of 'v' is not a number, a boolean or a list"):
         read_values({"v": given})
 
 
@@ -433,15 +433,15 @@ def test_values_are_arrays_of_their_inputs() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        ("a", (128,), "input 'a' is int8, which 128 is not"),
-        ("a", (1.5,), "input 'a' is int8, which 1.5 is not"),
-        ("b", (2,), "input 'b' is bool, which 2 is not"),
-        ("s", (2,), "input 's' is string, which 2 is not"),
-        ("h", (2,), "input 'h' is bfloat16, which 2 is not"),
-        ("u", (1, 2, 3), "input 'u' has 2 elements, its value 3"),
-        ("u", (-1, 2), "input 'u' is uint8, which -1, 2 is not"),
-        ("f", (1, 2, 3, 4, 5), "input 'f' has 6 elements, its value 5"),
-        ("big", (1,), "input 'big' has no value: only up to 4,096 elements do"),
+        ("a", (128,), "input 'a' is int8; 128 is not a value of it"),
+        ("a", (1.5,), "input 'a' is int8; 1.5 is not a value of it"),
+        ("b", (2,), "input 'b' is bool; 2 is not a value of it"),
+        ("s", (2,), "input 's' is string; 2 is not a value of it"),
+        ("h", (2,), "input 'h' is bfloat16; 2 is not a value of it"),
+        ("u", (1, 2, 3), "input 'u' has 2 elements, but its value 3"),
+        ("u", (-1, 2), "input 'u' is uint8; -1, 2 is not a value of it"),
+        ("f", (1, 2, 3, 4, 5), "input 'f' has 6 elements, but its value 5"),
+        ("big", (1,), "input 'big' is too large for a value: over 4,096 elements"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(name: str, value: Values, text: str) -> None:

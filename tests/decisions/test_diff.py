@@ -69,7 +69,7 @@ def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Captur
     saved["models"][0]["verdict"]["verdict"] = "perhaps"
     (folder / "saved.json").write_text(json.dumps(saved))
     assert main("diff a.onnx saved.json --budget 1GiB".split()) == 2
-    assert "models[0].verdict.verdict: is no verdict" in capsys.readouterr().err
+    assert "models[0].verdict.verdict: is not a verdict" in capsys.readouterr().err
 
 
 def test_sides_that_are_compared_in_two_ways_say_so(capsys: Capture) -> None:
@@ -172,8 +172,8 @@ def test_small_blocks_are_summed_by_kind_where_one_side_is_saved() -> None:
         == 7 - 1000 + 11
     )
     assert {(block.name, block.category) for block in change.blocks} <= {
-        ("smaller blocks together", Category.ACTIVATION),
-        ("smaller blocks together", Category.WEIGHT),
+        ("smaller blocks", Category.ACTIVATION),
+        ("smaller blocks", Category.WEIGHT),
         ("u", Category.WEIGHT),
     }
 
@@ -186,7 +186,7 @@ def test_a_saved_peak_adds_up_whatever_its_file_says(folder: Path) -> None:
     assert main("diff saved.json a.onnx --json -o diff.json".split()) == 0
     change = json.loads((folder / "diff.json").read_text())["activations"]
     assert [(t["tensor"], t["change_bytes"]) for t in change["tensors"]] == [
-        ("smaller blocks together", -17)
+        ("smaller blocks", -17)
     ]
 
 

@@ -131,7 +131,7 @@ def test_a_model_card_has_figures_assumptions_and_the_command() -> None:
 
 def test_a_model_card_of_a_session_and_of_a_part() -> None:
     analysis = analysis_of(dims={"N": 2}, runtimes=("ort-cpu",), asks_onnxruntime=False)
-    assert "| ort-cpu: held by the arena |" in exported(analysis, "model-card")
+    assert "| ort-cpu: arena reserved (steady state) |" in exported(analysis, "model-card")
     assert "lower bounds" in exported(analysis_of(MYSTERY), "model-card")
 
 
@@ -184,7 +184,7 @@ def test_many_pieces_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("m.onnx", "--format", "csv", "--train"), "leave --train out"),
+        (("m.onnx", "--format", "csv", "--train"), "omit --train"),
         (("m.onnx", "m.onnx", "--format", "csv"), "2 models; export writes one at a time"),
         (("m.onnx",), "--format"),
         (("absent.onnx", "--format", "csv"), "absent.onnx: missing_file: no such file"),
@@ -230,7 +230,7 @@ def test_a_snapshot_goes_to_a_pipe_and_to_no_terminal(
 
 
 def test_a_training_step_has_no_node_statistics() -> None:
-    with pytest.raises(UsageError, match="leave --train out"):
+    with pytest.raises(UsageError, match="omit --train"):
         exported(analysis_of(batch=1, train=True), "ort-node-stats")
 
 

@@ -186,7 +186,7 @@ def test_an_order_is_reported_with_its_figures(
 
 
 def test_training_and_unknown_orders_are_refused() -> None:
-    with pytest.raises(UsageError, match="a training step runs in the file's order"):
+    with pytest.raises(UsageError, match="a training step runs in the order of the file"):
         Settings(train=True, order="best")
     with pytest.raises(UsageError, match="order 'best of' is not known"):
         Settings(order="best of")

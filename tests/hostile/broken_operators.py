@@ -51,7 +51,7 @@ def reference() -> onnx.ModelProto:
 
 
 def einsum_of_bytes() -> onnx.ModelProto:
-    """Write an equation that is no text; onnx would read it for ever. Found by fuzzing."""
+    """Write an equation that is not a string; onnx would read it for ever. Found by fuzzing."""
     model = model_of(node('Einsum <equation = "i"> (h)'))
     model.graph.node[1].attribute[0].s = b"\xd0\xc1\xd2\xc1....,,(("
     return model

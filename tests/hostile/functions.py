@@ -113,7 +113,7 @@ def fatal(node: onnx.NodeProto, version: int) -> Callable[[], onnx.ModelProto]:
 
 
 def name_of_bytes() -> bytes:
-    """Name, in a function, a domain that is no text; found by fuzzing."""
+    """Name, in a function, a domain that is not a string; found by fuzzing."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
     model.functions[0].opset_import.add(domain="domain_of_bytes", version=1)
     return model.SerializeToString().replace(b"domain_of_bytes", b"\x89" * 15)

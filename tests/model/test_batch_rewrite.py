@@ -329,8 +329,8 @@ def test_a_batch_that_no_dim_holds_whole_is_a_finding(target: str) -> None:
     text = reshape("4,6", target)
     found = bound(text, 7)
     message = (
-        "the batch is fixed at 4 by constants in the graph, which no reading brings to 7 at 'y'; "
-        "export with a symbolic batch"
+        "the batch size is fixed at 4 by constants that cannot be changed to 7, at 'y'; export "
+        "with a symbolic batch"
     )
     assert found.findings == (Finding("batch_fixed", message),)
     assert found.graph.tensors["y"].is_assumed
@@ -347,7 +347,7 @@ def test_a_model_that_cannot_follow_has_no_law_and_no_largest_batch() -> None:
 def test_where_the_batch_stops_is_named_once() -> None:
     text = reshape("4,6", "2,12").replace("(y)", "(z)").replace("}", "z = Relu(y) }")
     (finding,) = bound(text.replace("s = {2,12z = Relu(y) }", "s = {2,12}"), 7).findings
-    assert "brings to 7 at 'y';" in finding.message
+    assert "changed to 7, at 'y';" in finding.message
 
 
 # Any chain
@@ -647,7 +647,7 @@ def test_a_constant_that_grows_is_a_weight_of_the_new_size() -> None:
     moved = network(STATES, 2, 3)
     assert weight_bytes(moved) == weight_bytes(network(STATES, 3))
     (finding,) = [each for each in moved.findings if each.code == "batch_in_constants"]
-    assert "counted at 3 in place of 2: 'h'" in finding.message
+    assert "resized from 2 to 3: 'h'" in finding.message
 
 
 def test_a_constant_with_other_readers_is_there_twice() -> None:

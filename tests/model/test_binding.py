@@ -134,7 +134,9 @@ def test_an_initializer_listed_as_input_does_not_hide_the_batch() -> None:
 def test_a_shape_for_an_initializer_listed_as_input_is_refused() -> None:
     model = graph(x=[8, 3], w=[7, 7])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
-    with pytest.raises(ShapeError, match=r"--shape names no input: 'w'; the inputs are 'x'"):
+    with pytest.raises(
+        ShapeError, match=r"--shape 'w': the model has no such input; the inputs are 'x'"
+    ):
         bind(required_inputs(model), Request(shapes={"w": (7, 7)}))
 
 
@@ -196,14 +198,14 @@ def test_a_dim_of_zero_is_a_size() -> None:
 
 def test_a_dim_wins_over_the_batch() -> None:
     found = asked({"x": ["N", 3]}, batch=4, dims={"N": 7})
-    text = "--batch 4 gives way to --dim or --shape: the batch is 7"
+    text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     assert (found.shapes, found.batch) == ({"x": (7, 3)}, 7)
     assert found.findings == (Finding("overridden_batch", text),)
 
 
 def test_a_shape_wins_over_the_batch_and_binds_its_symbols() -> None:
     found = asked({"x": ["N", "C"], "y": ["N"]}, batch=4, shapes={"x": (7, 5)})
-    text = "--batch 4 gives way to --dim or --shape: the batch is 7"
+    text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     findings = (Finding("overridden_batch", text),)
     assert found == Binding({"x": (7, 5), "y": (7,)}, {"N": 7, "C": 5}, 7, None, findings)
 
@@ -248,7 +250,7 @@ def test_an_expression_follows_from_dims_that_nothing_binds() -> None:
     found = asked({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
     assert found.dims == {"N": 2, "past + length": 2, "past": 1, "length": 1}
     assert [finding.message for finding in found.findings] == [
-        "dims taken as 1 because nothing binds them: 'past', 'length'; pass --dim NAME=N"
+        "dynamic dims without a value are set to 1: 'past', 'length'; pass --dim NAME=N"
     ]
 
 
@@ -271,7 +273,7 @@ def test_a_multiple_of_the_batch_is_not_the_batch() -> None:
 def test_an_expression_without_a_value_is_named_as_unbound(expression: str) -> None:
     found = asked({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
     assert found.shapes == {"x": (2, 3, 1)}
-    text = f"dims taken as 1 because nothing binds them: '{expression}'; pass --dim NAME=N"
+    text = f"dynamic dims without a value are set to 1: '{expression}'; pass --dim NAME=N"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
@@ -281,13 +283,13 @@ def test_an_expression_without_a_value_is_named_as_unbound(expression: str) -> N
 def test_a_dim_that_stays_unbound_is_one_and_named() -> None:
     found = asked({"x": ["N", "length", None], "y": ["length"]})
     assert (found.shapes, found.batch) == ({"x": (1, 1, 1), "y": (1,)}, 1)
-    text = "dims taken as 1 because nothing binds them: 'N', 'length', 'x[2]'; pass --dim NAME=N"
+    text = "dynamic dims without a value are set to 1: 'N', 'length', 'x[2]'; pass --dim NAME=N"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
 def test_of_many_unbound_dims_some_are_named() -> None:
     (finding,) = asked({"x": list("ABCDEFGHIJ")}).findings
-    assert finding.message.startswith("dims taken as 1 because nothing binds them: 'A', 'B', ")
+    assert finding.message.startswith("dynamic dims without a value are set to 1: 'A', 'B', ")
     assert " more; pass --dim NAME=N" in finding.message
     assert "'J'" not in finding.message
 
@@ -295,7 +297,7 @@ def test_of_many_unbound_dims_some_are_named() -> None:
 def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
     found = asked({"x": ["N", 3]}, batch=4, dims={"length": 7})
     assert found.shapes == {"x": (4, 3)}
-    text = "--dim length: no input has a dim of that name; there are 'N'"
+    text = "--dim length: no input has a dim of that name; the dims are 'N'"
     assert found.findings == (Finding("unused_dim", text),)
 
 
@@ -303,7 +305,7 @@ def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
 def test_a_batch_asked_of_a_model_without_one_is_a_finding(inputs: dict[str, Shape]) -> None:
     found = asked(inputs, batch=2)
     assert (found.batch, found.shapes) == (None, asked(inputs).shapes)
-    text = "--batch 2 has no effect: the inputs share no leading dim; use --dim or --shape"
+    text = "--batch 2 has no effect: the inputs have no common leading dim; use --dim or --shape"
     assert found.findings == (Finding("batch_fixed", text),)
     assert asked(inputs).findings == ()
 
@@ -319,30 +321,30 @@ def refusal(
 
 
 def test_a_shape_for_what_is_no_input_is_refused() -> None:
-    text = "--shape names no input: 'z'; the inputs are 'x', 'y'"
+    text = "--shape 'z': the model has no such input; the inputs are 'x', 'y'"
     assert refusal(shapes={"z": (1, 3)}) == text
 
 
 def test_a_shape_of_another_rank_is_refused() -> None:
-    assert refusal(shapes={"x": (1, 3, 5)}) == "--shape x: 3 dims given, the input has 2"
-    assert refusal(shapes={"y": ()}) == "--shape y: 0 dims given, the input has 1"
+    assert refusal(shapes={"x": (1, 3, 5)}) == "--shape x: has 3 dims, but the input has 2"
+    assert refusal(shapes={"y": ()}) == "--shape y: has 0 dims, but the input has 1"
 
 
 @pytest.mark.parametrize("number", [0, -1])
 def test_a_number_that_is_not_positive_is_refused(number: int) -> None:
-    text = f"is {number}; a dim is a positive number"
+    text = f"is {number}; dims must be positive"
     assert refusal(batch=number) == f"dim 'batch' {text}"
     assert refusal(dims={"N": number}) == f"dim 'N' {text}"
-    assert refusal(shapes={"x": (2, number)}).endswith("; a dim is a positive number")
+    assert refusal(shapes={"x": (2, number)}).endswith("; dims must be positive")
 
 
 def test_a_batch_that_is_not_positive_is_refused_beside_a_dim_named_batch() -> None:
-    assert refusal(batch=0, dims={"batch": 2}) == "dim 'batch' is 0; a dim is a positive number"
+    assert refusal(batch=0, dims={"batch": 2}) == "dim 'batch' is 0; dims must be positive"
 
 
 @pytest.mark.parametrize("number", [2**63, 10**30])
 def test_a_number_that_onnx_cannot_write_is_refused(number: int) -> None:
-    text = f"dim {number} is over 9,223,372,036,854,775,807, the largest that ONNX can write"
+    text = f"dim {number} is over 9,223,372,036,854,775,807, the largest dim of ONNX"
     assert refusal(batch=number) == text
     assert refusal(dims={"N": number}) == text
     assert refusal(shapes={"x": (2, number)}) == text

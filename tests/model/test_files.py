@@ -86,15 +86,15 @@ def missing(path: str | Path) -> str:
 
 
 OTHERS = {
-    b"": "no ONNX model but an empty file",
-    b"version https://git-lfs.github.com/spec/v1\n": "no ONNX model but a git-lfs pointer, "
-    "not the model itself; run `git lfs pull`",
-    b"<!doctype html>": "no ONNX model but an HTML page; "
+    b"": "not an ONNX model: this is an empty file",
+    b"version https://git-lfs.github.com/spec/v1\n": "not an ONNX model: this is a git-lfs "
+    "pointer, not the model itself; run `git lfs pull`",
+    b"<!doctype html>": "not an ONNX model: this is an HTML page; "
     "the download went to a web page instead of the file",
-    b"PK\x03\x04\x14": "no ONNX model but a zip archive (a PyTorch .pt file, perhaps); "
+    b"PK\x03\x04\x14": "not an ONNX model: this is a zip archive (a PyTorch .pt file, perhaps); "
     "export or unpack the model first",
-    b"\x1f\x8b\x08": "no ONNX model but a gzip file; unpack it first",
-    b"hello\n": "no ONNX model but a text file; name the .onnx file",
+    b"\x1f\x8b\x08": "not an ONNX model: this is a gzip file; unpack it first",
+    b"hello\n": "not an ONNX model: this is a text file; name the .onnx file",
 }
 
 
@@ -120,7 +120,8 @@ class Planted:
 def test_a_pickle_is_named_and_never_unpickled(tmp_path: Path) -> None:
     data = pickle.dumps(Planted(tmp_path / "mark"), protocol=4)
     assert refusal(data) == (
-        "no ONNX model but a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
+        "not an ONNX model: this is a Python pickle (PyTorch or scikit-learn); export it to ONNX "
+        "first"
     )
     assert not (tmp_path / "mark").exists()
 
@@ -135,38 +136,38 @@ def test_a_pickle_is_named_and_never_unpickled(tmp_path: Path) -> None:
 )
 def test_protobuf_without_a_graph_is_refused(proto: onnx.ModelProto) -> None:
     assert refusal(proto) == (
-        "no ONNX model: protobuf without a graph; export or download it again"
+        "not an ONNX model: a protobuf without a graph; export or download it again"
     )
 
 
 def test_unknown_fields_alone_are_no_graph() -> None:
     assert refusal(b"\xfa\x07\x03abc") == (
-        "no ONNX model: protobuf without a graph; export or download it again"
+        "not an ONNX model: a protobuf without a graph; export or download it again"
     )
 
 
 def test_a_proto_over_2_gib_is_sent_to_external_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx.ModelProto, "ByteSize", lambda _: 2**31, raising=False)
     assert refusal(onnx.ModelProto()) == (
-        "this ModelProto is over 2 GiB; save it with external data and pass the path"
+        "the ModelProto is over 2 GiB; save it with external data and pass the path"
     )
 
 
 def test_a_directory_is_told_to_name_the_file_in_it(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "no ONNX model but a directory; name the .onnx file in it"
+    assert refusal(tmp_path) == "not an ONNX model: this is a directory; name the .onnx file in it"
 
 
 def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
     assert refusal(tmp_path / "pipe.onnx") == (
-        "no ONNX model but a FIFO (named pipe); onnxmem reads regular files"
+        "not an ONNX model: this is a FIFO (named pipe); onnxmem reads regular files"
     )
 
 
 def test_a_link_to_an_endless_device_is_refused_unread(tmp_path: Path) -> None:
     (tmp_path / "zero.onnx").symlink_to("/dev/zero")
     assert refusal(tmp_path / "zero.onnx") == (
-        "no ONNX model but a character device; onnxmem reads regular files"
+        "not an ONNX model: this is a character device; onnxmem reads regular files"
     )
 
 
@@ -239,7 +240,7 @@ NUM_BYTES = 3 * (1 << 14) + 17
 CONTENT = (bytes(range(251)) * (NUM_BYTES // 251 + 1))[:NUM_BYTES]
 """A period that divides no window."""
 
-CUT = "truncated: the file became shorter while it was read; try again when it is whole"
+CUT = "truncated: the file became shorter while it was read; wait and try again"
 
 places = st.one_of(
     st.integers(0, NUM_BYTES - 1),

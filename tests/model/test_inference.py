@@ -232,7 +232,7 @@ CLASH = """agraph (float[2,3] x, float[5,7] w) => (z, v) {
 def test_inputs_that_do_not_fit_are_a_finding() -> None:
     (finding,) = bound(CLASH).findings
     assert (finding.code, finding.node) == ("contradictory_inputs", None)
-    assert finding.message.startswith("shapes that do not fit: no output of 'y' can be; ")
+    assert finding.message.startswith("shapes contradict each other: 'y' cannot be computed; ")
     assert "\n" not in finding.message
 
 
@@ -273,7 +273,7 @@ def test_what_is_known_late_is_held_against_what_was_known(
 
 def test_a_contradicted_declaration_is_a_finding() -> None:
     text = PLAIN.replace("(z)", "(float[9] z)")
-    names = "declared shapes that differ from the derived: 'z'"
+    names = "declared shapes differ from inferred ones: 'z'"
     assert bound(text).findings == (Finding("contradicted_shapes", names),)
 
 
@@ -428,12 +428,12 @@ def declared(
 
 def used(*names: str) -> tuple[Finding, ...]:
     listed = ", ".join(map(repr, names))
-    text = f"shapes that the file declares and nothing derives: {listed}"
+    text = f"shapes that cannot be inferred are taken from the file: {listed}"
     return (Finding("declared_shapes", text),)
 
 
 def contradicted(names: str) -> tuple[Finding, ...]:
-    text = f"declared shapes that differ from the derived: {names}"
+    text = f"declared shapes differ from inferred ones: {names}"
     return (Finding("contradicted_shapes", text),)
 
 

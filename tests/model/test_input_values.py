@@ -47,7 +47,7 @@ def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
     analysis = onnxmem.analyze(model_of(RESHAPED), values={"t": [2, 15]})
     assert analysis.graph.tensors["y"].num_elements is None
     assert [f.message for f in analysis.findings if f.code == "unused_value"] == [
-        "input 't' has 3 elements, its value 2"
+        "input 't' has 3 elements, but its value 2"
     ]
 
 

@@ -97,7 +97,7 @@ def test_sorting_is_told_as_a_finding() -> None:
     model = model_of("agraph (float[2] x) => (float[2] z) { z = Relu(a) a = Abs(x) }")
     prepared = prepare(ModelFile("<text>", model, 0))
     assert prepared.findings == (
-        Finding("unsorted_nodes", "the nodes stand in no order that can run; they were sorted"),
+        Finding("unsorted_nodes", "the nodes are not in topological order; they were sorted"),
     )
     assert prepare(ModelFile("<text>", prepared.proto, 0)).findings == ()
 
@@ -189,31 +189,27 @@ def test_a_tensor_that_stands_before_the_nodes_and_is_made_is_refused(name: str)
 def test_a_tensor_that_nothing_defines_is_refused_with_its_reader() -> None:
     text = "agraph (float[2] x) => (float[2] z) { z = Add(x, ghost) }"
     assert refusal(text) == (
-        "node Add -> 'z' reads tensor 'ghost', which nothing defines; export the model again"
+        "node Add -> 'z' reads the undefined tensor 'ghost'; export the model again"
     )
 
 
 def test_an_output_that_nothing_defines_is_refused() -> None:
     text = "agraph (float[2] x) => (float[2] z, float[2] ghost) { z = Relu(x) }"
-    assert refusal(text) == (
-        "graph output 'ghost' is a tensor that no node defines; export the model again"
-    )
+    assert refusal(text) == ("graph output 'ghost' is an undefined tensor; export the model again")
 
 
 def test_a_tensor_that_a_subgraph_reads_and_nothing_defines_is_refused() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ [pick] z = If (k) {BODY_OF.format("p = Relu(ghost)", "q = Neg(x)")} }}"""
     assert refusal(text) == (
-        "node 'pick' reads tensor 'ghost', which nothing defines; export the model again"
+        "node 'pick' reads the undefined tensor 'ghost'; export the model again"
     )
 
 
 def test_what_one_branch_makes_the_other_cannot_read() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ [pick] z = If (k) {BODY_OF.format("p = Relu(x)", "q = Neg(p)")} }}"""
-    assert refusal(text) == (
-        "node 'pick' reads tensor 'p', which nothing defines; export the model again"
-    )
+    assert refusal(text) == ("node 'pick' reads the undefined tensor 'p'; export the model again")
 
 
 def test_a_tensor_made_twice_in_a_subgraph_is_refused() -> None:

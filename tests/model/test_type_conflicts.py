@@ -20,37 +20,37 @@ from onnxmem.model.type_conflicts import type_conflicts
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "acme" : 1]>'
 HALF = "float16 h = {1}, float o = {1}"
-DECLARED = "makes float16, and its output is declared as float32"
+DECLARED = "is float16, but declared as float32"
 BRANCH = """y = If(c) < then_branch = t () => (float[7] u) { u = Add(x, h) },
     else_branch = e () => (float[7] v) { v = Neg(x) } >"""
 LOOP = """y, z = Loop(n, c, x, h) < body = l (int64 i, bool d, float[7] u, float16 v) =>
     (bool p, float[7] q, float16 r) { p = Identity(d)  q = Neg(u)  r = Neg(v) } >"""
 REFUSED = [
     # nodes | types of y and of what is declared inside | the reason
-    ("y = Add(x, h)", "float", "Add has operands of one type T, here float32 and float16"),
-    ("y = Clip(x, h)", "float", "Clip has operands of one type T, here float32 and float16"),
-    ("y = Max(x, o, h)", "float", "Max has operands of one type T, here float32 and float16"),
-    ("y = Add(k, h)", "float", "Add has operands of one type T, here float16 and float32"),
+    ("y = Add(x, h)", "float", "Add requires one type T, but has float32 and float16"),
+    ("y = Clip(x, h)", "float", "Clip requires one type T, but has float32 and float16"),
+    ("y = Max(x, o, h)", "float", "Max requires one type T, but has float32 and float16"),
+    ("y = Add(k, h)", "float", "Add requires one type T, but has float16 and float32"),
     (
         "y = Cast <to = 10> (x)",
         "float",
-        f"Cast {DECLARED}",
+        f"the output of Cast {DECLARED}",
     ),
     (
         "a = Cast <to = 10> (x)  y = Exp(a)",
         "float16[7] y, float[7] a",
-        f"Cast {DECLARED}",
+        f"the output of Cast {DECLARED}",
     ),
     (
         "a = Relu(k)  y = Exp(a)",
         "float16[7] y, float[7] a",
-        f"Relu {DECLARED}",
+        f"the output of Relu {DECLARED}",
     ),
-    ("i = Cast <to = 10> (o)  y = Tile(x, i)", "float", "Tile takes no float16 as repeats"),
+    ("i = Cast <to = 10> (o)  y = Tile(x, i)", "float", "Tile does not accept float16 as repeats"),
     (
         BRANCH,
         "float",
-        "Add has operands of one type T, here float32 and float16",
+        "Add requires one type T, but has float32 and float16",
     ),
 ]
 TAKEN = [
@@ -87,7 +87,7 @@ def test_a_model_whose_types_do_not_agree_is_refused(nodes: str, types: str, rea
     found = analyze(model_with(nodes, types), runtimes=("ort-cpu",))
     assert (found.runtimes, found.status) == ((), "partial")
     told = {finding.code: finding.message for finding in found.findings}
-    refused = "onnxruntime refuses the model, because types do not agree"
+    refused = "onnxruntime rejects the types of the model"
     assert told["contradictory_types"].startswith(f"{refused}: {reason}")
     assert told["runtime_failed"].startswith(f"ort-cpu failed: {refused}: {reason}")
 
@@ -139,7 +139,7 @@ def test_such_a_model_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analyze(model_of(text), batch=3, runtimes=("ort-cpu",), asks_onnxruntime=False)
     assert walks["whole"] == 1
     (finding,) = (each for each in found.findings if each.code == "contradictory_types")
-    assert finding.message.endswith("here float32 and float16, and 1 node more")
+    assert finding.message.endswith("but has float32 and float16, and 1 node more")
     assert (found.batch_law, found.total_bytes) == (None, 3 * 7 * 4 * 3 + 7 * 4 + 7 * 2)
 
 
@@ -150,7 +150,7 @@ def test_no_gate_passes_on_such_a_model_and_advice_is_a_fault(
     text = "agraph (float[7] x) => (float[7] y) <float16[7] w> { y = Add(x, w) }"
     write_model(tmp_path / "half.onnx", text)
     assert main("check half.onnx --budget-peak 1GB".split()) == 3
-    assert "types do not agree" in capsys.readouterr().out
+    assert "rejects the types" in capsys.readouterr().out
     assert main("advise half.onnx --json".split()) == 3
     (row,) = json.loads(capsys.readouterr().out)["models"]
     assert row["error"]["code"] == "type_conflict"

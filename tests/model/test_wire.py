@@ -232,21 +232,21 @@ def refusal(source: ModelSource) -> str:
 
 
 UNSOUND = {
-    b"\x08\x0a\x0b": "no ONNX model: byte 2 starts no protobuf field of a ModelProto; "
+    b"\x08\x0a\x0b": "not an ONNX model: byte 2 is not a field of a ModelProto; "
     "export or download it again",
-    b"\x08\x0a\x00\x00": "no ONNX model: byte 2 starts field 0 of a ModelProto; "
+    b"\x08\x0a\x00\x00": "not an ONNX model: byte 2 is field 0 of a ModelProto; "
     "export or download it again",
-    b"\x08" + b"\xff" * 11: "no ONNX model: the integer at byte 1 never ends; "
+    b"\x08" + b"\xff" * 11: "not an ONNX model: the integer at byte 1 is too long; "
     "export or download it again",
-    b"\x08\x8a": "truncated: the ModelProto field at byte 2 needs 1 bytes more "
-    "than there are; copy or download the file again",
-    b"\x08\x0a\x3a\x90\x4e": "truncated: the ModelProto field at byte 2 needs 10,000 bytes more "
-    "than there are; copy or download the file again",
-    b"\x08\x0a\x29\x01": "truncated: the ModelProto field at byte 2 needs 7 bytes more "
-    "than there are; copy or download the file again",
-    b"\x08\x0a\x2d\x01": "truncated: the ModelProto field at byte 2 needs 3 bytes more "
-    "than there are; copy or download the file again",
-    b"\x08\x0a\x3a\x02\xff\xff": "no ONNX model: the bytes do not parse as one; "
+    b"\x08\x8a": "truncated: the ModelProto field at byte 2 is 1 byte longer "
+    "than the file; copy or download the file again",
+    b"\x08\x0a\x3a\x90\x4e": "truncated: the ModelProto field at byte 2 is 10,000 bytes longer "
+    "than the file; copy or download the file again",
+    b"\x08\x0a\x29\x01": "truncated: the ModelProto field at byte 2 is 7 bytes longer "
+    "than the file; copy or download the file again",
+    b"\x08\x0a\x2d\x01": "truncated: the ModelProto field at byte 2 is 3 bytes longer "
+    "than the file; copy or download the file again",
+    b"\x08\x0a\x3a\x02\xff\xff": "not an ONNX model: the bytes do not parse; "
     "export or download it again",
 }
 
@@ -259,7 +259,7 @@ def test_bytes_that_are_no_whole_model_say_where_and_what_next(data: bytes, mess
 def test_a_fault_inside_a_large_tensor_names_its_kind() -> None:
     unsound = in_graph(in_field(5, bytes(1009)))
     assert refusal(b"\x08\x0a" + unsound) == (
-        "no ONNX model: byte 8 starts field 0 of a TensorProto; export or download it again"
+        "not an ONNX model: byte 8 is field 0 of a TensorProto; export or download it again"
     )
 
 
@@ -275,7 +275,7 @@ def loads_or_is_refused(data: bytes) -> None:
         load(data)
     except ModelFileError as fault:
         text = str(fault)
-        assert text.startswith(("no ONNX model", "truncated: "))
+        assert text.startswith(("not an ONNX model", "truncated: "))
         assert "\n" not in text
 
 
@@ -315,7 +315,7 @@ def test_twenty_nested_subgraphs_load() -> None:
 
 def test_messages_nested_over_100_deep_are_refused() -> None:
     assert refusal(nested(40, in_field(10, b"d" * 1009))) == (
-        "messages are nested more than 100 deep; no runtime reads such a model"
+        "messages are nested over 100 deep; no runtime reads such a model"
     )
 
 
@@ -323,7 +323,7 @@ def test_nesting_that_fits_the_scan_s_small_messages_is_refused_by_the_parse() -
     data = nested(40, b"")
     assert len(data) < 512
     assert refusal(data) == (
-        "no ONNX model: the bytes do not parse as one; export or download it again"
+        "not an ONNX model: the bytes do not parse; export or download it again"
     )
 
 
@@ -382,6 +382,6 @@ def test_a_model_with_over_2_gib_besides_its_weights_is_refused_unread(tmp_path:
     write_with_hole(tmp_path / "text.onnx", head, 1 << 31, in_graph(b""))
     said, seconds, growth_mib = loaded_apart(tmp_path / "text.onnx")
     assert said == refusal(tmp_path / "text.onnx")
-    assert said == "over 2 GiB are left without the weights; no runtime reads such a model"
+    assert said == "the model has over 2 GiB without its weights; no runtime reads such a model"
     assert seconds < 1
     assert growth_mib < 40

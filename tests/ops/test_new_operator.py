@@ -13,7 +13,7 @@ import onnx.defs
 import onnx_shape_inference
 import pytest
 
-from onnxmem.model.shapes.microsoft import _BLOCKED, _RULES, _TWINS, MICROSOFT, NCHWC
+from onnxmem.model.shapes.microsoft import _BLOCKED, _EQUIVALENTS, _RULES, MICROSOFT, NCHWC
 from onnxmem.model.shapes.onnx_rules import _RULES as ONNX_RULES
 from onnxmem.ops.registry import OPERATORS, UNKNOWN, lookup
 from onnxmem.ops.spec import OpSpec, nothing, unknown
@@ -24,7 +24,7 @@ onnx_shape_inference.registry.collect()
 OWN_RULES = (
     {(MICROSOFT, op_type) for op_type in _RULES}
     | {(NCHWC, op_type) for op_type in _BLOCKED}
-    | _TWINS.keys()
+    | _EQUIVALENTS.keys()
     | ONNX_RULES.keys()
 )
 

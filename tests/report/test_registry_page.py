@@ -203,9 +203,9 @@ def test_the_longest_name_wins() -> None:
         ("", "has no column model and no accuracy"),
         ("model,top1\nnet,3\n", "has no column accuracy"),
         ("model,accuracy\nnet,3\nnet,4\n", "line 3: names net again"),
-        ("model,accuracy\nnet,good\n", "line 2: accuracy 'good' is no number"),
-        ("model,accuracy\nnet\n", "line 2: accuracy '' is no number"),
-        ("model,accuracy\nnet,nan\n", "line 2: accuracy 'nan' is no number"),
+        ("model,accuracy\nnet,good\n", "line 2: accuracy 'good' is not a number"),
+        ("model,accuracy\nnet\n", "line 2: accuracy '' is not a number"),
+        ("model,accuracy\nnet,nan\n", "line 2: accuracy 'nan' is not a number"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_said_in_a_line(tmp_path: Path, text: str, told: str) -> None:

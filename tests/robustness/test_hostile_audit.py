@@ -166,7 +166,7 @@ def test_ctrl_c_keeps_the_rows_so_far(folder: Path, jobs: str) -> None:
     time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
     out, err = rest_of(process)
-    assert (process.returncode, err) == (130, "error: interrupted: stopped before the end\n")
+    assert (process.returncode, err) == (130, "error: interrupted: stopped by a signal\n")
     assert out.endswith("\n")
     assert all(json.loads(line)["status"] == "ok" for line in out.splitlines())
 

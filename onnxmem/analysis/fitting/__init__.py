@@ -1,5 +1,5 @@
-"""Models and a device in, whether they fit out: the verdict, the largest that fits, what limits it.
+"""Whether models fit a device, the largest batch that does, and what limits it.
 
-Begin reading with ``assessing.fit``: ``footprints`` has what models take, ``verdicts`` the rule by
-which that is compared, ``searching`` the search for the largest number.
+Begin reading with ``assessing.fit``: ``footprints`` computes the memory of models, ``verdicts`` has
+the rule that compares it with a limit, ``searching`` finds the largest number that fits.
 """

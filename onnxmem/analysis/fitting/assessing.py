@@ -10,7 +10,7 @@ is the same, the range grows to it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, unbound_dims_text
@@ -20,6 +20,7 @@ from onnxmem.analysis.fitting.footprints import (
     combined,
     footprint_of,
     footprint_together,
+    on_device,
 )
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
@@ -94,7 +95,7 @@ class FitRequest:
         """
         for code in sorted(self.accepted - ACCEPTABLE):
             message = (
-                f"--accept {printable(code)!r}: no verdict hangs on that code; "
+                f"--accept {printable(code)!r}: no verdict depends on this code; "
                 f"{nearest(code, sorted(ACCEPTABLE))}the codes are {', '.join(sorted(ACCEPTABLE))}"
             )
             raise UsageError(message)
@@ -118,7 +119,7 @@ class Assessment:
 
     @property
     def accuracy(self) -> Accuracy:
-        """Of the figure that is compared."""
+        """The accuracy of the compared figure."""
         return ACCURACIES[self.basis]
 
     def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
@@ -182,7 +183,7 @@ class FitResult:
 
     @property
     def accuracy(self) -> Accuracy:
-        """Of the figure that is compared."""
+        """The accuracy of the compared figure."""
         return self.assessment.accuracy
 
     @property
@@ -263,6 +264,8 @@ class ReplayDemands:
 
     def _draws(self, first: int, last: int) -> bool:
         """Whether programs are the same at two batches and at those checked between them."""
+        # onnxmem's own runtimes choose by thresholds of sizes, so a program that is equal at both
+        # ends is equal between them; one batch there guards against a wrong assumption.
         parts = 1 + (_BETWEEN if self.is_own else 1)
         batches = sorted({first + (last - first) * part // parts for part in range(parts + 1)})
         if first >= last or len(batches) < _LEAST:
@@ -372,8 +375,8 @@ class DemandCurve:
         if name is None:
             return binding.batch
         if name not in binding.dims:
-            known = ", ".join(map(shortened, binding.dims)) or "it has none"
-            message = f"--dim {shortened(name)}=?: the model has no such dim; its dims: {known}"
+            known = ", ".join(map(shortened, binding.dims)) or "none"
+            message = f"--dim {shortened(name)}=?: the model does not have this dim; it has {known}"
             raise UsageError(message)
         return binding.dims[name]
 
@@ -406,6 +409,38 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         instances=setup.deployment.largest(each, setup.limit_bytes),
         remarks=(*_remarks(setup, footprint), *_cache_remarks(requests)),
     )
+
+
+@dataclass(slots=True)
+class DeviceAssessments:
+    """Assessments of the same models for many devices.
+
+    What models need depends on the compared figure and on the CPU only, so each pair of these is
+    computed once, whatever the memory of the devices is. Errors are cached too.
+    """
+
+    requests: Sequence[AnalysisRequest]
+    setup: FitRequest
+    _known: dict[tuple[AnyBasis, str | None], Assessment | OnnxmemError] = field(
+        default_factory=dict
+    )
+
+    def on(self, basis: AnyBasis, device_cpu: str | None) -> Assessment:
+        """The assessment by a figure, on a device's CPU if the figure depends on it.
+
+        :raises OnnxmemError: a model cannot be analyzed at its request.
+        """
+        key = basis, device_cpu if basis is Basis.ORT_CPU else None
+        if key not in self._known:
+            there = [on_device(request, device_cpu, basis) for request in self.requests]
+            try:
+                self._known[key] = assess(there, replace(self.setup, basis=basis))
+            except OnnxmemError as fault:
+                self._known[key] = fault
+        found = self._known[key]
+        if isinstance(found, OnnxmemError):
+            raise found
+        return found
 
 
 def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
@@ -464,6 +499,7 @@ def _doubts(
         # `_unbound` names the flags that settle unbound dims, and leaves out the one searched.
         others = tuple(each for each in findings if each.code != UNBOUND)
         doubts += (*doubts_of(others, setup.accepted), *_unbound(request, setup))
+        # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
         if not results.is_whole and not doubts and PARTIAL not in setup.accepted:
             doubts.append(Doubt(PARTIAL, _left_out(results)))
     is_own = isinstance(setup.basis, RuntimeBasis)
@@ -477,7 +513,7 @@ def _left_out(results: StageResults) -> str:
     """Why a figure is only a lower bound."""
     unknown = results.activations.unknown_tensors
     if not unknown:
-        return "the graph does not follow the batch"
+        return "the batch size is fixed in this model"
     return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
 
 
@@ -522,13 +558,13 @@ def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:
     """Without --context or --dim the dims of a cache count as 1, so it is almost empty."""
     caches = (request.cache for request in requests if request.context is None)
     if any(part.follows_context for cache in caches if cache for part in cache.parts):
-        yield "it has a key-value cache: --context N is how many tokens that holds"
+        yield "the model has a key-value cache: --context N sets its number of tokens"
 
 
 def _remarks(setup: FitRequest, footprint: Footprint) -> tuple[str, ...]:
     remarks = []
     if setup.flash_bytes is not None and (footprint.weight_bytes or 0) > setup.flash_bytes:
-        remarks.append("the weights are more than the flash holds")
+        remarks.append("the weights do not fit the flash")
     if setup.basis is Basis.MCU and setup.flash_bytes is None:
-        remarks.append("where the weights lie is not checked: no flash is known")
+        remarks.append("whether the weights fit the flash is not checked: its size is unknown")
     return tuple(remarks)

@@ -192,7 +192,7 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
     step = _step(request, results)
     memory = request.torch_memory(results)
     if memory is None:
-        message = "no training is asked for"
+        message = "no training is requested"
         raise NoFigureError(message)
     context = request.torch_context
 
@@ -239,7 +239,7 @@ def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> F
 def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     training = results.training
     if training is None:
-        message = "no training is asked for"
+        message = "no training is requested"
         raise NoFigureError(message)
     live = training.live_at_peak()[:_LISTED]
     return Footprint(
@@ -264,7 +264,7 @@ def _range_bytes(results: StageResults) -> int:
 def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     memory, num_bytes = results.activations, results.total_bytes
     if num_bytes is None:
-        message = "no tensor's size is known"
+        message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
     live = memory.live_at_peak[:_LISTED]
     return Footprint(

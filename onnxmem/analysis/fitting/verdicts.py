@@ -64,7 +64,7 @@ class _Descriptions(dict[AnyBasis, str]):
 BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
     {
         Basis.TORCH: "reserved by PyTorch's allocator on CUDA, and the CUDA context",
-        Basis.STEP: "peak of the training step; no allocator of this device is modelled",
+        Basis.STEP: "peak of the training step; the allocator of this device is not modeled",
         Basis.ORT_CPU: "process_bytes of onnxruntime on CPU: the whole process",
         Basis.ORT_CUDA: "arena of onnxruntime on CUDA after three runs, workspace and context",
         Basis.TOTAL: "weights + inputs + peak activation memory; no runtime's overhead is in it",
@@ -98,7 +98,7 @@ def basis_for(
     if train:
         return Basis.STEP if kind in {"cpu", "mcu"} else Basis.TORCH
     if runtime in {None, "none"}:
-        message = "--basis process: name whose process, by --runtime or --train"
+        message = "--basis process: choose a process with --runtime or --train"
         raise UsageError(message)
     return basis_named(runtime)
 
@@ -142,8 +142,8 @@ class _Accuracies(dict[AnyBasis, Accuracy]):
 ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     {
         Basis.TORCH: _ON_GPU,
-        Basis.STEP: Accuracy(1.0, "all 390 rows within it, the largest 0.11 %"),
-        Basis.ORT_CPU: Accuracy(5.0, "nine in ten of 794 settings within it, the largest 21.7 %"),
+        Basis.STEP: Accuracy(1.0, "all 390 measurements are within it, the largest is 0.11 %"),
+        Basis.ORT_CPU: Accuracy(5.0, "90 % of 794 settings are within it, the largest is 21.7 %"),
         Basis.ORT_CUDA: _ON_GPU,
         Basis.TOTAL: _DEFINED,
         Basis.MCU: _DEFINED,
@@ -152,14 +152,14 @@ ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
 """By the figure that is compared; from the accuracy tables of README.md."""
 SETTLED_BY: Final = MappingProxyType(
     {
-        "overridden_batch": "one batch, by --batch or by --dim",
-        "batch_fixed": "an export with a dynamic batch",
-        "control_flow_training": "an export with the loop unrolled",
-        "quantised_training": "the float model",
-        "unknown_runtime_tensors": "shapes for what is left open",
+        "overridden_batch": "set one batch, by --batch or by --dim",
+        "batch_fixed": "export with a dynamic batch",
+        "control_flow_training": "export with the loop unrolled",
+        "quantised_training": "analyze the float model",
+        "unknown_runtime_tensors": "set the dynamic dims, or --value",
         "unknown_trips": "--value NAME=VALUE for the input that decides",
-        "runtime_failed": "another --runtime",
-        "contradictory_types": "a model whose types agree",
+        "runtime_failed": "choose another --runtime",
+        "contradictory_types": "correct the types of the model",
     }
 )
 """Warnings that make a figure too low or not the requested one, and what settles each."""

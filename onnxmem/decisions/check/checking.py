@@ -25,7 +25,7 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_for,
     verdict_on_bytes,
 )
-from onnxmem.analysis.json_rows import Failure, Saved, read_saved, recipe_row
+from onnxmem.analysis.json_rows import Failure, SavedObject, read_saved, recipe_row
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program.program import Allocation
@@ -160,7 +160,7 @@ class Baseline:
     """The models of a saved report."""
 
     file: str
-    rows: tuple[Saved, ...]
+    rows: tuple[SavedObject, ...]
     folders: tuple[Path, ...]
     """What its paths may be relative to: the working directory, the configuration's folder."""
 
@@ -185,7 +185,7 @@ class Baseline:
         doubt = _doubt_of(row)
         return doubt or _whole_figure(step, "peak_bytes")
 
-    def _row(self, analysis: Analysis) -> Saved | str:
+    def _row(self, analysis: Analysis) -> SavedObject | str:
         rows = [row for row in self.rows if self._is_of(row, analysis.path)]
         if not rows:
             return f"the baseline {shortened(self.file)} does not contain this model; {_AGAIN}"
@@ -195,7 +195,7 @@ class Baseline:
                 return row
         return f"the baseline has other settings ({differences[0]}); {_AGAIN}"
 
-    def _is_of(self, row: Saved, path: str) -> bool:
+    def _is_of(self, row: SavedObject, path: str) -> bool:
         here = printable(os.path.abspath(path))  # noqa: PTH100 - links are not followed
         there = row.text("path") or ""
         return any(here == _whole(folder, there) for folder in self.folders)
@@ -467,7 +467,7 @@ def _whole(folder: Path, path: str) -> str:
     return printable(os.path.normpath(os.path.join(os.path.abspath(folder), path)))  # noqa: PTH100, PTH118
 
 
-def _other_setting(analysis: Analysis, row: Saved) -> str:
+def _other_setting(analysis: Analysis, row: SavedObject) -> str:
     """The first setting that differs; ``""`` if none does."""
     settings = row.part("settings")
     if settings is None:
@@ -483,7 +483,7 @@ def _other_setting(analysis: Analysis, row: Saved) -> str:
     )
 
 
-def _inner(row: Saved, key: str) -> Mapping[str, object]:
+def _inner(row: SavedObject, key: str) -> Mapping[str, object]:
     part = row.part(key)
     return {} if part is None else part.values
 
@@ -496,13 +496,13 @@ def _difference(now: Mapping[str, object], before: Mapping[str, object]) -> str:
     return ""
 
 
-def _doubt_of(row: Saved) -> str:
+def _doubt_of(row: SavedObject) -> str:
     if row.text("status") == "ok":
         return ""
     return f"the figure in the baseline is incomplete (status {row.text('status')})"
 
 
-def _whole_figure(row: Saved, key: str) -> int | str:
+def _whole_figure(row: SavedObject, key: str) -> int | str:
     if row.values.get("status") is not None and (doubt := _doubt_of(row)):
         return doubt
     size_bytes = row.size_bytes(key)

@@ -1,8 +1,8 @@
-"""The type of every tensor that can be known, from the types of the graph's inputs.
+"""Infer the types of all tensors from the types of the graph's inputs.
 
-A model whose inputs have numbers for dims comes in (``inference.with_shapes``); the same model goes
-out with ``value_info`` for what its nodes make, and what had to be assumed. Begin with
-``inference``, which applies three engines in turn; ``type_memo`` is the shortcut for large graphs,
-``batch_rewrite`` another batch for a model that fixes one, ``microsoft`` and ``onnx_rules`` the
-rules that the libraries lack.
+``inference.with_shapes`` takes a model and numbers for the dims of its inputs, and returns it with
+``value_info`` for all activations, and with the assumptions that were needed. Begin with
+``inference``, which applies three engines in turn. ``type_memo`` is a shortcut for large graphs,
+``batch_rewrite`` changes the batch of a model with a fixed one, ``microsoft`` and ``onnx_rules``
+have the rules that the libraries lack.
 """

@@ -1,15 +1,15 @@
-"""The batch in a graph that fixes it: which axis of a tensor has it, and what made it that long.
+"""Trace the batch through a graph with a fixed batch: the axis of each tensor, and its origin.
 
-A Reshape may fold the batch into a longer axis (``[T, B, E]`` to ``[T*B, E]``) and another may
-bring it out again. Row-major order is kept, so as many elements stand before the batch after a
-Reshape as before it: their number gives the axis in which it lands (``landing``).
+A Reshape may merge the batch into a longer axis (``[T, B, E]`` to ``[T*B, E]``), and another may
+split it off again. Both keep the row-major order, so the number of elements before the batch stays
+the same, and gives the axis that has the batch afterwards (``landing``).
 
-Where a tensor with the batch meets one without it, the other must be as long
-(``operands_with_batch``). An operand without the batch is computed from constants alone: one of
-these, or the target of an Expand, a Tile or a ConstantOfShape between, has the batch of the export
-(``OriginSearch``). The targets of Reshape, Expand and Resize at another batch follow from their
-dims: each rule takes the target as it stands and the output's dims at the old batch, and gives the
-target at the new one, ``None`` where the present one will do, ``()`` where there is none.
+If an operator combines a tensor that has the batch with one that lacks it, the other must have it
+too (``operands_with_batch``). It is then computed from constants only: one of these, or the target
+of an Expand, a Tile or a ConstantOfShape on the way, has the batch of the export
+(``OriginSearch``). The rules for the targets of Reshape, Expand and Resize take the present target
+and the output's dims at the old batch, and return the target at the new batch, ``None`` if the
+present one is right, or ``()`` if there is none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,15 +37,17 @@ class BatchAxis:
     outer: int = 1
 
     def elements_before(self, dims: Dims) -> int:
-        """Elements of the batch's own stride that stand before it, in a tensor of these dims."""
+        """The product of all factors before the batch, in a tensor of these dims."""
         return prod(dims[: self.axis]) * self.outer
 
 
 def landing(before: int, dims: Dims, batch: int) -> BatchAxis | None:
-    """Where the batch lands in ``dims``, which are those at the old batch.
+    """The batch axis in ``dims``, the dims at the old batch, after a row-major reshape.
 
-    ``before`` are the elements that stand before it. ``None``: no dim holds it whole.
+    ``before`` is the product of all factors before the batch. ``None``: no axis has all of it.
     """
+    # ``prefixes[axis]`` is the product of the dims before an axis. The batch is in the axis in
+    # which that product passes ``before``; what remains of ``before`` is the outer factor there.
     prefixes = list(accumulate(dims, mul, initial=1))
     if batch == 1:
         return _landing_of_one(before, dims, prefixes)
@@ -57,11 +59,11 @@ def landing(before: int, dims: Dims, batch: int) -> BatchAxis | None:
 
 
 def _landing_of_one(before: int, dims: Dims, prefixes: Sequence[int]) -> BatchAxis | None:
-    """Where a batch of 1 lands, which leaves no trace in the dims.
+    """The batch axis if the batch is 1, which is a factor of every dim.
 
-    In a dim of length 1 where it stands, if there is one. Between two longer dims it may be the
-    last factor of the first or the first of the second: the second, but for the last dim of all,
-    which holds features.
+    It is the dim of length 1 at that position, if there is one. Between two longer dims it may be
+    the last factor of the first or the first factor of the second: the second is assumed, unless
+    that is the last dim, which has features.
     """
     units = (axis for axis, dim in enumerate(dims) if dim == 1 and prefixes[axis] == before)
     unit = next(units, None)
@@ -78,13 +80,13 @@ def _landing_of_one(before: int, dims: Dims, prefixes: Sequence[int]) -> BatchAx
 
 
 def _axis_around(before: int, prefixes: Sequence[int]) -> int | None:
-    """The axis in which the element after ``before`` others stands; ``None`` behind the last."""
+    """The axis in which a product of leading factors ends; ``None`` if it is that of all dims."""
     axes = range(len(prefixes) - 1)
     return next((a for a in axes if prefixes[a] <= before < prefixes[a + 1]), None)
 
 
 def grown(dims: Dims, batch_axis: BatchAxis, old: int, new: int) -> Dims:
-    """The dims at the new batch of what had ``dims`` at the old one."""
+    """The dims at the new batch, from those at the old one."""
     size = dims[batch_axis.axis] // old * new
     return (*dims[: batch_axis.axis], size, *dims[batch_axis.axis + 1 :])
 
@@ -92,9 +94,10 @@ def grown(dims: Dims, batch_axis: BatchAxis, old: int, new: int) -> Dims:
 def inherited(
     old_dims: Dims, new_dims: Dims, sources: Sequence[tuple[BatchAxis, Dims]]
 ) -> BatchAxis | None:
-    """The batch axis of an output, from the axis that has grown and what its inputs had there.
+    """The batch axis of an output: the axis whose dim has changed.
 
-    ``sources`` are the batch axes of the inputs, with their dims at the old batch.
+    ``sources`` are the batch axes of the inputs, with their dims at the old batch; the outer factor
+    is that of an input of the same length.
     """
     axes = [a for a, (old, new) in enumerate(zip(old_dims, new_dims, strict=False)) if old != new]
     if len(old_dims) != len(new_dims) or not axes:
@@ -111,32 +114,32 @@ _BROADCASTING = frozenset(
     "LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor".split()
 )
 _PRODUCTS = frozenset({"MatMul"})
-"""Broadcast in all dims but the last two."""
+"""Operators that broadcast all dims but the last two."""
 _BY_SAMPLE = {"GridSample": (0, 1), "GatherElements": (0, 1)}
-"""Inputs of which both lead with the batch, if one does."""
+"""Operators, and the inputs that both have the batch on axis 0 if one of them does."""
 RECURRENT: Final = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-"""The inputs of recurrent layers that hold a state: [directions, batch, hidden]."""
+"""Recurrent layers, and the indices of their initial states: [directions, batch, hidden]."""
 _OF_EQUAL_LENGTH = frozenset({"Concat", "GridSample", *RECURRENT})
-"""Operators that broadcast no dim of length 1."""
+"""Operators that do not broadcast."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOperand:
-    """An input without the batch, of a node that has another with it."""
+    """An input that lacks the batch, of a node with another input that has it."""
 
     index: int
     batch_axis: BatchAxis
-    """Where the batch belongs in it."""
+    """The axis that should have the batch."""
     is_certain: bool
-    """False: the batch is 1, and a dim of length 1 is broadcast to any."""
+    """False: the batch is 1, and a dim of length 1 may be meant to be broadcast."""
 
 
 def operands_with_batch(
     node: onnx.NodeProto, batch_axes: Mapping[str, BatchAxis], old: Mapping[str, Dims], batch: int
 ) -> Iterator[BatchOperand]:
-    """Inputs that do not carry the batch yet and must, or may.
+    """The inputs that lack the batch but must, or may, have it.
 
-    ``batch_axes`` has the tensors that carry it; ``old`` the inputs' dims at the old ``batch``.
+    ``batch_axes`` has the tensors with the batch, ``old`` the dims of inputs at the old ``batch``.
     """
     source = next((name for name in node.input if name in batch_axes), None)
     if source is None:
@@ -177,26 +180,26 @@ def _batch_axis_of(
 def _state_batch_axis(
     node: onnx.NodeProto, index: int, batch_axis: BatchAxis, dims: Dims
 ) -> BatchAxis | None:
-    """X: [time, batch, input] has its batch second, or first where ``layout`` is 1."""
+    """The batch of X: [time, batch, input] is on axis 1, or on axis 0 if ``layout`` is 1."""
     axis = 0 if any(a.name == "layout" and a.i for a in node.attribute) else 1
     is_state = index in RECURRENT[node.op_type] and len(dims) > axis
     return BatchAxis(axis) if is_state and batch_axis.axis == axis else None
 
 
 _TARGETS = {"Expand": 1, "Tile": 1, "ConstantOfShape": 0}
-"""Operators that repeat elements, and the input that says how often or how far."""
+"""Operators that repeat elements, and the index of their target."""
 _MAX_NODES = 512
-"""An operand that more nodes compute is not traced back."""
+"""Operands that more nodes compute are not traced back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One input to rewrite: ``index`` of ``node``."""
+    """An input of a node that may have to be rewritten."""
 
     node: onnx.NodeProto
     index: int
     batch_axis: BatchAxis
-    """Of the batch, in the constant, or in what the target makes."""
+    """The batch axis of the constant, or of the output that a target describes."""
     target: Dims | None = None
     """The target at the new batch; ``None``: the input is data."""
 
@@ -206,9 +209,9 @@ def computing_nodes(
     producers: Mapping[str, tuple[int, onnx.NodeProto]],
     batch_axes: Mapping[str, BatchAxis],
 ) -> list[onnx.NodeProto]:
-    """The nodes that compute a tensor from constants, in running order; none if they are many.
+    """The nodes that compute a tensor from constants, in topological order; none if too many.
 
-    Tensors that carry the batch already, those in ``batch_axes``, are not traced further.
+    Tensors with the batch, those in ``batch_axes``, are not traced further.
     """
     found: dict[int, onnx.NodeProto] = {}
     pending = [name]
@@ -226,23 +229,23 @@ def computing_nodes(
 
 @dataclass(frozen=True, slots=True)
 class OriginSearch:
-    """Lists the inputs that may hold the batch, the nearest to the operand first."""
+    """Lists the inputs that may be the origin of the batch, the nearest to the operand first."""
 
     constants: Mapping[str, Dims]
-    """The file's constants, with their dims."""
+    """The constants of the file and their dims."""
     old_dims: Callable[[str], Dims]
-    """Of any tensor, at the old batch."""
+    """The dims of a tensor at the old batch."""
     values: Mapping[str, Array]
     old: int
     new: int
     is_certain: bool
-    """False: a batch of 1, and the operand could as well serve all samples. Only what nobody would
-    have written for another reason is listed then."""
+    """False: the batch is 1, and the operand may be one for all samples. Then only inputs that are
+    hardly written for any other reason are listed."""
     constants_first: bool = False
-    """Rather than an Expand, which torch writes after the first state of a recurrent layer too."""
+    """Whether constants come before an Expand, as torch writes it after an initial state too."""
 
     def origins(self, nodes: Sequence[onnx.NodeProto]) -> Iterable[Origin]:
-        """Origins in the nodes that compute an operand."""
+        """The origins in the nodes that compute an operand."""
         found = self._nearest_first(nodes)
         if self.constants_first:
             return sorted(found, key=lambda origin: origin.target is not None)
@@ -265,31 +268,31 @@ class OriginSearch:
     def _targets(self, node: onnx.NodeProto) -> Iterator[Origin]:
         index = _TARGETS[onnx_op(node)]
         declared = self.values.get(node.input[index]) if len(node.input) > index else None
-        made = self.old_dims(node.output[0])
-        if declared is None or declared.dtype.kind not in "iu" or not made:
+        output = self.old_dims(node.output[0])
+        if declared is None or declared.dtype.kind not in "iu" or not output:
             return
         target = tuple(int(dim) for dim in declared.ravel())
         if onnx_op(node) == "Expand":
-            yield from self._expanded(node, made)
-        elif onnx_op(node) == "Tile" and len(target) == len(made):
+            yield from self._expanded(node, output)
+        elif onnx_op(node) == "Tile" and len(target) == len(output):
             if self.is_certain or set(target) == {1}:
                 yield from self._grown_targets(node, index, target)
-        elif onnx_op(node) == "ConstantOfShape" and target == made:
+        elif onnx_op(node) == "ConstantOfShape" and target == output:
             yield from self._grown_targets(node, index, target)
 
-    def _expanded(self, node: onnx.NodeProto, made: Dims) -> Iterator[Origin]:
-        """Dims that an Expand adds or repeats.
+    def _expanded(self, node: onnx.NodeProto, output: Dims) -> Iterator[Origin]:
+        """The dims that an Expand adds or repeats.
 
-        One that repeats nothing at a batch of 1 was written for the batch, or fills a state; one
-        that repeats along another axis may have been written for that one.
+        If the batch is 1, an Expand that repeats nothing was written for the batch, or fills an
+        initial state; one that repeats along another axis may have been written for that axis.
         """
         data = self.old_dims(node.input[0])
         is_fill = not data
-        data = (1,) * (len(made) - len(data)) + data
-        for axis in self._axes(made):
-            if data[axis] == 1 and (self.is_certain or data == made or is_fill):
+        data = (1,) * (len(output) - len(data)) + data
+        for axis in self._axes(output):
+            if data[axis] == 1 and (self.is_certain or data == output or is_fill):
                 batch_axis = BatchAxis(axis)
-                yield Origin(node, 1, batch_axis, grown(made, batch_axis, self.old, self.new))
+                yield Origin(node, 1, batch_axis, grown(output, batch_axis, self.old, self.new))
 
     def _grown_targets(self, node: onnx.NodeProto, index: int, target: Dims) -> Iterator[Origin]:
         for axis in self._axes(target):
@@ -297,7 +300,7 @@ class OriginSearch:
             yield Origin(node, index, batch_axis, grown(target, batch_axis, self.old, self.new))
 
     def _axes(self, dims: Dims) -> list[int]:
-        """Where the batch may stand: dims as long as it first, then its multiples."""
+        """The axes that may have the batch: those of its length first, then multiples of it."""
         exact = [axis for axis, dim in enumerate(dims) if dim == self.old]
         if not self.is_certain:
             return exact
@@ -305,17 +308,17 @@ class OriginSearch:
 
 
 def is_state(dims: Dims, value: Array | None) -> bool:
-    """Whether a constant is all zeros, as the first state of a loop is, of rank 2 or more."""
+    """Whether a constant may be an initial state: all zeros, of rank 2 or more."""
     if len(dims) < 2 or value is None or value.size < 2 or value.dtype.kind != "f":  # noqa: PLR2004
         return False
     return not np.any(value)
 
 
 def may_be_of_a_sample(dims: Dims, value: Array | None) -> bool:
-    """Whether a constant of one sample may have been made for each, at a larger batch.
+    """Whether a constant of an export at batch 1 might have one copy per sample at a larger batch.
 
-    A vector along one dim (a bias, a scale) is one for all, but where it holds no more than two
-    different elements (a mask, an identity, a first state).
+    A vector along one axis (a bias, a scale) is one for all samples, unless it has at most two
+    different elements (a mask, an identity, an initial state).
     """
     if sum(dim > 1 for dim in dims) > 1:
         return True
@@ -324,17 +327,18 @@ def may_be_of_a_sample(dims: Dims, value: Array | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a target is applied to."""
+    """The data that a target is applied to."""
 
     old: Dims
+    """Its dims at the old batch."""
     new: Dims
-    """Its dims at either batch."""
+    """Its dims at the new batch."""
     batch_axis: BatchAxis | None
-    """Where it has the batch, if it has."""
+    """``None``: it does not have the batch."""
 
 
 def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims | None:
-    """Expand: the batch stands where the data has it, else in the leading dim."""
+    """Expand: the batch is on the axis on which the data has it, else on axis 0."""
     shift = len(target) - len(data)
     meeting = [axis for axis in range(max(shift, 0), len(target)) if data[axis - shift] == new]
     axis = next((axis for axis in meeting if target[axis] == old != 1), 0)
@@ -346,7 +350,7 @@ def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims
 
 
 def reshaped(target: Dims, before: Dims, source: Source, old: int, new: int) -> Dims | None:
-    """Reshape: the dim grows that the batch lands in, by row-major order."""
+    """Reshape: the batch is on the axis given by the row-major order."""
     if source.batch_axis is None:
         return None if prod(source.new) == prod(source.old) else ()
     landed = landing(source.batch_axis.elements_before(source.old), before, old)
@@ -357,7 +361,7 @@ def reshaped(target: Dims, before: Dims, source: Source, old: int, new: int) -> 
 
 
 def resized(target: Dims, before: Dims, source: Source, old: int, new: int) -> Dims | None:  # noqa: ARG001 - one signature for both rules
-    """Resize: sizes are as long as the batch where the data has it."""
+    """Resize: the sizes have the batch on the axis on which the data has it."""
     batch_axis = source.batch_axis
     if batch_axis is None or target[batch_axis.axis : batch_axis.axis + 1] != (
         source.old[batch_axis.axis],
@@ -367,7 +371,7 @@ def resized(target: Dims, before: Dims, source: Source, old: int, new: int) -> D
 
 
 def _broadcast(one: Dims, other: Dims) -> Dims | None:
-    """What two shapes broadcast to, of any size; ``None`` where they do not fit."""
+    """The shape to which two shapes broadcast; ``None`` if they do not fit."""
     rank = max(len(one), len(other))
     pairs = list(zip(_filled(one, rank), _filled(other, rank), strict=True))
     fits = all(a == b or 1 in (a, b) for a, b in pairs)
@@ -386,7 +390,7 @@ def _resolved(dims: Dims, data: Dims) -> Dims:
 
 
 def count_on(graph: onnx.GraphProto, old: int, new: int) -> bool:
-    """Let those of an old batch index the samples of a new one, in place; whether there are any."""
+    """Extend constants that index samples to a new batch, in place; whether there are any."""
     found = indices_of_samples(graph, old)
     for tensor in found:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -396,14 +400,14 @@ def count_on(graph: onnx.GraphProto, old: int, new: int) -> bool:
 
 
 def indices_of_samples(graph: onnx.GraphProto, batch: int) -> list[onnx.TensorProto]:
-    """The constants of rank 2 or more that count from 0 along a batch.
+    """The constants of rank 2 or more that index samples: 0, 1, 2... along the batch.
 
-    A constant of rank 1 may as well be a list of axes; a batch of 1 counts nothing.
+    A constant of rank 1 may be a list of axes; at batch 1 there is nothing to recognize.
     """
     if batch == 1:
         return []
     constants = [*graph.initializer]
-    constants += [made for node in graph.node if (made := constant_tensor(node)) is not None]
+    constants += [tensor for node in graph.node if (tensor := constant_tensor(node)) is not None]
     return [tensor for tensor in constants if _counts_along(tensor, batch)]
 
 

@@ -1,18 +1,19 @@
-"""Another batch for a model that fixes it: constants that carry the old one are rewritten.
+"""Change the batch of a model with a fixed batch, by rewriting the constants that contain it.
 
 Exporters write the batch of the example input into constants: the targets of Reshape and Expand,
-class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are walked in running order
-with their shapes at the old batch at hand, and the axis of the batch in each tensor.
+class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are visited in topological
+order, with their shapes at the old batch and the batch axis of each tensor.
 
-A Reshape's target grows along the dim that the batch lands in, a Resize's sizes where the data has
-the batch. An Expand's target grows in its leading dim, unless it follows already; one of an old
-batch of 1 only where it meets the batch. An operand that meets a batch along the batch's own axis,
-in elementwise arithmetic, in a matrix product, in a Concat along another axis or as a recurrent
-layer's state, is as long as the batch and grows with it, where its length comes from. A constant of
-shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the samples, and counts on.
+The target of a Reshape changes on the axis that has the batch afterwards, the sizes of a Resize on
+the batch axis of its data. The target of an Expand changes on axis 0, unless it follows already; if
+the old batch is 1, only if the output is combined with the batch. An operand that is combined with
+the batch along the batch axis, in elementwise arithmetic, in a MatMul, in a Concat along another
+axis or as the state of a recurrent layer, must have the batch too, so its origin is rewritten. A
+constant of shape ``[batch, 1, ...]`` with the elements 0, 1, 2... indexes samples and is extended.
 
-While shapes are inferred, placeholders take the positions of the constants; afterwards the file's
-own are put back, and one constant for all that grew to the same dims (``without_placeholders``).
+While shapes are inferred, placeholders replace the constants. Afterwards the constants of the file
+are restored, with one new constant for all that were resized to the same dims
+(``without_placeholders``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,32 +54,32 @@ from onnxmem.model.value_types import dense_type, dims_of, is_complete
 from onnxmem.ops.spec import Dims
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-"""Operators that keep the order of the elements and change the dims alone."""
+"""Operators that change dims but not the order of elements."""
 _MAX_TRIED = 20_000
-"""Nodes walked again in all; operands past these stay as they are, and are reported."""
+"""Nodes that trials may visit again in total; operands beyond that are not changed but reported."""
 _LARGEST_DIM = 2**63 - 1
 _TARGETS = {"Reshape": 1, "Expand": 1, "Resize": 3}
-"""The input that says how long the output's dims are to be."""
+"""The index of the input that has the output's dims."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenBatch:
-    """What became of the constants."""
+    """The result of rewriting."""
 
     failures: tuple[str, ...]
-    """Outputs of nodes whose target could not be read again."""
+    """Outputs of nodes that cannot have the new batch."""
     placeholders: Mapping[str, str]
-    """New target -> the constant that it stands in for while shapes are inferred."""
+    """Placeholder -> the constant that it replaces while shapes are inferred."""
     is_rewritten: bool
-    """Whether any constant was."""
+    """Whether any constant was rewritten."""
     counts_on: bool
-    """Whether constants that index the samples were, for good."""
+    """Whether constants that index samples were extended, permanently."""
     grown: frozenset[str] = frozenset()
-    """Of the stand-ins, those that are as long as the batch, in place of data."""
+    """The placeholders of data, which have the length of the batch."""
     guessed: tuple[str, ...] = ()
-    """Tensors of one sample that were taken to be as long as the batch, where nothing says so."""
+    """Tensors of an export at batch 1 that were assumed to have one copy per sample."""
     shared: tuple[str, ...] = ()
-    """Tensors of one sample that were taken to serve all, though each may have one of its own."""
+    """Tensors of an export at batch 1 that were assumed to be one for all samples."""
 
 
 def rewrite_batch(
@@ -88,10 +89,10 @@ def rewrite_batch(
     new: int,
     at_new: onnx.ModelProto | None = None,
 ) -> RewrittenBatch:
-    """Rewrite, in place, the constants of a model whose inputs have a new batch already.
+    """Rewrite, in place, the constants of a model whose inputs have the new batch already.
 
-    ``at_old`` is the same model with the shapes of the old batch inferred, ``at_new`` with what
-    onnx says of the new one while the constants stand, where that ran.
+    ``at_old`` is the same model with inferred shapes of the old batch, ``at_new`` with what onnx
+    infers for the new one before constants are rewritten, if that succeeded.
     """
     old_types: dict[str, onnx.TypeProto] = {}
     add_types(at_old.graph, old_types)
@@ -114,22 +115,26 @@ def rewrite_batch(
 
 
 def _hollow(name: str, data_type: int, dims: Sequence[int]) -> onnx.TensorProto:
-    """A tensor whose elements lie elsewhere."""
+    """A tensor without elements."""
     return onnx.TensorProto(
         name=name, data_type=data_type, dims=dims, data_location=onnx.TensorProto.EXTERNAL
     )
 
 
 def _constant_dims(graph: onnx.GraphProto) -> dict[str, Dims]:
-    made = ((node.output[0], constant_tensor(node)) for node in graph.node)
+    nodes = ((node.output[0], constant_tensor(node)) for node in graph.node)
     stored = [(tensor.name, tensor) for tensor in graph.initializer]
-    stored += [(name, tensor) for name, tensor in made if tensor is not None]
+    stored += [(name, tensor) for name, tensor in nodes if tensor is not None]
     return {name: tuple(tensor.dims) for name, tensor in stored}
 
 
 @dataclass(slots=True)
 class BatchRewrite:
-    """Mutable: what is known grows from node to node."""
+    """Visits nodes in order and rewrites their constants; mutable.
+
+    Invariant: of every tensor of the nodes visited so far, ``types`` and ``values`` are those at
+    the new batch, and ``batch_axes`` has the axis of those that have the batch.
+    """
 
     model: onnx.ModelProto
     old_types: Mapping[str, onnx.TypeProto]
@@ -137,29 +142,28 @@ class BatchRewrite:
     new: int
     engines: tuple[NodeInference, Folder]
     whole_types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
-    """What onnx says of the new batch where nothing that comes before was rewritten."""
+    """Types that onnx inferred at the new batch; valid for what no rewritten constant affects."""
     rewritten: set[str] = field(default_factory=set)
-    """New constants, and all that follows from one."""
+    """Rewritten constants and all tensors that depend on one."""
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     old_dims: dict[str, Dims] = field(default_factory=dict)
-    """Of ``old_types``, as far as they were needed."""
+    """A cache of the dims in ``old_types``."""
     batch_axes: dict[str, BatchAxis] = field(default_factory=dict)
     producers: dict[str, tuple[int, onnx.NodeProto]] = field(default_factory=dict)
-    """The nodes that were walked, numbered in running order, by their outputs."""
+    """The nodes visited so far, numbered in order, by output."""
     constants: dict[str, Dims] = field(default_factory=dict)
     guessed: dict[str, None] = field(default_factory=dict)
-    """Tensors of one sample that were taken to be as long as the batch."""
+    """As in ``RewrittenBatch``; a dict keeps the order."""
     shared: dict[str, None] = field(default_factory=dict)
-    """Tensors of one sample that were taken to serve all."""
     num_tried: int = 0
-    """Nodes walked again to find the origin of an operand's length."""
+    """Nodes that trials have visited again."""
     placeholders: dict[str, str] = field(default_factory=dict)
     grown: set[str] = field(default_factory=set)
-    """Of the stand-ins, those for data."""
+    """The placeholders of data."""
 
     def failures(self) -> Iterator[str]:
-        """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
+        """Visit and rewrite all nodes; yields the outputs of nodes that cannot have the batch."""
         graph = self.model.graph
         add_known(graph, self.types, self.values)
         self.constants = _constant_dims(graph)
@@ -172,7 +176,7 @@ class BatchRewrite:
         yield from self._left_behind(graph)
 
     def rewrite_node(self, node: onnx.NodeProto) -> bool:
-        """Rewrite a node's constants and infer what it makes; false where it cannot follow."""
+        """Rewrite the constants of a node and infer its outputs; false if it cannot follow."""
         follows = self._grow_operands(node) and self._follows(node)
         if self.old == 1 and onnx_op(node) in RECURRENT:
             self._grow_first_states(node)
@@ -196,7 +200,7 @@ class BatchRewrite:
             self.find_batch(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
 
     def find_batch(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
-        """Find the batch in a tensor whose shape is known at both batches."""
+        """Find the batch axis of a tensor whose shape is known at both batches."""
         old, new = self._old(name), dims_of(self.types.get(name))
         if not old or not new or old == new:
             return
@@ -214,7 +218,7 @@ class BatchRewrite:
         return self.old_dims[name]
 
     def _follows(self, node: onnx.NodeProto) -> bool:
-        """Rewrite a target that carries the old batch; false where none can be found."""
+        """Rewrite a target that contains the old batch; false if there is no target for the new."""
         index = _TARGETS.get(onnx_op(node))
         if index is None:
             return True
@@ -232,7 +236,7 @@ class BatchRewrite:
         target: Dims | None
         if onnx_op(node) == "Expand":
             if self.old == 1 and node.input[0] not in self.batch_axes:
-                # Whether it spreads to the batch or to a 1 of its own shows where it meets one.
+                # A 1 in the target may be the batch or not; that shows where the output is used.
                 return True
             target = expanded(dims, before, data, self.old, self.new)
             if target and not self._grow_expanded(node, target):
@@ -252,7 +256,7 @@ class BatchRewrite:
         self._add_placeholder(node, index, onnx.numpy_helper.from_array(value), value)
 
     def _grow_expanded(self, node: onnx.NodeProto, target: Dims) -> bool:
-        """Let data as long as the old batch meet a target that has the new one there."""
+        """Resize data that has the old batch on an axis on which a target has the new one."""
         data = self._old(node.input[0])
         shift = len(target) - len(data)
         for axis, dim in enumerate(data):
@@ -264,7 +268,7 @@ class BatchRewrite:
         return True
 
     def _grow_operands(self, node: onnx.NodeProto) -> bool:
-        """Let the operands grow that must be as long as the batch; false where one cannot."""
+        """Resize operands that must have the batch; false if one cannot."""
         old = {name: self._old(name) for name in node.input if name}
         follows = True
         for operand in list(operands_with_batch(node, self.batch_axes, old, self.old)):
@@ -279,10 +283,10 @@ class BatchRewrite:
         return follows
 
     def _grow_first_states(self, node: onnx.NodeProto) -> None:
-        """Let constants be as long as the batch that an Expand makes so all the same.
+        """Resize constants that are expanded to the batch, as an export at that batch has them.
 
-        The default state of a recurrent layer of torch is ``zeros(layers, batch, hidden)``, which
-        the TorchScript exporter folds, and then it writes an Expand to the batch that it computes.
+        The default state of a recurrent layer of torch is ``zeros(layers, batch, hidden)``. The
+        TorchScript exporter folds it, and adds an Expand to the computed batch.
         """
         for index in RECURRENT[onnx_op(node)]:
             name = node.input[index] if index < len(node.input) else ""
@@ -300,7 +304,7 @@ class BatchRewrite:
         return bool(nodes) and prod(self._old(name)) > 1
 
     def _grow_at_origin(self, node: onnx.NodeProto, operand: BatchOperand) -> bool:
-        """Grow an operand where its length comes from; false where no such origin is found."""
+        """Resize an operand by rewriting its origin; false if there is none."""
         index, name = operand.index, node.input[operand.index]
         search = self._search(
             is_certain=operand.is_certain, constants_first=onnx_op(node) in RECURRENT
@@ -314,7 +318,7 @@ class BatchRewrite:
         if self._grow_to(name, wanted, search):
             return True
         if operand.is_certain:
-            # What follows is of the new batch all the same.
+            # Later nodes get the new batch anyway, so that one failure does not spread.
             self._grow(node, index, operand.batch_axis)
         return False
 
@@ -330,7 +334,9 @@ class BatchRewrite:
         )
 
     def _grow_to(self, name: str, wanted: Dims, search: OriginSearch) -> bool:
-        """Rewrite the one origin that brings a tensor to these dims, with all that follows it."""
+        """Rewrite the origin that gives a tensor these dims, and all nodes after it."""
+        # Several inputs may have the length of the batch by chance. Each is tried in turn, the most
+        # likely first, and undone unless it gives exactly the dims that are wanted.
         nodes = computing_nodes(name, self.producers, self.batch_axes)
         for origin in search.origins(nodes):
             if self.num_tried >= _MAX_TRIED:
@@ -342,7 +348,7 @@ class BatchRewrite:
         return False
 
     def _follows_from(self, origin: Origin, nodes: Sequence[onnx.NodeProto]) -> bool:
-        """Rewrite an origin and walk the nodes after it again."""
+        """Rewrite an origin and visit the nodes after it again; false if one cannot follow."""
         if origin.target is None:
             self._grow(origin.node, origin.index, origin.batch_axis)
         else:
@@ -365,7 +371,7 @@ class BatchRewrite:
         dims = grown(self._old(name), batch_axis, self.old, self.new)
         value = self.values.get(name)
         if value is not None and batch_axis.outer == 1 and value.shape[batch_axis.axis] == self.old:
-            # Elements count where they are indices; those of the first samples serve the others.
+            # Elements matter if they are indices: those of existing samples are repeated.
             value = np.take(value, np.arange(self.new) % self.old, batch_axis.axis)
             tensor = onnx.numpy_helper.from_array(value)
         else:
@@ -379,8 +385,8 @@ class BatchRewrite:
     def _add_placeholder(
         self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
     ) -> str:
-        """Give a node an operand of its own: the old constant may serve other nodes too."""
-        tensor.name = f"{node.output[0]}/stand_in_{len(self.placeholders)}"
+        """Replace an input of a node; other nodes may still read the old constant."""
+        tensor.name = f"{node.output[0]}/placeholder_{len(self.placeholders)}"
         self.model.graph.initializer.append(tensor)
         present = node.input[index]
         self.placeholders[tensor.name] = self.placeholders.get(present, present)
@@ -392,14 +398,14 @@ class BatchRewrite:
         return tensor.name
 
     def forget(self, node: onnx.NodeProto) -> None:
-        """Forget what is known of a node's outputs at the new batch."""
+        """Remove what is known of a node's outputs at the new batch."""
         for name in node.output:
             self.types.pop(name, None)
             self.values.pop(name, None)
             self.batch_axes.pop(name, None)
 
     def _left_behind(self, graph: onnx.GraphProto) -> Iterator[str]:
-        """Outputs that led with the old batch and have not grown anywhere."""
+        """Graph outputs with the old batch on axis 0 that did not change, and cannot be changed."""
         for value in graph.output:
             old, new = self._old(value.name), dims_of(self.types.get(value.name))
             if old and old == new and old[0] == self.old:
@@ -411,7 +417,7 @@ class BatchRewrite:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What was known before some nodes are walked again, to go back to."""
+    """The state before a trial, to be restored if it fails."""
 
     walk: BatchRewrite
     nodes: Sequence[onnx.NodeProto]
@@ -423,20 +429,22 @@ class _Trial:
 
     @classmethod
     def of(cls, walk: BatchRewrite, nodes: Sequence[onnx.NodeProto]) -> "_Trial":
-        """Keep what walking these nodes again may change."""
-        made = {name for node in nodes for name in node.output}
+        """Save what visiting these nodes again may change."""
+        outputs = {name for node in nodes for name in node.output}
         return cls(
             walk,
             nodes,
             [tuple(node.input) for node in nodes],
-            {name: walk.types[name] for name in made & walk.types.keys()},
-            {name: walk.values[name] for name in made & walk.values.keys()},
-            {name: walk.batch_axes[name] for name in made & walk.batch_axes.keys()},
+            {name: walk.types[name] for name in outputs & walk.types.keys()},
+            {name: walk.values[name] for name in outputs & walk.values.keys()},
+            {name: walk.batch_axes[name] for name in outputs & walk.batch_axes.keys()},
             len(walk.placeholders),
         )
 
     def undo(self) -> None:
-        """Forget what was learnt and rewritten since."""
+        """Restore the saved state, and remove the placeholders added since."""
+        # Placeholders and their initializers are appended together, so both lists are cut by the
+        # same number.
         walk = self.walk
         for node, names in zip(self.nodes, self.inputs, strict=True):
             walk.forget(node)
@@ -452,10 +460,10 @@ class _Trial:
 def without_placeholders(
     graph: onnx.GraphProto, placeholders: Mapping[str, str], grown: AbstractSet[str]
 ) -> None:
-    """Put the file's own targets back, in place, and one constant for all of the same grown dims.
+    """Restore the targets of the file, in place, and merge resized constants of equal dims.
 
-    A constant that grew wherever it is read keeps its name; else the grown one is another.
-    ``grown`` are the stand-ins of data, by name.
+    A constant that is resized for all of its readers keeps its name; otherwise the resized one is a
+    new constant. ``grown`` are the placeholders of data.
     """
     grown_as = {t.name: tuple(t.dims) for t in graph.initializer if t.name in grown}
     read = {name for each in graph.node for name in each.input} | {o.name for o in graph.output}
@@ -478,9 +486,9 @@ def without_placeholders(
 def _replace_constants(
     graph: onnx.GraphProto, new: Mapping[str, onnx.TensorProto], placeholders: Mapping[str, str]
 ) -> None:
-    """Give constants other elements, and leave out the stand-ins that no node reads any more."""
-    kept = [t for t in graph.initializer if t.name not in placeholders or t.name in new]
-    for tensor in kept:
+    """Replace the elements of constants, and delete the placeholders that nothing reads now."""
+    remaining = [t for t in graph.initializer if t.name not in placeholders or t.name in new]
+    for tensor in remaining:
         if tensor.name in new and tensor.name not in placeholders:
             name = tensor.name
             tensor.CopyFrom(new[name])
@@ -490,4 +498,4 @@ def _replace_constants(
             del node.attribute[:]
             node.attribute.append(onnx.helper.make_attribute("value", new[node.output[0]]))
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(remaining)

@@ -1,7 +1,7 @@
-"""Shapes around control flow: what a Loop or a Scan passes to its body, and what comes out.
+"""Shapes of control flow: the inputs of bodies, and the outputs of If and Loop.
 
-With a known condition an If puts out what the branch that runs does. A Loop's carried values keep
-the shape that one iteration keeps, and its scan outputs stack the iterations.
+If the condition of an If is known, its outputs are those of the branch that runs. A carried value
+of a Loop keeps its shape if one iteration does not change it, and scan outputs stack iterations.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of, is_complete, shape_of
 
 Body = tuple[onnx.GraphProto, Mapping[str, Array]]
-"""A graph inside a node, and what is known of the values in it."""
+"""A subgraph, and the known values of its tensors."""
 _SCAN_WITHOUT_BATCH = 9
 """Before this version Scan had a batch axis and lengths."""
 
 
 def control_flow_types(node: onnx.NodeProto, types: Types, values: Mapping[str, Array]) -> Found:
-    """The types of what an If or a Loop puts out; empty for any other node."""
+    """The types of the outputs of an If or a Loop; empty for other nodes."""
     if onnx_op(node) == "If":
         return _if(node, values)
     if onnx_op(node) == "Loop":
@@ -30,19 +30,19 @@ def control_flow_types(node: onnx.NodeProto, types: Types, values: Mapping[str, 
 
 
 def body_inputs(node: onnx.NodeProto, types: Types, opsets: Mapping[str, int]) -> Found:
-    """The types of what a Loop or a Scan hands its body when it runs for the first time."""
+    """The types of the inputs of the body of a Loop or Scan in its first iteration."""
     body = _body(node)
     if body is None:
         return {}
-    handed_in: list[onnx.TypeProto | None] = []
+    passed: list[onnx.TypeProto | None] = []
     if onnx_op(node) == "Loop":
-        handed_in = [dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ())]
-        handed_in += [types.get(name) for name in node.input[2:]]
+        passed = [dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ())]
+        passed += [types.get(name) for name in node.input[2:]]
     elif onnx_op(node) == "Scan" and opsets.get("", 1) >= _SCAN_WITHOUT_BATCH:
-        handed_in = _slices(node, types)
+        passed = _slices(node, types)
     return {
         value.name: known
-        for value, known in zip(body.input, handed_in, strict=False)
+        for value, known in zip(body.input, passed, strict=False)
         if known is not None
     }
 
@@ -50,17 +50,17 @@ def body_inputs(node: onnx.NodeProto, types: Types, opsets: Mapping[str, int]) -
 def values_of_branch(
     node: onnx.NodeProto, values: Mapping[str, Array], bodies: Mapping[str, Body]
 ) -> dict[str, Array]:
-    """What an If puts out, where the branch that runs is known and so are its values."""
+    """The values of an If's outputs, if the branch that runs and its values are known."""
     branch = _branch(node, values) if onnx_op(node) == "If" else ""
     if branch not in bodies:
         return {}
     graph, inside = bodies[branch]
     pairs = zip(node.output, graph.output, strict=False)
-    return {name: inside[made.name] for name, made in pairs if name and made.name in inside}
+    return {name: inside[value.name] for name, value in pairs if name and value.name in inside}
 
 
 def _slices(node: onnx.NodeProto, types: Types) -> list[onnx.TypeProto | None]:
-    """A Scan's states as they are, and its scanned inputs without the axis that it runs along."""
+    """The types of a Scan's states, and of its scanned inputs without the scan axis."""
     settings = {attribute.name: attribute for attribute in node.attribute}
     declared = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
     num_scanned = min(max(declared, 0), len(node.input))
@@ -80,19 +80,21 @@ def _slices(node: onnx.NodeProto, types: Types) -> list[onnx.TypeProto | None]:
 
 
 def _loop(node: onnx.NodeProto, types: Types, values: Mapping[str, Array]) -> Found:
-    """Carried values keep the shape that one iteration keeps; scan outputs stack the iterations."""
+    """The outputs of a Loop, by the types of its body's outputs after one iteration."""
+    # If one iteration does not change the shape of a carried value, no iteration does, because the
+    # body was inferred with that shape (by induction).
     body = _body(node)
     if body is None:
         return {}
     num_carried = max(len(node.input) - 2, 0)
-    made = [value.type for value in body.output[1:]]
+    results = [value.type for value in body.output[1:]]
     found = {}
-    for name, initial, after in zip(node.output, node.input[2:], made, strict=False):
+    for name, initial, after in zip(node.output, node.input[2:], results, strict=False):
         known = types.get(initial)
         if known is not None and is_complete(known) and shape_of(known) == shape_of(after):
             found[name] = known
     trips = _trip_count(node, body, values)
-    for name, each in zip(node.output[num_carried:], made[num_carried:], strict=False):
+    for name, each in zip(node.output[num_carried:], results[num_carried:], strict=False):
         dims = dims_of(each)
         if trips is not None and is_complete(each) and dims is not None:
             found[name] = dense_type(each.tensor_type.elem_type, (trips, *dims))
@@ -102,7 +104,7 @@ def _loop(node: onnx.NodeProto, types: Types, values: Mapping[str, Array]) -> Fo
 def _trip_count(
     node: onnx.NodeProto, body: onnx.GraphProto, values: Mapping[str, Array]
 ) -> int | None:
-    """How often a Loop runs: its constant limit, where its condition never ends it before."""
+    """The number of iterations of a Loop, if constants and a counter decide it."""
     limit, condition = (*node.input, "", "")[:2]
     most = _scalar(values.get(limit))
     going = _scalar(values.get(condition)) if condition else True
@@ -122,7 +124,7 @@ def _trip_count(
 
 
 def _scalar(value: Array | None) -> Scalar | None:
-    """The only element of a whole number or a condition."""
+    """The value of an integer or boolean scalar; ``None`` for any other value."""
     if value is None or value.size != 1 or value.dtype.kind not in "iub":
         return None
     element: Scalar = value.item()
@@ -134,7 +136,7 @@ def _body(node: onnx.NodeProto) -> onnx.GraphProto | None:
 
 
 def _branch(node: onnx.NodeProto, values: Mapping[str, Array]) -> str:
-    """The attribute of the branch that runs; empty where the condition is not known."""
+    """The attribute of the branch that runs; empty if the condition is unknown."""
     condition = values.get(node.input[0])
     if condition is None or condition.size != 1:
         return ""
@@ -142,7 +144,7 @@ def _branch(node: onnx.NodeProto, values: Mapping[str, Array]) -> str:
 
 
 def _if(node: onnx.NodeProto, values: Mapping[str, Array]) -> Found:
-    """With a known condition the outputs are those of the branch that runs."""
+    """The outputs of an If: those of the branch that runs, if that is known."""
     branch = _branch(node, values)
     graph = next((a.g for a in node.attribute if a.name == branch), None)
     if graph is None:

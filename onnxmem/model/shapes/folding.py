@@ -1,12 +1,12 @@
-"""Values of small constants and of the shape arithmetic on them, within an element budget.
+"""Constant folding of shape arithmetic, within a budget of elements.
 
-Exporters compute the dims of a Reshape at run time: Shape, Gather, Mul, Concat. With every dim of
-the inputs bound, those values are constants. A value is only made where its size is known
-beforehand and small, so a few bytes of a hostile file can never become gigabytes.
+Exporters compute the dims of a Reshape at run time: Shape, Gather, Mul, Concat. If all dims of the
+inputs are bound, these values are constants. A value is only computed if its size is known
+beforehand and small, so a few bytes of a hostile file cannot become gigabytes.
 
-The operators that exporters compute shapes with run here on integers and bools, by numpy; all
-others by onnx's reference operators. These give the same for the former too, and a test compares
-them, but to import them takes as long as to analyze a small model.
+The usual operators of shape arithmetic are implemented here with numpy, for integers and booleans;
+others run in onnx's reference implementation. That would give the same results for all (a test
+compares them), but importing it takes as long as analyzing a small model.
 """
 
 import importlib
@@ -30,9 +30,9 @@ from onnxmem.model.value_types import dense_type, is_complete, shape_of
 from onnxmem.ops.spec import Shape, known_dims
 
 MAX_ELEMENTS: Final = BOUNDS.elements
-"""A value with more elements than this is not made."""
+"""Values with more elements are not computed."""
 MAX_TOTAL_ELEMENTS = 2**24
-"""Nor is any once so many elements have been made in all."""
+"""The most elements that are computed in total."""
 
 SHAPE_ARITHMETIC: Final = frozenset(
     "Abs Add And ArgMax ArgMin Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div Equal Exp "
@@ -41,22 +41,22 @@ SHAPE_ARITHMETIC: Final = frozenset(
     "ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round ScatterElements ScatterND Sign "
     "Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
 )
-"""Operators whose work is no more than their inputs and outputs are large."""
+"""Operators whose run time is at most proportional to the sizes of inputs and outputs."""
 _NOTHING = np.empty(0)
 BOUNDED_BY_INPUT: Final = frozenset({"NonZero", "Compress", "Unique"})
-"""Their output shapes depend on values, but never exceed rank x elements of the input."""
+"""Their output shape depends on values, but never exceeds rank x elements of the input."""
 
 
 @dataclass(slots=True)
 class Folder:
-    """Works values out until its budget is spent."""
+    """Computes values until its budget is exhausted."""
 
     opsets: Sequence[onnx.OperatorSetIdProto]
     num_elements: int = field(default=0)
     left_out: list[str] = field(default_factory=list)
-    """Names of values that would have been made if the budget were larger."""
+    """Values that were not computed because of the budget."""
     evaluated: dict[NodeSignature, list[Array | None]] = field(default_factory=dict)
-    """The outputs of the nodes that ran, by signature."""
+    """The outputs of evaluated nodes by signature."""
 
     def values_of(
         self,
@@ -64,7 +64,9 @@ class Folder:
         values: Mapping[str, Array],
         types: Mapping[str, onnx.TypeProto],
     ) -> dict[str, Array]:
-        """The values of a node's outputs, where they follow from what is known and are small."""
+        """The values of a node's outputs, if its inputs are known and both are small."""
+        # All checks come before the evaluation: the memory and time of a kernel are bounded by the
+        # sizes that are known here, never by what it would compute.
         if onnx_op(node) in {"Shape", "Size"}:
             return self._counted(_shape_value(node, types))
         for name in node.input[:]:
@@ -108,17 +110,17 @@ class Folder:
 
 
 def type_with_value(proto: onnx.TypeProto | None, value: Array) -> onnx.TypeProto:
-    """The type of what was computed; the value is right where the two differ."""
+    """The type of a computed value; the value wins if the inferred type differs."""
     if proto is not None and is_complete(proto) and shape_of(proto) == value.shape:
         return proto
     return dense_type(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
 def ends_soon(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
-    """Whether the reference takes no longer than values of this size warrant.
+    """Whether the reference implementation takes time in proportion to the sizes of values.
 
-    Its GatherElements brings an index into range by adding the length again and again
-    (``numpy.choose`` with ``mode="wrap"``), 2^63 times if it has to.
+    Its GatherElements adds the length to an index until it is in range (``numpy.choose`` with
+    ``mode="wrap"``), up to 2^63 times.
     """
     if onnx_op(node) != "GatherElements":
         return True
@@ -128,16 +130,16 @@ def ends_soon(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
 
 
 def extent(shape: Shape | None) -> float:
-    """The elements of a tensor if none of its dims were 0; infinite where one is unknown.
+    """The elements of a tensor if dims of 0 were 1; infinite if a dim is unknown.
 
-    A tensor without elements may have a huge dim, and a kernel that works along it is not small.
+    A tensor without elements may have a huge dim, which a kernel may iterate over.
     """
     dims = known_dims(shape)
     return float("inf") if dims is None else prod(max(dim, 1) for dim in dims)
 
 
 def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, Array]:
-    """The requested dims, where these are known; the number of elements, where all are."""
+    """The output of Shape or Size, if the dims that it needs are known."""
     shape = shape_of(types[node.input[0]]) if node.input[0] in types else None
     if shape is None:
         return {}
@@ -158,14 +160,14 @@ def _evaluated(
     values: Mapping[str, Array],
     opsets: Sequence[onnx.OperatorSetIdProto],
 ) -> dict[str, Array]:
-    """Run one node, most of them without a runtime; nothing where it refuses its inputs."""
+    """Run one node; nothing if it rejects its inputs."""
     outputs = [name for name in node.output if name]
     inputs = [values[name] if name else None for name in node.input]
     try:
         with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
             whole = run(node, inputs)
             made = [whole] if whole is not None else by_reference(node, values, opsets)
-    except Exception:  # noqa: BLE001 - whatever a kernel raises, the value is unknown
+    except Exception:  # noqa: BLE001 - kernels raise anything; the value stays unknown
         return {}
     return {
         name: np.asarray(value)
@@ -177,9 +179,9 @@ def _evaluated(
 def by_reference(
     node: onnx.NodeProto, values: Mapping[str, Array], opsets: Sequence[onnx.OperatorSetIdProto]
 ) -> list[object]:
-    """Run one node with onnx's reference operators.
+    """Run one node in onnx's reference implementation.
 
-    :raises Exception: whatever these raise of inputs that do not fit.
+    :raises Exception: of any kind, if the inputs do not fit.
     """
     inputs = [name for name in dict.fromkeys(node.input) if name]
     outputs = [name for name in node.output if name]
@@ -190,8 +192,9 @@ def by_reference(
     # Importing it takes 12 MiB and 45 ms, and few models need it.
     reference = importlib.import_module("onnx.reference")
     evaluator = reference.ReferenceEvaluator(function)
-    made: list[object] = evaluator.run(None, {name: values[name] for name in inputs}, attributes={})
-    return made
+    feeds = {name: values[name] for name in inputs}
+    results: list[object] = evaluator.run(None, feeds, attributes={})
+    return results
 
 
 _Run = Callable[..., Any]
@@ -200,14 +203,14 @@ _INTEGERS: Final = "iu"
 _WHOLE: Final = "biu"
 _NUMBERS: Final = "biuf"
 _WITH_GAPS: Final = "Slice"
-"""The one operator whose inputs in the middle may be left out."""
+"""The only operator with optional inputs before others."""
 _NUM_DATA: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(("ConstantOfShape", "Range"), 0),
         **dict.fromkeys(("Expand", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"), 1),
     }
 )
-"""Inputs before those that give axes and dims, which are integers; of others all."""
+"""The number of data inputs, before inputs for axes and dims; all inputs of other operators."""
 _BY_ANY_RANK: Final = frozenset({"Gather", "Range"})
 _MOVING: Final = frozenset(
     {"Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze", "Where"}
@@ -222,11 +225,11 @@ _CAST_TO: Final[Mapping[int, type[np.generic]]] = MappingProxyType(
 
 
 def run(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> Array | None:
-    """What a node makes of its inputs, ``None`` among them being left out.
+    """The output of a node; a missing input is ``None``.
 
-    ``None``: it is none of these operators, or its inputs are of other kinds.
+    ``None`` if the operator or the types of inputs are not implemented here.
 
-    :raises Exception: the inputs do not fit, as numpy says.
+    :raises Exception: of any kind, if the inputs do not fit.
     """
     operator = _OPERATORS.get(node.op_type)
     if operator is None or node.domain or not _fit(node, inputs):
@@ -239,16 +242,16 @@ def run(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> Array | None:
     try:
         made = operator(attributes, *inputs)
     except TypeError:
-        # Another number of inputs: an older form of the operator.
+        # Another number of inputs: an older version of the operator.
         return None
     return None if made is None else np.asarray(made)
 
 
 def _fit(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> bool:
-    """Whether inputs are of the kinds that run here.
+    """Whether the types of inputs are implemented here.
 
-    What is worked with is integers or bools, what is only moved any numbers; what gives axes or
-    dims is integers, and most of it a list.
+    Arithmetic is on integers and booleans, layout operators accept all numbers; axes and dims are
+    integers, and in most operators lists.
     """
     num_data = _NUM_DATA.get(node.op_type, len(inputs))
     kinds = _NUMBERS if node.op_type in _MOVING else _WHOLE
@@ -388,4 +391,4 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "Reshape": frozenset({"allowzero"}),
     }
 )
-"""Of the operators that have any; with another one a node is of another version."""
+"""The attributes of operators that have any; one with other attributes is of another version."""

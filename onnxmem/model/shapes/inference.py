@@ -1,21 +1,20 @@
-"""Shapes of every tensor that can be known, by three engines in turn.
+"""Infer the shapes of all tensors, with three engines in turn.
 
-1. onnx's own inference runs over the whole graph in C++ and leaves few shapes open. Its data
-   propagation stays off: it follows the elements of any long vector, and a file of 89 bytes makes
-   it take 9.8 GB.
-2. Where shapes are open, a walk over the nodes (``propagation``) computes shape arithmetic and
+1. onnx's shape inference runs over the whole graph in C++ and leaves few shapes unknown. Its data
+   propagation is disabled: it stores the elements of vectors of any length, and a file of 89 bytes
+   makes it take 9.8 GB.
+2. If shapes are unknown, ``propagation`` visits the nodes one by one, computes shape arithmetic and
    applies our own rules.
-3. What is open then goes to onnx-shape-inference (``infer_symbolically``), for operators that onnx
-   has no shape function for. The library follows the elements of every integer vector and gives a
-   Reshape as many dims as its target has elements, without a bound: a file of 1 kB that doubles a
-   vector thirty times would take all memory there is. So it gets only the nodes whose outputs are
-   open, with what is known of their inputs, and of those no Reshape or Expand whose target is
-   longer than any rank, and no Concat whose output may be a list of so many elements. What it says
-   of Split and Squeeze with a second input that is not constant, and of an If of which it knows one
-   branch alone, is wrong: these are left out. Importing it takes a quarter of a second, so it is
-   imported when it is needed.
+3. What is still unknown is passed to onnx-shape-inference (``infer_symbolically``), which has shape
+   functions for more operators. That library stores the elements of every integer vector and gives
+   a Reshape as many dims as its target has elements, without a limit: a file of 1 kB that doubles a
+   vector thirty times would take all memory. So it gets only the nodes whose outputs are unknown,
+   with what is known of their inputs, but no Reshape or Expand with a long target and no Concat
+   that may produce a long list. Its results for Split and Squeeze with a second input that is not
+   constant, and for an If of which it knows only one branch, are wrong, so these are excluded. It
+   is imported on first use, which takes a quarter of a second.
 
-The shapes that the file declares (``value_info``) are used where nothing derives one, and marked.
+Shapes that the file declares (``value_info``) are used only if none can be inferred, and marked.
 """
 
 import importlib
@@ -55,12 +54,12 @@ from onnxmem.ops.spec import Shape
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the declarations were good for; names of tensors, without scope."""
+    """How declared shapes were used; names of tensors, without scope."""
 
     used: tuple[str, ...]
-    """Nothing derives their shapes: the file's declaration stands."""
+    """Tensors whose shape could not be inferred: the declared one is used."""
     contradicted: tuple[str, ...]
-    """The file says otherwise than what was derived; the derived shape stands."""
+    """Tensors with another declared than inferred shape: the inferred one is used."""
     has_changed: bool = False
     """Whether any type of the model was changed."""
 
@@ -71,10 +70,10 @@ def _use_declared(
     dims: Mapping[str, int],
     derived: Mapping[str, Known] | None = None,
 ) -> Declared:
-    """Complete open types of ``model``, in place, from the ``value_info`` of the original.
+    """Complete types of ``model``, in place, by the ``value_info`` of the original.
 
-    ``dims`` are the numbers of the symbols; a declaration with any other symbol is no use.
-    ``derived`` are the ``known_types`` of the model's graph, where they are at hand.
+    ``dims`` are the numbers of symbols; declarations with other symbols are ignored. ``derived``
+    are the ``known_types`` of the model's graph, if they are known already.
     """
     used: list[str] = []
     contradicted: list[str] = []
@@ -89,7 +88,7 @@ def _use_declared(
             for value, declared_type in declarations
             if not _agrees(known, value.name, declared_type)
         ]
-        # What is known at hand is of the graph that comes first.
+        # ``derived`` belongs to the main graph, which is the first pair.
         known = {}
         names = {
             value.name for value, declared_type in declarations if declared_type is not None
@@ -99,10 +98,10 @@ def _use_declared(
         types = {
             value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
         }
-        made = {name for node in graph.node for name in node.output[:]} & names
+        written = {name for node in graph.node for name in node.output[:]} & names
         read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
         for value, declared_type in declarations:
-            if declared_type is None or value.name not in made:
+            if declared_type is None or value.name not in written:
                 continue
             entry = types.get(value.name)
             if entry is not None and _differ(shape_of(entry.type), shape_of(declared_type)):
@@ -120,7 +119,7 @@ def _use_declared(
 
 
 def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str, Known]) -> bool:
-    """Whether what a graph declares is what is known of its types, as far as it is known."""
+    """Whether all declared types of a graph are complete and agree with the inferred ones."""
     declarations = (
         (v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output)
     )
@@ -133,23 +132,24 @@ def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str
 def _pairs(
     graph: onnx.GraphProto, source: onnx.GraphProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
-    """Each graph of a model beside the same graph of its original."""
+    """Each graph of a model with the corresponding graph of its original."""
     stack = [(graph, source)]
     while stack:
         graph, source = stack.pop()
         yield graph, source
-        twins = [(index, twin) for index, twin in enumerate(source.node) if twin.attribute]
-        for index, twin in twins:
-            if bodies := subgraphs(twin):
+        originals = [(index, node) for index, node in enumerate(source.node) if node.attribute]
+        for index, original in originals:
+            if bodies := subgraphs(original):
                 pairs = zip(subgraphs(graph.node[index]), bodies, strict=True)
                 stack.extend((inner, other) for (_, inner), (_, other) in pairs)
 
 
 def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
-    """Present keys and values -> past ones, where both may be one buffer of the longest length.
+    """Present -> past key-value tensors that may share one buffer of maximal length.
 
-    GroupQueryAttention's present is as long as its past or as all tokens, the longer
-    (contrib ops, ``BaseGroupQueryAttentionTypeAndShapeInference``); how many those are is a value.
+    The present of GroupQueryAttention has the length of its past or of all tokens, whichever is
+    longer (contrib ops, ``BaseGroupQueryAttentionTypeAndShapeInference``); the number of tokens is
+    the value of an input.
     """
     return {
         present: past
@@ -161,7 +161,7 @@ def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _agrees(types: Mapping[str, Known], name: str, declared_type: onnx.TypeProto | None) -> bool:
-    """Whether a type is known to be complete and as declared."""
+    """Whether a known type is complete and equal to the declared one."""
     known = types.get(name)
     if declared_type is None or known is None or not known.is_complete:
         return False
@@ -169,7 +169,7 @@ def _agrees(types: Mapping[str, Known], name: str, declared_type: onnx.TypeProto
 
 
 def _differ(derived: Shape | None, declared: Shape | None) -> bool:
-    """Whether two shapes cannot be one: another rank, or a dim known to be two numbers."""
+    """Whether two shapes contradict each other: different ranks, or different numbers in a dim."""
     if derived is None or declared is None:
         return False
     pairs = zip(derived, declared, strict=False)
@@ -177,7 +177,7 @@ def _differ(derived: Shape | None, declared: Shape | None) -> bool:
 
 
 def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | None:
-    """A declared type with numbers for its symbols; ``None`` where a dim stays unknown."""
+    """A declared type with numbers for its symbols; ``None`` if a dim stays unknown."""
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
     numbers = [
@@ -192,7 +192,7 @@ def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | N
 
 _MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
-"""Operators whose output has as many dims as their second input has elements."""
+"""Operators whose output has a dim for each element of their second input."""
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
@@ -202,10 +202,10 @@ _Types = Mapping[str, onnx.TypeProto]
 def infer_symbolically(
     model: onnx.ModelProto, values: Mapping[str, Array], refused: AbstractSet[str]
 ) -> bool:
-    """Complete open types of the top-level graph in place; true if any was completed.
+    """Complete types of the top-level graph in place; true if any was completed.
 
-    ``values`` holds the elements of small constants. ``refused`` names outputs of nodes whose
-    inputs do not fit: nothing is derived from those.
+    ``values`` are those of small constants. ``refused`` are outputs of nodes whose inputs do not
+    fit; they and what depends on them are excluded.
     """
     graph = model.graph
     entries = {value.name: value for value in (*graph.value_info, *graph.output)}
@@ -223,24 +223,26 @@ def infer_symbolically(
 def _open_nodes(
     graph: onnx.GraphProto, types: _Types, values: Mapping[str, Array], refused: AbstractSet[str]
 ) -> Iterator[onnx.NodeProto]:
-    """Nodes with an output to complete, and nothing behind it that the library gets wrong."""
+    """Nodes with unknown outputs that do not depend on a node that the library gets wrong."""
+    # ``left_out`` has every unknown tensor that is excluded so far. Nodes are in topological order,
+    # so a node that depends on one sees it there.
     left_out = set(refused)
     for node in graph.node:
-        made = {name for name in node.output if name and not is_complete(types.get(name))}
-        if not made:
+        unknown = {name for name in node.output if name and not is_complete(types.get(name))}
+        if not unknown:
             continue
-        if left_out.isdisjoint((*node.input, *made)) and _is_sound(node, types, values):
+        if left_out.isdisjoint((*node.input, *unknown)) and _is_sound(node, types, values):
             yield node
         else:
-            left_out |= made
+            left_out |= unknown
 
 
 _WRONG_TYPES = frozenset({"QGemm"})
-"""onnxruntime's operators of which the library takes the type of the scale for the result's."""
+"""Operators of onnxruntime for which the library returns the type of the scale."""
 
 
 def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) -> bool:
-    """Whether the library is right about an operator and its operands."""
+    """Whether the library's result for a node is right."""
     if node.op_type in _WRONG_TYPES:
         return False
     operator, operands = onnx_op(node), node.input[1:]
@@ -259,25 +261,25 @@ def _part(
     types: _Types,
     values: Mapping[str, Array],
 ) -> onnx.ModelProto:
-    """A model of some nodes alone; what they read of others is constant where it is known."""
+    """A model of some nodes; their other inputs are constants or graph inputs."""
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    made = {name for node in nodes for name in node.output}
-    read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
+    written = {name for node in nodes for name in node.output}
+    read = dict.fromkeys(n for node in nodes for n in node.input if n and n not in written)
     for name in read:
         if name in values:
             part.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
         else:
             part.graph.input.add(name=name, type=types.get(name))
-    for name in sorted(made & types.keys()):
+    for name in sorted(written & types.keys()):
         part.graph.value_info.add(name=name, type=types[name])
     part.graph.node.extend(nodes)
     return part
 
 
 def _keep_off_stderr(*names: str) -> None:
-    """Give loggers a handler that writes nothing, unless the program has set up logging.
+    """Add a null handler to loggers, unless the program has configured logging.
 
-    Python writes the warnings of a logger without any handler to stderr.
+    Python prints the warnings of a logger without a handler to stderr.
     """
     logging = importlib.import_module("logging")
     for logger in map(logging.getLogger, names):
@@ -286,7 +288,7 @@ def _keep_off_stderr(*names: str) -> None:
 
 
 def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """Every open tensor whose dims the library finds to be numbers."""
+    """The types of tensors for which the library finds numbers for all dims."""
     ir = importlib.import_module("onnx_ir")
     library = importlib.import_module("onnx_shape_inference")
     _keep_off_stderr("onnx_ir", "onnx_shape_inference")
@@ -294,7 +296,7 @@ def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
         graph = library.infer_symbolic_shapes(
             ir.from_proto(model), warn_on_missing=False, adopt_declared_symbols=False
         ).graph
-    except Exception:  # noqa: BLE001 - a fault of its own costs its results alone
+    except Exception:  # noqa: BLE001 - only the results of the library are lost
         return {}
     found = {}
     known = {value.name for value in model.graph.value_info if is_complete(value.type)}
@@ -311,23 +313,23 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Graph inputs and their shapes."""
 
 _MAX_ROUNDS = 3
-"""What one engine finds may help the other; more rounds have never found more."""
+"""Rounds of the two engines, whose results may help each other; more never found more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """A model whose ``value_info`` holds what is known of its shapes."""
+    """A model with inferred shapes in ``value_info``."""
 
     proto: onnx.ModelProto
     assumed: frozenset[str]
-    """Tensors of the top-level graph whose shapes nothing derives."""
+    """Tensors of the top-level graph whose shapes are only declared."""
     follows_batch: bool
-    """False: constants keep the graph, or part of it, at the batch that the file fixes."""
+    """False: because of constants, some tensors have the fixed batch of the file."""
     findings: tuple[Finding, ...]
     has_new_constants: bool = False
-    """Whether some were written anew."""
+    """Whether some constants were resized."""
     types: Mapping[str, Known] | None = None
-    """The ``known_types`` of the top-level graph, where they are at hand."""
+    """The ``known_types`` of the top-level graph, if they are known already."""
 
 
 def with_shapes(
@@ -336,10 +338,10 @@ def with_shapes(
     values: Mapping[str, Array] = MappingProxyType({}),
     shaped_at_old: MutableMapping[Shapes, onnx.ModelProto] | None = None,
 ) -> Shaped:
-    """Set the inputs' dims and infer the shapes of everything else.
+    """Set the dims of inputs and infer all other shapes.
 
-    ``values`` are the elements of inputs, where they are known. ``shaped_at_old`` keeps what was
-    inferred last of the model at the batch that it fixes, from which every other batch starts.
+    ``values`` are known values of inputs. ``shaped_at_old`` caches the model with the shapes of its
+    fixed batch, from which other batches start.
     """
     bound = with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
@@ -351,7 +353,7 @@ def with_shapes(
     at_old = _at_old_batch(model, binding, shaped_at_old)
     at_new = _inferred_whole(bound)
     rewritten = rewrite_batch(bound, at_old, binding.old_batch, binding.batch, at_new)
-    # What the file declares speaks of the old batch: it is no help here.
+    # Declared shapes are those of the old batch, so they are not used from here on.
     if rewritten.is_rewritten:
         at_new = _inferred_whole(bound)
     walked = completed(at_new, values)
@@ -375,17 +377,17 @@ def with_shapes(
 def _at_old_batch(
     model: onnx.ModelProto,
     binding: Binding,
-    kept: MutableMapping[Shapes, onnx.ModelProto] | None,
+    cached: MutableMapping[Shapes, onnx.ModelProto] | None,
 ) -> onnx.ModelProto:
-    """The model with its shapes at the batch that it fixes, the other dims as bound."""
+    """The model with the shapes of its fixed batch, the other dims as bound."""
     shapes = binding.shapes_at_old_batch
     key = tuple(shapes.items())
-    if kept is not None and key in kept:
-        return kept[key]
+    if cached is not None and key in cached:
+        return cached[key]
     at_old, _ = inferred(with_bound_inputs(model, shapes))
-    if kept is not None:
-        kept.clear()
-        kept[key] = at_old
+    if cached is not None:
+        cached.clear()
+        cached[key] = at_old
     return at_old
 
 
@@ -394,7 +396,7 @@ def _with_declared(
 ) -> Shaped:
     proto, walked = inferred(bound, values)
     if not _is_as_declared(model, binding):
-        # What the file declares speaks of other inputs.
+        # Declared shapes belong to other shapes of inputs.
         findings = tuple(_walk_findings(proto, walked))
         return Shaped(proto, frozenset(), follows_batch=True, findings=findings, types=walked.types)
     declared = _use_declared(proto, model, binding.dims, walked.types)
@@ -412,13 +414,13 @@ def _with_declared(
 
 
 def _fixes_all_dims(model: onnx.ModelProto) -> bool:
-    """Whether the file gives a number for every dim of its inputs."""
+    """Whether all dims of inputs are numbers in the file."""
     dims = [dim for value in required_inputs(model.graph) for dim in input_dims(value) or ()]
     return all(isinstance(dim, int) for dim in dims)
 
 
 def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
-    """Whether every number that the file gives for a dim of an input is the one in effect."""
+    """Whether all dims of inputs that are numbers in the file have these numbers in effect."""
     pairs = (
         pair
         for value in required_inputs(model.graph)
@@ -428,29 +430,31 @@ def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
 
 
 def _refusals(refused: Mapping[str, str]) -> Iterator[Finding]:
-    """Inputs that do not fit each other: of the node that comes first, the reason."""
+    """A finding on nodes whose inputs do not fit, with the reason of the first."""
     if refused:
         reason = next(iter(refused.values()))
-        text = f"shapes that do not fit: no output of {listed(list(refused))} can be; {reason}"
+        text = f"shapes contradict each other: {listed(list(refused))} cannot be computed; {reason}"
         yield Finding("contradictory_inputs", text)
 
 
 def _walk_findings(proto: onnx.ModelProto, walked: Walked) -> Iterator[Finding]:
     yield from _refusals(walked.refused)
     if walked.highest_rank:
-        text = f"a tensor of {walked.highest_rank:,} dims is of unknown size: over {BOUNDS.rank}"
-        yield Finding("bound_reached", f"{text} ({variable('rank')}), or past all sizes")
+        text = f"a tensor with {walked.highest_rank:,} dims has an unknown size: the limit is"
+        text += f" {BOUNDS.rank} dims ({variable('rank')}), and 2^256 elements"
+        yield Finding("bound_reached", text)
     if walked.left_out and _num_open(proto):
-        text = f"shapes may stay open for want of the values of {listed(walked.left_out)}: over"
-        yield Finding("bound_reached", f"{text} {BOUNDS.elements:,} ({variable('elements')})")
+        text = f"shapes may be unknown because the values of {listed(walked.left_out)} have over"
+        text += f" {BOUNDS.elements:,} elements ({variable('elements')})"
+        yield Finding("bound_reached", text)
 
 
 def _declared_findings(declared: Declared) -> Iterator[Finding]:
     if declared.used:
-        text = f"shapes that the file declares and nothing derives: {listed(declared.used)}"
+        text = f"shapes that cannot be inferred are taken from the file: {listed(declared.used)}"
         yield Finding("declared_shapes", text)
     if declared.contradicted:
-        text = f"declared shapes that differ from the derived: {listed(declared.contradicted)}"
+        text = f"declared shapes differ from inferred ones: {listed(declared.contradicted)}"
         yield Finding("contradicted_shapes", text)
 
 
@@ -458,8 +462,8 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     if not failures:
         return ()
     text = (
-        f"the batch is fixed at {binding.old_batch} by constants in the graph, which no reading "
-        f"brings to {binding.batch} at {listed(failures)}; export with a symbolic batch"
+        f"the batch size is fixed at {binding.old_batch} by constants that cannot be changed to "
+        f"{binding.batch}, at {listed(failures)}; export with a symbolic batch"
     )
     return (Finding("batch_fixed", text),)
 
@@ -469,22 +473,22 @@ def _constant_findings(binding: Binding, rewritten: RewrittenBatch) -> Iterator[
     grown = list(dict.fromkeys(rewritten.placeholders[name] for name in sorted(rewritten.grown)))
     if grown:
         text = (
-            f"constants as long as the batch are counted at {new} in place of {old}: "
-            f"{listed(grown)}; exported at {new}, others may be folded"
+            f"constants of the size of the batch are resized from {old} to {new}: "
+            f"{listed(grown)}; an export at batch {new} may fold others"
         )
         yield Finding("batch_in_constants", text)
     if rewritten.guessed:
-        text = f"tensors of one sample are taken to be {new} long: {listed(rewritten.guessed)}"
+        text = f"dims of 1 are assumed to be the batch of {new}: {listed(rewritten.guessed)}"
         yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
     if rewritten.shared:
-        text = f"tensors of one sample are taken to serve all {new}: {listed(rewritten.shared)}"
+        text = f"dims of 1 are assumed not to be the batch of {new}: {listed(rewritten.shared)}"
         yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
 
 
 def with_bound_inputs(
     model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
 ) -> onnx.ModelProto:
-    """Copy a model with numbers for the inputs' dims and without the shapes that it declares."""
+    """Copy a model with numbers for the dims of inputs, and without declared shapes."""
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     for graph in graphs_in(bound.graph):
@@ -502,20 +506,20 @@ def with_bound_inputs(
 def inferred(
     bound: onnx.ModelProto, values: Mapping[str, Array] = MappingProxyType({})
 ) -> tuple[onnx.ModelProto, Walked]:
-    """Run the engines until nothing is open or none of them helps.
+    """Run the engines until all shapes are known or no engine finds more.
 
-    Comes back: the model with its shapes, and what was learnt beside them.
+    Returns the model with its shapes, and the other results.
     """
     proto = _inferred_whole(bound)
     return proto, completed(proto, values)
 
 
 def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
-    """Let the other engines find what onnx has left open of the whole graph, in place."""
+    """Complete, in place, what onnx has left unknown, with the other two engines."""
     types = [(graph, known_types(graph)) for graph in graphs_in(proto.graph)]
     highest_rank = _forget_high_ranks(types)
     if highest_rank:
-        # To derive them again, node by node, would take the square of the ranks.
+        # Inferring them again, node by node, would take time quadratic in the ranks.
         return Walked({}, {}, highest_rank=highest_rank)
     if not any(open_names(graph, known) for graph, known in types):
         return Walked({}, {}, types=types[0][1])
@@ -531,21 +535,21 @@ def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
 
 
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
-    """What onnx says of the whole graph; nothing where its inference would not return."""
+    """The model with the shapes that onnx infers; unchanged if onnx would fail."""
     bodies = (bound.graph.node, *(function.node for function in bound.functions))
     opsets = {entry.domain: entry.version for entry in bound.opset_import}
     if any(ends_the_process(nodes, opsets) for nodes in bodies):
         return bound
     try:
         return onnx.shape_inference.infer_shapes(bound)
-    except Exception:  # noqa: BLE001 - it refuses models that run
+    except Exception:  # noqa: BLE001 - it rejects models that run
         return bound
 
 
 def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known]]]) -> int:
-    """Clear the shapes past the bound, in place; the highest rank of these, 0 where none is.
+    """Remove shapes beyond the limits, in place; returns their highest rank, or 0.
 
-    ``types`` are all graphs with their ``known_types``: no such shape is complete.
+    ``types`` are all graphs with their ``known_types``, in which no such shape is complete.
     """
     highest = 0
     for graph, known in types:
@@ -561,16 +565,17 @@ def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known
 
 
 def _num_open(model: onnx.ModelProto, types: Mapping[str, Known] | None = None) -> int:
-    """Count the node outputs whose type is not complete, subgraphs included.
+    """The number of outputs of nodes with an incomplete type, subgraphs included.
 
-    ``types`` are the ``known_types`` of the model's graph, where they are at hand.
+    ``types`` are the ``known_types`` of the model's graph, if they are known already.
     """
     outer, *inner = graphs_in(model.graph)
     return len(open_names(outer, types)) + sum(len(open_names(graph)) for graph in inner)
 
 
 def _lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
-    """Outputs known before and open now, of nodes whose inputs are known: where a batch stops."""
+    """Outputs with a known type before and an unknown one now, of nodes with known inputs."""
+    # Only the first node of a chain is reported: for the others an input is lost as well.
     lost = open_names(graph) - open_names(before)
     return [
         node.output[0]
@@ -580,9 +585,9 @@ def _lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
 
 
 def open_names(graph: onnx.GraphProto, types: Mapping[str, Known] | None = None) -> set[str]:
-    """The node outputs of one graph whose type is not complete.
+    """The outputs of nodes of one graph with an incomplete type.
 
-    ``types`` are the graph's ``known_types``, where they are at hand.
+    ``types`` are the ``known_types`` of the graph, if they are known already.
     """
     known = known_types(graph) if types is None else types
     complete = {name for name, each in known.items() if each.is_complete} | {""}

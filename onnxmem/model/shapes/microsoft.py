@@ -45,7 +45,7 @@ _LARGEST_DIM: Final = 2**63 - 1
 _IMAGE_RANK: Final = 4
 _SUM: Final = 3
 """The output of a skip normalization that is the sum it normalizes."""
-_TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
+_EQUIVALENTS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     (NCHWC, "Conv"): ("Conv", 3),
     (NCHWC, "MaxPool"): ("MaxPool", 1),
     (NCHWC, "AveragePool"): ("AveragePool", 1),
@@ -60,7 +60,7 @@ _TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
 """The ONNX operator of the same shapes, and how many inputs it has."""
 _POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 _BLOCK: Final = "onnxmem.channel_block"
-"""Of a model's ``metadata_props``."""
+"""A key of ``metadata_props``."""
 _LARGE: Final = 16
 _SMALL: Final = 8
 _LENGTH: Final = 8
@@ -69,7 +69,7 @@ _ROWS, _HEADS = 3, 4
 """Ranks of [B, S, N * H] and of [B, N, S, H]."""
 _SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
 _GEMM_SCALE, _GEMM_ZERO_POINT = 7, 8
-"""Input indices of what QGemm quantizes its output by; without them it puts out floats."""
+"""Input indices of the output's scale and zero point in QGemm; without them it returns floats."""
 _BITS_PER_BYTE: Final = 8
 
 
@@ -82,11 +82,11 @@ def microsoft_types(
 
 
 def as_onnx(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
-    """ONNX's own operator where a node has that one's shapes; else the node itself."""
-    twin = _TWINS.get((node.domain, node.op_type))
-    if twin is None:
+    """The node with the ONNX operator that has the same shapes; the node itself if none has."""
+    equivalent = _EQUIVALENTS.get((node.domain, node.op_type))
+    if equivalent is None:
         return node
-    op_type, num_inputs = twin
+    op_type, num_inputs = equivalent
     try:
         known = onnx.defs.get_schema(op_type, opset).attributes
     except onnx.defs.SchemaError:  # ONNX has it from a later opset on
@@ -114,20 +114,20 @@ def blocked_types(
 
 
 def with_channel_block(model: onnx.ModelProto, block: int) -> None:
-    """Note in a model for which blocks of channels it was optimized; 0: for none."""
+    """Record in a model the channel block for which it was optimized; 0: none."""
     onnx.helper.set_model_props(
         model, {entry.key: entry.value for entry in model.metadata_props} | {_BLOCK: str(block)}
     )
 
 
 def channel_block(model: onnx.ModelProto) -> int:
-    """Channels in a block: as noted in the model, or else as all of its nodes tell.
+    """The channel block: as recorded in the model, or the one that fits all of its nodes.
 
-    Images without a part that only blocks of 8 can have may be of either; 16 is taken for them.
+    If both 16 and 8 divide all numbers of channels, 16 is assumed.
     """
-    noted = {entry.value for entry in model.metadata_props if entry.key == _BLOCK}
+    recorded = {entry.value for entry in model.metadata_props if entry.key == _BLOCK}
     for block in (_LARGE, _SMALL):
-        if str(block) in noted:
+        if str(block) in recorded:
             return block
     numbers = (number for graph in graphs_in(model.graph) for number in _whole_blocks(graph))
     return _LARGE if all(number % _LARGE == 0 for number in numbers) else _SMALL

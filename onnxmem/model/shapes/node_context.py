@@ -1,4 +1,4 @@
-"""What a shape rule reads of a node: attributes, and the types and values of its operands."""
+"""The arguments of shape rules: a node, and the types and known values of its operands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _MAX_DIM: Final = 2**63 - 1
 
 Types = Mapping[str, onnx.TypeProto]
 Found = dict[str, onnx.TypeProto]
-"""Types of outputs by their names."""
+"""Types of outputs by name."""
 Dim = int | str | None
 """A number, a symbol, or unknown."""
 SymbolicShape = tuple[Dim, ...]
@@ -22,12 +22,12 @@ SymbolicShape = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class InferenceContext:
-    """One node with what is known of the values that it reads."""
+    """A node with the types and values of its inputs, as far as they are known."""
 
     node: onnx.NodeProto
     types: Types
     values: Mapping[str, Array] = field(default_factory=dict)
-    """Elements of the small inputs whose values are known."""
+    """Known values of small tensors."""
     attributes: Mapping[str, onnx.AttributeProto] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -35,11 +35,11 @@ class InferenceContext:
         object.__setattr__(self, "attributes", attributes)
 
     def dims(self, index: int) -> Dims | None:
-        """The dims of an input, where every one is known."""
+        """The dims of an input; ``None`` unless all are known."""
         return dims_of(self.input_type(index))
 
     def shape(self, index: int) -> SymbolicShape | None:
-        """The dims of an input as far as they are known; ``None`` where its rank is not."""
+        """The dims of an input as far as they are known; ``None`` if its rank is unknown."""
         proto = self.input_type(index)
         if proto is None or shape_of(proto) is None:
             return None
@@ -51,20 +51,20 @@ class InferenceContext:
         )
 
     def elem_type(self, index: int) -> int:
-        """The element type of an input; 0 where that is unknown."""
+        """The element type of an input; 0 if it is unknown."""
         proto = self.input_type(index)
         return 0 if proto is None else proto.tensor_type.elem_type
 
     def has(self, index: int) -> bool:
-        """Whether an optional input is given."""
+        """Whether the node has an optional input."""
         return index < len(self.node.input) and self.node.input[index] != ""
 
     def input_type(self, index: int) -> onnx.TypeProto | None:
-        """The type of an input; ``None`` where it is left out or unknown."""
+        """The type of an input; ``None`` if it is missing or unknown."""
         return self.types.get(self.node.input[index]) if self.has(index) else None
 
     def whole_numbers(self, index: int) -> Dims | None:
-        """The elements of an input, where they are known and whole numbers."""
+        """The elements of an input; ``None`` unless they are known integers."""
         value = self.values.get(self.node.input[index]) if self.has(index) else None
         if value is None or value.dtype.kind not in "iu":
             return None
@@ -75,16 +75,16 @@ class InferenceContext:
         return self.attributes[name].i if name in self.attributes else default
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list attribute of integers; empty where it is left out."""
+        """A list attribute of integers; empty by default."""
         return tuple(self.attributes[name].ints) if name in self.attributes else ()
 
     def text(self, name: str) -> str:
-        """A string attribute; empty where it is left out."""
+        """A string attribute; empty by default."""
         raw = self.attributes[name].s if name in self.attributes else b""
         return raw.decode(errors="replace")
 
     def outputs(self, *shapes: SymbolicShape | None, elem_type: int) -> Found:
-        """Types of the first outputs, of one element type; those of unknown shape are left out."""
+        """The types of the first outputs, with one element type; unknown shapes are skipped."""
         return {
             name: _tensor_type(elem_type, shape)
             for name, shape in zip(self.node.output, shapes, strict=False)
@@ -93,7 +93,7 @@ class InferenceContext:
 
 
 def broadcast(one: SymbolicShape | None, other: SymbolicShape | None) -> SymbolicShape | None:
-    """The common shape of two; ``None`` where one is unknown or they do not fit.
+    """The shape to which two shapes broadcast; ``None`` if one is unknown or they do not fit.
 
     onnx/defs/shape_inference.h, ``bidirectionalBroadcastShapeInference``.
     """
@@ -108,7 +108,7 @@ def broadcast(one: SymbolicShape | None, other: SymbolicShape | None) -> Symboli
 
 
 def product(one: SymbolicShape | None, other: SymbolicShape | None) -> SymbolicShape | None:
-    """What ``MatMul`` makes of two, batch dims broadcast; ``None`` where they do not fit."""
+    """The output shape of ``MatMul``, with broadcast batch dims; ``None`` if they do not fit."""
     if not one or not other:
         return None
     batch = broadcast(one[:-2], other[:-2])
@@ -121,7 +121,7 @@ def _differ(one: Dim, other: Dim) -> bool:
 
 
 def _common_dim(one: Dim, other: Dim) -> Dim:
-    """A number above 1 is the result whatever the other dim is: that is the same, or 1."""
+    """The broadcast dim; a number above 1 wins over an unknown dim, which must be equal or 1."""
     if one == 1:
         return other
     if other in {1, one}:
@@ -139,16 +139,16 @@ def _tensor_type(elem_type: int, shape: SymbolicShape) -> onnx.TypeProto:
     proto = onnx.TypeProto()
     proto.tensor_type.elem_type = elem_type
     for dim in shape:
-        made = proto.tensor_type.shape.dim.add()
+        added = proto.tensor_type.shape.dim.add()
         if isinstance(dim, int):
-            made.dim_value = dim
+            added.dim_value = dim
         elif dim is not None:
-            made.dim_param = dim
+            added.dim_param = dim
     return proto
 
 
 _MAX_ELEMENTS = 256
-"""Of a value in a signature: a node that reads a larger one has none."""
+"""Values with more elements are not part of a signature: a node that reads one has none."""
 
 NodeSignature = tuple[object, ...]
 
@@ -156,17 +156,17 @@ NodeSignature = tuple[object, ...]
 def node_signature(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
 ) -> NodeSignature | None:
-    """All that a node's outputs follow from but names; ``None`` where that is too much.
+    """Everything that the types of a node's outputs depend on; equal nodes differ only in names.
 
-    The graphs inside a node read names of their own, so that such a node has no signature.
+    ``None`` if that is too large, or if the node has subgraphs, which read tensors by name.
     """
     attributes = node.attribute[:]
     if any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
         return None
     inputs = node.input[:]
-    # An operand that is left out is not one of which nothing is known.
-    given = (len(inputs), *map(bool, inputs), *map(bool, node.output))
-    found: list[object] = [node.op_type, node.domain, *given]
+    # A missing operand must differ from one whose type is unknown: both have no type.
+    present = (len(inputs), *map(bool, inputs), *map(bool, node.output))
+    found: list[object] = [node.op_type, node.domain, *present]
     for name in inputs:
         proto, value = types.get(name), values.get(name)
         found.append(None if proto is None else proto.SerializeToString())

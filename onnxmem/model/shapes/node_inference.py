@@ -1,8 +1,8 @@
-"""The output types of one node, by onnx and then by our own rules.
+"""Infer the output types of a single node: with onnx, then with our own rules.
 
-onnx's C++ follows a null pointer, runs past a vector's end, writes out a rank of any length or
-stays in a loop on some nodes (onnx 1.23), and no ``except`` stops that: ``ends_the_process`` names
-them beforehand. Such a node is left to our own rules, and the rest of its graph is walked.
+On some nodes onnx's C++ code (onnx 1.23) dereferences a null pointer, reads past the end of a
+vector, allocates a shape of any rank, or loops forever, and no ``except`` can stop that.
+``ends_the_process`` recognizes these nodes beforehand; only our own rules apply to them.
 """
 
 import re
@@ -30,7 +30,7 @@ from onnxmem.model.traversal import nodes_in, onnx_op, outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged, shape_of
 
 MAX_RANK = 1024
-"""onnx's own limit of a rank that it writes out, where it has one."""
+"""onnx's limit of ranks, where it has one."""
 
 _NEED_A_TYPE = frozenset(
     {
@@ -40,10 +40,10 @@ _NEED_A_TYPE = frozenset(
         ("ai.onnx.ml", "TreeEnsemble"),
     }
 )
-"""Operators whose inference reads the type of their first input, whether or not there is one."""
+"""Operators whose inference reads the type of the first input without checking that it exists."""
 _CANDIDATES = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Einsum", "Expand", "Split"})
 _EXPAND_LIMITS_RANK = 13
-"""Before this version Expand's output gets a dim for each element of its target."""
+"""Before this version the output of Expand gets a dim for each element of its target, unchecked."""
 
 _TERM: Final = re.compile(rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
@@ -53,9 +53,9 @@ def ends_the_process(
     opsets: Mapping[str, int],
     types: Mapping[str, onnx.TypeProto] | None = None,
 ) -> bool:
-    """Whether onnx's inference would not return, by these nodes or those inside them.
+    """Whether onnx's inference of these nodes and their subgraphs would crash or hang.
 
-    ``types`` are those that onnx would be given; what it finds itself may be less than we think.
+    ``types`` are those that are passed to onnx.
     """
     known = types or {}
     candidates = (node for node in nodes_in(nodes) if node.op_type in _CANDIDATES)
@@ -63,16 +63,16 @@ def ends_the_process(
 
 
 def has_long_target(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
-    """Whether a Reshape's or Expand's target is longer than any rank, or of unknown length."""
+    """Whether the target of a Reshape or Expand is too long, or of unknown length."""
     target = types.get(node.input[1]) if len(node.input) > 1 else None
     shape = shape_of(target) if target is not None else None
     return shape is None or any(dim is None or dim > MAX_RANK for dim in shape)
 
 
 def may_be_long_list(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
-    """Whether a Concat may make a list that is longer than any rank: its elements are written out.
+    """Whether the output of a Concat may be a list that is too long to be a shape.
 
-    It does not where one operand is known to be no list, or all to be short ones.
+    It is not if one operand is known to have another rank than 1, or if all are short.
     """
     shapes = [shape_of(types[name]) if name in types else None for name in node.input]
     if any(shape is not None and len(shape) != 1 for shape in shapes):
@@ -83,18 +83,18 @@ def may_be_long_list(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) 
 
 
 def has_odd_parts(node: onnx.NodeProto) -> bool:
-    """Whether a Split says another number of parts than it has outputs.
+    """Whether the ``num_outputs`` of a Split differs from its number of outputs.
 
-    onnx makes a list of so many parts and fills as many as there are outputs.
+    onnx allocates a list by the former and fills it by the latter.
     """
     return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
 
 
 def has_odd_terms(node: onnx.NodeProto) -> bool:
-    """Whether a term of an Einsum holds more than letters and one ellipsis, or may do.
+    """Whether a term of an Einsum may contain more than letters and one ellipsis.
 
-    onnx stays at any other character for ever (``einsumShapeInference`` in ``math/utils.cc``). An
-    attribute that refers to a call's is not known here.
+    onnx loops forever on other characters (``einsumShapeInference`` in ``math/utils.cc``). An
+    attribute that refers to one of a function call is unknown here.
     """
     return any(
         a.ref_attr_name or not all(map(_TERM.fullmatch, _terms_of(a.s)))
@@ -124,16 +124,16 @@ def _is_fatal(
 
 @dataclass(slots=True)
 class NodeInference:
-    """Asks onnx about single nodes of one model, and then our own shape functions."""
+    """Infers single nodes of one model, each distinct one once."""
 
     model: onnx.ModelProto
     opsets: Mapping[str, int] = field(init=False)
     block: int = 0
-    """Channels in a block of onnxruntime's image operators; 0 until it is needed."""
+    """The channel block of onnxruntime's NCHWc operators; 0 until it is needed."""
     refused: dict[str, str] = field(default_factory=dict)
-    """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
+    """First outputs of nodes whose inputs are known and do not fit, and onnx's reason."""
     memo: dict[NodeSignature | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
-    """What is known of the outputs, by signature: a large model is one block many times over."""
+    """Output types by signature: a large model repeats one block many times."""
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
@@ -144,13 +144,13 @@ class NodeInference:
         types: Mapping[str, onnx.TypeProto],
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
-        """What is known of a node's outputs; an output of which nothing is known is left out."""
+        """The types of a node's outputs, without outputs of unknown type."""
         key = node_signature(node, types, values)
         if key in self.memo:
             pairs = zip(node.output, self.memo[key], strict=True)
             return {name: proto for name, proto in pairs if proto is not None}
         found = self._inferred(node, types, values)
-        # A refusal is a finding of each node by itself.
+        # Errors are not cached, because each node with one is named in a finding.
         if key is not None and self.refused.keys().isdisjoint(node.output[:1]):
             self.memo[key] = [found.get(name) for name in node.output]
         return found
@@ -180,10 +180,7 @@ class NodeInference:
         types: Mapping[str, onnx.TypeProto],
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
-        """What onnx alone says.
-
-        Nothing where it knows no such operator, refuses or would not return.
-        """
+        """The output types by onnx; empty if it does not know the operator, or would fail."""
         node = as_onnx(node, self.opsets.get("", 1))
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         known = {name: types[name] for name in read if name in types}
@@ -205,6 +202,6 @@ class NodeInference:
             if all(is_complete(types.get(name)) for name in node.input if name):
                 self.refused[node.output[0]] = str(refusal).strip().splitlines()[0]
             return {}
-        except Exception:  # noqa: BLE001 - whatever else it raises costs this node's shapes alone
+        except Exception:  # noqa: BLE001 - only the shapes of this node are lost
             return {}
         return {name: proto for name, proto in inferred.items() if proto.WhichOneof("value")}

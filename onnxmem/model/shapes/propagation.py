@@ -1,13 +1,14 @@
-"""A walk over the nodes that infers what the whole-graph inference left open.
+"""Infer node by node what the inference of the whole graph left unknown.
 
-Each node is inferred alone (``node_inference``), this time with the values of its small inputs at
-hand, and its own value is computed where it is shape arithmetic (``folding``). One walk suffices,
-since nodes stand in running order.
+Each node is inferred (``node_inference``) with the values of its small inputs, and its own value is
+computed if it is shape arithmetic (``folding``). Nodes are in topological order, so one pass is
+enough: the types and values of all inputs are known, as far as they can be, before a node is
+visited.
 
-onnx keeps what all elements of a sequence have in common; here each has its own type
-(``Sequences``), so that the one that is taken out, or all of them joined, have shapes. Followed are
-the operators of ONNX's ``defs/sequence/defs.cc``; a sequence of anything else, or longer than a
-bound, is unknown.
+onnx stores only what all elements of a sequence have in common. Here each element has its own type
+(``Sequences``), so that an element that is taken out, or their concatenation, has a shape. The
+operators are those of ONNX's ``defs/sequence/defs.cc``; sequences of others, and very long ones,
+are unknown.
 """
 
 from collections import ChainMap
@@ -45,31 +46,31 @@ _Elements = tuple[onnx.TypeProto, ...]
 
 @dataclass(slots=True)
 class Sequences:
-    """The elements of the sequences of the graph so far, by name."""
+    """The types of the elements of sequences, by name."""
 
     elements: dict[str, _Elements] = field(default_factory=dict)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Names that are defined anew, as in another body: what was in them is gone."""
+        """Remove names that are defined again, as in another subgraph."""
         if self.elements:
             for name in names:
                 self.elements.pop(name, None)
 
     def follow(self, context: InferenceContext) -> Found:
-        """Note what a followed node puts into a sequence; the type of what it takes out of one."""
+        """Update the sequences after a node; returns the types of tensors that it takes out."""
         operator = onnx_op(context.node)
         if operator in _READERS:
             sequence = self.elements.get(context.node.input[0])
             return _READERS[operator](context, sequence) if sequence else {}
-        made = _MAKERS[operator](context, self.elements)
-        if made is not None and len(made) <= BOUNDS.elements:
-            self.elements[context.node.output[0]] = made
+        elements = _WRITERS[operator](context, self.elements)
+        if elements is not None and len(elements) <= BOUNDS.elements:
+            self.elements[context.node.output[0]] = elements
         return {}
 
 
 def is_followed(node: onnx.NodeProto) -> bool:
-    """Whether an operator works on sequences, and is one that is followed."""
-    return onnx_op(node) in _MAKERS or onnx_op(node) in _READERS
+    """Whether an operator on sequences is implemented here."""
+    return onnx_op(node) in _WRITERS or onnx_op(node) in _READERS
 
 
 def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
@@ -79,11 +80,11 @@ def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -
 
 
 def _inserted(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
-    sequence, made = elements.get(context.node.input[0]), context.input_type(1)
-    if sequence is None or made is None:
+    sequence, inserted = elements.get(context.node.input[0]), context.input_type(1)
+    if sequence is None or inserted is None:
         return None
     position = _position(context, 2, len(sequence)) if context.has(2) else len(sequence)
-    return None if position is None else (*sequence[:position], made, *sequence[position:])
+    return None if position is None else (*sequence[:position], inserted, *sequence[position:])
 
 
 def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
@@ -95,7 +96,7 @@ def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _El
 
 
 def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
-    """Pieces of the requested lengths, of one length, or of 1, whose axis may be dropped."""
+    """SplitToSequence: pieces of the requested lengths, by default 1, when the axis may go."""
     dims, axis = context.dims(0), context.integer("axis")
     if not dims or not -len(dims) <= axis < len(dims):
         return None
@@ -123,7 +124,7 @@ def _lengths(context: InferenceContext, whole: int) -> Dims | None:
 
 
 def _taken(context: InferenceContext, sequence: _Elements) -> Found:
-    """SequenceAt: the element at a position, or any where all have one type."""
+    """SequenceAt: the element at a position, or any element if all have the same type."""
     position = _position(context, 1, len(sequence))
     if position is None:
         position = 0 if all(proto == sequence[0] for proto in sequence) else len(sequence)
@@ -131,7 +132,7 @@ def _taken(context: InferenceContext, sequence: _Elements) -> Found:
 
 
 def _joined(context: InferenceContext, sequence: _Elements) -> Found:
-    """ConcatFromSequence: side by side along an axis, or stacked along a new one."""
+    """ConcatFromSequence: concatenated along an axis, or stacked along a new one."""
     shapes = [dims for proto in sequence if (dims := dims_of(proto)) is not None]
     axis, is_new = context.integer("axis"), context.integer("new_axis")
     rank = len(shapes[0]) + bool(is_new) if shapes else 0
@@ -141,23 +142,23 @@ def _joined(context: InferenceContext, sequence: _Elements) -> Found:
     first, elem_type = shapes[0], sequence[0].tensor_type.elem_type
     if is_new:
         is_same = all(dims == first for dims in shapes)
-        made = (*first[:axis], len(shapes), *first[axis:]) if is_same else None
-        return context.outputs(made, elem_type=elem_type)
+        stacked = (*first[:axis], len(shapes), *first[axis:]) if is_same else None
+        return context.outputs(stacked, elem_type=elem_type)
     around = {(dims[:axis], dims[axis + 1 :]) for dims in shapes}
-    lengths = sum(dims[axis] for dims in shapes if len(dims) == rank)
-    made = (*first[:axis], lengths, *first[axis + 1 :]) if len(around) == 1 else None
-    return context.outputs(made, elem_type=elem_type)
+    length = sum(dims[axis] for dims in shapes if len(dims) == rank)
+    joined = (*first[:axis], length, *first[axis + 1 :]) if len(around) == 1 else None
+    return context.outputs(joined, elem_type=elem_type)
 
 
 def _position(context: InferenceContext, index: int, length: int) -> int | None:
-    """A position from the front, by an input's value; unknown where that is, or out of bounds."""
+    """The position in an input, counted from the front; ``None`` if unknown or out of range."""
     requested = context.whole_numbers(index)
     if requested is None or len(requested) != 1 or not -length <= requested[0] <= length:
         return None
     return requested[0] + length if requested[0] < 0 else requested[0]
 
 
-_MAKERS: Final[
+_WRITERS: Final[
     Mapping[str, Callable[[InferenceContext, Mapping[str, _Elements]], _Elements | None]]
 ] = {
     "SequenceConstruct": _constructed,
@@ -181,37 +182,37 @@ _NOTHING: Final = (0,)
 _NUMBERS: Final = frozenset(
     {onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64}
 )
-"""What lists of axes, sizes, pads and scales are made of."""
+"""The element types of lists of axes, sizes, pads and scales."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What a walk learns beside types."""
+    """The results of a walk besides types."""
 
     values: Mapping[str, Array]
-    """The elements of the top-level graph's small constants and of what follows from them."""
+    """Values of small constants in the top-level graph, and of what depends only on them."""
     refused: Mapping[str, str]
     """First outputs of nodes whose inputs are known and do not fit, and the reason."""
     left_out: Sequence[str] = ()
-    """Values that were not computed because a bound was reached."""
+    """Values that were not computed because of a limit."""
     highest_rank: int = 0
-    """Of the tensors with more dims than the bound; 0 where there is none."""
+    """The highest rank of tensors beyond the limit; 0 if there are none."""
     types: Mapping[str, Known] | None = None
-    """The ``known_types`` of the top-level graph, where nothing is left open."""
+    """The ``known_types`` of the top-level graph, if all are complete."""
 
 
 def propagate(
     model: onnx.ModelProto,
-    given: Mapping[str, Array] = MappingProxyType({}),
+    input_values: Mapping[str, Array] = MappingProxyType({}),
     assumed: AbstractSet[str] = frozenset(),
 ) -> Walked:
-    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
+    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as possible.
 
-    ``given`` are the values of graph inputs, where they are known. ``assumed`` are tensors of whose
-    shapes only the file says something: their values are no smaller for that.
+    ``input_values`` are known values of graph inputs. ``assumed`` are tensors whose shapes are only
+    declared: these are not used to decide whether a value is small enough to be computed.
     """
     walk = _Walk(model, assumed)
-    values: ChainMap[str, Array] = ChainMap({**given})
+    values: ChainMap[str, Array] = ChainMap({**input_values})
     walk.graph(model.graph, ChainMap(), values)
     return Walked(values, walk.inference.refused, walk.folder.left_out)
 
@@ -224,9 +225,9 @@ class _Walk:
     folder: Folder = field(init=False)
     sequences: Sequences = field(default_factory=Sequences)
     completed: set[str] = field(default_factory=set)
-    """What was open before the walk: onnx has not compared it with its neighbors."""
+    """Tensors completed by this walk: onnx has not checked their readers with these types yet."""
     lost: set[str] = field(default_factory=set)
-    """What does not follow any more, since some inputs do not fit."""
+    """Tensors that depend on a node whose inputs do not fit, so that they have no shape."""
 
     def __post_init__(self) -> None:
         self.inference = NodeInference(self.model)
@@ -238,17 +239,21 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> None:
-        """Walk one graph; the chains' later maps hold what enclosing graphs know."""
+        """Walk one graph; the first map of each chain is its own, later ones of outer graphs."""
+        # A subgraph sees all names of the graphs around it, but what it adds goes to its own map:
+        # the same name may be another tensor in the next branch.
         add_known(graph, _plain(types), _plain(values))
         self.sequences.forget(value.name for value in graph.input)
         for node in graph.node:
             self._node(node, types, values)
-        made = [name for node in graph.node for name in node.output if name in types.maps[0]]
+        outputs_of_nodes = [
+            name for node in graph.node for name in node.output if name in types.maps[0]
+        ]
         outputs = {value.name: value for value in graph.output}
         for name in self.lost & outputs.keys():
             outputs[name].type.tensor_type.ClearField("shape")
         del graph.value_info[:]
-        for name in made:
+        for name in outputs_of_nodes:
             if name in outputs:
                 outputs[name].type.CopyFrom(types[name])
             else:
@@ -285,14 +290,14 @@ class _Walk:
         self.completed.update(found)
 
     def _is_refused_late(self, node: onnx.NodeProto, types: Types, values: Values) -> bool:
-        """Whether a node with inputs that were open before the walk does not take them now."""
+        """Whether a node rejects the types that this walk found for its inputs."""
         if self.completed.isdisjoint(node.input):
             return False
         self.inference.output_types(node, types, values)
         return not self.inference.refused.keys().isdisjoint(node.output[:1])
 
     def _derived(self, node: onnx.NodeProto, types: Types, values: Values) -> Types:
-        """What is known of a node's operands and results, less what is only declared."""
+        """The types of a node's inputs and outputs, without those that are only declared."""
         if self.assumed.isdisjoint(node.output):
             return types
         read = {name: types[name] for name in node.input if name in types}
@@ -304,7 +309,7 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> Iterator[tuple[str, Body]]:
-        """Walk the graphs inside a node; each by its attribute, with the values in it."""
+        """Walk the subgraphs of a node; yields each with its attribute and its values."""
         passed = body_inputs(node, types, self.inference.opsets)
         for attribute, inner in subgraphs(node):
             for value in inner.input:
@@ -320,20 +325,22 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> onnx.NodeProto:
-        """A Loop whose body holds only what is true in each of its iterations.
+        """A copy of a Loop whose body has only types that are valid in every iteration.
 
-        A dim of a carried value that differs after an iteration is forgotten, and with it all that
-        follows from it, until nothing more differs.
+        If a dim of a carried value differs after an iteration, it becomes unknown, and so does all
+        that depends on it.
         """
-        twin = onnx.NodeProto()
-        twin.CopyFrom(node)
-        body = next(graph for _, graph in subgraphs(twin))
+        # A fixed point: each round makes at least one known dim of an input unknown, and none known
+        # again, so it ends after at most as many rounds as there are dims.
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        body = next(graph for _, graph in subgraphs(copy))
         while True:
             pairs = list(zip(body.input[2:], body.output[1:], strict=False))
-            kept = [common(before.type, after.type) for before, after in pairs]
-            if all(pair[0].type == proto for pair, proto in zip(pairs, kept, strict=True)):
-                return twin
-            for (before, _), proto in zip(pairs, kept, strict=True):
+            shared = [common(before.type, after.type) for before, after in pairs]
+            if all(pair[0].type == proto for pair, proto in zip(pairs, shared, strict=True)):
+                return copy
+            for (before, _), proto in zip(pairs, shared, strict=True):
                 before.type.CopyFrom(proto)
             for graph in graphs_in(body):
                 forget_shapes(graph)
@@ -341,12 +348,12 @@ class _Walk:
 
 
 def _plain(chain: "ChainMap[str, _Known]") -> MutableMapping[str, _Known]:
-    """A chain, or its only map: that of the top-level graph is read far more often."""
+    """A chain, or its only map, which is faster: most graphs have no subgraphs."""
     return chain.maps[0] if len(chain.maps) == 1 else chain
 
 
 def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
-    """Enter what a graph says before its first node runs."""
+    """Add the types and values that a graph has before its first node."""
     values.update(_empty_lists(graph))
     for name, constant in add_types(graph, types):
         elements = constant_value(constant)
@@ -355,7 +362,7 @@ def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
 
 
 def add_types(graph: onnx.GraphProto, types: Types) -> list[tuple[str, onnx.TensorProto]]:
-    """Enter the types that a graph says before its first node runs; returns its constants."""
+    """Add the types that a graph has before its first node; returns its constants."""
     for value in (*graph.value_info, *graph.output, *graph.input):
         if value.type.WhichOneof("value"):
             types[value.name] = value.type
@@ -369,7 +376,7 @@ def add_types(graph: onnx.GraphProto, types: Types) -> list[tuple[str, onnx.Tens
 
 
 def _empty_lists(graph: onnx.GraphProto) -> Iterator[tuple[str, Array]]:
-    """The inputs that list no axes, sizes or pads: their elements are known."""
+    """Inputs that are empty lists (of axes, sizes or pads), whose value is therefore known."""
     for value in graph.input:
         elem_type = value.type.tensor_type.elem_type
         if elem_type in _NUMBERS and shape_of(value.type) == _NOTHING:

@@ -1,13 +1,14 @@
-"""The types of a large graph, each distinct node inferred once.
+"""Infer the types of a large graph by inferring each distinct node once.
 
-A large graph is few blocks many times over. Two nodes have one signature where their operators and
-attributes are the same; where the types of their inputs are the same too, so are those of their
-outputs, and one inference serves both. onnx's whole-graph inference applies the same function to
-each node; what takes it longer is to write the graph out and to read it back, for every batch.
+A large graph repeats few blocks many times. Nodes with equal operators and attributes have one
+signature; if their inputs have equal types too, so do their outputs, and one inference serves all
+of them. onnx's inference of the whole graph applies the same function to every node, but it also
+serializes the graph and parses it again, for every batch.
 
-A graph is served only if all its types follow this way (``TypeMemo.types_at``). ``BatchMemo`` is
-the same for another batch of a graph that fixes one, by the rules of ``batch_rewrite`` for a node.
-Anything else raises ``MemoMissError`` and is left to the whole inference.
+The memo is used only if all types of a graph can be found in this way (``TypeMemo.types_at``).
+``BatchMemo`` does the same for another batch of a graph with a fixed one, by the rules that
+``batch_rewrite`` has for a node. Otherwise ``MemoMissError`` is raised, and the whole graph is
+inferred.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,28 +37,28 @@ from onnxmem.model.value_types import Known, dense_type, dims_of, is_complete, k
 from onnxmem.ops.spec import known_dims
 
 MIN_NODES: Final = 200
-"""The whole inference of a graph with fewer nodes is faster."""
+"""For smaller graphs, inferring the whole graph is faster."""
 MIN_REPEATS: Final = 32
 """Memoization pays off only if nodes repeat at least this often on average."""
 MIN_REPEATS_OF_FEW: Final = 4
-"""The same where few nodes are inferred in all: most such graphs compute dims or fix the batch, and
-their whole inference takes longer than that of others."""
+"""The same if at most ``FEW_INFERRED`` nodes are inferred: most such graphs compute dims or have a
+fixed batch, and take longer to infer as a whole."""
 FEW_INFERRED: Final = 250
 _MAX_CACHED: Final = 5_000
-"""Results: a sweep over many batches would keep those of each, some 10 KiB of a small model's."""
+"""Cached results: a sweep would add some 10 KiB for each batch of a small model."""
 _FIRST_STEPS: Final = 1_000
-"""Compared by their weights alone before any is inferred: most graphs that repeat nothing do so
-from the start."""
+"""Nodes that are compared by their weights before any is inferred: most graphs without repetition
+show it at the start."""
 _MAX_ATTRIBUTE_BYTES: Final = 4096
-"""Of the attributes of a signature that a node's record does not have."""
+"""The most bytes of attributes in a signature, besides those that a ``Node`` has."""
 _MAX_SCALES: Final = 8
-"""Fractions that shapes follow from: a Resize has as many scales as an image has dims, twice."""
+"""The most floats on which shapes depend: twice the scales of a Resize of an image."""
 
 LEFT_OUT: Final = -1
-"""In place of a type id, of an operand that is left out."""
+"""The type id of a missing operand."""
 
 _STORED: Final = frozenset({Role.WEIGHT, Role.UNREAD})
-"""Roles of what the file holds."""
+"""Roles of tensors that are stored in the file."""
 _ELEM_TYPES: Final[Mapping[DType | None, int]] = {
     dtype: number for number, dtype in enumerate(DType, start=1)
 }
@@ -67,36 +68,35 @@ _PLAIN: Final = frozenset(
         *(onnx.AttributeProto.FLOATS, onnx.AttributeProto.STRING, onnx.AttributeProto.STRINGS),
     }
 )
-"""Attributes that the record of a node has."""
+"""The types of attributes that a ``Node`` has."""
 
 Shapes = Mapping[str, Sequence[int]]
 TypeIds = dict[str, int]
-"""The id of each tensor's type, by name; ``""`` is what is left out."""
+"""Type ids by the names of tensors; ``""`` is a missing operand."""
 _Moved = tuple[int, int, BatchAxis | None]
 """The type ids of a tensor at the old and at the new batch, and the axis of the batch in it."""
 _NOT_MOVED: Final[_Moved] = (LEFT_OUT, LEFT_OUT, None)
 
 
 class MemoMissError(Exception):
-    """The types of a graph do not follow from one inference per distinct node."""
+    """The types of a graph cannot be found by inferring each distinct node once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InternedType:
-    """What is known of the tensors that share a type, and a value where that is known."""
+    """A type, and for small constants and what depends only on them also the value."""
 
     type: onnx.TypeProto
     known: Known
     value: Array | None = None
-    """The elements, where these are known: of a small constant and of what follows from some."""
 
 
 @dataclass(slots=True)
 class TypeInterner:
-    """An id for each distinct pair of a type and a value."""
+    """Assigns an id to each distinct pair of a type and a value."""
 
     interned: list[InternedType] = field(default_factory=list)
-    """By id."""
+    """Types by id."""
     ids: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def id_of(self, proto: onnx.TypeProto, value: Array | None = None) -> int:
@@ -107,7 +107,7 @@ class TypeInterner:
         return self._entered(key, proto, value)
 
     def stored(self, model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[str, int]]:
-        """The ids of dense weights and of what Constant nodes make; ``graph`` is the model's."""
+        """The ids of dense weights and of the outputs of Constant nodes."""
         weights = [each for each in graph.tensors.values() if each.role in _STORED]
         large = {each.name for each in weights if _may_hold_dims(each) and _is_large(each, graph)}
         arrays = _arrays(model.graph, large) if large else {}
@@ -117,7 +117,8 @@ class TypeInterner:
 
     def _weight(self, weight: Tensor, graph: Graph, arrays: Mapping[str, Array]) -> int:
         value = _value(weight, graph)
-        # A weight that may hold dims and whose elements are not read shares its id with no other.
+        # Shapes may depend on integers: if they are not read, weights of one type may still differ,
+        # so each gets an id of its own.
         itself = weight.name if value is None and _may_hold_dims(weight) else ""
         key = weight.shape, weight.dtype, value, itself
         if key in self.ids:
@@ -138,19 +139,19 @@ class TypeInterner:
 
 @record
 class Step:
-    """A node as the walk sees it."""
+    """A node of the walk."""
 
     index: int
-    """Among the nodes of the model."""
+    """The index of the node in the model."""
     signature: int
-    """The same for nodes whose operators, attributes and outputs that are given are the same."""
+    """A number that nodes with equal operators, attributes and present outputs share."""
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class TypeMemo:
-    """A large graph and what was inferred of its distinct nodes.
+    """A large graph and the results of inferring its distinct nodes.
 
     Mutable: results accumulate from batch to batch.
 
@@ -159,27 +160,28 @@ class TypeMemo:
 
     model: onnx.ModelProto
     graph: Graph
-    """The records of the model; the types that they give of what nodes make are not read."""
+    """The graph of the model; the types of activations in it are not used."""
     nodes: Sequence[onnx.NodeProto]
-    """Those of the model, one for each record."""
+    """The nodes of the model, in the order of ``graph``."""
     inputs: Sequence[onnx.ValueInfoProto]
-    """The inputs that the caller passes."""
+    """The inputs without a default."""
     interner: TypeInterner = field(init=False)
     steps: list[Step] = field(init=False)
     stored: TypeIds = field(init=False)
     results: dict[tuple[int, ...], tuple[int, ...]] = field(init=False)
-    """The type ids of outputs by signature and by the type ids of inputs."""
+    """The type ids of outputs by signature and type ids of inputs."""
     last_shapes: tuple[tuple[str, Sequence[int]], ...] | None = None
-    """Of the last walk: a batch that the file fixes is moved from there."""
+    """The shapes of inputs in the last walk: ``BatchMemo`` needs its results for every batch."""
     last_type_ids: TypeIds = field(default_factory=dict)
     is_disabled: bool = False
-    """Nodes turned out to repeat too rarely."""
+    """Whether nodes repeat too rarely, so that the memo is not used any more."""
     inference: NodeInference = field(init=False)
     folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
         stored = [each for each in self.graph.tensors.values() if each.role in _STORED]
-        # Nodes that read weights of other shapes are distinct, and few read more than two.
+        # Nodes that read weights of different shapes are distinct, and few read more than two: half
+        # of these shapes is a lower bound of the distinct nodes, known without reading any node.
         self.refuse_more_than(len({(each.shape, each.dtype) for each in stored}) // 2)
         self._start_anew()
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
@@ -188,16 +190,16 @@ class TypeMemo:
         self.refuse_more_than(len(keys))
 
     def _start_anew(self) -> None:
-        """Keep only what the file itself says."""
+        """Discard all results except those on stored tensors."""
         self.interner, self.results, self.last_shapes = TypeInterner(), {}, None
         self.inference = NodeInference(self.model)
         self.folder = Folder(self.model.opset_import)
         self.stored = {"": LEFT_OUT, **dict(self.interner.stored(self.model, self.graph))}
 
     def types_at(self, binding: Binding) -> Mapping[str, Known]:
-        """The types of inputs and of all that nodes make.
+        """The types of inputs and activations.
 
-        :raises MemoMissError: they do not follow, or the file declares others.
+        :raises MemoMissError: they cannot be found, or differ from declared types.
         """
         ids = self.type_ids_at(binding.shapes)
         known = [interned.known for interned in self.interner.interned]
@@ -208,9 +210,9 @@ class TypeMemo:
         return types
 
     def refuse_other_outputs(self, types: Mapping[str, Known]) -> None:
-        """Compare the kinds and elements that the file declares of outputs with their types.
+        """Compare the declared element types of graph outputs with the inferred ones.
 
-        :raises MemoMissError: they differ, and onnx has rules of its own for that.
+        :raises MemoMissError: they differ, and onnx has its own rules for that case.
         """
         for value in self.model.graph.output:
             elem_type = value.type.tensor_type.elem_type
@@ -219,12 +221,13 @@ class TypeMemo:
                 raise MemoMissError
 
     def type_ids_at(self, shapes: Shapes) -> TypeIds:
-        """Walk the nodes in running order, and infer each distinct one once.
+        """Visit the nodes in topological order, and infer each distinct one once.
 
-        Sound because a node's signature and the type ids of its inputs hold all that an inference
-        reads of it; running order has every input's id at hand.
+        The signature of a node and the type ids of its inputs determine everything that an
+        inference reads, so equal keys have equal results. In topological order the ids of all
+        inputs are known when a node is visited.
 
-        :raises MemoMissError: the type of a tensor does not follow, or nodes repeat too rarely.
+        :raises MemoMissError: a type cannot be inferred, or nodes repeat too rarely.
         """
         key_of_shapes = tuple(shapes.items())
         self.inference.refused.clear()
@@ -236,22 +239,22 @@ class TypeMemo:
         for step in self.steps:
             inputs = tuple([ids[name] for name in step.inputs])
             key = (step.signature, *inputs)
-            made = results.get(key)
-            if made is None:
+            outputs = results.get(key)
+            if outputs is None:
                 num_inferred += 1
                 self.refuse_more_than(num_inferred)
-                made = results[key] = self._inferred(self.nodes[step.index], inputs)
-            if len(made) == 1:
-                ids[step.outputs[0]] = made[0]
+                outputs = results[key] = self._inferred(self.nodes[step.index], inputs)
+            if len(outputs) == 1:
+                ids[step.outputs[0]] = outputs[0]
             else:
-                ids.update(zip(step.outputs, made, strict=True))
+                ids.update(zip(step.outputs, outputs, strict=True))
         self.last_shapes, self.last_type_ids = key_of_shapes, ids
         return ids
 
     def refuse_more_than(self, num_inferred: int) -> None:
-        """Infer no more single nodes than take as long as the whole inference.
+        """Stop if inferring the whole graph would have been faster.
 
-        :raises MemoMissError: so many have been inferred; the memo is disabled from then on.
+        :raises MemoMissError: too many nodes were inferred; the memo is then disabled.
         """
         few = min(MIN_REPEATS_OF_FEW, MIN_REPEATS)
         repeats = few if num_inferred <= FEW_INFERRED else MIN_REPEATS
@@ -262,7 +265,7 @@ class TypeMemo:
     def input_type_ids(self, shapes: Shapes) -> TypeIds:
         """The type ids of the graph's inputs.
 
-        :raises MemoMissError: a type is not known, or without elements.
+        :raises MemoMissError: a type is unknown, or a dim is 0.
         """
         ids = {}
         for value in self.inputs:
@@ -277,34 +280,34 @@ class TypeMemo:
     def _inferred(self, node: onnx.NodeProto, inputs: Sequence[int]) -> tuple[int, ...]:
         """The type ids of a node's outputs."""
         interned = self.interner.interned
-        given = {name: interned[i] for name, i in zip(node.input, inputs, strict=True) if name}
-        types = {name: each.type for name, each in given.items()}
-        values = {name: each.value for name, each in given.items() if each.value is not None}
+        operands = {name: interned[i] for name, i in zip(node.input, inputs, strict=True) if name}
+        types = {name: each.type for name, each in operands.items()}
+        values = {name: each.value for name, each in operands.items() if each.value is not None}
         types |= self.inference.output_types(node, types, values)
         return self.output_type_ids(node, types, self.folder.values_of(node, values, types))
 
     def output_type_ids(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
     ) -> tuple[int, ...]:
-        """The type ids of a node's outputs by what is known of these.
+        """The type ids of a node's outputs, by their types and values.
 
-        :raises MemoMissError: the type of one is not known, or onnx refuses the inputs.
+        :raises MemoMissError: a type is unknown, or onnx rejects the inputs.
         """
         if self.inference.refused:
-            # The walk of the whole graph makes findings of these.
+            # The inference of the whole graph reports these as findings.
             raise MemoMissError
-        made = []
+        ids = []
         for name in node.output:
             proto, value = types.get(name), values.get(name)
             if value is not None:
                 inferred, proto = proto, type_with_value(proto, value)
-                # onnx knows a type and its operators make another: left to the whole inference.
+                # The inferred type and the computed value contradict each other.
                 if is_complete(inferred) and proto is not inferred:
                     raise MemoMissError
             if name and (proto is None or not is_complete(proto)):
                 raise MemoMissError
-            made.append(self.interner.id_of(proto, value) if name and proto else LEFT_OUT)
-        return tuple(made)
+            ids.append(self.interner.id_of(proto, value) if name and proto else LEFT_OUT)
+        return tuple(ids)
 
 
 def type_memo_of(
@@ -313,7 +316,7 @@ def type_memo_of(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> TypeMemo | None:
-    """A memo for a graph; ``None`` where it is small or its nodes have no signatures."""
+    """A memo for a graph; ``None`` if it is small, repeats too rarely or has no signatures."""
     weights = model.graph.initializer
     if len(graph.nodes) < MIN_NODES or model.graph.sparse_initializer:
         return None
@@ -327,24 +330,27 @@ def type_memo_of(
 
 @dataclass(slots=True)
 class BatchMemo:
-    """A graph at two batches: the one that the file fixes, and another."""
+    """A graph at two batches: the fixed one of the file, and another.
+
+    Like ``TypeMemo``, but the id of a tensor stands for its types at both batches and for its batch
+    axis (``_Moved``), on which the rules of ``batch_rewrite`` depend.
+    """
 
     memo: TypeMemo
     old: int
     new: int
     ids: dict[_Moved, int] = field(default_factory=dict)
-    """An id for each distinct way in which a tensor moves from batch to batch."""
+    """Ids by pairs of types with a batch axis."""
     moves: list[_Moved] = field(default_factory=list)
-    """The same by id."""
+    """The inverse of ``ids``."""
 
     def types(self, old_shapes: Shapes, new_shapes: Shapes) -> Mapping[str, Known]:
         """The types of all tensors at the new batch.
 
-        Two nodes share a result where they do at either batch and where their inputs have the
-        batch in the same axis: the rewrite of a node reads nothing else.
+        Nodes share a result if they do at both batches and if their inputs have the batch on the
+        same axis, because the rewrite of a node reads nothing else.
 
-        :raises MemoMissError: they do not follow from distinct nodes, or no reading of the graph
-            brings all of it to the new batch.
+        :raises MemoMissError: a type cannot be inferred, or a node cannot have the new batch.
         """
         memo, graph = self.memo, self.memo.model.graph
         if indices_of_samples(graph, self.old):
@@ -355,15 +361,15 @@ class BatchMemo:
         for step in memo.steps:
             inputs = [ids[name] for name in step.inputs]
             key = (step.signature, *inputs)
-            made = results.get(key)
-            if made is None:
+            outputs = results.get(key)
+            if outputs is None:
                 memo.refuse_more_than(len(results))
                 olds = [at_old[name] for name in step.outputs]
-                made = results[key] = self._inferred(memo.nodes[step.index], inputs, olds)
-            if len(made) == 1:
-                ids[step.outputs[0]] = made[0]
+                outputs = results[key] = self._inferred(memo.nodes[step.index], inputs, olds)
+            if len(outputs) == 1:
+                ids[step.outputs[0]] = outputs[0]
             else:
-                ids.update(zip(step.outputs, made, strict=True))
+                ids.update(zip(step.outputs, outputs, strict=True))
         self._refuse_left_behind(ids[value.name] for value in graph.output)
         interned = memo.interner.interned
         news = [None if new == LEFT_OUT else interned[new].known for _, new, _ in self.moves]
@@ -372,7 +378,7 @@ class BatchMemo:
         return types
 
     def _initial_ids(self, at_old: TypeIds, at_new: TypeIds) -> TypeIds:
-        """What stands before the first node; an input has its batch where its dims differ."""
+        """The ids of stored tensors and inputs; the batch axis is that on which dims differ."""
         ids = {}
         for name, new in at_new.items():
             if name in self.memo.stored:
@@ -391,7 +397,7 @@ class BatchMemo:
         return self.ids[moved]
 
     def _walk(self, olds: TypeIds) -> BatchRewrite:
-        """The rules of one node, with the types of its tensors at the old batch."""
+        """A rewrite of a single node, with the types of its tensors at the old batch."""
         memo, interned = self.memo, self.memo.interner.interned
         types = {name: interned[i].type for name, i in olds.items() if i != LEFT_OUT}
         model = onnx.ModelProto(ir_version=memo.model.ir_version)
@@ -400,9 +406,9 @@ class BatchMemo:
     def _inferred(
         self, original: onnx.NodeProto, inputs: Sequence[int], olds: Sequence[int]
     ) -> list[int]:
-        """How a node's outputs move.
+        """The ids of a node's outputs.
 
-        :raises MemoMissError: it cannot follow, or by more than its own constants alone.
+        :raises MemoMissError: it cannot have the batch, or other nodes would have to be rewritten.
         """
         node = onnx.NodeProto()
         node.CopyFrom(original)
@@ -429,9 +435,9 @@ class BatchMemo:
         ]
 
     def _refuse_growth_elsewhere(self, node: onnx.NodeProto, walk: BatchRewrite) -> None:
-        """An operand that must be as long as the batch grows where it comes from.
+        """Check that no operand has to be resized, which would change the node that computes it.
 
-        :raises MemoMissError: there is one, or one that may have to be.
+        :raises MemoMissError: there is such an operand, or there may be one.
         """
         old = {name: dims_of(walk.old_types[name]) or () for name in node.input if name}
         for operand in operands_with_batch(node, walk.batch_axes, old, self.old):
@@ -442,7 +448,10 @@ class BatchMemo:
                 raise MemoMissError
 
     def _refuse_left_behind(self, outputs: Iterable[int]) -> None:
-        """Outputs that led with the old batch and have not grown in any axis."""
+        """Check that no output still has the old batch on axis 0.
+
+        :raises MemoMissError: there is one.
+        """
         interned = self.memo.interner.interned
         for old, new, _ in (self.moves[i] for i in outputs):
             before, after = (interned[i].known.shape for i in (old, new))
@@ -453,7 +462,7 @@ class BatchMemo:
 def _steps(
     protos: Iterable[onnx.NodeProto], nodes: Iterable[Node], stored: Mapping[str, int]
 ) -> Iterator[Step]:
-    """The nodes but Constants, which have made something before the first node runs."""
+    """The nodes except for Constants, whose outputs are stored tensors."""
     signatures: dict[tuple[object, ...], int] = {}
     for index, (proto, node) in enumerate(zip(protos, nodes, strict=True)):
         if node.onnx_op == "Constant":
@@ -472,9 +481,9 @@ def _steps(
 
 
 def _others(node: onnx.NodeProto) -> tuple[bytes, ...]:
-    """The attributes that the record of a node does not have.
+    """The attributes that a ``Node`` does not have: tensors, serialized.
 
-    :raises MemoMissError: graphs, or a tensor that is large.
+    :raises MemoMissError: there are subgraphs or large tensors.
     """
     others = [attribute for attribute in node.attribute if attribute.type not in _PLAIN]
     if any(each.HasField("g") or each.graphs for each in others):
@@ -485,7 +494,7 @@ def _others(node: onnx.NodeProto) -> tuple[bytes, ...]:
 
 
 def _value(weight: Tensor, graph: Graph) -> tuple[int | float, ...] | None:
-    """The elements of a weight that are at hand and that shapes may follow from."""
+    """The elements of a weight if they are known and shapes may depend on them."""
     value = graph.values.get(weight.name)
     # Another weight may have the same name.
     if value is None or len(value) != weight.num_elements:
@@ -498,12 +507,12 @@ def _may_hold_dims(weight: Tensor) -> bool:
 
 
 def _is_large(weight: Tensor, graph: Graph) -> bool:
-    """Whether a value is small enough to compute with, and is not among the graph's values."""
+    """Whether a weight is not among the graph's values but small enough for constant folding."""
     return weight.name not in graph.values and (weight.num_elements or 0) <= MAX_ELEMENTS
 
 
 def _arrays(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, Array]:
-    """The elements of some constants, as far as the file holds them."""
+    """The elements of constants, as far as the file has them."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         tensor = constant_tensor(node)

@@ -127,7 +127,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     """
     model, request = sessions.model, sessions.request
     for _, reason in type_conflicts(model.prepared.proto, model.bound.graph):
-        message = f"onnxruntime refuses the model, because types do not agree: {reason}"
+        message = f"onnxruntime rejects the types of the model: {reason}"
         raise TypeConflictError(message)
     options = request.session_options()
     session = sessions.graph(options)
