@@ -149,7 +149,7 @@ def test_a_buffer_ends_where_the_file_says() -> None:
     for reach in found.longest.values():
         assert reach is not None
         assert (reach.number, reach.is_stopped) == (13, True)
-    assert any("one buffer" in remark for remark in found.remarks)
+    assert any("one shared buffer" in remark for remark in found.remarks)
 
 
 def test_a_file_of_one_new_token_has_a_column_of_decode_steps() -> None:
@@ -201,7 +201,7 @@ def test_the_command(decoder: str, capsys: Capture) -> None:
 
 def test_a_cache_that_no_length_is_given_for_is_told(decoder: str, capsys: Capture) -> None:
     assert main(["fit", decoder, "--device", "1MiB"]) == 3  # its dims are not known
-    assert "--context N is how many tokens" in capsys.readouterr().out
+    assert "--context N sets its number of tokens" in capsys.readouterr().out
 
 
 def test_the_command_in_json(decoder: str, capsys: Capture) -> None:

@@ -202,7 +202,7 @@ def test_the_longest_name_wins() -> None:
     [
         ("", "has no column model and no accuracy"),
         ("model,top1\nnet,3\n", "has no column accuracy"),
-        ("model,accuracy\nnet,3\nnet,4\n", "line 3: names net again"),
+        ("model,accuracy\nnet,3\nnet,4\n", "line 3: net occurs twice"),
         ("model,accuracy\nnet,good\n", "line 2: accuracy 'good' is not a number"),
         ("model,accuracy\nnet\n", "line 2: accuracy '' is not a number"),
         ("model,accuracy\nnet,nan\n", "line 2: accuracy 'nan' is not a number"),
