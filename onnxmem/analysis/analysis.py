@@ -366,7 +366,7 @@ class Analysis:
     def doubts(self) -> tuple[str, ...]:
         """Why the figures are partial, one clause per reason."""
         clauses = (
-            ("the graph does not follow the batch", not self.follows_batch),
+            ("the batch size is fixed in this model", not self.follows_batch),
             (
                 "tensors of unknown size are left out, figures are lower bounds",
                 bool(self.coverage.unknown_tensors),

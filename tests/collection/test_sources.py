@@ -170,7 +170,7 @@ class TestStores:
         assert len(into.getvalue()) == 101
         with pytest.raises(RemoteError, match="larger than 100 bytes"):
             fetch("memory://large.onnx", io.BytesIO(), 100)
-        with pytest.raises(MissingFileError, match="no such file there"):
+        with pytest.raises(MissingFileError, match="file or server not found"):
             fetch("memory://gone.onnx", io.BytesIO())
 
     def test_a_scheme_that_needs_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:

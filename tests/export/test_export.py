@@ -184,7 +184,7 @@ def test_many_pieces_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("m.onnx", "--format", "csv", "--train"), "omit --train"),
+        (("m.onnx", "--format", "csv", "--train"), "leave --train out"),
         (("m.onnx", "m.onnx", "--format", "csv"), "2 models; export writes one at a time"),
         (("m.onnx",), "--format"),
         (("absent.onnx", "--format", "csv"), "absent.onnx: missing_file: no such file"),
