@@ -25,6 +25,7 @@ from onnxmem.files import read_text, reason_of
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
+    from onnxmem.analysis.fitting.assessing import Assessment
     from onnxmem.analysis.request import AnalysisRequest
 
 _NUM_COMMON: Final = 8
@@ -69,11 +70,11 @@ class TargetVerdict:
     basis: AnyBasis
     verdict: Verdict
     assessment: "Assessment | None"
-    """What the verdict is made of; ``None`` where it cannot be had."""
+    """The assessment that gives the verdict; ``None`` if it cannot be computed."""
 
     @property
     def num_bytes(self) -> int | None:
-        """The figure that is compared with the device."""
+        """The bytes that are compared with the target."""
         return None if self.assessment is None else self.assessment.footprint.total_bytes
 
 
