@@ -370,8 +370,8 @@ def push_reshape(push: Push) -> bool:
     groups = _groups(dims, target)
     if groups is None:
         return False
-    # The groups in the order of the axes before the Transpose: the target of the Reshape there, and
-    # the axes of the old target that its axes become.
+    # The Reshape moves before the Transpose, so it splits the axes in their order there. Its axis
+    # ``i`` is axis ``target_axes[i]`` of the old target; the Transpose after it restores the order.
     groups_before = [groups[push.perm.index(axis)] for axis in range(push.rank)]
     target_axes = [axis for group in groups_before for axis in group]
     sizes = [dim for dim in target if isinstance(dim, int)]
