@@ -1,7 +1,7 @@
 """Attention: ``softmax(Q @ K') @ V`` for every head, and what comes around it.
 
 Every query meets every key: positions that a causal mask, a window or padding hides are counted in
-full, as the matrix products compute them. A key head that several query heads share is counted for
+full, as the matmuls compute them. A key head that several query heads share is counted for
 each of them. FLOPs of one score: scale 1, softmax 5, mask 1, soft cap 3.
 
 Linear attention has a matrix per head that takes the keys and values in. The recurrence itself is
@@ -56,7 +56,7 @@ class Heads:
 
     @property
     def macs(self) -> int:
-        """Q @ K' sums over D, the product with V makes E: B * H * S * T * (D + E)."""
+        """Q @ K' sums over D, the matmul with V yields E: B * H * S * T * (D + E)."""
         return self.scores * (self.head_size + self.value_size)
 
 
@@ -64,11 +64,11 @@ Split = tuple[int, int, int, int]
 """Q, or K, or V: batch, heads, length, head size."""
 
 Layout = Callable[[Call], Heads | None]
-"""How an operator's operands hold the heads."""
+"""Reads the heads from the shapes of an operator's operands."""
 
 
 def _attention_macs(layout: Layout) -> Formula:
-    """Count the two matrix products."""
+    """Count the two matmuls."""
 
     def formula(call: Call) -> int | None:
         heads = layout(call)
@@ -88,7 +88,7 @@ def _per_score(count: int, layout: Layout) -> Formula:
 
 
 def _attention_flops(layout: Layout, mask: int) -> Formula:
-    """Products, scale, softmax, soft cap, and the mask or bias at input ``mask`` where given."""
+    """Matmuls, scale, softmax, soft cap, and the mask or bias at input ``mask``, if present."""
     return multiply_add(
         _attention_macs(layout),
         _per_score(6, layout),
@@ -98,7 +98,7 @@ def _attention_flops(layout: Layout, mask: int) -> Formula:
 
 
 def _logsumexp_bytes(layout: Layout) -> Formula:
-    """Bytes of one float32 per query, from which a fused backward makes the softmax again."""
+    """Bytes of one float32 per query, from which a fused backward recomputes the softmax."""
 
     def formula(call: Call) -> int | None:
         heads = layout(call)
@@ -110,7 +110,7 @@ def _logsumexp_bytes(layout: Layout) -> Formula:
 
 
 def _split_heads(operand: Operand | None, heads: int | None) -> Split | None:
-    """[B, H, S, D] as it is, [B, S, H * D] taken apart."""
+    """[B, H, S, D] unchanged, [B, S, H * D] split."""
     shape = dims(operand, _PACKED_RANK, _PACKED_RANK + 1)
     if shape is None:
         return None
@@ -123,7 +123,7 @@ def _split_heads(operand: Operand | None, heads: int | None) -> Split | None:
 
 
 def past_length(operand: Operand | None, axis: int = 2) -> int | None:
-    """Length of a cache, as [B, H, P, D]; 0 where none is given."""
+    """Length of a cache [B, H, P, D]; 0 without one."""
     if operand is None:
         return 0
     shape = dims(operand, axis + 2)
@@ -131,8 +131,8 @@ def past_length(operand: Operand | None, axis: int = 2) -> int | None:
 
 
 def _cached_length(call: Call, past: int | None, length: int | None, axis: int = 2) -> int | None:
-    """Length of the cache at input ``past``: what input ``length`` says if it is a constant, as
-    where a cache and its successor share one buffer; else the whole cache.
+    """Length of the cache at input ``past``: the value of input ``length`` if it is a constant, as
+    where past and present share one buffer; else the whole cache.
     """
     filled = None if length is None else constant(call.input_at(length))
     if filled is not None and filled >= 0:
@@ -143,7 +143,7 @@ def _cached_length(call: Call, past: int | None, length: int | None, axis: int =
 def attend(
     query: Split | None, key: Split | None, value: Split | None, past: int | None
 ) -> Heads | None:
-    """Bring queries, new keys and values, and the cache's length together, if they fit."""
+    """Combine queries, new keys and values, and the cache's length, if they are compatible."""
     if query is None or key is None or value is None or past is None:
         return None
     batch, heads, queries, head_size = query
@@ -154,7 +154,7 @@ def attend(
 
 
 def _heads(call: Call) -> Heads | None:
-    """Q: [B, H, S, D] or [B, S, H * D]; K and V alike, of ``kv_num_heads``; past: [B, H, P, D]."""
+    """Q: [B, H, S, D] or [B, S, H * D]; K, V: the same, of ``kv_num_heads``; past: [B, H, P, D]."""
     kv_heads = positive(call, "kv_num_heads")
     return attend(
         _split_heads(call.input_at(0), positive(call, "q_num_heads")),
@@ -165,7 +165,7 @@ def _heads(call: Call) -> Heads | None:
 
 
 def _rotation_flops(call: Call) -> int | None:
-    """X: [B, H, S, D] or [B, S, H * D]: two products and a sum per rotated element.
+    """X: [B, H, S, D] or [B, S, H * D]: two multiplications and an addition per rotated element.
 
     ``rotary_embedding_dim`` of D are rotated, all where it is 0.
     """
@@ -182,14 +182,14 @@ def _rotation_flops(call: Call) -> int | None:
 
 
 def rotary_embedding(domain: str, inputs: tuple[str, ...], output: str) -> OpSpec:
-    """RotaryEmbedding: both domains order and name its operands in their own way."""
+    """RotaryEmbedding: the two domains have other names for its operands, in another order."""
     return OpSpec(
         op_type="RotaryEmbedding",
         domain=domain,
         inputs=inputs,
         outputs=(output,),
         buffers=("cos_cache", "sin_cache"),
-        # dX = dY turned back
+        # dX = dY rotated back
         saved=(Saved("cos_cache"), Saved("sin_cache"), Saved("position_ids")),
         flops=_rotation_flops,
         source="derivative of a rotation",
@@ -202,7 +202,7 @@ _ATTENTION = (
         inputs=("Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen"),
         outputs=("Y", "present_key", "present_value", "qk_matmul_output"),
         # With P = softmax(Q @ K'): dV = P' @ dY, dS = P * (dY @ V' - sum(dY * Y)),
-        # dQ = dS @ K, dK = dS' @ Q; P is made again from Q, K and the logsumexp
+        # dQ = dS @ K, dK = dS' @ Q; P is recomputed from Q, K and the logsumexp
         saved=tuple(Saved(n) for n in ("Q", "K", "V", "Y", "attn_mask", "past_key", "past_value")),
         saved_extra_bytes=_logsumexp_bytes(_heads),
         macs=_attention_macs(_heads),
@@ -264,13 +264,13 @@ def _linear_attention_macs(call: Call) -> int | None:
 
 
 def _decay_flops(call: Call) -> int | None:
-    """S = exp(g) * S, a product for each element of each state."""
+    """S = exp(g) * S, a multiplication for each element of each state."""
     state = _state(call)
     return None if state is None else state.steps * state.size * state.kv_heads
 
 
 def _linear_attention(domain: str) -> OpSpec:
-    """LinearAttention: both domains name its operands alike."""
+    """LinearAttention: both domains have the same names for its operands."""
     names = ("query", "key", "value", "past_state", "decay", "beta")
     return OpSpec(
         op_type="LinearAttention",
@@ -305,7 +305,7 @@ def _packed(operand: Operand | None, parts: int) -> Split | None:
 
 
 def _multi_head(past: int, length: int) -> Layout:
-    """query: [B, S, H * D], key: [B, T, H * D] or a cache [B, H, T, D], value alike; or packed
+    """query: [B, S, H * D], key: [B, T, H * D] or a cache [B, H, T, D], value the same; or packed
     as [B, S, H, 3, D], or key and value as [B, T, H, 2, D]; past: [B, H, P, D].
     """
 
@@ -326,7 +326,7 @@ def _multi_head(past: int, length: int) -> Layout:
 
 
 def _thirds(call: Call, heads: int | None) -> Split | None:
-    """query: [B, S, 3 * H * D] where no key is given."""
+    """query: [B, S, 3 * H * D] without a key."""
     shape = dims(call.input_at(0), _RANK)
     if call.input_at(1) is not None or shape is None or not heads or shape[2] % (3 * heads):
         return None
@@ -475,7 +475,7 @@ def _sizes(call: Call) -> tuple[int, int] | None:
 def _projecting(
     past: int | None = None, length: int | None = None, padded: int | None = None
 ) -> Layout:
-    """input: [B, S, I], past: [2, B, H, P, D]; [tokens, I] where ``padded`` tells [B, S]."""
+    """input: [B, S, I], past: [2, B, H, P, D]; [tokens, I] where input ``padded`` is [B, S]."""
 
     def layout(call: Call) -> Heads | None:
         source = call.input_at(0 if padded is None else padded)
@@ -489,12 +489,12 @@ def _projecting(
     return layout
 
 
-def _kept_bytes(layout: Layout) -> Formula:
+def _projected_and_logsumexp_bytes(layout: Layout) -> Formula:
     """Bytes of the projected Q, K and V, and of the logsumexp."""
 
     def _projected_bytes(call: Call) -> int | None:
-        made = call.output_at(0)
-        bits = times(None if made is None else made.bits, _projected(call))
+        output = call.output_at(0)
+        bits = times(None if output is None else output.bits, _projected(call))
         return None if bits is None else -(-bits // 8)
 
     return total(_projected_bytes, _logsumexp_bytes(layout))
@@ -511,7 +511,7 @@ def _self_attention(
         parameters=("weights", "bias"),
         # The projection's operands, then as onnx's Attention
         saved=(Saved("input"), Saved("weights"), Saved("output"), Saved("attention_bias")),
-        saved_extra_bytes=_kept_bytes(layout),
+        saved_extra_bytes=_projected_and_logsumexp_bytes(layout),
         macs=total(_projection_macs, _attention_macs(layout)),
         flops=_projecting_flops(layout, inputs.index("attention_bias")),
         source="onnxruntime ContribOperators.md",

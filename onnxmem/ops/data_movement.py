@@ -1,11 +1,11 @@
-"""Views, and operators that place, read or write elements by index: nothing is computed.
+"""Views, and operators that move, gather or scatter elements: nothing is computed.
 
-Five operators are views wherever they run: their output is their input's bytes. An eager framework
-makes views of four more by strides, which onnxruntime copies. A weight that one of these reads is
-as much a trained parameter as one that a layer reads: a class token, a table of positions.
+Five operators are views in every runtime: their output is their input's bytes. Four more are
+strided views in PyTorch, where onnxruntime copies. A weight that one of these reads is a trained
+parameter, as one that a layer reads is: a class token, a table of positions.
 
-Indices are saved for backward; the data mostly are not, for its gradient needs their shape alone.
-What a search computes depends on its data: unknown.
+Indices are saved for backward; the data mostly are not, for the gradient needs only their shape.
+The FLOPs of a search depend on its data: unknown.
 """
 
 from onnxmem.ops.formulas import one_per_element, one_per_input_element
@@ -15,9 +15,7 @@ from onnxmem.ops.spec import Gradient, GradientRule, OpSpec, Saved, unknown
 def _view(
     op_type: str, inputs: tuple[str, ...], output: str, rule: GradientRule | None = None
 ) -> OpSpec:
-    """Share the first input's storage; with ``made``, its gradient's way, in an eager framework
-    alone.
-    """
+    """A view of the first input; with a ``rule`` for its gradient, a view in PyTorch only."""
     pair = ((inputs[0], output.lstrip("*")),)
     return OpSpec(
         op_type=op_type,

@@ -1,10 +1,9 @@
 """Elementwise arithmetic, comparison, logic and selection, with broadcasting; activations.
 
-Each counts 1 FLOP an output element, whatever its function takes to evaluate, and a variadic one 1
-for each operand after the first; the softmax family, which reduces over rows as well, gives its own
-count. Selecting and converting compute nothing. onnxruntime overwrites no input of the arithmetic
-here. A backward pass reads an activation's input or its output, whichever its formula in PyTorch
-does.
+Each counts 1 FLOP per output element, whatever its function takes to evaluate, and a variadic one 1
+for each operand after the first; the softmax family, which also reduces over rows, has counts of
+its own. Selecting and converting compute nothing. onnxruntime overwrites no input of the arithmetic
+here. An activation saves its input or its output, whichever its formula in PyTorch reads.
 """
 
 from onnxmem.ops.formulas import (
@@ -31,28 +30,28 @@ def _same(name: str) -> Gradient:
     return Gradient(name, GradientRule.SAME)
 
 
-def _product(name: str, temporary_bytes: Formula = nothing) -> Gradient:
+def _reduced(name: str, temporary_bytes: Formula = nothing) -> Gradient:
     return Gradient(name, GradientRule.REDUCED, temporary_bytes)
 
 
 def _unary(
     op_type: str, names: tuple[str, str], saves: str | None, torch: str, temporaries: int = 0
 ) -> OpSpec:
-    """One operand; the backward formula makes so many tensors beside its result."""
+    """One operand; the backward formula allocates ``temporaries`` tensors beside its result."""
     return OpSpec(
         op_type=op_type,
         inputs=names[:1],
         outputs=names[1:],
         saved=() if saves is None else (Saved(saves),),
         gradients=(Gradient(names[0], GradientRule.NEW, bytes_of_output(temporaries)),),
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
     )
 
 
 def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str, *gradients: Gradient) -> OpSpec:
-    """Two broadcast operands, either of which may be a trained parameter: a bias, a gain."""
+    """Two broadcast operands, either of which may be a trained parameter: a bias, a scale."""
     return OpSpec(
         op_type=op_type,
         inputs=_AB,
@@ -60,14 +59,14 @@ def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str, *gradients: 
         parameters=_AB,
         saved=saved,
         gradients=gradients,
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
     )
 
 
 def _after_the_first(call: Call) -> int | None:
-    """Combine n operands in n - 1 steps of one FLOP an output element."""
+    """Combine n operands in n - 1 steps of one FLOP per output element."""
     return times(max(len(call.inputs) - 1, 0), num_elements(call.output_at(0)))
 
 
@@ -81,7 +80,7 @@ def _variadic(
         parameters=("data_0",) if gradient.rule is GradientRule.SAME else (),
         saved=saved,
         gradients=(gradient,),
-        keeps_strides=True,
+        preserves_strides=True,
         flops=_after_the_first,
         source=f"torch derivatives.yaml: {torch}",
     )
@@ -124,27 +123,27 @@ _UNARY = (
 
 _ARITHMETIC = (
     _arithmetic("Add", (), "add", _same("A"), _same("B")),  # dA = dB = dC
-    _arithmetic("Sub", (), "sub", _same("A"), _product("B")),  # dA = dC, dB = -dC
+    _arithmetic("Sub", (), "sub", _same("A"), _reduced("B")),  # dA = dC, dB = -dC
     # dA = dC * B, dB = dC * A
     _arithmetic(
         "Mul",
         (Saved("A", if_grad="B"), Saved("B", if_grad="A")),
         "mul",
-        *(_product("A"), _product("B")),
+        *(_reduced("A"), _reduced("B")),
     ),
     # dA = dC / B, dB = -dC * ((A / B) / B)
     _arithmetic(
         "Div",
         (Saved("A", if_grad="B"), Saved("B")),
         "div",
-        _product("A"),
-        _product("B", bytes_of_output(3)),
+        _reduced("A"),
+        _reduced("B", bytes_of_output(3)),
     ),
     _variadic("Sum", "sum", (), "add", _same("data_0")),  # each dX = dY
-    _variadic("Mean", "mean", (), "mean", _product("data_0")),  # each dX = dY / n
+    _variadic("Mean", "mean", (), "mean", _reduced("data_0")),  # each dX = dY / n
     # dX = dY where X is the largest, the smallest, and half of it where operands are equal
-    _variadic("Max", "max", (Saved("data_0"),), "maximum", _product("data_0", _HALF_AND_MASKS)),
-    _variadic("Min", "min", (Saved("data_0"),), "minimum", _product("data_0", _HALF_AND_MASKS)),
+    _variadic("Max", "max", (Saved("data_0"),), "maximum", _reduced("data_0", _HALF_AND_MASKS)),
+    _variadic("Min", "min", (Saved("data_0"),), "minimum", _reduced("data_0", _HALF_AND_MASKS)),
 )
 
 _LOGIC = (
@@ -165,7 +164,7 @@ _OTHERS = (
         outputs=("output",),
         parameters=("input",),  # a learned log scale
         saved=(Saved("output"),),  # dX = dY * Y
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: exp",
     ),
@@ -175,8 +174,8 @@ _OTHERS = (
         outputs=("Z",),
         # dX = dZ * (Y * X^(Y - 1)), dY = dZ * (Z * log(X))
         saved=(Saved("X"), Saved("Y"), Saved("Z", if_grad="Y")),
-        gradients=(_product("X", bytes_of_output(2)), _product("Y", bytes_of_output(2))),
-        keeps_strides=True,
+        gradients=(_reduced("X", bytes_of_output(2)), _reduced("Y", bytes_of_output(2))),
+        preserves_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: pow",
     ),
@@ -185,8 +184,8 @@ _OTHERS = (
         inputs=_AB,
         outputs=("C",),
         saved=(Saved("A", if_grad="B"), Saved("B", if_grad="B")),  # dA = dC, dB = -dC * (A // B)
-        gradients=(_same("A"), _product("B", bytes_of_output(2))),
-        keeps_strides=True,
+        gradients=(_same("A"), _reduced("B", bytes_of_output(2))),
+        preserves_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: remainder, fmod",
     ),
@@ -195,17 +194,17 @@ _OTHERS = (
         inputs=("condition", "X", "Y"),
         outputs=("output",),
         saved=(Saved("condition"),),  # dX = condition ? dOut : 0, dY = condition ? 0 : dOut
-        gradients=(_product("X"), _product("Y")),
-        keeps_strides=True,
+        gradients=(_reduced("X"), _reduced("Y")),
+        preserves_strides=True,
         source="torch derivatives.yaml: where",
     ),
     OpSpec(
         op_type="Cast",
         inputs=("input",),
         outputs=("output",),
-        may_inplace=(("input", "output"),),  # element sizes alike: float32 to int32
+        may_inplace=(("input", "output"),),  # equal element sizes: float32 to int32
         parameters=("input",),
-        keeps_strides=True,
+        preserves_strides=True,
         source="onnxruntime 1.31.1 CPU kernel; torch _to_copy",  # dX = dY, cast back
     ),
     OpSpec(
@@ -213,7 +212,7 @@ _OTHERS = (
         inputs=("input", "target_type"),
         outputs=("output",),
         parameters=("input",),
-        keeps_strides=True,
+        preserves_strides=True,
         source="ONNX operator document; torch _to_copy",  # dX = dY, cast back
     ),
     OpSpec(
@@ -238,7 +237,7 @@ def _activation(
         outputs=names[1:],
         may_inplace=(names,) if inplace else (),
         saved=(Saved(saves),),
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source=f"onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: {torch}",
     )
@@ -281,7 +280,7 @@ _ACTIVATIONS = (
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 saves its input, ReLU not
         gradients=(Gradient("input", GradientRule.NEW, _clip_masks),),
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: hardtanh, clamp",
     ),
@@ -293,7 +292,7 @@ _ACTIVATIONS = (
         # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0), of one kernel, then summed
         saved=(Saved("X"), Saved("slope")),
         gradients=(Gradient("slope", GradientRule.REDUCED),),
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: _prelu_kernel",
     ),
@@ -304,7 +303,7 @@ _ACTIVATIONS = (
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY / (1 + |X|)^2
         saved_extra_bytes=bytes_of_output(),  # 1 + |X|, the divisor of X / (1 + |X|)
-        keeps_strides=True,
+        preserves_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch nn.functional.softsign, a composite",
     ),

@@ -1,7 +1,7 @@
-"""Formulas that many operators share, and formulas made of formulas.
+"""Formulas that many operators share, and combinations of formulas.
 
-``None`` where a shape that one needs is unknown. Elements are those of the first output or the
-first input, unless a formula says otherwise.
+A formula returns ``None`` if a shape that it needs is unknown. Elements are those of the first
+output or the first input, unless its docstring names another.
 """
 
 from math import prod
@@ -11,7 +11,7 @@ from onnxmem.units import sum_if_known
 
 
 def num_elements(operand: Operand | None) -> int | None:
-    """Elements of an operand; unknown where it is left out."""
+    """Elements of an operand; unknown if it is omitted."""
     return None if operand is None else operand.num_elements
 
 
@@ -91,22 +91,22 @@ def total(*terms: Formula) -> Formula:
 
 
 def if_input(index: int, term: Formula) -> Formula:
-    """Count the term where an optional input is given."""
+    """Count the term if an optional input is present."""
     return lambda call: 0 if call.input_at(index) is None else term(call)
 
 
 def if_set(attribute: str, term: Formula) -> Formula:
-    """Count the term where an attribute is given and is neither zero nor empty."""
+    """Count the term if an attribute is set and is neither zero nor empty."""
     return lambda call: term(call) if call.attributes.get(attribute) else 0
 
 
 def multiply_add(macs: Formula, *others: Formula) -> Formula:
-    """FLOPs of multiply-adds, two each, and of what comes beside them."""
+    """FLOPs of multiply-adds, two each, and of other terms."""
     return total(lambda call: times(2, macs(call)), *others)
 
 
 def dims(operand: Operand | None, *ranks: int) -> Dims | None:
-    """Every dim of an operand, of one of the given ranks where any are given."""
+    """All dims of an operand, if they are known and, with ``ranks``, its rank is one of these."""
     if operand is None or operand.shape is None or (ranks and len(operand.shape) not in ranks):
         return None
     return known_dims(operand.shape)
@@ -127,7 +127,7 @@ def integers(value: Attribute | None) -> Dims | None:
 
 
 def constant(operand: Operand | None) -> int | None:
-    """Read the one integer that a small constant holds; unknown where it is computed."""
+    """The value of a constant of one integer; unknown if it is computed."""
     if operand is None or operand.value is None or num_elements(operand) != 1:
         return None
     value = operand.value[0] if operand.value else None

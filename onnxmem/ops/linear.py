@@ -1,9 +1,9 @@
-"""Matrix products, and Einsum: one multiply-add for every combination of its labels' values.
+"""Matmuls, and Einsum: one multiply-add for every combination of its labels' values.
 
-Of an Einsum two operands cost the product of the sizes of all distinct labels, summed or not. Three
-or more are contracted pair by pair from the left; between two pairs, the labels that neither a
-later operand nor the output names are summed away. One operand is copied or summed, without a
-multiplication. A label of size 1 is stretched, as numpy does. Equations of more than 64 labels or
+An Einsum of two operands costs the product of the sizes of all distinct labels, summed or not.
+Three or more are contracted pair by pair from the left; between two pairs, the labels that neither
+a later operand nor the output has are summed. One operand is copied or summed, without a
+multiplication. A label of size 1 is broadcast, as in numpy. Equations of more than 64 labels or
 1,000 characters count as unknown.
 """
 
@@ -94,12 +94,12 @@ def _labels(text: str, rank: int) -> _Term | None:
     """Letters of a term; the dims of an ellipsis are named ``.1``, ``.2``, ... from the last."""
     before, dots, after = text.partition("...")
     letters = before + after
-    spread = rank - len(letters)
+    num_dotted = rank - len(letters)
     if letters and not (letters.isascii() and letters.isalpha()):
         return None
-    if not 0 <= spread <= (_MAX_LABELS if dots else 0):
+    if not 0 <= num_dotted <= (_MAX_LABELS if dots else 0):
         return None
-    return (*before, *(f".{axis}" for axis in range(spread, 0, -1)), *after)
+    return (*before, *(f".{axis}" for axis in range(num_dotted, 0, -1)), *after)
 
 
 def _sizes(terms: tuple[_Term, ...], shapes: list[tuple[int, ...]]) -> dict[str, int] | None:
@@ -116,8 +116,8 @@ def _sizes(terms: tuple[_Term, ...], shapes: list[tuple[int, ...]]) -> dict[str,
 
 def _explicit(text: str, sizes: dict[str, int]) -> _Term | None:
     """Labels after ``->``: each once, each from an operand."""
-    spread = sum(label.startswith(".") for label in sizes) if "..." in text else 0
-    output = _labels(text, len(text.replace("...", "", 1)) + spread)
+    num_dotted = sum(label.startswith(".") for label in sizes) if "..." in text else 0
+    output = _labels(text, len(text.replace("...", "", 1)) + num_dotted)
     if output is None or len(set(output)) != len(output) or not sizes.keys() >= set(output):
         return None
     return output
@@ -154,8 +154,8 @@ def gemm_macs(a: int = 0, b: int = 1) -> Formula:
 def matmul_macs(a: int = 0, b: int = 1) -> Formula:
     """Count A: [*batch, M, K] @ B: [*batch, K, N] -> Y: [*batch, M, N]: elements(Y) * K.
 
-    A 1-D operand is a row on the left, a column on the right, and its 1 is taken out of Y again.
-    Batch dims are broadcast; onnxruntime's fused products transpose either operand.
+    A 1-D operand is a row on the left, a column on the right, and its dim of 1 is removed from Y.
+    Batch dims are broadcast; onnxruntime's fused matmuls may transpose either operand.
     """
 
     def formula(call: Call) -> int | None:
@@ -191,9 +191,9 @@ def _depth(operand: Operand | None, *, last: bool, moved: bool) -> int | None:
 
 
 def _bias_flops(call: Call) -> int | None:
-    """C is added unless beta is zero; alpha and beta are folded into the product."""
-    given = call.input_at(2) is not None and call.attributes.get("beta", 1.0) != 0
-    return one_per_element(call) if given else 0
+    """C is added unless beta is zero; alpha and beta are not counted."""
+    has_bias = call.input_at(2) is not None and call.attributes.get("beta", 1.0) != 0
+    return one_per_element(call) if has_bias else 0
 
 
 GEMM_MACS = gemm_macs()
@@ -231,7 +231,7 @@ OPS = (
         inputs=("*Inputs",),
         outputs=("Output",),
         parameters=("Inputs",),
-        saved=(Saved("Inputs"),),  # each gradient is the product of dY and the other operands
+        saved=(Saved("Inputs"),),  # each gradient is an Einsum of dY and the other operands
         macs=_einsum_macs,
         flops=_einsum_flops,
         source="torch einsum: bmm",

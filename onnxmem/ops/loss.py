@@ -1,4 +1,4 @@
-"""Losses, and Dropout: what a network has for its training alone."""
+"""Losses, and Dropout: operators that a network has only for training."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def _log_softmax_bytes(call: Call) -> int | None:
 
 
 def _nll_flops(call: Call) -> int | None:
-    """Count weight and addition for each target; its class is picked, not computed."""
+    """Count weight and addition for each target; its class is selected, not computed."""
     return times(2, num_elements(call.input_at(1)))
 
 
@@ -61,7 +61,7 @@ def _dropout(
         inputs=inputs,
         outputs=("output", "mask"),
         saved_extra_bytes=per_dropped(1),  # dX = dY * mask / (1 - ratio): a mask of bytes
-        keeps_strides=True,
+        preserves_strides=True,
         flops=per_dropped(2),  # draw, multiply
         source="torch derivatives.yaml: native_dropout, as on CUDA",
     )

@@ -1,6 +1,6 @@
-"""onnxruntime's own operators of domain com.microsoft: fused products, activations, normalizations.
+"""onnxruntime's own operators of domain com.microsoft: fused matmuls, activations, normalizations.
 
-A fused operator counts what its parts would, and saves for backward what they would.
+A fused operator has the FLOPs of its parts, and saves for backward what they would.
 """
 
 from dataclasses import replace
@@ -43,11 +43,11 @@ def _sum_and_statistics_bytes(sum_output: int, statistics: int) -> Formula:
     """
 
     def formula(call: Call) -> int | None:
-        made = call.output_at(0)
-        count, row = num_elements(made), _last_dim(made)
-        if made is None or made.size_bytes is None or count is None or not row:
+        output = call.output_at(0)
+        count, row = num_elements(output), _last_dim(output)
+        if output is None or output.size_bytes is None or count is None or not row:
             return None
-        sum_bytes = made.size_bytes if call.output_at(sum_output) is None else 0
+        sum_bytes = output.size_bytes if call.output_at(sum_output) is None else 0
         return sum_bytes + statistics * _STATISTIC_BYTES * (count // row)
 
     return formula
@@ -115,7 +115,9 @@ def _biased(op_type: str, names: tuple[str, str], output: str) -> OpSpec:
         inputs=names,
         outputs=(output,),
         parameters=names[1:],
-        saved=tuple(Saved(name) for name in names),  # gelu's derivative at their sum, made again
+        saved=tuple(
+            Saved(name) for name in names
+        ),  # gelu's derivative at their sum, which is recomputed
         flops=total(one_per_element, if_input(1, one_per_element)),
         source="onnxruntime BiasGeluGrad_dX",
     )
@@ -208,7 +210,7 @@ OPS = (
         inputs=("X", "W", "bias"),
         outputs=("Y",),
         parameters=("W", "bias"),
-        saved=(Saved("X"), Saved("W"), Saved("bias")),  # gelu's input is made again
+        saved=(Saved("X"), Saved("W"), Saved("bias")),  # gelu's input is recomputed
         macs=_gemm_fast_gelu_macs,
         flops=multiply_add(_gemm_fast_gelu_macs, one_per_element, if_input(2, one_per_element)),
         source=_SOURCE,
@@ -276,12 +278,12 @@ OPS = (
             *("fc2_experts_weights", "fc2_experts_bias"),
             *("fc3_experts_weights", "fc3_experts_bias"),
         ),
-        # Each product's operands; which expert a token took is found again from the router
+        # The operands of each matmul; the experts of a token are found again from the router
         saved=(
             *(Saved("input"), Saved("router_probs")),
             *(Saved(f"fc{layer}_experts_weights") for layer in (1, 2, 3)),
         ),
-        saved_extra_bytes=unknown,  # what each expert makes between its layers
+        saved_extra_bytes=unknown,  # activations between the layers of each expert
         macs=_experts_macs,
         flops=multiply_add(_experts_macs),  # biases, activation and routing left out
         source=_SOURCE,

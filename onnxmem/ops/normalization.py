@@ -1,8 +1,8 @@
 """Normalizations: statistics over some axes, then a scale and a shift.
 
 Statistics that are saved for backward are float32 whatever the data are. FLOPs are counted per
-element: mean 1, centring 1, variance 2, division by the deviation 1, scale 1, shift 1. What is
-done once per mean (its division, the root) is left out.
+element: mean 1, centering 1, variance 2, division by the deviation 1, scale 1, shift 1. What is
+computed once per mean (its division, the root) is left out.
 """
 
 from onnxmem.ops.formulas import (

@@ -1,4 +1,4 @@
-"""Classical models of the ai.onnx.ml domain: their numbers are attributes, and none is trained."""
+"""Classical models of the ai.onnx.ml domain: their weights are attributes, and are not trained."""
 
 from onnxmem.ops.formulas import (
     multiply_add,

@@ -1,6 +1,6 @@
-"""Quantized tensors: into integers, out of them, and products of them.
+"""Quantized tensors: quantization, dequantization, and operators on integers.
 
-Each counts as its float form does; zero points and scales are folded in.
+Each counts as its float form does; zero points and scales are not counted.
 """
 
 from onnxmem.ops.formulas import (
@@ -22,7 +22,7 @@ _QLINEAR_CONV_MACS = convolution_macs(w=3)
 
 
 def _mask_bytes(call: Call) -> int | None:
-    """One byte per element: did it fall inside the integers' range."""
+    """One byte per element: whether it is inside the integers' range."""
     return times(1, num_elements(call.input_at(0)))
 
 
@@ -191,7 +191,7 @@ def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
         parameters=("bias",) if "bias" in more else (),
         buffers=tuple(name for name in more if name != "bias"),
         quantized=("B",),
-        # dA = dY @ B', B made float again; B itself is never trained
+        # dA = dY @ B', with B dequantized; B itself is never trained
         saved=tuple(Saved(name, if_grad="A") for name in ("B", *more) if name != "bias"),
         macs=packed_matmul_macs,
         flops=multiply_add(packed_matmul_macs, *others),

@@ -1,4 +1,4 @@
-"""Recurrent layers: at every time step, the input and the hidden state each meet a matrix.
+"""Recurrent layers: at every time step, the input and the hidden state are multiplied by a matrix.
 
 T time steps, B samples, D directions, H hidden, I inputs. Sequences shorter than T are counted in
 full. An activation is 1 FLOP; the two biases of a gate count as one addition.

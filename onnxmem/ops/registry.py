@@ -1,7 +1,7 @@
-"""Finds the record of an operator at an opset version, among the families of this package.
+"""Lookup of an operator's record at an opset version, among the families of this package.
 
 An operator without a record is ``UNKNOWN``: nothing is shared or overwritten, everything is saved
-for backward, and its arithmetic is unknown. Reports count its uses.
+for backward, and its FLOPs are unknown. Reports count its uses.
 """
 
 from bisect import bisect_right
@@ -53,7 +53,7 @@ UNKNOWN = OpSpec(
 
 
 def lookup(op_type: str, domain: str = "", opset: int | None = None) -> OpSpec:
-    """Find the record in force at an opset version; the newest where none is given.
+    """The record that is valid at an opset version, by default the newest.
 
     An opset older than an operator's oldest record gets that oldest one.
     """
@@ -69,7 +69,7 @@ def lookup(op_type: str, domain: str = "", opset: int | None = None) -> OpSpec:
 def _join(families: Iterable[Iterable[OpSpec]]) -> Mapping[tuple[str, str], tuple[OpSpec, ...]]:
     """Group the records by domain and name, oldest version first.
 
-    :raises ValueError: a record is given twice.
+    :raises ValueError: there are two records of one version.
     """
     table: dict[tuple[str, str], list[OpSpec]] = {}
     for family in families:

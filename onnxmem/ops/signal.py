@@ -1,7 +1,7 @@
 """Windows and transforms of signals, and the determinant.
 
 A Fourier transform of length N counts the customary ``5 N log2 N`` of a complex radix-2 FFT, also
-where N is no power of two or the signal is real.
+where N is not a power of two or the signal is real.
 """
 
 from math import ceil, log2
@@ -90,7 +90,7 @@ def _window(op_type: str, flops: int) -> OpSpec:
 
 
 OPS = (
-    _window("HannWindow", 4),  # a0 - a1 cos(n * step): angle, cosine, product, sum
+    _window("HannWindow", 4),  # a0 - a1 cos(n * step): angle, cosine, multiplication, subtraction
     _window("HammingWindow", 4),  # as Hann
     _window("BlackmanWindow", 8),  # with a second cosine of twice the angle
     OpSpec(

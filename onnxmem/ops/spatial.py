@@ -1,7 +1,7 @@
-"""Convolutions, pools and resizes of images, and onnxruntime's blocked forms of them.
+"""Convolutions, pooling and resizing, and onnxruntime's blocked forms of them.
 
 Convolution: every output element is a dot product with one filter. Positions that a filter reads
-from the padding are counted like any other, as all counters do. A fused activation is 1 FLOP an
+from the padding are counted like any other, as all counters do. A fused activation is 1 FLOP per
 output element.
 
 Pooling: every output element is a maximum or a mean of one window. A window of k elements counts k
@@ -9,8 +9,8 @@ FLOPs: k - 1 comparisons or additions, and the last step. Windows over the edge 
 Indices that are saved for backward are int64.
 
 Resampling: each output element is a weighted sum of a few input elements, its taps: one
-multiplication and one addition each. The weights themselves, made once per row and column or per
-grid point, are left out.
+multiplication and one addition each. The weights themselves, computed once per row and column or
+per grid point, are left out.
 
 Domain com.microsoft.nchwc: shapes read [N, C, H, W], C rounded up to the block of 8 or 16 channels:
 channels of padding are computed, and counted.
@@ -45,23 +45,23 @@ _LEADING_DIMS = 2
 def convolution_macs(x: int = 0, w: int = 1) -> Formula:
     """X: [N, C, *D], W: [M, C/g, *K] -> Y: [N, M, *D']: one dot product of C/g * K per output.
 
-    The count is elements(Y) * C/g * prod(K), so it holds for channels last as well.
+    The count is elements(Y) * C/g * prod(K), so it is valid for channels last as well.
     """
 
     def formula(call: Call) -> int | None:
         image, weight, result = dims(call.input_at(x)), dims(call.input_at(w)), call.output_at(0)
-        made = dims(result)
+        output = dims(result)
         if (
             not image
             or not weight
-            or not made
-            or not len(image) == len(weight) == len(made) > _LEADING_DIMS
+            or not output
+            or not len(image) == len(weight) == len(output) > _LEADING_DIMS
         ):
             return None
         group = positive(call, "group", 1)
-        if group is None or weight[0] % group or weight[0] not in (made[1], made[-1]):
+        if group is None or weight[0] % group or weight[0] not in (output[1], output[-1]):
             return None
-        return prod(made) * prod(weight[1:])
+        return prod(output) * prod(weight[1:])
 
     return formula
 
@@ -69,7 +69,7 @@ def convolution_macs(x: int = 0, w: int = 1) -> Formula:
 def transposed_macs(call: Call) -> int | None:
     """X: [N, C, *D], W: [C, M/g, *K] -> Y: [N, M, *D']: elements(X) * M/g * prod(K).
 
-    Every input element is spread over the output by each weight of its channel.
+    Every input element is multiplied by each weight of its channel.
     """
     image, weight = dims(call.input_at(0)), dims(call.input_at(1))
     if not image or not weight or not len(image) == len(weight) > _LEADING_DIMS:
@@ -83,15 +83,17 @@ def _sampling_flops(call: Call) -> int | None:
     """X: [N, C, *D], W: [M, C/g, *K], Y: [N, M, *D']: a linear interpolation for each of
     N * C * prod(K) * prod(D') samples, a multiply-add for each of its 2^n corners.
     """
-    image, weight, made = (dims(o) for o in (call.input_at(0), call.input_at(1), call.output_at(0)))
+    image, weight, output = (
+        dims(o) for o in (call.input_at(0), call.input_at(1), call.output_at(0))
+    )
     if (
         not image
         or not weight
-        or not made
-        or not len(image) == len(weight) == len(made) > _LEADING_DIMS
+        or not output
+        or not len(image) == len(weight) == len(output) > _LEADING_DIMS
     ):
         return None
-    samples = prod(image[:2]) * prod(weight[2:]) * prod(made[2:])
+    samples = prod(image[:2]) * prod(weight[2:]) * prod(output[2:])
     return times(2 * 2 ** len(image[2:]), samples)
 
 
@@ -155,10 +157,10 @@ def window_flops(per_position: int = 1, per_window: int = 0) -> Formula:
     """X: [N, C, *D], kernel K -> Y: [N, C, *D']: counts per position of a window, per window."""
 
     def formula(call: Call) -> int | None:
-        made, kernel = dims(call.output_at(0)), integers(call.attributes.get("kernel_shape"))
-        if not made or kernel is None or len(made) != len(kernel) + 2:
+        output, kernel = dims(call.output_at(0)), integers(call.attributes.get("kernel_shape"))
+        if not output or kernel is None or len(output) != len(kernel) + 2:
             return None
-        return prod(made) * (prod(kernel) * per_position + per_window)
+        return prod(output) * (prod(kernel) * per_position + per_window)
 
     return formula
 
@@ -172,8 +174,8 @@ def _index_bytes(call: Call) -> int | None:
 
 def _global_norm_flops(call: Call) -> int | None:
     """X: [N, C, *D] -> Y: [N, C, 1, ...]: a power and an addition per input, a root per output."""
-    read, made = num_elements(call.input_at(0)), num_elements(call.output_at(0))
-    return None if read is None or made is None else 2 * read + made
+    read, output = num_elements(call.input_at(0)), num_elements(call.output_at(0))
+    return None if read is None or output is None else 2 * read + output
 
 
 def _roi_align_flops(call: Call) -> int | None:
@@ -303,7 +305,7 @@ def _grid_sample_flops(call: Call) -> int | None:
 
 
 def _affine_grid_macs(call: Call) -> int | None:
-    """Multiply each point (x, y, 1) by theta: [d, d + 1] gives d sums of d + 1 products."""
+    """Multiply each point (x, y, 1) by theta: [d, d + 1]: d sums of d + 1 multiplications."""
     shape = shape_at(call)
     columns = shape[-1] if shape else None
     return times(columns, num_elements(call.output_at(0)))
@@ -315,20 +317,20 @@ _RESIZES = (
         inputs=("X",),
         outputs=("Y",),
         flops=_resize_flops,
-        source="torch derivatives.yaml: upsample",  # dX = dY spread over its taps by shapes alone
+        source="torch derivatives.yaml: upsample",  # dX scatters dY to its taps by shapes alone
     ),
     OpSpec(
         op_type="Upsample",
         inputs=("X", "scales"),
         outputs=("Y",),
         flops=_resize_flops,
-        source="torch derivatives.yaml: upsample",  # dX = dY spread over its taps by shapes alone
+        source="torch derivatives.yaml: upsample",  # dX scatters dY to its taps by shapes alone
     ),
     OpSpec(
         op_type="GridSample",
         inputs=("X", "grid"),
         outputs=("Y",),
-        saved=(Saved("X"), Saved("grid")),  # dX = dY spread by grid, dgrid = dY * slope of X there
+        saved=(Saved("X"), Saved("grid")),  # dX scatters dY by grid, dgrid = dY * slope of X there
         flops=_grid_sample_flops,
         source="torch derivatives.yaml: grid_sampler_2d",
     ),

@@ -1,11 +1,11 @@
 """What one operator does to memory and how much it computes: one frozen record per operator.
 
-A record speaks of its inputs and outputs by their ONNX schema names, so that it reads as the
-operator's documentation, and its formulas see plain values only: shapes, bits per element and
-attributes. Nothing here knows a graph.
+A record names inputs and outputs as the ONNX schema does, so that it can be compared with the
+operator's documentation, and its formulas read only plain values: shapes, bits per element and
+attributes. Nothing here depends on a graph.
 
-FLOPs: one multiply-add is 1 MAC and 2 FLOPs. A comparison, an exponential or a division is 1 FLOP
-like an addition: the count is of arithmetic results, not of a machine's cycles.
+FLOPs: one multiply-add is 1 MAC and 2 FLOPs. A comparison, an exponential or a division is 1 FLOP,
+as an addition is: arithmetic results are counted, not a machine's cycles.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,9 +53,9 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of an operator: operands in schema order, ``None`` where an optional one is left out.
+    """One use of an operator: operands in schema order, ``None`` for an omitted optional one.
 
-    Trailing optional operands may be missing altogether; ``input_at`` and ``output_at`` hide that.
+    Trailing optional operands may be missing; ``input_at`` and ``output_at`` hide that.
     """
 
     inputs: tuple[Operand | None, ...]
@@ -63,11 +63,11 @@ class Call:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
 
     def input_at(self, index: int) -> Operand | None:
-        """The operand of an input, or ``None`` where it is left out."""
+        """The operand of an input, or ``None`` if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def output_at(self, index: int) -> Operand | None:
-        """The operand of an output, or ``None`` where it is left out."""
+        """The operand of an output, or ``None`` if it is omitted."""
         return self.outputs[index] if index < len(self.outputs) else None
 
 
@@ -76,7 +76,7 @@ Formula = Callable[[Call], int | None]
 
 
 def nothing(call: Call) -> int | None:  # noqa: ARG001 - a formula like any other
-    """Zero: the operator moves, views or compares no numbers at all."""
+    """Zero: the operator computes nothing."""
     return 0
 
 
@@ -133,32 +133,32 @@ class OpSpec:
     domain: str = ""
     since_version: int = 1
     inputs: tuple[str, ...] = ()
-    """Schema names in order, as far as this record speaks of them; a last ``*name`` is variadic."""
+    """Schema names in order, as far as this record needs them; a last ``*name`` is variadic."""
     outputs: tuple[str, ...] = ()
     alias: tuple[tuple[str, str], ...] = ()
-    """(input, output) pairs whose output *is* the input's bytes: a view, no allocation."""
+    """(input, output) pairs whose output is a view of the input in every runtime."""
     may_inplace: tuple[tuple[str, str], ...] = ()
     """(input, output) pairs whose output may overwrite a dead input of equal element size and
     shape, as onnxruntime's CPU kernels declare it."""
     autograd_view: tuple[tuple[str, str], ...] = ()
-    """(input, output) pairs that share one storage in an eager framework (PyTorch): ``alias`` and
-    the strided views, as Transpose, Slice, Split and Expand."""
+    """(input, output) pairs whose output is a view in PyTorch: ``alias`` and strided views, such as
+    Transpose, Slice, Split and Expand."""
     parameters: tuple[str, ...] = ()
-    """Inputs that hold trained parameters where they are weights."""
+    """Inputs that are trained parameters if they are weights."""
     buffers: tuple[str, ...] = ()
-    """Inputs that hold state which no gradient reaches: running statistics, scales, zero points."""
+    """Inputs with state that has no gradient: running statistics, scales, zero points."""
     quantized: tuple[str, ...] = ()
-    """Inputs that hold quantized weights: counted as parameters, never trained."""
+    """Inputs with quantized weights: counted as parameters, never trained."""
     differentiable: bool = True
     """False: no gradient passes from the outputs to any input."""
     saved: tuple[Saved, ...] = ()
     saved_extra_bytes: Formula = nothing
     """Bytes saved for backward beside ``saved``: masks, indices, statistics."""
     gradients: tuple[Gradient, ...] = ()
-    """How inputs' gradients are made; one that is not listed is a new tensor without temporaries,
-    or the output's gradient reshaped where the output is a view of the input."""
-    keeps_strides: bool = False
-    """Whether an eager framework lays its output out as its operands are, and not row-major."""
+    """How inputs' gradients are computed; one that is not listed is a new tensor without
+    temporaries, or the output's gradient reshaped if the output is a view of the input."""
+    preserves_strides: bool = False
+    """Whether PyTorch lays the output out like the operands, instead of row-major."""
     macs: Formula = nothing
     flops: Formula = nothing
     """Forward FLOPs, ``2 x macs`` included."""
@@ -183,7 +183,7 @@ class OpSpec:
         return _index(self.outputs, name)
 
     def input_name(self, index: int) -> str | None:
-        """Schema name of the input at an index, variadic ones too; ``None`` beyond the record."""
+        """Schema name of the input at an index; ``None`` beyond the record."""
         return _name(self.inputs, index)
 
     def output_name(self, index: int) -> str | None:

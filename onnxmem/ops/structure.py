@@ -1,7 +1,7 @@
 """Constants, control flow, sequences, optionals, random numbers and text.
 
-What the branches of an If compute and save for backward, their own nodes say. A loop's body runs as
-often as its inputs say at run time: its arithmetic and what it saves for backward are unknown.
+The branches of an If compute and save for backward what their nodes do. The number of a loop's
+iterations depends on its inputs' values: its FLOPs and what it saves for backward are unknown.
 """
 
 from onnxmem.ops.formulas import one_per_element
@@ -11,7 +11,7 @@ from onnxmem.ops.spec import Formula, OpSpec, nothing, unknown
 def _constant(
     op_type: str, inputs: tuple[str, ...], output: str, flops: Formula = nothing
 ) -> OpSpec:
-    """Made from no tensor that a gradient reaches."""
+    """An output that does not depend on a tensor with a gradient."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
@@ -23,7 +23,7 @@ def _constant(
 
 
 def _loop(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
-    """Run a body, every iteration of which saves its own tensors."""
+    """A body of which every iteration saves tensors of its own."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
@@ -31,12 +31,12 @@ def _loop(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
         saved_extra_bytes=unknown,
         macs=unknown,
         flops=unknown,
-        source="ONNX operator document: as often as the data say",
+        source="ONNX operator document: iterations depend on the data",
     )
 
 
 def _container(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
-    """Put tensors into a sequence or an optional, or take them out; gradients take the same way."""
+    """Insert tensors into a sequence or an optional, or extract them, as their gradients are."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
@@ -46,7 +46,7 @@ def _container(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
 
 
 def _text(op_type: str, inputs: tuple[str, ...], *outputs: str, flops: Formula = nothing) -> OpSpec:
-    """Read strings: no numbers, no gradient."""
+    """Operators on strings: no numbers, no gradient."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,

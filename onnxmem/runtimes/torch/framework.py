@@ -69,7 +69,7 @@ RSQRT = OpSpec(
     outputs=("result",),
     saved=(Saved("result"),),  # dX = -0.5 * dY * Y^3
     gradients=(Gradient("self", GradientRule.NEW, bytes_of_output(2)),),
-    keeps_strides=True,
+    preserves_strides=True,
     source="torch derivatives.yaml: rsqrt",
 )
 
@@ -80,7 +80,7 @@ SQUARE = OpSpec(
     outputs=("result",),
     saved=(Saved("self"),),  # dX = dY * (2 * X^1)
     gradients=(Gradient("self", GradientRule.NEW, bytes_of_output(2)),),  # X^1, and 2 * X^1
-    keeps_strides=True,
+    preserves_strides=True,
     source="torch derivatives.yaml: pow, which square calls; FunctionsManual.cpp: pow_backward",
 )
 

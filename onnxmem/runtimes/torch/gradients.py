@@ -367,7 +367,7 @@ def _allocate_temporaries(heap: GradientHeap, request: GradientRequest) -> None:
 
 def _like_input(heap: GradientHeap, request: GradientRequest, bits: int) -> GradientTensor:
     strides = None
-    if request.node.operator.keeps_strides and request.dims is not None:
+    if request.node.operator.preserves_strides and request.dims is not None:
         strides = like(request.dims, request.tape.views[request.name].strides)
     return heap.new(request.label, request.dims, bits, strides)
 

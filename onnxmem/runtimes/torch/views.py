@@ -182,7 +182,7 @@ def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View])
     if dims is not None and node.operator is ATTENTION and len(dims) == len(_ATTENTION_OUTPUT):
         written = tuple(dims[axis] for axis in _ATTENTION_OUTPUT)
         return View(name, permuted(contiguous(written), _ATTENTION_OUTPUT))
-    if dims is None or not node.operator.keeps_strides:
+    if dims is None or not node.operator.preserves_strides:
         return _own_storage(graph, name)
     tensors = graph.tensors
     for read in node.reads:
