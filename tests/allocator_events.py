@@ -1,12 +1,16 @@
 """Events as short numbers, for all tests of allocators and of what they reserve."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from onnxmem.allocators.caching import CachingAllocator
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.program.program import Category, Program, ProgramBuilder
 from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.base import RuntimeProgram
 from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
+
+BARE = TorchRuntime(cublas_workspace_bytes=0)
+EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 Event = tuple[int, int]
 """An allocation's number, and its bytes; below 0: it is released."""

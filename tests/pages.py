@@ -88,3 +88,10 @@ def chain(path: Path, num_nodes: int) -> Path:
     opset = onnx.helper.make_opsetid("", 17)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
     return path
+
+
+def section(text: str, name: str) -> str:
+    """The part of a page with that id."""
+    found = re.search(rf'<section id="{name}".*?</section>', text, re.DOTALL)
+    assert found is not None, name
+    return found[0]

@@ -1,9 +1,20 @@
-"""Where the tests, their data and the models lie."""
+"""Where the tests, their data and the models lie, and how a Python of its own finds them."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Final
+
+import onnx
 
 TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
 MODELS: Final = ROOT / "models"
 DATA: Final = TESTS / "data"
+LIGHT: Final = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+"""Networks of onnx's backend suite, whose weights the file makes itself."""
+
+
+def environment() -> dict[str, str]:
+    """Variables for a Python that imports what the tests import."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

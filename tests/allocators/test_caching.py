@@ -1,9 +1,9 @@
 """PyTorch's caching allocator, rule by rule, and its laws against any requests."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
-from allocator_events import Event, run
+from allocator_events import BARE, EXPANDABLE, Event, run
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -23,12 +23,6 @@ KIB = 2**10
 
 
 MIB = 2**20
-
-
-BARE = TorchRuntime(cublas_workspace_bytes=0)
-
-
-EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
 def after(*events: Event, settings: TorchRuntime = BARE) -> CachingAllocator:

@@ -7,11 +7,11 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import Block, overlaps
+from paths import LIGHT
 
 from onnxmem import analyze
 from onnxmem.allocators import packed
@@ -149,9 +149,6 @@ def test_a_hundred_thousand_buffers_take_seconds(num_live: int) -> None:
     found = packing_of(blocks)
     assert time.perf_counter() - start < 8  # 1 s on an idle machine
     assert found.size_bytes < 1.3 * found.lower_bound_bytes
-
-
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda path: path.stem)

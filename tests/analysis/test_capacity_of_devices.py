@@ -1,10 +1,9 @@
 """Allocators on a device that is nearly full: what they give back, and when they give up."""
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
-from allocator_events import replayed
+from allocator_events import BARE, EXPANDABLE, replayed
 from graphs import model_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,14 +17,11 @@ from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes import assumed
-from onnxmem.runtimes.torch.cuda import TorchRuntime
 from onnxmem.settings import Settings
 
 MIB = 2**20
 WIDE = """agraph (float[N,10007] x) => (float[N,7] y) <float[10007,7] w> {
     r = Relu(x)  y = MatMul(r, w) }"""
-BARE = TorchRuntime(cublas_workspace_bytes=0)
-EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
 def test_cached_segments_go_back_where_the_device_is_full() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 from models_on_disk import MYSTERY, write_model
+from paths import environment
 
 import onnxmem
 from onnxmem.cli import main, results
@@ -146,7 +147,7 @@ def test_a_model_on_stdin() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "onnxmem", "-", "--json", "--jobs", "2", "zoo/m00.onnx"],
         input=Path("zoo/m00.onnx").read_bytes(),
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         check=True,
     )
@@ -185,7 +186,7 @@ sys.exit(main(["zoo", "--format", "jsonl", "--jobs", "2"]))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=_environment(),
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -236,7 +237,7 @@ sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
 """
     process = subprocess.Popen(
         [sys.executable, "-c", program],
-        env=_environment(),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -256,17 +257,13 @@ def test_a_full_disk_is_reported() -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "onnxmem", "zoo", "--format", "csv"],
-            env=_environment(),
+            env=environment(),
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _wait_for(is_so: Callable[[], bool], seconds: float = 20.0) -> None:

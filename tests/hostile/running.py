@@ -1,7 +1,6 @@
 """Run commands over hostile files in a process of their own, and say what is wrong with each."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from models_on_disk import write_model
+from paths import environment
 
 from hostile import ALL, HostileFile
 
@@ -39,10 +39,6 @@ def make_all(folder: Path) -> Path:
         file.write(folder / file.file_name)
     write_model(folder / MODEL)
     return folder
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def ran(folder: Path, tmp_path: Path, commands: Sequence[Sequence[str]]) -> list[Ran]:

@@ -16,7 +16,7 @@ import onnx
 import pytest
 from graphs import model_of
 from models_on_disk import CONVNET, write_model
-from paths import MODELS
+from paths import LIGHT, MODELS
 from without_children import work_without_children
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
@@ -31,7 +31,6 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.measure
 
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 RAW = MeasureSettings(options=SessionOptions(level="off"))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx.backend.test.loader import load_model_tests
-from paths import DATA
+from paths import DATA, LIGHT
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -28,7 +28,6 @@ from onnxmem.model.graph import Graph, Tensor
 from onnxmem.model.input_values import with_input_values
 
 SHAPES = DATA / "backend_shapes.json.gz"
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 
 RIGHT = {"outputs": 2_103, "tensors": 15_501}

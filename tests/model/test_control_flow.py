@@ -3,6 +3,7 @@
 import onnx
 import pytest
 from graphs import graph_of, model_of
+from model.test_inference import shapes
 
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.compute import compute
@@ -194,11 +195,6 @@ FLOAT = onnx.TensorProto.FLOAT
 
 def old(text: str, opset: int) -> str:
     return f'<ir_version: 4, opset_import: ["": {opset}]> {text}'
-
-
-def shapes(text: str, names: str) -> list[Shape | None]:
-    tensors = graph_of(text).tensors
-    return [tensors[name].shape for name in names.split()]
 
 
 def inside(text: str) -> dict[str, Shape | None]:

@@ -12,12 +12,13 @@ import pytest
 from google.protobuf.message import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from model.test_files import refusal
 from onnx import TensorProto
 from onnx.helper import make_node, make_tensor
 
 from onnxmem.errors import ModelFileError
 from onnxmem.measure.memory import peak_resident_bytes
-from onnxmem.model.files import ModelSource, load
+from onnxmem.model.files import load
 from onnxmem.model.wire import without_payloads
 
 PAYLOADS = "float_data int32_data int64_data double_data uint64_data string_data raw_data".split()
@@ -223,12 +224,6 @@ def in_field(number: int, content: bytes) -> bytes:
 
 def in_graph(content: bytes) -> bytes:
     return in_field(onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number, content)
-
-
-def refusal(source: ModelSource) -> str:
-    with pytest.raises(ModelFileError) as caught:
-        load(source)
-    return str(caught.value)
 
 
 UNSOUND = {

@@ -1,9 +1,8 @@
 """Replays with an allocator: iterations, workspaces, and the moments at which most is alive."""
 
 import time
-from dataclasses import replace
 
-from allocator_events import Event, program_of, replayed
+from allocator_events import BARE, EXPANDABLE, Event, program_of, replayed
 from allocators.test_caching import CONFIGS, events
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
@@ -20,12 +19,6 @@ from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
 
 
 MIB = 2**20
-
-
-BARE = TorchRuntime(cublas_workspace_bytes=0)
-
-
-EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
 def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
+from pages import section
 
 from onnxmem.cli import main
 
@@ -25,12 +26,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def page(*words: str) -> str:
     assert main(["diff", *words, "--html", "page.html", "--force", "--quiet"]) == 0
     return Path("page.html").read_text(encoding="utf-8")
-
-
-def section(text: str, name: str) -> str:
-    found = re.search(rf'<section id="{name}".*?</section>', text, re.DOTALL)
-    assert found is not None, name
-    return found[0]
 
 
 def test_a_page_comes_beside_the_text(capsys: Capture) -> None:

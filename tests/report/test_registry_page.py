@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
+from pages import section
 
 import onnxmem
 from onnxmem.analysis.json_rows import Failure, JsonDict
@@ -41,12 +42,6 @@ def page(
         tally.add(row)
     held = targets_of(names, DEVICES) if names else ()
     return render_registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
-
-
-def section(text: str, name: str) -> str:
-    found = re.search(rf'<section id="{name}".*?</section>', text, re.DOTALL)
-    assert found is not None, name
-    return found[0]
 
 
 def test_each_model_has_a_row_and_a_bubble(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import hostile
 import pytest
 from hostile import HostileFile, outputs
 from hostile.child import SECONDS
-from hostile.running import LIGHT, MODEL, make_all, misbehaved, ran, wrong_row
+from hostile.running import LIGHT, MODEL, misbehaved, ran, wrong_row
 
 from onnxmem.export.exporters import EXPORTERS
 
@@ -21,12 +21,6 @@ pytest.importorskip("resource", reason="limits as POSIX has them")
 
 WRITTEN = tuple(file for file in LIGHT if file.name not in {"3 GiB", "weight of 1.9 GiB"})
 """Those of which a copy is no burden."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the files once."""
-    return make_all(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture

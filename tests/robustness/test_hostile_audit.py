@@ -13,17 +13,12 @@ from pathlib import Path
 
 import pytest
 from hostile import HostileFile
-from hostile.running import LIGHT, MODEL, environment, make_all, ran, wrong_row
+from hostile.running import LIGHT, MODEL, ran, wrong_row
+from paths import environment
 
 from onnxmem.errors import printable, shortened
 
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the files once."""
-    return make_all(tmp_path_factory.mktemp("hostile"))
 
 
 # One audit over all

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hostile.running import MODEL, environment
+from hostile.running import MODEL
 from models_on_disk import write_model
+from paths import environment
 
 from onnxmem.cli import COMMANDS
 

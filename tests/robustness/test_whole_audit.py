@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile.running import LIGHT, environment, make_all, wrong_row
+from hostile.running import LIGHT, make_all, wrong_row
 from model.test_backend_suite import models
+from paths import environment
 from runtime_kinds import KINDS
 
 from onnxmem.errors import printable

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from graphs import model_of
+from runtimes.test_toy_runtime import TEXT
 
 from onnxmem.analysis.analysis import analyze
 from onnxmem.model.graph import Graph
@@ -12,15 +13,6 @@ from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.assumed import TORCH_CONTEXT, Assumed
 from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeProgram, RuntimeRun
 from onnxmem.runtimes.torch.cuda import TorchRuntime
-
-NETWORK = """
-<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 7] x) => (float[N, 13] y) <float[7, 11] w, float[11, 13] v> {
-  a = MatMul(x, w)
-  b = Relu(a)
-  y = MatMul(b, v)
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -52,11 +44,11 @@ def torch_runtime(workspace: Assumed | None = None) -> TorchRuntime:
 
 
 def graph_at(batch: int) -> Graph:
-    return analyze(model_of(NETWORK), batch=batch).graph
+    return analyze(model_of(TEXT), batch=batch).graph
 
 
 def test_a_step_of_pytorch_takes_what_the_report_says() -> None:
-    analysis = analyze(model_of(NETWORK), batch=17, train=True)
+    analysis = analyze(model_of(TEXT), batch=17, train=True)
     runtime: Runtime = torch_runtime()
     run = RuntimeRun.of(runtime, analysis.graph)
     assert run.runtime_program.iterations == MAX_ITERATIONS

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
-import onnx
 import oracle
 import pytest
 from graphs import graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import LIGHT
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -22,9 +21,6 @@ from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory
 
 # Definitions 2 to 5 on whole graphs, subgraphs and unknown sizes included, and known models.
-
-
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 
 def graph(text: str) -> Graph:

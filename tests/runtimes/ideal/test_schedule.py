@@ -4,11 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-import onnx
-import onnx.parser
 import pytest
 from graphs import graph_of
-from paths import MODELS
+from paths import LIGHT, MODELS
 
 from onnxmem import analyze
 from onnxmem.model.graph import Graph
@@ -17,7 +15,6 @@ from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.ideal.schedule_search import best_schedule, in_order, onnxruntime_schedule
 from onnxmem.runtimes.ideal.schedules import Problem, Schedule, Step, problem_of
 
-LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 SIZES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
 TWO_BRANCHES = """

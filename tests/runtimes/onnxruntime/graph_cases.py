@@ -77,3 +77,8 @@ def _case(lines: list[str]) -> Case:
     text = f"{header}\nagraph ({inputs}) => ({outputs}) {within} {{ {' '.join(lines)} }}"
     level, expected = last.split(":", 1)
     return Case(title.removeprefix("# "), text, level, expected.strip(), since)
+
+
+def title(case: Case) -> str:
+    """The name of its test."""
+    return case.title

@@ -10,10 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from installed_runtime import cpu_of_onnxruntime
-from paths import DATA, MODELS
+from paths import DATA, LIGHT, MODELS
 from runtimes.onnxruntime.optimized_graphs import expressions, parsed
 
 import onnxmem
@@ -31,7 +30,6 @@ from onnxmem.runtimes.onnxruntime.session_graph.optimization import SessionConfi
 from onnxmem.settings import CPUS as NAMES
 
 GRAPHS = DATA / "optimizer" / "cpus.json.gz"
-LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 EXPECTED = json.loads((MODELS / "expected.json").read_text())
 FIGURES = json.loads((DATA / "onnxruntime" / "cpus.json").read_text())
 ROWS = json.loads(gzip.decompress(GRAPHS.read_bytes()))["rows"]

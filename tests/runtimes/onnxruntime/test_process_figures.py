@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from graphs import graph_of, model_of
 from onnx import numpy_helper
+from runtimes.onnxruntime.test_process_loading import pages
 from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import BfcArena
@@ -30,10 +31,6 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MIB = 1 << 20
-
-
-def pages(size_bytes: int) -> int:
-    return -(-size_bytes // 4096) * 4096
 
 
 GEMM = """agraph (float[1, 211] x) => (float[1, 307] y) <float[211, 307] w> {

@@ -6,7 +6,7 @@ the expected operators, so that a case in which no rule applies is noticed.
 
 import pytest
 from installed_runtime import require_since
-from runtimes.onnxruntime.graph_cases import Case, cases
+from runtimes.onnxruntime.graph_cases import Case, cases, title
 from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime
 
 pytestmark = pytest.mark.measure
@@ -23,10 +23,6 @@ DOUBLE_PAIRS = cases("double_pairs")
 FLOAT_CONSTANTS = cases("float_constants")
 INTEGER_PRODUCTS = cases("integer_products")
 CHANNELS_LAST = cases("channels_last")
-
-
-def title(case: Case) -> str:
-    return case.title
 
 
 def check(case: Case) -> None:

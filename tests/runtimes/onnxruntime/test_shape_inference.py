@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from graphs import model_of
 from installed_runtime import require_since
-from runtimes.onnxruntime.graph_cases import Case, cases
+from runtimes.onnxruntime.graph_cases import Case, cases, title
 from runtimes.onnxruntime.shapes_at_load import by_onnxmem, by_onnxruntime, written
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
@@ -41,10 +41,6 @@ ELEMENTS = cases("elements_of_shapes")
 OWN_OPERATORS = cases("own_operators")
 BLOCKED_IMAGES = cases("blocked_images")
 STATED = cases("stated_shapes")
-
-
-def title(case: Case) -> str:
-    return case.title
 
 
 def check(case: Case) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from graphs import graph_of
 from paths import DATA
-from runtimes.torch.training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import CHAIN, happenings, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -30,12 +30,6 @@ ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_t
 EXPORTERS = {"training": ("train",), "training_new": ("legacy", "dynamo_plain")}
 LAYER = """
     agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] b> { y = Gemm(x, w, b) }"""
-CHAIN = """
-    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
-        h = MatMul(x, w)
-        r = Relu(h)
-        y = MatMul(r, v)
-    }"""
 
 
 @contextmanager

@@ -1,18 +1,11 @@
 """The heap of a step: references, peaks by phase, and what is written down of it."""
 
 import pytest
-from runtimes.torch.training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import CHAIN, happenings, sizes, step
 
 from onnxmem.program.program import Allocation, Category
 from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.memory import Heap, Phase
-
-CHAIN = """
-    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
-        h = MatMul(x, w)
-        r = Relu(h)
-        y = MatMul(r, v)
-    }"""
 
 
 def phase_maxima(replay: Replay) -> dict[str, int]:

@@ -2,7 +2,15 @@
 
 import pytest
 from paths import MODELS
-from runtimes.torch.training_steps import are_equal, categories, happenings, recipe_of, sizes, step
+from runtimes.torch.training_steps import (
+    CHAIN,
+    are_equal,
+    categories,
+    happenings,
+    recipe_of,
+    sizes,
+    step,
+)
 
 import onnxmem
 from onnxmem import settings as recipes
@@ -14,12 +22,6 @@ from onnxmem.runtimes.torch.optimizers import FORMS, OPTIMIZERS
 from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
 from onnxmem.settings import TrainingConfig
 
-CHAIN = """
-    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
-        h = MatMul(x, w)
-        r = Relu(h)
-        y = MatMul(r, v)
-    }"""
 COUNT = 15 + 35
 
 

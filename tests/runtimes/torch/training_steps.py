@@ -11,6 +11,13 @@ from onnxmem.runtimes.torch.network import Network, network_of
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import TrainingConfig
 
+CHAIN = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
+        h = MatMul(x, w)
+        r = Relu(h)
+        y = MatMul(r, v)
+    }"""
+
 
 def recipe_of(**given: Any) -> TrainingConfig:  # noqa: ANN401 - any field
     """SGD without a loss, changed by `given`."""
