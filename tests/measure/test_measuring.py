@@ -276,7 +276,7 @@ def test_another_batch_than_the_files_takes_a_copy(children: Children, tmp_path:
 def test_a_model_without_a_file_gets_one(children: Children, *, is_bytes: bool) -> None:
     model = model_of(MODEL)
     measured(model.SerializeToString() if is_bytes else model)
-    assert Path(str(children.request()["model"])).name == "given.onnx"
+    assert Path(str(children.request()["model"])).name == "source.onnx"
 
 
 @pytest.mark.usefixtures("children")
@@ -307,7 +307,7 @@ def test_real_inputs_bring_their_shapes(children: Children, tmp_path: Path) -> N
 
 def test_what_cannot_run_is_not_run(children: Children, tmp_path: Path) -> None:
     found = measure(on_disk(tmp_path), Request(shapes={"x": (5, 4)}))
-    message = "the file fixes dim 1 of 'x' at 3; onnxruntime takes no 4 there"
+    message = "the file fixes dim 1 of 'x' at 3; onnxruntime does not accept 4 there"
     assert found == Finding("measure_failed", message)
     assert children.asked == {}
 

@@ -281,7 +281,7 @@ def test_data_outside_the_folder_is_not_opened(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "model" / "net.onnx")
     found = measure(tmp_path / "model" / "net.onnx")
     assert isinstance(found, Finding)
-    assert "outside the model's folder: '../secret'; the model was not opened" in found.message
+    assert "outside the model's folder: '../secret'; the model was not loaded" in found.message
 
 
 # The child's side, in this process.

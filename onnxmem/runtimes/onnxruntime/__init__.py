@@ -1,7 +1,7 @@
-"""What a session of onnxruntime makes of a graph: its optimizer, its plan, its runs, its arena.
+"""Emulates a session of onnxruntime: its graph optimizer, its plan, its runs and its arena.
 
-``session_graph`` is the graph that runs, ``allocation`` plans it and writes its runs down as
-Programs, ``prediction`` replays them on a ``BfcArena`` with a session's settings, ``process`` adds
-what the process takes, and ``providers`` has what differs between CPU and CUDA. Begin reading with
-``prediction``.
+``session_graph`` creates the graph that runs, ``allocation`` plans it and records its runs as
+Programs, ``prediction`` replays them on a ``BfcArena`` with the session's settings, ``process``
+adds the memory of the process, and ``providers`` has the differences between CPU and CUDA. Begin
+with ``prediction``.
 """

@@ -1,7 +1,8 @@
-"""Which settings of a session would take less memory on one model, each worked out by replay.
+"""Settings of a session that need less memory on one model, computed by replay.
 
-What is compared is what a session has resident in its arena at most during three runs, weights
-aside: regions that doubling reserved and nothing touched cost no memory, but on a GPU they do.
+Settings are compared by the peak resident memory of the arena during three runs, without
+initializers: on the CPU, parts of regions that were reserved but never allocated cost no memory, on
+a GPU they do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,32 +31,32 @@ _LEVELS: Final[Mapping[Level, str]] = {
 }
 
 GraphOf = Callable[[SessionOptions], SessionGraph]
-"""The graph of a session that is opened so."""
+"""The graph of a session with these options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to open a session, and what it takes."""
+    """Options of a session, and its memory with them."""
 
     options: SessionOptions
     changes: tuple[str, ...]
-    """Names of the settings that differ from the session's own, as onnxruntime spells them."""
+    """The settings that differ from the session's own, with onnxruntime's names."""
     lines: tuple[str, ...]
-    """Python that sets them."""
+    """Python code that sets them."""
     figures: ArenaFigures
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of the arena at most during the runs, weights aside."""
+        """Peak resident memory of the arena during the runs, without initializers."""
         return self.figures.resident_peak_bytes
 
 
 def combined_choices(
     graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider = CPU
 ) -> tuple[Choice, ...]:
-    """Every combination of reuse, pattern and growth on one graph, the least memory first.
+    """All combinations of buffer reuse, memory pattern and arena growth, the least memory first.
 
-    Of equals the one that changes least comes first; the session's own settings are among them.
+    Of equals, the one with the fewest changes is first; the session's own settings are included.
     """
     grid = (
         replace(
@@ -63,7 +64,7 @@ def combined_choices(
         )
         for reuse, pattern, grown in product((True, False), (True, False), GROWTHS)
     )
-    # Of the three settings only reuse changes the plan; the others are the arena's.
+    # Only buffer reuse changes the plan; the other two settings affect the arena alone.
     recorded = {
         reuse: RecordedSession.of(graph, replace(options, enable_mem_reuse=reuse), provider)
         for reuse in (True, False)
@@ -80,9 +81,9 @@ def single_choices(
     provider: ExecutionProvider = CPU,
     dims: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Choice, ...]:
-    """Every setting changed alone, the least memory first; the session's own comes with them.
+    """Each setting changed alone, the least memory first; the session's own are included.
 
-    ``dims`` are the numbers of the model's symbols; without any there are none to fix.
+    ``dims`` are the numbers of the model's symbols; if empty, there are none to fix.
     """
     others = [other for other in _single_changes(options) if other != options]
     if not provider.is_host:
@@ -102,7 +103,7 @@ def choice(
     dims: Mapping[str, int] = MappingProxyType({}),
     recorded: RecordedSession | None = None,
 ) -> Choice:
-    """What ``other`` settings take in place of ``options``; ``recorded`` is a session with them."""
+    """The memory with ``other`` options instead of ``options``; ``recorded`` is their session."""
     figures, _ = PlannedSession.of(graph, other, provider, recorded).figures()
     changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
     lines = tuple(line for name in changes for line in _lines(name, other, provider, dims))
@@ -123,13 +124,14 @@ def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
 def _limited(
     graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
 ) -> Iterator[SessionOptions]:
-    """The least limit of the arena, in MiB, that the runs get by with; a region that would grow
-    beyond the limit is cut to what is left of it (``bfc_arena.cc``, ``Extend``).
+    """The lowest limit of the arena, in MiB, at which the runs succeed.
 
-    cuDNN's workspaces come from the same arena, and are in no replay.
+    A region that would exceed the limit is cut to what is left of it (``bfc_arena.cc``,
+    ``Extend``). cuDNN allocates workspaces from the same arena, which no replay includes.
     """
     session = PlannedSession.of(graph, options, provider)
     least, enough = 0, -(-session.figures()[0].held_steady_bytes // _MIB)
+    # Bisection: the runs succeed with `enough` MiB and fail with `least`.
     while enough - least > 1:
         middle = (least + enough) // 2
         try:
@@ -160,7 +162,7 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
 def _lines(
     name: str, options: SessionOptions, provider: ExecutionProvider, dims: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """Python that gives one setting its value in ``options``."""
+    """Python code that sets one option."""
     if name == "fixed_dims":
         return tuple(_override_lines(options, dims))
     if name in {"arena_extend_strategy", "gpu_mem_limit_bytes"}:
@@ -183,7 +185,7 @@ def _lines(
 
 
 def _override_lines(options: SessionOptions, dims: Mapping[str, int]) -> Iterator[str]:
-    """A symbol's name comes from the file: as a Python literal it stays a name."""
+    """Code that overrides symbols; a name from the file is quoted as a Python literal."""
     if not options.fixed_dims:
         yield "# no options.add_free_dimension_override_by_name"
         return

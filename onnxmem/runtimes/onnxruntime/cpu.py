@@ -1,7 +1,7 @@
-"""The CPU that a session runs on, as far as onnxruntime's graph and memory follow it.
+"""The CPU of a session, as far as onnxruntime's graph and memory depend on it.
 
-MLAS, onnxruntime's library of CPU kernels, chooses its kernels when it is loaded, by what the CPU
-can do. The layout of blocked images, packed weights and some scratch depend on that choice.
+MLAS, onnxruntime's library of CPU kernels, selects its kernels by the features of the CPU when it
+is loaded. The layout of blocked images, packed weights and some scratch depend on that choice.
 """
 
 import platform
@@ -14,23 +14,23 @@ from typing import Final
 from onnxmem.errors import UsageError
 
 _FEATURES: Final = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
-"""Where numpy keeps what the CPU and the operating system support; it moved in numpy 2."""
+"""Modules of numpy that list the features of the CPU; the name changed in numpy 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """What the rules need to know of a CPU."""
+    """The properties of a CPU that the rules depend on."""
 
     name: str
     channel_block: int
-    """Channels in a block of the image operators; 0: images are not blocked.
+    """Channels per block of the NCHWc image operators; 0: images are not blocked.
 
     core/mlas/lib/platform.cpp: ``NchwcBlockSize``, 16 with AVX-512 and 8 on other x86-64;
     ``MlasNchwcGetBlockSize`` is 1 on ARM, for which releases up to 1.32 are built without.
     """
     is_arm: bool = False
     is_verified: bool = True
-    """Whether the rules were held against onnxruntime on such a CPU."""
+    """Whether the rules were verified with onnxruntime on such a CPU."""
 
 
 AVX512: Final = Cpu("avx512", 16)
@@ -38,13 +38,13 @@ AVX2: Final = Cpu("avx2", 8)
 ARM64: Final = Cpu("arm64", 0, is_arm=True, is_verified=False)
 CPUS: Final = MappingProxyType({cpu.name: cpu for cpu in (AVX512, AVX2, ARM64)})
 ASSUMED: Final = AVX512
-"""Where this machine's CPU is asked for and cannot be told."""
+"""Used if this machine's CPU is requested and unknown."""
 
 
 def cpu_named(name: str) -> Cpu:
-    """The CPU that a setting names; ``native`` is this machine's.
+    """The CPU with a name; ``native`` is this machine's.
 
-    :raises UsageError: no CPU has that name.
+    :raises UsageError: the name is unknown.
     """
     if name == "native":
         return native_cpu() or ASSUMED
@@ -56,7 +56,7 @@ def cpu_named(name: str) -> Cpu:
 
 @cache
 def native_cpu() -> Cpu | None:
-    """The CPU of this machine; ``None`` where its kind is not one of those known here."""
+    """The CPU of this machine; ``None``: none of those above."""
     if platform.machine().lower() in {"aarch64", "arm64"}:
         return ARM64
     features = _features()
@@ -66,7 +66,7 @@ def native_cpu() -> Cpu | None:
 
 
 def _features() -> dict[str, bool]:
-    """What numpy found the CPU to support, by name; empty where numpy does not say."""
+    """The CPU's features by name, as detected by numpy; empty if numpy does not list them."""
     for name in _FEATURES:
         try:
             found: dict[str, bool] = import_module(name).__cpu_features__

@@ -1,11 +1,11 @@
-"""What differs between onnxruntime's execution providers, the CPU and CUDA.
+"""The differences between onnxruntime's execution providers, CPU and CUDA.
 
-An ``ExecutionProvider`` decides which outputs share an input's buffer, which weights lie in the
-arena before the first run, and what of the arena is resident; the plan, the runs and the arena
-itself are the same for all. On the CPU kernels pack weights and take scratch, and the arena is
-memory of the process; on CUDA all weights lie in the arena, whose regions are memory of the device.
+An ``ExecutionProvider`` decides which outputs share an input's buffer, which weights are in the
+arena before the first run, and which part of the arena is resident. The plan, the runs and the
+arena are the same for all. On the CPU, kernels prepack weights and allocate scratch, and the arena
+is memory of the process. On CUDA, all weights are in the arena, whose regions are device memory.
 
-All that is CUDA's was read in the sources of onnxruntime 1.22 and is not confirmed on a GPU.
+The rules of CUDA are from the sources of onnxruntime 1.22 and were not verified on a GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,20 +32,21 @@ from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, Session
 
 @dataclass(frozen=True, slots=True)
 class ArenaInitializers:
-    """Bytes of weights in the arena of a session that is loaded."""
+    """The arena initializers of a loaded session: prepacked and copied weights."""
 
     reserved_bytes: tuple[int, ...]
-    """Held beside the regions, each byte for byte."""
+    """Reserved outside the regions, without rounding."""
     allocated_bytes: tuple[int, ...]
-    """Requested like any buffer, in this order: their regions stay."""
+    """Requested like other buffers, in this order."""
     transient_bytes: int = 0
-    """By how much more is reserved while a kernel packs what an earlier one has packed."""
+    """By how much the peak of the reserved bytes exceeds their sum: a kernel packs a weight before
+    it finds an equal packed copy to share."""
     transposed: tuple[tuple[int, int], ...] = ()
-    """Requests that are freed at once: how many of the allocated ones precede, and bytes."""
+    """Temporary requests: the number of allocated ones before it, and bytes."""
 
     @property
     def requested_bytes(self) -> int:
-        """What the arena holds before the first run."""
+        """Requested bytes of the arena before the first run."""
         return sum(self.reserved_bytes) + sum(self.allocated_bytes)
 
 
@@ -54,25 +55,25 @@ class ExecutionProvider(Protocol):
 
     @property
     def device(self) -> str:
-        """As the keys of run options have it."""
+        """The name in the keys of run options."""
         ...
 
     @property
     def is_host(self) -> bool:
-        """Whether the arena is the process's own memory.
+        """Whether the arena is memory of the process.
 
-        Then kernels pack weights and take scratch of the arena, and the figures of the process are
-        known; else there are a context and workspaces beside it, and the arena has a limit.
+        If so, kernels prepack weights and allocate scratch in it, and the memory of the process is
+        known. Otherwise there are a context and workspaces, and the arena has a limit.
         """
         ...
 
     @property
     def mapped_from_bytes(self) -> int | None:
-        """Regions from this size on have pages of their own."""
+        """Regions of at least this size are mapped separately; ``None``: none is."""
         ...
 
     def aliases(self, node: Node) -> Pairs:
-        """The outputs of a node that are an input's buffer."""
+        """The outputs of a node that share an input's buffer."""
         ...
 
     def may_overwrite(self, node: Node) -> Pairs:
@@ -80,37 +81,37 @@ class ExecutionProvider(Protocol):
         ...
 
     def has_rule(self, node: Node) -> bool:
-        """Whether a rule says what the node's kernel takes of the arena or packs."""
+        """Whether there is a rule for the scratch or the prepacked weights of the node's kernel."""
         ...
 
     def level(self, level: Level) -> Level:
-        """How far the graph is optimized where a session asks for a level."""
+        """The effective level of graph optimization for a requested level."""
         ...
 
     def packing(
         self, graph: Graph, options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
-        """What the arena holds of the weights once a session is loaded."""
+        """The arena initializers of a loaded session."""
         ...
 
     def packing_of(
         self, sizes_bytes: Sequence[int], options: SessionOptions
     ) -> ArenaInitializers | None:
-        """The same from the bytes of the weights; ``None``: more than those decides."""
+        """The same from the sizes of the weights; ``None``: they depend on more than those."""
         ...
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
-        """What the arena takes of the device's memory, weights aside."""
+        """Memory of the device that the arena uses, without initializers."""
         ...
 
     def growth_lines(self, options: SessionOptions) -> tuple[str, ...]:
-        """Python that sets how the arena grows."""
+        """Python code that sets the arena's growth strategy."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Cpu:
-    """Pairs that may be overwritten are those of the operators' own records.
+    """In-place pairs are those of the operators' own records.
 
     Source: ``KernelDefBuilder::Alias`` and ``MayInplace`` of the registrations, probed on
     onnxruntime 1.31.1.
@@ -121,7 +122,7 @@ class _Cpu:
     mapped_from_bytes: int | None = MEASURED.mmap_threshold_bytes
 
     def aliases(self, node: Node) -> Pairs:
-        """The outputs that are an input's buffer."""
+        """The outputs that share an input's buffer."""
         return (*_indices(node, node.operator.alias), *kernel_of(node.op_type, node.domain).aliases)
 
     def may_overwrite(self, node: Node) -> Pairs:
@@ -129,24 +130,25 @@ class _Cpu:
         return tuple(_indices(node, node.operator.may_inplace))
 
     def has_rule(self, node: Node) -> bool:
-        """Whether the kernel takes scratch or packs weights."""
+        """Whether the kernel allocates scratch or prepacks weights."""
         return kernel_of(node.op_type, node.domain).has_rule
 
     def level(self, level: Level) -> Level:
-        """Every level."""
+        """Every level is supported."""
         return level
 
     def packing(
         self, graph: Graph, options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
-        """What the kernels pack, and small weights that are copied."""
+        """Weights prepacked by kernels, and small weights, which are copied."""
         packed = () if options.disable_prepacking else prepacked(graph, facts)
         small = initializer_reserves(graph, packed)
         reserved = tuple(each for each in packed if each.is_reserved)
         sizes = tuple(each.size_bytes for each in reserved)
-        held = accumulate(sizes)
+        # The peak while the weights are packed one after another, above their final sum.
+        so_far = accumulate(sizes)
         most = max(
-            (now + each.transient_bytes for now, each in zip(held, reserved, strict=True)),
+            (now + each.transient_bytes for now, each in zip(so_far, reserved, strict=True)),
             default=0,
         )
         return ArenaInitializers(
@@ -157,15 +159,15 @@ class _Cpu:
         )
 
     def packing_of(self, _sizes_bytes: Sequence[int], _options: SessionOptions) -> None:
-        """Each kernel packs in its own way."""
+        """Prepacking depends on the kernel, not only on sizes."""
         return
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
-        """A process's own memory is taken page by page when it is touched."""
+        """Memory of a process becomes resident page by page when it is written."""
         return arena.resident_bytes - sum(packed.allocated_bytes)
 
     def growth_lines(self, options: SessionOptions) -> tuple[str, ...]:
-        """The arena of the whole process is set."""
+        """Set the growth strategy of the process's shared arena."""
         number = GROWTHS.index(options.arena_extend_strategy)
         return (
             "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
@@ -189,11 +191,11 @@ def _transposed(packed: Iterable[Prepacked]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class CudaAssumptions:
-    """What no file tells of a GPU: assumptions that can be set."""
+    """Memory of a GPU that no file determines: assumptions that can be set."""
 
     context_bytes: int = ORT_CONTEXT.size_bytes
     workspace_bytes: int | None = None
-    """Of cuDNN's convolutions; ``None``: unknown, for cuDNN chooses when it runs."""
+    """Of cuDNN's convolutions; ``None``: unknown, because cuDNN chooses algorithms at run time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ class _Cuda:
     mapped_from_bytes: int | None = None
 
     def aliases(self, node: Node) -> Pairs:
-        """The outputs that are an input's buffer."""
+        """The outputs that share an input's buffer."""
         return kernel_of(node.op_type, node.domain).cuda_aliases
 
     def may_overwrite(self, node: Node) -> Pairs:
@@ -211,21 +213,21 @@ class _Cuda:
         return kernel_of(node.op_type, node.domain).cuda_may_inplace
 
     def has_rule(self, _node: Node) -> bool:
-        """What kernels take is cuDNN's workspace, a term that a user sets."""
+        """No rules: kernels use cuDNN's workspace, which is an assumption."""
         return False
 
     def level(self, level: Level) -> Level:
-        """Blocks of channels are the CPU's alone."""
+        """Level ``all`` adds only layouts of the CPU."""
         return "extended" if level == "all" else level
 
     def packing(
         self, graph: Graph, options: SessionOptions, _facts: SessionFacts
     ) -> ArenaInitializers:
-        """All weights, as the file has them."""
+        """All weights, with their sizes in the file."""
         return self.packing_of([weight.size_bytes or 0 for weight in graph.weights], options)
 
     def packing_of(self, sizes_bytes: Sequence[int], options: SessionOptions) -> ArenaInitializers:
-        """One reserved block where the memory pattern is on, else each is requested apart.
+        """One reserved block with the memory pattern, else each weight is requested separately.
 
         Source: ``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``.
         """
@@ -234,11 +236,11 @@ class _Cuda:
         return ArenaInitializers((), tuple(sizes_bytes))
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
-        """A GPU's memory is taken with the region."""
+        """Memory of a GPU is allocated with the region."""
         return arena.reserved_bytes - packed.requested_bytes
 
     def growth_lines(self, options: SessionOptions) -> tuple[str, ...]:
-        """An option of the provider."""
+        """Set the option of the provider."""
         return (provider_line(f'"arena_extend_strategy": "{options.arena_extend_strategy}"'),)
 
 
@@ -246,13 +248,13 @@ CUDA: Final[ExecutionProvider] = _Cuda()
 
 
 def limit_lines(limit_bytes: int | None) -> tuple[str, ...]:
-    """Python that limits the arena."""
+    """Python code that limits the arena."""
     limit = provider_line(f'"gpu_mem_limit": "{limit_bytes}"')
     return ("# the limit covers cuDNN's workspaces too: add them", limit)
 
 
 def provider_line(setting: str) -> str:
-    """Python that sets an option of the provider."""
+    """Python code that sets an option of the provider."""
     return f'providers = [("CUDAExecutionProvider", {{{setting}}})]'
 
 
@@ -263,6 +265,6 @@ PROVIDERS: Final[Mapping[str, ExecutionProvider]] = MappingProxyType(
 
 
 def _indices(node: Node, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[int, int]]:
-    """Pairs of an operator's parameters as indices."""
+    """Pairs of input and output names as indices."""
     for source, target in pairs:
         yield node.operator.input_index(source), node.operator.output_index(target)

@@ -1,7 +1,7 @@
-"""A model as the file that a session opens: its own, or a copy that runs where its own will not.
+"""The file that a session loads: the model's own file, or a copy if that cannot run as requested.
 
-A copy has all weights, a name of its own for every node, and another batch where the file fixes
-one; a child writes it (``write_runnable``). What must not be opened at all is refused beforehand.
+A copy has all weights, a unique name for every node, and another batch if the file fixes one. A
+child writes it (``write_runnable``). Models that must not be loaded are refused before.
 """
 
 import re
@@ -30,17 +30,17 @@ from onnxmem.model.shapes.batch_rewrite import rewrite_batch
 from onnxmem.model.shapes.inference import inferred, with_bound_inputs
 from onnxmem.model.traversal import nodes_in
 
-_GIVEN: Final = "given.onnx"
+_SOURCE: Final = "source.onnx"
 _WRITE: Final = "onnxmem.runtimes.onnxruntime.session_files:write_runnable"
 _NOISE: Final = re.compile(
     r"(\w+: )?\[ONNXRuntimeError\] : \d+ : \w+ : "  # the kind of the fault, two times
-    r"|/\S+\.(cc|h):\d+ [^()]*\([^()]*\) "  # the place in its source
+    r"|/\S+\.(cc|h):\d+ [^()]*\([^()]*\) "  # the location in the source
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """A model's file, and whether the payloads of its tensors are in it."""
+    """A model's file, and whether it has the data of all its tensors."""
 
     file: ModelFile
     path: Path
@@ -49,25 +49,25 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """What a session opens."""
+    """The file that a session loads."""
 
     path: Path
     num_filled: int = 0
-    """Weights that are made up."""
+    """Weights with random values."""
     mapped_bytes: int = 0
-    """Of weights in files of their own, which a runtime maps and need not hold in memory."""
+    """Bytes of external weights, which are mapped and need not be resident."""
 
 
 def on_disk(source: ModelSource | ModelFile, folder: Path) -> OnDisk:
-    """The model's own file, or one in ``folder`` where it came without.
+    """The model's own file, or a new one in ``folder`` if it has none.
 
     :raises OnnxmemError: what ``load`` raises.
     """
-    path = folder / _GIVEN
+    path = folder / _SOURCE
     if isinstance(source, ModelFile):
         if Path(source.path).is_file():
             return OnDisk(source, Path(source.path))
-        # Its bytes are gone, and with them the payloads of its large tensors.
+        # Only the parsed model is left, without the data of its large tensors.
         path.write_bytes(source.proto.SerializeToString())
         return OnDisk(source, path, is_whole=False)
     file = load(source)
@@ -78,32 +78,32 @@ def on_disk(source: ModelSource | ModelFile, folder: Path) -> OnDisk:
 
 
 def runnable(
-    given: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
+    source: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
 ) -> Runnable | ChildFault:
-    """The model at the batch of ``bound``, whose weights are all there.
+    """The file of a model at the batch of ``bound``, with all weights.
 
-    It is the file itself wherever that will do: one of 30 GB is not copied. A fault is that of the
-    process that writes the copy.
+    It is the model's own file if possible: a file of 30 GB is not copied. A fault is that of the
+    child that writes the copy.
     """
-    stored = list(stored_tensors(given.file.proto))
+    stored = list(stored_tensors(source.file.proto))
     in_files = [t for t in stored if t.data_location == onnx.TensorProto.EXTERNAL]
-    own = Runnable(given.path, mapped_bytes=sum(map(stored_bytes, in_files)))
-    absent = absent_tensors(given.file.proto, given.path.parent)
+    own = Runnable(source.path, mapped_bytes=sum(map(stored_bytes, in_files)))
+    absent = absent_tensors(source.file.proto, source.path.parent)
     moves = bound.binding.old_batch is not None
-    must_write = moves or bool(absent) or not given.is_whole
-    if not must_write and (in_files or has_own_names(given.file.proto)):
+    must_write = moves or bool(absent) or not source.is_whole
+    if not must_write and (in_files or has_own_names(source.file.proto)):
         return own
-    written = _written(given, bound, folder, limits)
-    # Names of nodes are only for the sake of their scratch.
+    written = _written(source, bound, folder, limits)
+    # Unique names only serve to attribute scratch to nodes: without them, the file runs as well.
     return own if isinstance(written, ChildFault) and not must_write else written
 
 
 def _written(
-    given: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
+    source: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
 ) -> Runnable | ChildFault:
     binding = bound.binding
     arguments: dict[str, JSON] = {
-        "source": str(given.path.absolute()),
+        "source": str(source.path.absolute()),
         "folder": str(folder),
         "shapes": binding.shapes,
         "batches": [] if binding.old_batch is None else [binding.old_batch, binding.batch],
@@ -116,34 +116,34 @@ def _written(
 
 
 class RefusedError(Exception):
-    """The model is not run, and why; it becomes a finding."""
+    """A model that is not run; the message becomes a finding."""
 
 
 def refuse_other_dims(prepared: Prepared, bound: BoundModel) -> None:
-    """Refuse dims that the file fixes otherwise, but for a batch that can be moved.
+    """Refuse dims that the file fixes to other numbers, except a batch that can be rewritten.
 
     :raises RefusedError: with the first such dim.
     """
     if not bound.follows_batch:
-        told = [finding.message for finding in bound.findings if finding.code == "batch_fixed"]
-        message = told[0] if told else "the batch asked for is not the model's"
+        messages = [each.message for each in bound.findings if each.code == "batch_fixed"]
+        message = messages[0] if messages else "the requested batch is not that of the model"
         raise RefusedError(message)
     binding = bound.binding
     for value in prepared.inputs:
         dims, shape = input_dims(value) or (), binding.shapes.get(value.name, ())
-        for axis, (declared, asked) in enumerate(zip(dims, shape, strict=False)):
+        for axis, (declared, requested) in enumerate(zip(dims, shape, strict=False)):
             is_batch = axis == 0 and declared == binding.old_batch
-            if isinstance(declared, int) and declared != asked and not is_batch:
+            if isinstance(declared, int) and declared != requested and not is_batch:
                 text = f"the file fixes dim {axis} of {value.name!r} at {declared}"
-                message = f"{text}; onnxruntime takes no {asked} there"
+                message = f"{text}; onnxruntime does not accept {requested} there"
                 raise RefusedError(message)
 
 
 def refuse_data_elsewhere(tensors: Iterable[onnx.TensorProto], model: Path) -> None:
-    """Refuse a model whose external data lies outside its own folder.
+    """Refuse a model with external data outside its own folder.
 
-    A link counts as the file that it leads to: it may lead next to the file that the model's own
-    path leads to, as caches of downloads lay both out.
+    Links are resolved: data may also be next to the file that the model's own path resolves to, as
+    in caches of downloads.
 
     :raises RefusedError: with the first tensor that does.
     """
@@ -152,8 +152,8 @@ def refuse_data_elsewhere(tensors: Iterable[onnx.TensorProto], model: Path) -> N
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             where = next((e.value for e in tensor.external_data if e.key == "location"), "")
             if not _is_inside(where, model.parent, homes):
-                text = f"the data of {tensor.name!r} lies outside the model's folder: {where!r}"
-                message = f"{text}; the model was not opened"
+                text = f"the data of {tensor.name!r} is outside the model's folder: {where!r}"
+                message = f"{text}; the model was not loaded"
                 raise RefusedError(message)
 
 
@@ -168,25 +168,25 @@ def _is_inside(where: str, folder: Path, homes: Iterable[Path]) -> bool:
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # links in a ring, a null character
+    except (OSError, RuntimeError, ValueError):  # cyclic links, a null character
         return Path("/", "nowhere", "at", "all")
 
 
 def without_noise(message: str) -> str:
-    """The fault alone."""
+    """The message without onnxruntime's codes and source locations."""
     return _NOISE.sub("", message)
 
 
 def write_runnable(
     source: str, folder: str, shapes: Mapping[str, Sequence[int]], batches: Sequence[int]
 ) -> dict[str, JSON]:
-    """Write the model of ``source`` into ``folder`` so that it runs there.
+    """Write a copy of ``source`` to ``folder`` that runs there.
 
-    ``batches`` is empty, or the batch that the file fixes and the one that takes its place in the
-    inputs, whose ``shapes`` are given. Comes back: ``path``, and ``num_filled`` weights that were
-    made up: all that lie outside the file, for what is next to a model is not next to its copy.
+    ``batches`` is empty, or has the batch that the file fixes and the one that replaces it in the
+    inputs with these ``shapes``. The result has the ``path`` and ``num_filled``, the number of
+    weights with random values: all external ones, whose files are not next to the copy.
 
-    :raises ShapeError: constants keep the graph at the batch that the file fixes.
+    :raises ShapeError: constants fix the batch of the graph.
     """
     model = onnx.ModelProto.FromString(Path(source).read_bytes())
     if batches:
@@ -205,9 +205,9 @@ def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
 def _at_batch(
     model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], old: int, new: int
 ) -> onnx.ModelProto:
-    """The model with another batch in its inputs and in the constants that carry it.
+    """The model with another batch in its inputs and in constants that contain it.
 
-    Weights that are as long as the batch grow, and are made up.
+    Weights with a dim of the batch are resized, with random values.
     """
     prepared = prepare(ModelFile("", model, 0)).proto
     at_new = with_bound_inputs(prepared, shapes)
@@ -215,14 +215,14 @@ def _at_batch(
     at_old, _ = inferred(with_bound_inputs(prepared, old_shapes))
     failures = rewrite_batch(at_new, at_old, old, new).failures
     if failures:
-        message = f"constants keep the graph at batch {old}, at {listed(failures)}"
+        message = f"constants fix the batch at {old}: {listed(failures)}"
         raise ShapeError(message)
     _free_symbols(at_new, prepared)
     return at_new
 
 
 def _free_symbols(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
-    """Let the dims that were symbols be symbols again: a runtime plans with what it knows."""
+    """Restore the symbolic dims, because a runtime plans with what it knows at load."""
     pairs = zip(required_inputs(model.graph), required_inputs(before.graph), strict=True)
     for value, declared in pairs:
         dims = declared.type.tensor_type.shape.dim
@@ -232,13 +232,13 @@ def _free_symbols(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
 
 
 def has_own_names(model: onnx.ModelProto) -> bool:
-    """Whether every node has a name that no other has."""
+    """Whether every node has a unique name."""
     names = [node.name for node in _nodes(model)]
     return all(names) and len(set(names)) == len(names)
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
-    """Give the nodes without a name of their own one, in place; a name changes no memory."""
+    """Give each node a unique name, in place, which does not change the memory."""
     taken = {node.name for node in _nodes(model)}
     seen = {""}
     numbers: Counter[str] = Counter()

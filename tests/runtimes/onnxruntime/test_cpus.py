@@ -253,7 +253,7 @@ def test_an_unknown_cpu_is_assumed_with_a_warning(monkeypatch: pytest.MonkeyPatc
     (finding,) = found.runtimes[0].findings
     assert finding.code == "assumed_cpu"
     assert finding.message == (
-        "this machine's CPU is none of avx512, avx2, arm64: taken for avx512; see --cpu"
+        "this machine's CPU is not one of avx512, avx2, arm64; assuming avx512, see --cpu"
     )
     native_cpu.cache_clear()
 
@@ -265,7 +265,7 @@ def test_another_cpu_is_emulated_with_a_note(monkeypatch: pytest.MonkeyPatch) ->
     assert (runtime.graph_optimizer, runtime.cpu) == ("onnxmem", "avx512")
     (finding,) = runtime.findings
     assert finding.message == (
-        "onnxruntime on this CPU (avx2) makes another graph than on avx512; onnxmem's own emulation"
-        " of its optimiser stands in"
+        "onnxruntime creates another graph on this CPU (avx2) than on avx512; onnxmem's emulation "
+        "of its graph optimizer was used instead"
     )
     native_cpu.cache_clear()

@@ -292,7 +292,7 @@ def test_what_onnxruntime_saves_is_the_graph(
 
     def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
         folder = Path(arguments["folder"])
-        shutil.copy(path, folder / "optimised.onnx")
+        shutil.copy(path, folder / "optimized.onnx")
         (folder / "shapes.json").write_text(json.dumps(shapes))
         for name in ("contents", "indices"):
             (folder / f"{name}.json").write_text("{}")
@@ -325,7 +325,7 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
 ) -> None:
     def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
         folder = Path(arguments["folder"])
-        shutil.copy(path, folder / "optimised.onnx")
+        shutil.copy(path, folder / "optimized.onnx")
         (folder / "shapes.json").write_text("{}")
         for name in ("contents", "indices"):
             (folder / f"{name}.json").write_text("{}")
@@ -359,19 +359,19 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
         (ChildFault("missing", "onnxruntime"), "onnxruntime is not installed"),
         (
             ChildFault("crash", "SIGSEGV"),
-            "onnxruntime did not optimise the model (crash: SIGSEGV)",
+            "onnxruntime did not optimize the model (crash: SIGSEGV)",
         ),
         (
             ChildFault("timeout", "not finished within 300 s"),
-            "onnxruntime did not optimise the model (timeout: not finished within 300 s)",
+            "onnxruntime did not optimize the model (timeout: not finished within 300 s)",
         ),
         (
             ChildFault("memory", "bad_alloc"),
-            "onnxruntime did not optimise the model (memory: bad_alloc)",
+            "onnxruntime did not optimize the model (memory: bad_alloc)",
         ),
         (
             ChildFault("error", "Fail: [ONNXRuntimeError] : 1 : FAIL : no kernel"),
-            "onnxruntime did not optimise the model (error: no kernel)",
+            "onnxruntime did not optimize the model (error: no kernel)",
         ),
     ],
 )
@@ -381,7 +381,7 @@ def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
     answering(monkeypatch, lambda *_: fault)
     model = model_at(path, N=5)
     made = optimized_model(model, SessionConfig("off"))
-    text = f"{reason}; onnxmem's own emulation of its optimiser stands in"
+    text = f"{reason}; onnxmem's emulation of its graph optimizer was used instead"
     assert made.findings == (Finding("emulated_optimiser", text),)
     assert replace(made, findings=()) == optimized_model(model, EMULATED)
     assert os.listdir(temporary) == []  # noqa: PTH208
@@ -414,8 +414,8 @@ def test_data_outside_the_model_s_folder_is_not_opened(
     (finding,) = made.findings
     assert finding.code == "emulated_optimiser"
     assert finding.message == (
-        "the data of 'w' lies outside the model's folder: '../secret'; the model was not opened; "
-        "onnxmem's own emulation of its optimiser stands in"
+        "the data of 'w' is outside the model's folder: '../secret'; the model was not loaded; "
+        "onnxmem's emulation of its graph optimizer was used instead"
     )
     assert os.listdir(temporary) == []  # noqa: PTH208
 
@@ -542,6 +542,6 @@ def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
     assert strange.graph_optimizer == "onnxmem"
     (finding,) = strange.findings
     assert finding.message.startswith(
-        f"onnxruntime did not optimise the model (error: Load model from {tmp_path}/strange.onnx "
+        f"onnxruntime did not optimize the model (error: Load model from {tmp_path}/strange.onnx "
     )
     assert os.listdir(temporary) == []  # noqa: PTH208

@@ -1,6 +1,6 @@
-"""What onnxruntime's process takes of the system: while a session is made, and when it has run.
+"""The resident memory of onnxruntime's process, during the load of a session and after its runs.
 
-In go a model, its session's graph and the regions of its arena; out come resident bytes. Begin
-reading with ``figures``, which reads rows of bytes off the two graphs; ``loading`` runs them
-through the C library's heap (``heap``, which knows nothing of onnxruntime).
+A model, its session's graph and the regions of the arena go in, resident bytes come out. Begin with
+``figures``, which derives the weights of a load from the two graphs; ``loading`` simulates the load
+on the C library's heap (``heap``, which is independent of onnxruntime).
 """

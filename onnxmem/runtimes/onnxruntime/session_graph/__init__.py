@@ -1,6 +1,7 @@
-"""The graph that a session of onnxruntime runs, and what it knows of its shapes at load.
+"""The graph that a session of onnxruntime runs, with the shapes known at load.
 
-A model goes in and a ``SessionGraph`` comes out: nodes in running order, shapes as the planner sees
-them, and what control flow does. Begin reading at ``opening``: onnxruntime is asked where it is at
-hand, in a child process, and emulated otherwise; ``loaded`` makes the records.
+A model goes in, a ``SessionGraph`` comes out: nodes in the order of execution, the planner's
+shapes, and the control flow. Begin with ``optimization``, which lets onnxruntime optimize the model
+in a child process, or emulates its graph optimizer if it is not installed. ``loaded`` reads the
+result.
 """

@@ -1,14 +1,13 @@
-"""A run without its arithmetic: which branches run, how often bodies do, and what shapes follow.
+"""Simulates the control flow of a run: branches, iterations, and the shapes that follow.
 
-onnxruntime plans a session without the values of a run; what a run does beyond its plan follows
-from them. Constants, shapes and the values of inputs that are given flow through the nodes that
-only work on a few whole numbers, in running order, into the subgraphs and out of them; the branch
-whose condition comes out is the one that runs, and a body runs again as long as its condition comes
-out true. Whatever is computed from large or float data stays unknown, and with it the conditions
-that follow from it.
+onnxruntime plans a session without the values of a run, which decide the control flow. Here,
+constants, shapes and known input values are propagated through the nodes that compute on a few
+integers, in the order of execution, into subgraphs and out of them. The condition of an If decides
+its branch, and a body runs again as long as its condition is true. Values computed from large or
+float tensors stay unknown, and so do conditions that depend on them.
 
-A Loop whose condition is unknown may end at any time: it is taken to go on to its bound, where one
-is known, and else nothing is said of it.
+A Loop with an unknown condition may end at any time: it is assumed to run up to its bound, if there
+is one; otherwise its number of iterations is unknown.
 """
 
 from collections import ChainMap
@@ -42,7 +41,7 @@ from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_prefix
 
 # --------------------------------------------------------------------------------------------------
-# What is known of the values in sight of a graph.
+# Known types and elements of the values in the scope of a graph.
 
 
 Types = ChainMap[str, onnx.TypeProto]
@@ -51,19 +50,19 @@ Values = ChainMap[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One value: its type and its elements, as far as they are known."""
+    """The type and the elements of a value; ``None``: unknown."""
 
     kind: onnx.TypeProto | None = None
     elements: Array | None = None
 
     def key(self) -> tuple[bytes, bytes]:
-        """What tells it from another fact of the same name."""
+        """A key that differs for different facts about the same value."""
         kind = b"" if self.kind is None else self.kind.SerializeToString()
         return kind, b"" if self.elements is None else self.elements.tobytes()
 
     @property
     def truth(self) -> bool | None:
-        """A condition; ``None``: unknown."""
+        """The value of a condition; ``None``: unknown."""
         if self.elements is None or self.elements.size != 1:
             return None
         return bool(self.elements.item())
@@ -74,23 +73,23 @@ UNKNOWN = Fact()
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Facts by name; those of the graphs around stand behind a graph's own."""
+    """Facts by name; those of enclosing graphs come after a graph's own."""
 
     types: Types = field(default_factory=ChainMap)
     values: Values = field(default_factory=ChainMap)
-    place: str = ""
-    """What tells the names of its graph from those of others: a prefix."""
+    prefix: str = ""
+    """The prefix of the graph's scoped names."""
 
-    def inside(self, place: str) -> "Scope":
+    def inside(self, prefix: str) -> "Scope":
         """The scope of a subgraph."""
-        return Scope(self.types.new_child(), self.values.new_child(), place)
+        return Scope(self.types.new_child(), self.values.new_child(), prefix)
 
     def fact(self, name: str) -> Fact:
-        """What is known of a value."""
+        """The fact about a value."""
         return Fact(self.types.get(name), self.values.get(name))
 
     def learn(self, name: str, fact: Fact) -> None:
-        """Enter what is known of a value; what is not known stays as it was."""
+        """Add a fact about a value; its unknown parts change nothing."""
         if name and fact.kind is not None:
             self.types[name] = fact.kind
         if name and fact.elements is not None:
@@ -98,73 +97,76 @@ class Scope:
 
 
 _ABSORBING: Final = {"And": False, "Or": True}
-"""Operator -> the condition that makes the outcome, whatever the other one is."""
+"""Operator -> the operand that decides its result, whatever the other operand is."""
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """Asks what is known of single nodes of one model, and of what its graphs say beforehand."""
+    """Evaluates single nodes of a model, and reads the constants and types in its graphs."""
 
     model: onnx.ModelProto
     num_evaluated: int = 0
-    """Nodes that had to be evaluated."""
-    _asker: NodeInference = field(init=False)
+    """Node evaluations so far."""
+    _inference: NodeInference = field(init=False)
     _folder: Folder = field(init=False)
-    _said: dict[str, Scope] = field(default_factory=dict)
-    """By the place of a graph: what it says before its first node runs."""
+    _declared: dict[str, Scope] = field(default_factory=dict)
+    """By the prefix of a graph: its constants and inferred types."""
     _last: dict[str, tuple[tuple[object, ...] | None, Mapping[str, Fact]]] = field(
         default_factory=dict
     )
-    """By a node's first output: what the node was last fed, and what it made of that."""
+    """By a node's first output: the inputs of its last evaluation, and the results."""
 
     def __post_init__(self) -> None:
-        self._asker = NodeInference(self.model)
+        self._inference = NodeInference(self.model)
         self._folder = Folder(self.model.opset_import)
 
     @property
     def opsets(self) -> Mapping[str, int]:
-        """Versions of the operators by their domains."""
-        return self._asker.opsets
+        """Opset versions by domain."""
+        return self._inference.opsets
 
-    def learn_statements(self, graph: onnx.GraphProto, scope: Scope, *, with_types: bool) -> None:
-        """Enter what a graph says of itself: its constants, and the types that were inferred.
+    def add_declared(self, graph: onnx.GraphProto, scope: Scope, *, with_types: bool) -> None:
+        """Add the constants of a graph and, optionally, its inferred types.
 
-        These are of what the graph is fed first, and may differ in a later iteration.
+        The types were inferred for the inputs of a first iteration, and may differ in later ones.
         """
-        if scope.place not in self._said:
-            said = self._said[scope.place] = Scope()
-            add_known(graph, said.types, said.values)
-        said = self._said[scope.place]
-        fed = {value.name for value in graph.input}
-        fed.update(name for node in graph.node if node.input for name in node.output)
-        scope.values.update(said.values)
+        if scope.prefix not in self._declared:
+            declared = self._declared[scope.prefix] = Scope()
+            add_known(graph, declared.types, declared.values)
+        declared = self._declared[scope.prefix]
+        inputs = {value.name for value in graph.input}
+        inputs.update(name for node in graph.node if node.input for name in node.output)
+        scope.values.update(declared.values)
         scope.types.update(
-            (name, kind) for name, kind in said.types.items() if with_types or name not in fed
+            (name, kind)
+            for name, kind in declared.types.items()
+            if with_types or name not in inputs
         )
 
     def evaluate(self, node: onnx.NodeProto, scope: Scope) -> None:
-        """Enter what is known of a node's outputs.
+        """Add the facts about a node's outputs.
 
-        A node whose types are known is asked for elements alone, and one that is fed the same as
-        before not at all.
+        If the types are known, only elements are computed. A node with the same inputs as at its
+        last evaluation is not evaluated again.
         """
         names = [name for name in node.output if name]
         is_open = not all(is_complete(scope.types.get(name)) for name in names)
         if not is_open and not self._may_be_folded(node, scope):
             return
-        fed = tuple(scope.fact(name).key() for name in (*node.input, *names))
-        key = scope.place + names[0]
+        # Declared types of the outputs count as inputs, because inference merges with them.
+        inputs = tuple(scope.fact(name).key() for name in (*node.input, *names))
+        key = scope.prefix + names[0]
         before, made = self._last.get(key, (None, {}))
-        if before != fed:
+        if before != inputs:
             made = dict(self._made(node, scope, is_open=is_open))
-            self._last[key] = (fed, made)
+            self._last[key] = (inputs, made)
             self.num_evaluated += 1
         for name, fact in made.items():
             scope.learn(name, fact)
 
     def types_of(self, node: onnx.NodeProto, scope: Scope) -> Mapping[str, onnx.TypeProto]:
-        """The types of a node's outputs as far as it is known what it does."""
-        found = self._asker.output_types(node, scope.types, scope.values)
+        """The types of a node's outputs, as far as they can be inferred."""
+        found = self._inference.output_types(node, scope.types, scope.values)
         return {name: merged(scope.types.get(name), kind) for name, kind in found.items()}
 
     def _may_be_folded(self, node: onnx.NodeProto, scope: Scope) -> bool:
@@ -193,13 +195,13 @@ class Knowledge:
 def _absorbed(
     node: onnx.NodeProto, scope: Scope, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, Array]:
-    """What a condition makes of one that is not known."""
+    """The result of And or Or if one operand decides it and the other is unknown."""
     outcome = _ABSORBING.get(onnx_op(node))
     dims = dims_of(types.get(node.output[0]))
     if outcome is None or dims is None or prod(dims) != 1:
         return {}
-    is_made = any(scope.fact(name).truth is outcome for name in node.input)
-    return {node.output[0]: np.full(dims, outcome)} if is_made else {}
+    is_decided = any(scope.fact(name).truth is outcome for name in node.input)
+    return {node.output[0]: np.full(dims, outcome)} if is_decided else {}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -207,11 +209,11 @@ def _absorbed(
 
 
 MAX_ITERATIONS: Final = 1024
-"""Of one Loop that are simulated; one that goes on is taken not to be known to end."""
+"""Simulated iterations of one Loop; the end of a longer one is unknown."""
 MAX_TOTAL_ITERATIONS: Final = 4096
-"""Iterations of all Loops of a model."""
+"""Simulated iterations of all Loops of a model."""
 MAX_EVALUATED: Final = 20_000
-"""Nodes of a model that are evaluated; after that no Loop goes on."""
+"""Evaluated nodes of a model; beyond that, no Loop starts another iteration."""
 _NUMBER: Final = dense_type(onnx.TensorProto.INT64, ())
 _TRUE: Final = Fact(dense_type(onnx.TensorProto.BOOL, ()), np.ones((), np.bool_))
 
@@ -222,38 +224,37 @@ def simulate_control_flow(
     values: Mapping[str, Array],
     max_evaluated: int = MAX_EVALUATED,
 ) -> ControlFlowTrace:
-    """What a run does that is fed ``values``; ``graph`` are the records read of ``model``.
+    """The control flow of a run with these input ``values``; ``graph`` was read from ``model``.
 
-    The model's ``value_info`` holds what is known of its shapes. Inputs that are left out of
-    ``values`` are unknown.
+    The model's ``value_info`` has the known shapes. Inputs without values are unknown.
     """
     if not values and not any(node.subgraphs for node in graph.nodes):
         return EMPTY_TRACE
     scope = Scope()
     simulation = _Simulation(Knowledge(model), max_evaluated)
-    simulation.knowledge.learn_statements(model.graph, scope, with_types=True)
+    simulation.knowledge.add_declared(model.graph, scope, with_types=True)
     for name, elements in values.items():
         scope.learn(name, Fact(None, elements))
-    return simulation.run(model.graph, _Records(graph, ""), scope, is_first=True)
+    return simulation.run(model.graph, _GraphScope(graph, ""), scope, is_first=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Records:
-    """The records of one graph; its names in the model's file have no prefix."""
+class _GraphScope:
+    """One graph as read, whose names in the file have no prefix."""
 
     graph: Graph
     prefix: str
     nodes: dict[str, Node] = field(default_factory=dict)
-    """Those with subgraphs, by the name of their first output."""
+    """Nodes with subgraphs, by the name of their first output."""
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:
             if node.subgraphs:
                 self.nodes[node.writes[0].removeprefix(self.prefix)] = node
 
-    def body(self, node: Node, place: int) -> "_Records":
-        attribute, graph = node.subgraphs[place]
-        return _Records(graph, body_prefix(node, attribute, graph))
+    def body(self, node: Node, index: int) -> "_GraphScope":
+        attribute, graph = node.subgraphs[index]
+        return _GraphScope(graph, body_prefix(node, attribute, graph))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,15 +263,15 @@ class _Running:
 
     proto: onnx.NodeProto
     node: Node
-    records: _Records
+    records: _GraphScope
     scope: Scope
     is_first: bool
-    """Whether every graph around it is fed what it is fed first."""
+    """Whether it and all enclosing bodies are in their first iteration, or as good as."""
 
-    def body(self, place: int) -> tuple[onnx.GraphProto, _Records]:
-        """A subgraph and its records."""
+    def body(self, index: int) -> tuple[onnx.GraphProto, _GraphScope]:
+        """A subgraph in the file and as read."""
         graphs = [graph for _, graph in subgraphs(self.proto)]
-        return graphs[place], self.records.body(self.node, place)
+        return graphs[index], self.records.body(self.node, index)
 
 
 @dataclass(slots=True)
@@ -281,25 +282,25 @@ class _Iterations:
     traces: list[ControlFlowTrace] = field(default_factory=list)
     carried: list[Fact] = field(default_factory=list)
     stacked: list[Fact] = field(default_factory=list)
-    goes_on: Fact = UNKNOWN
+    condition: Fact = UNKNOWN
     is_certain: bool = True
     """Whether every condition so far was known."""
     is_steady: bool = False
-    """Whether every further iteration is like the last one."""
+    """Whether every further iteration equals the last one."""
 
 
 @dataclass(slots=True)
 class _Simulation:
-    """Walks the graphs of one model as a run does."""
+    """Walks the graphs of a model in the order of execution."""
 
     knowledge: Knowledge
     max_evaluated: int
     num_iterations: int = 0
 
     def run(
-        self, graph: onnx.GraphProto, records: _Records, scope: Scope, *, is_first: bool
+        self, graph: onnx.GraphProto, records: _GraphScope, scope: Scope, *, is_first: bool
     ) -> ControlFlowTrace:
-        """Walk one graph, whose inputs are in its scope; what its nodes make is there after it."""
+        """Walk one graph, whose scope has its inputs; afterwards it has all other values."""
         branches: dict[str, BranchTrace] = {}
         loops: dict[str, LoopTrace] = {}
         for proto in graph.node:
@@ -314,7 +315,7 @@ class _Simulation:
                 loops[node.name] = self._loop(running)
             else:
                 loops[node.name] = self._scan(running)
-        return ControlFlowTrace(dict(_kinds(graph, records, scope)), branches, loops)
+        return ControlFlowTrace(dict(_changed_types(graph, records, scope)), branches, loops)
 
     def _branch(self, running: _Running) -> BranchTrace:
         truth = running.scope.fact(running.proto.input[0]).truth
@@ -322,24 +323,24 @@ class _Simulation:
         wanted = None if truth is None else names.index("then_branch" if truth else "else_branch")
         traces = [EMPTY_TRACE] * len(names)
         made: list[list[Fact]] = []
-        for place in range(len(names)):
-            if wanted in {None, place}:
-                graph, records = running.body(place)
+        for index in range(len(names)):
+            if wanted in {None, index}:
+                graph, records = running.body(index)
                 inner = running.scope.inside(records.prefix)
-                self.knowledge.learn_statements(graph, inner, with_types=running.is_first)
-                traces[place] = self.run(graph, records, inner, is_first=running.is_first)
+                self.knowledge.add_declared(graph, inner, with_types=running.is_first)
+                traces[index] = self.run(graph, records, inner, is_first=running.is_first)
                 made.append([inner.fact(value.name) for value in graph.output])
         for name, *facts in zip(running.proto.output, *made, strict=False):
             before = running.scope.types.get(name)
-            running.scope.learn(name, _either(before, facts))
+            running.scope.learn(name, _merge_branches(before, facts))
         return BranchTrace(wanted, tuple(traces))
 
     def _scan(self, running: _Running) -> LoopTrace:
-        """A Scan, or what else has a body: each of its runs is alike."""
+        """A Scan, or another node with a body: all iterations are equal."""
         proto, scope = running.proto, running.scope
         graph, records = running.body(0)
         inner = scope.inside(records.prefix)
-        self.knowledge.learn_statements(graph, inner, with_types=running.is_first)
+        self.knowledge.add_declared(graph, inner, with_types=running.is_first)
         for name, kind in body_inputs(proto, scope.types, self.knowledge.opsets).items():
             inner.learn(name, Fact(kind))
         trace = self.run(graph, records, inner, is_first=running.is_first)
@@ -350,16 +351,16 @@ class _Simulation:
 
     def _loop(self, running: _Running) -> LoopTrace:
         limit, condition = (*running.proto.input, "", "")[:2]
-        asked = running.scope.fact(limit).elements
-        is_known = asked is not None and asked.size == 1 and asked.dtype.kind in "iu"
-        bound = max(int(asked.item()), 0) if asked is not None and is_known else None
-        goes_on = running.scope.fact(condition) if condition else _TRUE
+        max_trips = running.scope.fact(limit).elements
+        is_known = max_trips is not None and max_trips.size == 1 and max_trips.dtype.kind in "iu"
+        bound = max(int(max_trips.item()), 0) if max_trips is not None and is_known else None
+        first_condition = running.scope.fact(condition) if condition else _TRUE
         iterations = _Iterations(
             carried=[running.scope.fact(name) for name in running.proto.input[2:]],
-            goes_on=goes_on,
-            is_certain=goes_on.truth is not None and (not limit or bound is not None),
+            condition=first_condition,
+            is_certain=first_condition.truth is not None and (not limit or bound is not None),
         )
-        while self._goes_on(iterations, bound):
+        while self._continues(iterations, bound):
             self._iterate(running, iterations)
         number = self._number(running, iterations, bound)
         if number is None:
@@ -368,9 +369,10 @@ class _Simulation:
             running.scope.learn(name, fact)
         return LoopTrace(number, tuple(_without_tail(iterations.traces)), iterations.is_certain)
 
-    def _goes_on(self, iterations: _Iterations, bound: int | None) -> bool:
-        if iterations.goes_on.truth is False or iterations.is_steady:
+    def _continues(self, iterations: _Iterations, bound: int | None) -> bool:
+        if iterations.condition.truth is False or iterations.is_steady:
             return False
+        # The first iteration is always simulated: the shapes in the body follow from it.
         is_spent = (
             self.knowledge.num_evaluated > self.max_evaluated
             or self.num_iterations > MAX_TOTAL_ITERATIONS
@@ -380,39 +382,41 @@ class _Simulation:
         return iterations.number < (MAX_ITERATIONS if bound is None else min(bound, MAX_ITERATIONS))
 
     def _number(self, running: _Running, iterations: _Iterations, bound: int | None) -> int | None:
-        """How often the body runs, certain or at most."""
-        if iterations.goes_on.truth is False or iterations.number == bound:
+        """The number of iterations, or a bound; ``None``: unknown."""
+        if iterations.condition.truth is False or iterations.number == bound:
             return iterations.number
         is_constant = trip_count(running.records.graph, running.node) == bound
         if iterations.is_certain and (iterations.is_steady or is_constant):
             return bound
-        iterations.is_certain = False  # for it was not seen to end
+        iterations.is_certain = False  # the simulation did not reach the end
         return bound if bound is not None and bound <= MAX_ITERATIONS else None
 
     def _iterate(self, running: _Running, iterations: _Iterations) -> None:
         """Simulate one iteration."""
         graph, records = running.body(0)
         inner = running.scope.inside(records.prefix)
-        # A body that runs was told to, whatever is known of its condition.
-        fed = [Fact(_NUMBER, np.array(iterations.number)), _TRUE, *iterations.carried]
+        # The condition of a body that runs is true, even if its computation is unknown.
+        inputs = [Fact(_NUMBER, np.array(iterations.number)), _TRUE, *iterations.carried]
         is_first = running.is_first and all(
             fact.kind is not None and shape_of(fact.kind) == shape_of(value.type)
             for value, fact in zip(graph.input[2:], iterations.carried, strict=False)
         )
-        self.knowledge.learn_statements(graph, inner, with_types=is_first)
-        for value, fact in zip(graph.input, fed, strict=False):
+        self.knowledge.add_declared(graph, inner, with_types=is_first)
+        for value, fact in zip(graph.input, inputs, strict=False):
             inner.learn(value.name, fact)
         evaluated_before = self.knowledge.num_evaluated
         iterations.traces.append(self.run(graph, records, inner, is_first=is_first))
         condition, *made = [inner.fact(value.name) for value in graph.output]
         carried = made[: len(iterations.carried)]
+        # Steady: the iteration had the inputs of the one before, nothing new was evaluated, and its
+        # outputs are its inputs. So all further iterations are equal.
         is_new = self.knowledge.num_evaluated > evaluated_before or iterations.number == 0
         is_same = [fact.key() for fact in carried] == [fact.key() for fact in iterations.carried]
         iterations.is_steady = (
-            is_same and not is_new and condition.key() == iterations.goes_on.key()
+            is_same and not is_new and condition.key() == iterations.condition.key()
         )
         iterations.is_certain = iterations.is_certain and condition.truth is not None
-        iterations.carried, iterations.stacked, iterations.goes_on = (
+        iterations.carried, iterations.stacked, iterations.condition = (
             carried,
             made[len(carried) :],
             condition,
@@ -424,7 +428,7 @@ class _Simulation:
 def _loop_outputs(
     running: _Running, iterations: _Iterations, number: int
 ) -> Iterator[tuple[str, Fact]]:
-    """Carried values as the last iteration hands them on, and what the iterations stacked."""
+    """The loop-carried values after the last iteration, and the stacked scan outputs."""
     num_carried = len(iterations.carried)
     for name, fact in zip(running.proto.output, iterations.carried, strict=False):
         yield name, fact if iterations.is_certain else Fact(fact.kind)
@@ -435,14 +439,14 @@ def _loop_outputs(
 
 
 def _without_tail(traces: list[ControlFlowTrace]) -> list[ControlFlowTrace]:
-    """Courses of iterations without those at the end that are like the one before."""
+    """Traces of iterations without equal ones at the end."""
     while len(traces) > 1 and traces[-1] == traces[-2]:
         traces.pop()
     return traces
 
 
-def _either(before: onnx.TypeProto | None, facts: list[Fact]) -> Fact:
-    """An output of an If: of the branch that runs, or what two branches agree on."""
+def _merge_branches(before: onnx.TypeProto | None, facts: list[Fact]) -> Fact:
+    """An output of an If: that of the branch that runs, or what both branches have in common."""
     types = [fact.kind for fact in facts]
     if len(facts) == 1 and types[0] is not None:
         kind = types[0] if before is None else merged(types[0], before)
@@ -453,10 +457,10 @@ def _either(before: onnx.TypeProto | None, facts: list[Fact]) -> Fact:
     return Fact(common(one, other) if before is None else merged(before, common(one, other)))
 
 
-def _kinds(
-    graph: onnx.GraphProto, records: _Records, scope: Scope
+def _changed_types(
+    graph: onnx.GraphProto, records: _GraphScope, scope: Scope
 ) -> Iterator[tuple[str, TensorType]]:
-    """What is of another shape than the records say; those of weights hold in every run."""
+    """Tensors whose shape differs from that in the graph; the shapes of weights never do."""
     names = [value.name for value in graph.input]
     names += [name for node in graph.node if node.input for name in node.output if name]
     own = scope.types.maps[0]
@@ -471,39 +475,40 @@ def _kinds(
 
 
 # --------------------------------------------------------------------------------------------------
-# Which inputs decide what a run does, where their values are not known.
+# The inputs whose values would decide the control flow.
 
 
 MAX_INPUTS: Final = 8
-"""Small inputs that are tried, in the order of the graph's."""
+"""Small inputs that are tried, in the order of the graph's inputs."""
 
 
 def deciding_inputs(
     model: onnx.ModelProto, graph: Graph, values: Mapping[str, Array], trace: ControlFlowTrace
 ) -> dict[str, tuple[str, ...]]:
-    """By the name of a node that is undecided: the inputs whose values would decide it.
+    """By undecided node: the inputs whose values would decide it.
 
-    The run is simulated as if every small input were known, and then without each of them: what is
-    undecided the first time follows from computed data, and what one of them opens again from it.
+    The run is simulated with a value for every small input, and then without one of them at a time.
+    A node that is undecided the first time depends on computed data; one that becomes undecided
+    without an input depends on that input.
     """
     tensors = (graph.tensors[name] for name in graph.inputs if name not in values)
     settings = list(filter(may_be_setting, tensors))[:MAX_INPUTS]
     tried = {tensor.name: fitted(tensor, (1,)) for tensor in settings}
 
-    def opened(given: Mapping[str, Array]) -> set[str]:
+    def undecided_with(fixed: Mapping[str, Array]) -> set[str]:
         share = MAX_EVALUATED // (len(tried) + 1)
         return set(
-            undecided(simulate_control_flow(model, graph, {**values, **given}, share)).names()
+            undecided(simulate_control_flow(model, graph, {**values, **fixed}, share)).names()
         )
 
     names = undecided(trace).names()
     if not names or not tried:
         return {}
     without = {
-        left_out: opened({name: value for name, value in tried.items() if name != left_out})
+        left_out: undecided_with({name: value for name, value in tried.items() if name != left_out})
         for left_out in tried
     }
-    never = opened(tried)
+    never = undecided_with(tried)
     found = {
         name: tuple(each for each in tried if name in without[each])
         for name in names

@@ -1,4 +1,4 @@
-"""Where the subgraphs of a model are, in its file and in the records read of it."""
+"""Paths of subgraphs in a model, which identify them in the file and in a ``Graph``."""
 
 import re
 from collections.abc import Iterator
@@ -9,27 +9,25 @@ from onnxmem.model.graph import Graph, Node
 from onnxmem.model.traversal import subgraphs
 
 
-def graphs_by_path(
-    graph: onnx.GraphProto, place: str = ""
-) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """A graph and all inside it, by their places.
+def graphs_by_path(graph: onnx.GraphProto, path: str = "") -> Iterator[tuple[str, onnx.GraphProto]]:
+    """A graph and all its subgraphs, by path.
 
-    The main graph's place is empty; that of a subgraph is the first output of its node and the name
-    of the attribute, ``OUTPUT/ATTRIBUTE``, behind the place of the graph that the node is in.
+    The path of the main graph is empty. A subgraph adds ``OUTPUT/ATTRIBUTE`` to the path of its
+    enclosing graph: the first output of its node and the name of the attribute.
     """
-    yield place, graph
+    yield path, graph
     for node in graph.node:
         for attribute, body in subgraphs(node):
-            yield from graphs_by_path(body, _joined(place, f"{node.output[0]}/{attribute}"))
+            yield from graphs_by_path(body, _joined(path, f"{node.output[0]}/{attribute}"))
 
 
-def body_path(place: str, prefix: str, node: Node, attribute: str) -> str:
-    """The place of a subgraph; ``place`` and ``prefix`` are of the graph that its node is in."""
-    return _joined(place, f"{node.outputs[0].removeprefix(prefix)}/{attribute}")
+def body_path(path: str, prefix: str, node: Node, attribute: str) -> str:
+    """The path of a subgraph; ``path`` and ``prefix`` are those of the enclosing graph."""
+    return _joined(path, f"{node.outputs[0].removeprefix(prefix)}/{attribute}")
 
 
 def body_prefix(node: Node, attribute: str, body: Graph) -> str:
-    """What the records put before a subgraph's names, numbered where the plain one was taken."""
+    """The prefix of a subgraph's names in a ``Graph``, numbered if the plain one was in use."""
     head = f"{node.name}/{attribute}"
     pattern = re.compile(rf"{re.escape(head)}(#\d+)?/")
     names = (name for inner in body.nodes for name in inner.outputs)
@@ -37,5 +35,5 @@ def body_prefix(node: Node, attribute: str, body: Graph) -> str:
     return next(found, f"{head}/")
 
 
-def _joined(place: str, here: str) -> str:
-    return f"{place}/{here}" if place else here
+def _joined(path: str, here: str) -> str:
+    return f"{path}/{here}" if path else here

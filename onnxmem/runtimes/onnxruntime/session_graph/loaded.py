@@ -1,4 +1,4 @@
-"""A session's graph as typed records, whoever optimized it."""
+"""Reads an optimized model as a session's graph."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,53 +28,53 @@ from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path, bo
 from onnxmem.settings import Values
 
 ShapesByPath = Mapping[str, Mapping[str, LoadShape | None]]
-"""Shapes at load by the place of their graph (``placing``), then by name."""
+"""Shapes at load, by the path of their graph (``graph_paths``), then by name."""
 ContentsByPath = Mapping[str, Mapping[str, str]]
-"""By place and name: what constants of equal bytes have in common; of others, names tell."""
+"""By path and name: a value that constants of equal bytes share; all others are distinct."""
 IndicesByPath = Mapping[str, Mapping[str, int]]
-"""onnxruntime's numbers of nodes, by the place of their graph and their first output."""
+"""onnxruntime's node indices, by the path of their graph and their first output."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizedModel:
-    """A model as its optimizer left it."""
+    """A model after graph optimization."""
 
     proto: onnx.ModelProto
-    """Without weights; large ones refer to a file that is not there."""
+    """Without weights; large ones refer to a missing file."""
     shapes: ShapesByPath
     """As known at load."""
     is_in_running_order: bool
-    """False: every graph stands in the order of the file."""
+    """False: every graph is in the order of the file."""
     level: str
     """Of graph optimization."""
     graph_optimizer: str
-    """Who optimized it: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
+    """What optimized it: ``onnxruntime 1.31.1``, or ``onnxmem`` if that was emulated."""
     cpu: Cpu = AVX512
     """That it was optimized for."""
     findings: tuple[Finding, ...] = ()
     in_file_order: frozenset[str] = frozenset()
-    """Places of the graphs that stand in the order of the file where others do not."""
+    """Paths of the graphs that are in the order of the file although others are not."""
     contents: ContentsByPath = field(default_factory=dict)
     indices: IndicesByPath = field(default_factory=dict)
     external: frozenset[str] = frozenset()
-    """Weights beside the file that the saved model holds inline because they are small: a session
-    reads them from their own file all the same, and copies none into its arena."""
+    """External weights that the saved model has inline because they are small. A session maps them
+    from their own file all the same, and does not copy them to its arena."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionGraph:
-    """What a session runs, at one binding of the dims."""
+    """The graph of a session at one binding of the dims."""
 
     graph: Graph
-    """Nodes in running order, sizes as bound."""
+    """Nodes in the order of execution, shapes as bound."""
     shapes: LoadShapes
-    """As the planner sees them."""
+    """As known to the planner."""
     optimized: OptimizedModel
     trace: ControlFlowTrace = EMPTY_TRACE
-    """What a run does that the plan leaves open."""
+    """The control flow of a run."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the inputs whose values would decide what the course does not, by the node."""
+    """By undecided node: the inputs whose values would decide it."""
     facts: SessionFacts = field(default_factory=SessionFacts)
 
 
@@ -83,10 +83,10 @@ def session_graph(
     inputs: Mapping[str, tuple[int, ...]],
     values: Mapping[str, Values] = MappingProxyType({}),
 ) -> SessionGraph:
-    """Read an optimized model; ``inputs`` are the shapes that it is fed, ``values`` what is known
-    of their elements.
+    """Read an optimized model; ``inputs`` are the input shapes, ``values`` known elements of
+    inputs.
 
-    :raises OnnxmemError: what ``prepare`` and ``build`` raise, or values that do not fit.
+    :raises OnnxmemError: what ``prepare`` and ``build`` raise, or a value does not match its input.
     """
     drop_doubled_constants(optimized.proto)
     prepared = prepare(ModelFile("", optimized.proto, 0))
@@ -109,7 +109,7 @@ def session_graph(
 
 
 def _with_external(graph: Graph, names: Container[str]) -> Graph:
-    """The graph with some of its weights in a file of their own."""
+    """The graph with some of its weights marked as external."""
     found = {
         name: replace(tensor, is_external=True)
         for name, tensor in graph.tensors.items()
@@ -119,9 +119,9 @@ def _with_external(graph: Graph, names: Container[str]) -> Graph:
 
 
 def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) -> Graph:
-    """A graph in which tensors of unknown shape have the one that the session knows at load.
+    """The graph with shapes known at load for tensors of unknown shape.
 
-    onnxruntime infers shapes from constants that the saved graph does not hold any more.
+    onnxruntime infers shapes from constants that the saved graph lacks.
     """
     found = {
         name: replace(tensor, shape=shape)
@@ -133,7 +133,7 @@ def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) 
 
 
 def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    """A graph and its subgraphs, which share one mapping, with other tensors."""
+    """A graph and its subgraphs with another mapping of tensors, which all of them share."""
     nodes = (
         replace(node, subgraphs=tuple((n, _with_tensors(b, tensors)) for n, b in node.subgraphs))
         if node.subgraphs
@@ -144,7 +144,7 @@ def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
 
 
 def _bound(shape: LoadShape | None, dims: Mapping[str, int]) -> tuple[int, ...] | None:
-    """A shape at load in numbers; ``None`` where a dim has none."""
+    """A shape at load with numbers for its symbols; ``None``: a dim has none."""
     if shape is None:
         return None
     bound = [dims.get(dim) if isinstance(dim, str) else dim for dim in shape]
@@ -153,7 +153,10 @@ def _bound(shape: LoadShape | None, dims: Mapping[str, int]) -> tuple[int, ...] 
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
-    """Bind the inputs' shapes; those with a length of 0, which no one may ask for, by symbols."""
+    """A request for the inputs' shapes.
+
+    A shape may not be requested with a dim of 0, so these dims are bound by symbol.
+    """
     declared = {value.name: input_dims(value) or () for value in required_inputs(model.graph)}
     dims = {
         dim: number
@@ -167,18 +170,18 @@ def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> R
 
 
 def sorted_graph(
-    graph: Graph, in_file_order: Container[str] | None = None, place: str = "", prefix: str = ""
+    graph: Graph, in_file_order: Container[str] | None = None, path: str = "", prefix: str = ""
 ) -> Graph:
-    """A graph and its subgraphs, the nodes in the order in which onnxruntime runs them.
+    """A graph and its subgraphs with the nodes in onnxruntime's order of execution.
 
-    ``in_file_order`` are the places of those that are to be sorted; ``None``: all.
+    ``in_file_order`` are the paths of the graphs that must be sorted; ``None``: all.
     """
 
     def sorted_body(node: Node, attribute: str, body: Graph) -> Graph:
-        here = body_path(place, prefix, node, attribute)
+        here = body_path(path, prefix, node, attribute)
         return sorted_graph(body, in_file_order, here, body_prefix(node, attribute, body))
 
-    is_sorted = in_file_order is not None and place not in in_file_order
+    is_sorted = in_file_order is not None and path not in in_file_order
     nodes = (
         replace(
             node, subgraphs=tuple((n, sorted_body(node, n, body)) for n, body in node.subgraphs)
@@ -191,7 +194,7 @@ def sorted_graph(
 
 
 def drop_doubled_constants(model: onnx.ModelProto) -> None:
-    """Remove the Constant nodes that onnxruntime saves beside the initializers made of them."""
+    """Remove Constant nodes that onnxruntime saved in addition to their initializers."""
     for graph in graphs_in(model.graph):
         stored = {tensor.name for tensor in graph.initializer}
         doubled = [
@@ -202,40 +205,39 @@ def drop_doubled_constants(model: onnx.ModelProto) -> None:
 
 
 def _scoped(
-    graph: Graph, known: Mapping[str, Mapping[str, _T]], place: str, prefix: str
+    graph: Graph, known: Mapping[str, Mapping[str, _T]], path: str, prefix: str
 ) -> Iterator[tuple[str, _T]]:
-    """What is known of tensors, by the names that the records give them."""
-    for name, each in known.get(place, {}).items():
+    """Values of all graphs by the scoped names of tensors."""
+    for name, each in known.get(path, {}).items():
         yield prefix + name, each
     for node in graph.nodes:
         for attribute, body in node.subgraphs:
-            here = body_path(place, prefix, node, attribute)
+            here = body_path(path, prefix, node, attribute)
             yield from _scoped(body, known, here, body_prefix(node, attribute, body))
 
 
 # --------------------------------------------------------------------------------------------------
-# Nodes that onnxruntime orders in another way in every session, as addresses fall.
+# Nodes whose order depends on memory addresses, and so may differ between sessions.
 #
 # core/optimizer/nchwc_transformer.cc: ``NchwcTransformerImpl::Finalize`` adds the ReorderOutput
-# nodes in the order of a table by address, so which of them has the higher index is chance. The
-# order of execution asks for that among the parents of one node, and among the nodes that nobody
-# reads.
+# nodes in the order of a hash table by address, so their indices vary. The order of execution
+# compares the indices of producers of one node, and of nodes without consumers.
 
 
 _NCHWC: Final = "com.microsoft.nchwc"
 
 
 def varying_order(graph: Graph) -> Iterator[Finding]:
-    """A finding where the order of execution is one of several; ``graph`` has level ``all``."""
+    """A finding if the order of execution may vary; ``graph`` is optimized at level ``all``."""
     graphs = (graph, *(body for node in graph.all_nodes() for _, body in node.subgraphs))
     names = list(dict.fromkeys(name for each in graphs for name in _varying(each)))
     if names:
-        text = "onnxruntime runs nodes in another order in every session, as addresses fall, and"
-        yield Finding("order_varies", f"{text} the figures are of one of them: {listed(names)}")
+        text = "the order of nodes depends on memory addresses and may differ between sessions"
+        yield Finding("order_varies", f"{text}; the figures are for one order: {listed(names)}")
 
 
 def _varying(graph: Graph) -> Iterator[str]:
-    """Names of the nodes that change places."""
+    """Names of the nodes whose order varies."""
     producers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
     read = {name for node in graph.nodes for name in node.reads}
     groups = [list(dict.fromkeys(filter(producers.get, node.reads))) for node in graph.nodes]

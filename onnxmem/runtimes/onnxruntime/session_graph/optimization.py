@@ -1,4 +1,4 @@
-"""The graph that a session runs: onnxruntime is asked for it, or its optimizer is emulated."""
+"""Optimizes the graph of a session: with onnxruntime in a child process, or by emulation."""
 
 import json
 import tempfile
@@ -39,29 +39,29 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
 _SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimized"
 _SECONDS: Final = 300.0
 _NO_SHAPES: Final = (
-    "the weights are too large for a file in onnxruntime's own format: the shapes that its planner "
-    "sees are worked out by onnxmem"
+    "the weights are too large for a file in onnxruntime's own format: the shapes known to its "
+    "planner are computed by onnxmem"
 )
-_ADVICE: Final = "onnxmem's own emulation of its optimiser stands in"
+_ADVICE: Final = "onnxmem's emulation of its graph optimizer was used instead"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """How the session is opened, as far as its graph depends on it."""
+    """The settings of a session that its graph depends on."""
 
     level: str = "all"
     """``off``, ``basic``, ``extended`` or ``all``."""
     fixed_dims: bool = False
-    """Whether symbols are numbers at load: ``add_free_dimension_override_by_name``."""
+    """Whether symbols have numbers at load: ``add_free_dimension_override_by_name``."""
     asks_onnxruntime: bool = True
-    """False: emulate its optimizer even where it is installed."""
+    """False: emulate its graph optimizer even if it is installed."""
     cpu: str = "native"
-    """That the session runs on: ``native``, or a name of ``CPUS``."""
+    """Of the session: ``native``, or a name in ``CPUS``."""
 
     def is_of_this_machine(self) -> bool:
-        """Whether onnxruntime, asked here, would make the graph of that CPU.
+        """Whether onnxruntime on this machine creates the graph of that CPU.
 
-        Below ``all``, the graph is the same on every x86-64.
+        Below level ``all``, the graph is the same on every x86-64.
         """
         wanted, here = cpu_named(self.cpu), cpu_named("native")
         return wanted == here or (self.level != "all" and wanted.is_arm == here.is_arm)
@@ -77,13 +77,13 @@ class ModelAt:
 
 
 Optimizing = Callable[[ModelAt, SessionConfig], OptimizedModel]
-"""``optimized_model``, or what has some of its results from before."""
+"""``optimized_model``, or a function that caches its results."""
 
 
 def optimized_model(model: ModelAt, config: SessionConfig) -> OptimizedModel:
-    """The model that a session opened so would run; its symbols are still symbols.
+    """The optimized model of a session; its dims are still symbols.
 
-    Its blocks of channels are those of the CPU in effect, which its nodes need not tell.
+    Its channel blocks are set to those of the CPU, which its nodes do not always have.
 
     :raises OnnxmemError: what ``on_disk`` raises.
     """
@@ -96,20 +96,23 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     findings: tuple[Finding, ...] = _cpu_findings(config)
     cpu = cpu_named(config.cpu)
     if config.asks_onnxruntime and config.is_of_this_machine():
-        found = _asked(model.file, model.bound, config)
+        found = _optimized_by_onnxruntime(model.file, model.bound, config)
         if isinstance(found, OptimizedModel):
             return replace(found, findings=(*findings, *found.findings))
         findings = (*findings, found)
     elif config.asks_onnxruntime:
         here = cpu_named("native").name
-        text = f"onnxruntime on this CPU ({here}) makes another graph than on {cpu.name}; {_ADVICE}"
+        text = (
+            f"onnxruntime creates another graph on this CPU ({here}) than on {cpu.name}; {_ADVICE}"
+        )
         findings = (*findings, Finding("emulated_optimiser", text))
     dims = model.bound.binding.dims if config.fixed_dims else {}
     try:
         found = emulated(model.prepared, config.level, dims, cpu)
     except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
         text = (
-            f"the emulated optimiser failed ({type(fault).__name__}); the file's own graph counts"
+            f"the emulated graph optimizer failed ({type(fault).__name__}); "
+            "the graph of the file was used"
         )
         found = unoptimized(model.prepared, config.level, cpu)
         findings = (*findings, Finding("optimiser_failed", text))
@@ -117,18 +120,20 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
 
 
 def _cpu_findings(config: SessionConfig) -> tuple[Finding, ...]:
-    """What is assumed of the CPU."""
+    """Findings on an assumed or unverified CPU."""
     cpu = cpu_named(config.cpu)
     if config.cpu == "native" and native_cpu() is None:
-        text = f"this machine's CPU is none of {', '.join(CPUS)}: taken for {cpu.name}; see --cpu"
+        text = f"this machine's CPU is not one of {', '.join(CPUS)}; assuming {cpu.name}, see --cpu"
         return (Finding("assumed_cpu", text),)
     if not cpu.is_verified:
-        text = f"no {cpu.name} machine has confirmed what follows from its graph and packed weights"
+        text = f"graphs and packed weights on {cpu.name} were not verified on such a machine"
         return (Finding("unverified_cpu", text),)
     return ()
 
 
-def _asked(file: ModelFile, bound: BoundModel, config: SessionConfig) -> OptimizedModel | Finding:
+def _optimized_by_onnxruntime(
+    file: ModelFile, bound: BoundModel, config: SessionConfig
+) -> OptimizedModel | Finding:
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
@@ -139,14 +144,14 @@ def _asked(file: ModelFile, bound: BoundModel, config: SessionConfig) -> Optimiz
 
 
 def _saved(
-    given: OnDisk, bound: BoundModel, config: SessionConfig, folder: Path
+    source: OnDisk, bound: BoundModel, config: SessionConfig, folder: Path
 ) -> OptimizedModel | Finding:
     limits = ChildLimits(_SECONDS, available_bytes())
-    model = runnable(given, bound, folder, limits)
+    model = runnable(source, bound, folder, limits)
     if isinstance(model, ChildFault):
         return _fault(model)
     if limits.memory_bytes is not None:
-        # Mapped weights are address space, and no memory.
+        # Mapped weights need addresses but no memory.
         limits = replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
     reply = run_in_child(
         _SAVE,
@@ -155,21 +160,21 @@ def _saved(
             "folder": str(folder),
             "level": config.level,
             "overrides": dict(bound.binding.dims) if config.fixed_dims else {},
-            "weight_bytes": sum(map(stored_bytes, stored_tensors(given.file.proto))),
+            "weight_bytes": sum(map(stored_bytes, stored_tensors(source.file.proto))),
         },
         limits,
     )
     if isinstance(reply, ChildFault):
-        message = without_noise(reply.message).replace(str(model.path), given.file.path)
+        message = without_noise(reply.message).replace(str(model.path), source.file.path)
         return _fault(replace(reply, message=message))
     shapes, contents, indices = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("shapes", "contents", "indices")
     )
-    proto, cpu = load(folder / "optimised.onnx").proto, cpu_named(config.cpu)
+    proto, cpu = load(folder / "optimized.onnx").proto, cpu_named(config.cpu)
     return OptimizedModel(
         proto,
-        _placed(shapes) or {"": planner_shapes(proto, cpu=cpu)},
+        _shapes_by_path(shapes) or {"": planner_shapes(proto, cpu=cpu)},
         bool(reply["changed"]),
         config.level,
         f"onnxruntime {reply['version']}",
@@ -178,7 +183,7 @@ def _saved(
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
         contents,
         indices,
-        _external_names(given.file.proto),
+        _external_names(source.file.proto),
     )
 
 
@@ -190,10 +195,12 @@ def _external_names(model: onnx.ModelProto) -> frozenset[str]:
     )
 
 
-def _placed(plain: Mapping[str, Mapping[str, list[int | str | None] | None]]) -> ShapesByPath:
+def _shapes_by_path(
+    plain: Mapping[str, Mapping[str, list[int | str | None] | None]],
+) -> ShapesByPath:
     return {
-        place: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
-        for place, values in plain.items()
+        path: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
+        for path, values in plain.items()
     }
 
 
@@ -201,7 +208,7 @@ def _fault(fault: ChildFault) -> Finding:
     if fault.kind == "missing":
         reason = "onnxruntime is not installed"
     else:
-        reason = f"onnxruntime did not optimise the model ({fault.kind}: {fault.message})"
+        reason = f"onnxruntime did not optimize the model ({fault.kind}: {fault.message})"
     return Finding("emulated_optimiser", f"{reason}; {_ADVICE}")
 
 
@@ -210,69 +217,69 @@ def _fault(fault: ChildFault) -> Finding:
 
 
 def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) -> OptimizedModel:
-    """What onnxruntime's optimizer would make of a model, as far as the emulation goes.
+    """The model optimized by the emulation of onnxruntime's graph optimizer.
 
-    ``dims`` are numbers for symbols, as free-dimension overrides give them.
+    ``dims`` are numbers for symbols, as set by free-dimension overrides.
     """
-    given = prepared.with_calls or prepared.proto
-    return optimized_of(optimized(given, level, dims=dims, cpu=cpu), level, cpu)
+    proto = prepared.with_calls or prepared.proto
+    return optimized_of(optimized(proto, level, dims=dims, cpu=cpu), level, cpu)
 
 
 def optimized_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimizedModel:
-    """A model that the passes left, with what else they say of it."""
+    """A model optimized by the emulation, with the shapes and indices that its passes recorded."""
     return OptimizedModel(
         proto=model,
-        shapes=_placed_shapes(model.graph),
+        shapes=_stored_shapes(model.graph),
         is_in_running_order=True,
         level=level,
         graph_optimizer="onnxmem",
         cpu=cpu,
-        contents=_placed_contents(model.graph),
-        indices=_placed_indices(model.graph),
+        contents=_stored_contents(model.graph),
+        indices=_stored_indices(model.graph),
     )
 
 
 def unoptimized(prepared: Prepared, level: str, cpu: Cpu) -> OptimizedModel:
-    """The file's own graph, with the shapes that it declares."""
-    shapes = _placed_shapes(prepared.proto.graph)
+    """The graph of the file, with the shapes that it declares."""
+    shapes = _stored_shapes(prepared.proto.graph)
     proto = onnx.ModelProto()
-    proto.CopyFrom(prepared.proto)  # who reads it takes doubled constants out
+    proto.CopyFrom(prepared.proto)  # readers remove duplicate constants from it
     return OptimizedModel(proto, shapes, False, level, "nobody", cpu)  # noqa: FBT003 - a field
 
 
-def _placed_shapes(main: onnx.GraphProto) -> ShapesByPath:
-    """The shapes that the optimized model carries, by the place of their graph."""
+def _stored_shapes(main: onnx.GraphProto) -> ShapesByPath:
+    """The shapes stored in the optimized model, by the path of their graph."""
     return {
-        place: {
+        path: {
             value.name: _load_shape(value.type)
             for value in (*graph.value_info, *graph.output, *graph.input)
         }
-        for place, graph in graphs_by_path(main)
+        for path, graph in graphs_by_path(main)
     }
 
 
-def _placed_contents(main: onnx.GraphProto) -> ContentsByPath:
-    """What constants of equal elements have in common, by the place of their graph."""
+def _stored_contents(main: onnx.GraphProto) -> ContentsByPath:
+    """A value that constants of equal elements share, by the path of their graph."""
     return {
-        place: {
+        path: {
             tensor.name: content
             for tensor in graph.initializer
             if (content := content_of(tensor)) is not None
         }
-        for place, graph in graphs_by_path(main)
+        for path, graph in graphs_by_path(main)
     }
 
 
-def _placed_indices(main: onnx.GraphProto) -> IndicesByPath:
-    """The numbers of the nodes, by the place of their graph and their first output."""
+def _stored_indices(main: onnx.GraphProto) -> IndicesByPath:
+    """The indices of the nodes, by the path of their graph and their first output."""
     return {
-        place: {
+        path: {
             next(filter(None, node.output), ""): int(entry.value)
             for node in graph.node
             for entry in node.metadata_props
             if entry.key == INDEX
         }
-        for place, graph in graphs_by_path(main)
+        for path, graph in graphs_by_path(main)
     }
 
 

@@ -1,9 +1,9 @@
-"""The child's side: let onnxruntime optimize a model and write down what came of it.
+"""Runs in the child: lets onnxruntime optimize a model, and saves the result.
 
-Two sessions save the same graph. The file in ONNX's format stands in running order and has no
-shapes; the one in onnxruntime's own format has the shapes of every value, exactly as the planner
-saw them, and the constants with their elements, those that were folded too. The weights of the
-first go to the null device, and the second is removed as soon as it is read.
+Two sessions save the same graph. The file in ONNX format is in the order of execution and has no
+shapes. The file in onnxruntime's own format has the shape of every value as known to the planner,
+and all constants with their elements, folded ones included. The weights of the first are written to
+the null device, and the second is deleted after reading.
 """
 
 import hashlib
@@ -35,51 +35,51 @@ _Dims = list[int | str | None] | None
 
 
 _HEAD_BYTES = 4096
-"""Constants that differ do so here, but for few."""
+"""Constants are compared by their first bytes before they are hashed: most differ there."""
 
 
 def shapes_at_load(saved: bytes) -> dict[str, dict[str, _Dims]]:
-    """The dims of every value by the place of its graph and its name (``PlacedShapes``)."""
+    """The dims of every value, by the path of its graph and its name (``ShapesByPath``)."""
     return {
-        place: {
+        path: {
             _text(value.Name()): _dims(value.Type())
             for value in (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
         }
-        for place, graph in _saved_graphs(saved)
+        for path, graph in _saved_graphs(saved)
     }
 
 
 def contents_at_load(saved: bytes) -> dict[str, dict[str, str]]:
-    """What constants of equal elements have in common, by place and name (``PlacedContents``).
+    """A value that constants of equal elements share, by path and name (``ContentsByPath``).
 
-    Those whose elements no other constant of their type and dims has are left out.
+    Constants without an equal one are omitted.
     """
-    alike: dict[tuple[object, ...], list[tuple[str, fbs.Tensor.Tensor]]] = {}
-    for place, graph in _saved_graphs(saved):
+    candidates: dict[tuple[object, ...], list[tuple[str, fbs.Tensor.Tensor]]] = {}
+    for path, graph in _saved_graphs(saved):
         for index in range(graph.InitializersLength()):
             tensor = graph.Initializers(index)
             if tensor.RawDataLength():
                 dims = tuple(tensor.Dims(axis) for axis in range(tensor.DimsLength()))
                 head = tensor.RawDataAsNumpy()[:_HEAD_BYTES].tobytes()
-                alike.setdefault((tensor.DataType(), dims, head), []).append((place, tensor))
+                candidates.setdefault((tensor.DataType(), dims, head), []).append((path, tensor))
     found: dict[str, dict[str, str]] = {}
-    for (kind, shape, _), tensors in alike.items():
-        for place, tensor in tensors if len(tensors) > 1 else ():
+    for (kind, shape, _), tensors in candidates.items():
+        for path, tensor in tensors if len(tensors) > 1 else ():
             digest = hashlib.sha256(tensor.RawDataAsNumpy()).hexdigest()
-            found.setdefault(place, {})[_text(tensor.Name())] = f"{kind} {shape} {digest}"
+            found.setdefault(path, {})[_text(tensor.Name())] = f"{kind} {shape} {digest}"
     return found
 
 
 def indices_at_load(saved: bytes) -> dict[str, dict[str, int]]:
-    """The numbers of the nodes, by the place of their graph and their first output."""
+    """The indices of the nodes, by the path of their graph and their first output."""
     return {
-        place: {
+        path: {
             next(
                 filter(None, (_text(node.Outputs(at)) for at in range(node.OutputsLength()))), ""
             ): (node.Index())
             for node in (graph.Nodes(index) for index in range(graph.NodesLength()))
         }
-        for place, graph in _saved_graphs(saved)
+        for path, graph in _saved_graphs(saved)
     }
 
 
@@ -87,13 +87,13 @@ def _saved_graphs(saved: bytes) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
     return _graphs(InferenceSession.GetRootAs(saved, 0).Model().Graph(), "")
 
 
-def _graphs(graph: "fbs.Graph.Graph", place: str) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
-    yield place, graph
+def _graphs(graph: "fbs.Graph.Graph", path: str) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
+    yield path, graph
     for node in (graph.Nodes(index) for index in range(graph.NodesLength())):
         for attribute in (node.Attributes(index) for index in range(node.AttributesLength())):
             if (body := attribute.G()) is not None:
                 here = f"{_text(node.Outputs(0))}/{_text(attribute.Name())}"
-                yield from _graphs(body, f"{place}/{here}" if place else here)
+                yield from _graphs(body, f"{path}/{here}" if path else here)
 
 
 def _dims(info: "fbs.TypeInfo.TypeInfo | None") -> _Dims:
@@ -128,16 +128,16 @@ _READ: Final[tuple[tuple[str, Callable[[bytes], Mapping[str, object]]], ...]] = 
     ("contents", contents_at_load),
     ("indices", indices_at_load),
 )
-"""What comes of the graph in onnxruntime's own format, as files of these names."""
+"""Files of these names are written from the graph in onnxruntime's own format."""
 _WEIGHTS: Final = "weights"
 _INLINE_BYTES: Final = "8192"
-"""Smaller constants stay in the file: sizes follow from sizes of parts, targets and axes.
+"""Smaller constants stay in the file: shapes may depend on them, as on axes or target shapes.
 
-Integers of more bytes are left out as the file is read, too (``onnxmem.model.wire``).
+The reader of the file omits larger integers as well (``onnxmem.model.wire``).
 """
 _QUIET: Final = 4
 _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
-"""Of weights in bytes: a file in onnxruntime's own format ends at 2 GiB."""
+"""Of weights in bytes: a file in onnxruntime's own format is limited to 2 GiB."""
 
 
 def save_optimized(
@@ -145,13 +145,13 @@ def save_optimized(
 ) -> dict[str, JSON]:
     """Write ``optimized.onnx`` and the files of ``_READ`` into ``folder``.
 
-    Comes back: ``version`` of onnxruntime, ``changed``: whether any node differs from the file's,
-    and ``in_file_order``: the places of the graphs in which none does. A graph in which nothing was
-    changed is saved in the file's order, and any other in the running order; Constants do not
-    count, for they become initializers either way.
+    The result has onnxruntime's ``version``, ``changed``: whether any node differs from the file's,
+    and ``in_file_order``: the paths of the graphs in which none does. An unchanged graph is saved
+    in the order of the file, any other in the order of execution. Constants are ignored, for they
+    always become initializers.
     """
     Path(folder, _WEIGHTS).symlink_to(os.devnull)
-    target = Path(folder, "optimised.onnx")
+    target = Path(folder, "optimized.onnx")
     options = _options(level, overrides)
     options.optimized_model_filepath = str(target)
     for key, value in (("file_name", _WEIGHTS), ("min_size_in_bytes", _INLINE_BYTES)):
@@ -166,9 +166,9 @@ def save_optimized(
         plain = {} if saved is None else read(saved)
         Path(folder, f"{name}.json").write_text(json.dumps(plain), encoding="utf-8")
     before, after = _nodes(model), _nodes(str(target))
-    kept: list[JSON] = [place for place, nodes in after.items() if before.get(place) == nodes]
-    changed = len(kept) < len(after)
-    return {"version": ort.__version__, "changed": changed, "in_file_order": kept}
+    unchanged: list[JSON] = [path for path, nodes in after.items() if before.get(path) == nodes]
+    changed = len(unchanged) < len(after)
+    return {"version": ort.__version__, "changed": changed, "in_file_order": unchanged}
 
 
 def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
@@ -176,7 +176,7 @@ def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
     options.graph_optimization_level = _LEVELS[level]
     options.intra_op_num_threads = 1
     options.log_severity_level = _QUIET
-    # What kernels pack comes after the graph, and would read every weight.
+    # Prepacking comes after optimization, and would read every weight.
     options.add_session_config_entry("session.disable_prepacking", "1")
     for symbol, number in overrides.items():
         options.add_free_dimension_override_by_name(symbol, number)
@@ -194,13 +194,13 @@ def _in_own_format(model: str, target: Path, options: ort.SessionOptions) -> byt
 
 
 def _nodes(path: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
-    """What each graph of a file runs, by the place of the graph."""
+    """The nodes of each graph of a file, by the path of the graph."""
     main = onnx.load(path, load_external_data=False).graph
     return {
-        place: [
+        path: [
             (node.op_type, list(node.input), list(node.output))
             for node in graph.node
             if onnx_op(node) != "Constant"
         ]
-        for place, graph in graphs_by_path(main)
+        for path, graph in graphs_by_path(main)
     }
