@@ -1,4 +1,4 @@
-"""What onnxruntime makes of the tests' graphs on other CPUs than this one, as data for the tests.
+"""Graphs of the tests as onnxruntime optimizes them on other CPUs, as data for the tests.
 
 Usage:
     python tools/onnxruntime/cpus.py texts TEXTS.json
@@ -8,15 +8,15 @@ Usage:
     python tools/onnxruntime/cpus.py without-avx512 ENVIRONMENT
 
 ``texts`` runs ``tests/runtimes/onnxruntime`` and writes every graph text that is compared with
-onnxruntime. ``graphs`` writes what the onnxruntime of the Python that runs it makes of them.
+onnxruntime. ``graphs`` writes them as optimized by the onnxruntime of the Python that runs it.
 ``join`` writes the texts of which the CPUs' graphs differ to ``tests/data/optimizer/cpus.json.gz``.
-``figures`` measures models of ``corpus.py``'s folder at their smallest batch, and puts what the
-arena took into ``tests/data/onnxruntime/cpus.json``.
+``figures`` measures models of ``corpus.py``'s folder at their smallest batch, and writes the
+figures of the arena to ``tests/data/onnxruntime/cpus.json``.
 
 ``without-avx512`` changes the onnxruntime of a virtual environment so that it takes an x86-64 CPU
 for one without AVX-512 and AMX: where its code asks the CPU which registers the system saves
-(``xgetbv``, twice or more), it then reads 7, which is x87, SSE and AVX. What is left is the code of
-a CPU with AVX2, at full speed. Set ``NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"`` for
+(``xgetbv``, twice or more), it then reads 7, which is x87, SSE and AVX. It then runs the code
+for AVX2, at full speed. Set ``NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"`` for
 numpy to say the same. For ARM, an emulator runs the aarch64 wheels of Python's packages: QEMU's
 ``qemu-aarch64 -cpu neoverse-n1`` with a ``/proc/cpuinfo`` of such a CPU in the folder given by
 ``-L``.
@@ -55,7 +55,7 @@ HAS_AVX_ALONE = bytes.fromhex("b807000000")
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the command in the first argument."""
     what, *rest = sys.argv[1:]
     {
         "texts": record_texts,
@@ -67,8 +67,8 @@ def main() -> None:
 
 
 def record_texts(out: str) -> None:
-    """Run the tests with a comparison that takes down what it is asked."""
-    asked: dict[str, None] = {}
+    """Run the tests with a comparison that only records the texts."""
+    texts: dict[str, None] = {}
 
     def compare_with_onnxruntime(
         model: Any,  # noqa: ANN401 - a text or a model
@@ -80,32 +80,32 @@ def record_texts(out: str) -> None:
     ) -> list[str]:
         del has_order
         if isinstance(model, str):
-            asked[json.dumps([model, level, opset, dims or {}])] = None
+            texts[json.dumps([model, level, opset, dims or {}])] = None
         return []
 
     graphs.compare_with_onnxruntime = compare_with_onnxruntime
     files = sorted(map(str, (ROOT / "tests/runtimes/onnxruntime").glob("test_*.py")))
     pytest.main(["-q", "--tb=no", "-p", "no:xdist", *files])
-    Path(out).write_text("[" + ",\n".join(asked) + "]")
-    print(f"{len(asked)} texts")
+    Path(out).write_text("[" + ",\n".join(texts) + "]")
+    print(f"{len(texts)} texts")
 
 
 def make_graphs(texts: str, out: str) -> None:
-    """The nodes that onnxruntime leaves of each text, written out in full and sorted."""
-    made = []
+    """The nodes of each text after optimization, as whole expressions, sorted."""
+    found = []
     for text, level, opset, dims in json.loads(Path(texts).read_text()):
         model = graphs.filled(graphs.parsed(text, opset))
-        made.append(sorted(graphs.expressions(graphs.by_onnxruntime(model, level, dims).graph)))
-    Path(out).write_text(json.dumps(made))
+        found.append(sorted(graphs.expressions(graphs.by_onnxruntime(model, level, dims).graph)))
+    Path(out).write_text(json.dumps(found))
 
 
 def join(texts: str, *named: str) -> None:
-    """Keep the texts of which two CPUs' graphs differ."""
+    """Write the texts whose graphs differ between CPUs."""
     pairs = [name.split("=", 1) for name in named]
-    made = {cpu: json.loads(Path(path).read_text()) for cpu, path in pairs}
+    graphs_of = {cpu: json.loads(Path(path).read_text()) for cpu, path in pairs}
     rows = []
     for number, (text, level, opset, dims) in enumerate(json.loads(Path(texts).read_text())):
-        by_cpu = {cpu: found[number] for cpu, found in made.items()}
+        by_cpu = {cpu: found[number] for cpu, found in graphs_of.items()}
         if len({json.dumps(nodes) for nodes in by_cpu.values()}) > 1:
             row = {"text": text, "level": level, "opset": opset, "dims": dims, "nodes": by_cpu}
             rows.append(row)
@@ -115,7 +115,7 @@ def join(texts: str, *named: str) -> None:
 
 
 def measure(cpu: str, python: str, folder: str, *names: str) -> None:
-    """Run models with the onnxruntime of a CPU, all optimisations on; figures there are kept."""
+    """Measure models with the onnxruntime of a CPU at level ``all``; other figures stay."""
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     for name in names or sorted(path.parent.name for path in Path(folder).glob("*/entry.json")):
         entry = corpus.read(Path(folder, name))
@@ -128,12 +128,12 @@ def measure(cpu: str, python: str, folder: str, *names: str) -> None:
 
 
 def patch(environment: str) -> None:
-    """Make the onnxruntime of an environment take the CPU for one with AVX2 alone."""
+    """Make the onnxruntime of an environment detect AVX2 only."""
     pattern = "lib/python*/site-packages/onnxruntime/capi/onnxruntime_pybind11_state*.so"
     (library,) = Path(environment).glob(pattern)
     code = library.read_bytes()
     library.write_bytes(code.replace(READS_SAVED_REGISTERS, HAS_AVX_ALONE))
-    print(f"{code.count(READS_SAVED_REGISTERS)} places changed in {library}")
+    print(f"{code.count(READS_SAVED_REGISTERS)} occurrences changed in {library}")
 
 
 if __name__ == "__main__":
