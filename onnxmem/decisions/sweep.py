@@ -32,6 +32,8 @@ def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...
 
     :raises ShapeError: a batch is not positive.
     """
+    # A closed form takes two or three walks of the model, however many batches there are; each
+    # batch that it does not cover takes one.
     requested = tuple(batches)
     form, request = _form_up_to(analysis, max(requested, default=1)), analysis.request
     return tuple(

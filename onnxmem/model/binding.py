@@ -205,6 +205,9 @@ def _symbols(dims_of_inputs: Iterable[Dims]) -> list[str]:
 
 def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
     """Find the batch among the dims of inputs, by the rule in the docstring of this module."""
+    # Expressions such as ``2*batch`` follow from other symbols and are never the batch. Leading
+    # dims without names are the batch together, since exporters that write no names give each input
+    # a dynamic dim of its own.
     leading = {name: dims[0] for name, dims in dims_by_input.items() if dims}
     counts = Counter(dim for dims in dims_by_input.values() for dim in dims if isinstance(dim, str))
     anonymous = {

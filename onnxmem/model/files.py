@@ -56,6 +56,8 @@ class FileWindow:
         if isinstance(offset, slice):
             start, stop, _ = offset.indices(self._size_bytes)
             return self._read(start, max(stop - start, 0))
+        # Tags and lengths are read forwards, so a window that starts at a byte serves the next
+        # ones.
         index = offset - self._start
         if not 0 <= index < len(self._window):
             self._start, index = offset, 0

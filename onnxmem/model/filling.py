@@ -65,6 +65,8 @@ def write_filled(
 
     :raises OSError: the folder cannot be written.
     """
+    # Only the first bytes of each tensor are written; the gaps are holes of the file, which read as
+    # zeros and take no disk space.
     zero = _kept_zero(model)
     end = count = 0
     with (folder / WEIGHTS_FILE).open("wb") as weights:

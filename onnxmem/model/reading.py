@@ -320,6 +320,8 @@ def _external_range(proto: onnx.TensorProto) -> str | None:
 
 def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     """The tensors whose role follows from their readers: filled weights, unread initializers."""
+    # Nodes are in topological order: the size of a ConstantOfShape may be the output of another
+    # one, which is in ``changed`` by then.
     nodes = list(graph.all_nodes())
     tensors = graph.tensors
     changed: dict[str, Tensor] = {}

@@ -80,6 +80,8 @@ def _conflict(operator: tuple[str, int, str], inputs: _Types, outputs: _Types) -
         schema = onnx.defs.get_schema(*operator)
     except onnx.defs.SchemaError:
         return ""
+    # ``bound`` has the type of each type variable, such as T: all operands of one variable must
+    # have the type of the first one.
     bound: dict[str, DType] = {}
     for slots, types in ((schema.inputs, inputs), (schema.outputs, outputs)):
         for slot, dtype in zip(_repeated(slots), types, strict=False):

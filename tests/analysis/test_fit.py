@@ -412,7 +412,7 @@ def test_each_device_is_ranked_by_its_own_cpu(net: str, tmp_path: Path, capsys: 
     assert set(ranked("--cpu", "avx2").values()) == {(avx2, None)}
     assert main(words) == 0
     told = capsys.readouterr().out
-    assert "TAKES (ort-cpu, arm64)" in told
+    assert "Compared (ort-cpu, arm64)" in told
     assert "ort-cpu, avx2\n" in told
     assert main(["fit", net, "--which-device", "--devices", "own.toml", "--json"]) == 0
     assert {x["cpu"] for x in json.loads(capsys.readouterr().out)["devices"]} == {None}
@@ -460,7 +460,7 @@ def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
         (["--device", "1MiB", "--dim", "N=?", "--dim", "M=?"], "one dim at a time can be free"),
         (["--which-device", "--dim", "N=?"], "give the dim a number"),
         (["--device", "1MiB", "--train", "--share-weights"], "trainings share no weights"),
-        (["--device", "1MiB", "--dim", "N=x"], "'x' is no positive number"),
+        (["--device", "1MiB", "--dim", "N=x"], "'x' is not a positive integer"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -556,7 +556,7 @@ def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Captur
     words = ["fit", net, "--which-device", "--train", "--batch", "5"]
     assert main([*words, "--devices", str(tmp_path / "own.toml")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    tight = lines.index("TIGHT: runs by retries alone, or within what is assumed or the error")
+    tight = lines.index("Tight: runs by retries alone, or within what is assumed or the error")
     assert lines[tight + 1].startswith("narrow ")
     assert all("narrow" not in line for line in lines[:tight])
 

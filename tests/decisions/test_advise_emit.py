@@ -115,6 +115,12 @@ def test_a_session_does_not_train(form: str, capsys: Capture) -> None:
     assert "does not train; use --emit json" in capsys.readouterr().err
 
 
+def test_a_server_does_not_fix_dims(capsys: Capture) -> None:
+    words = "advise net.onnx --runtime ort-cpu --emulate-optimiser --fixed-dims --emit triton"
+    assert main(words.split()) == 2
+    assert "--emit triton: the backend does not support fixed dims" in capsys.readouterr().err
+
+
 # Triton.
 
 _TOKEN = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[\w.+-]+|[{}\[\]:,])')

@@ -278,6 +278,7 @@ class ReplayDemands:
 
     def _joined(self, found: AffineRun) -> AffineRun:
         """A new range, extended to the end of the known one if both lie on the same lines."""
+        # Walks may have extended the known range beyond the new one, and that must not be lost.
         drawn = self._affine
         if drawn is None or not drawn.is_valid_at(found.last) or drawn.last == found.last:
             return found
@@ -386,6 +387,8 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
 
     :raises OnnxmemError: a model cannot be analyzed at its request.
     """
+    # The request and the first batch that does not fit are computed in full, because a replay with
+    # affine sizes has no names of tensors and no findings.
     curve = DemandCurve(tuple(requests), setup)
     each = [footprint_of(request, setup.basis) for request in requests]
     number, footprint = curve.requested(), combined(each, setup.deployment)

@@ -309,6 +309,8 @@ def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> F
         context=overheads.context,
         workspace=overheads.workspace,
         common_bytes=common_bytes,
+        # Weights in the arena, prepacked or small ones, belong to one session, so at most what is
+        # neither common nor in the arena can be shared.
         shared_bytes=max(min(footprint.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
         node=footprint.node if arena.peak_node is None else arena.peak_node.name,
         is_whole=footprint.is_whole and not unknown.tensors,

@@ -149,7 +149,7 @@ def settings_file(settled: Settled) -> str:
 def triton_config(settled: Settled) -> str:
     """A ``config.pbtxt`` without inputs and outputs, which Triton derives from the model.
 
-    :raises UsageError: a training step has no session.
+    :raises UsageError: a training step has no session, or the dims are fixed.
     """
     runtime = settled.runtime
     if settled.session is None or runtime is None:
@@ -260,10 +260,18 @@ def _session(settled: Settled) -> dict[str, object] | None:
 
 
 def _supported_choice(settled: Settled, runtime: str) -> Choice:
-    """The settled options, or the best combination that Triton's backend supports."""
+    """The settled options, or the best combination that Triton's backend supports.
+
+    :raises UsageError: it supports none of them.
+    """
     session = settled.session
     choices = settled.others if session is None else (session, *settled.others)
-    return next(each for each in choices if _is_supported(each.options, runtime))
+    supported = next((each for each in choices if _is_supported(each.options, runtime)), None)
+    if supported is None:
+        # ``others`` vary in all options but the dims, so these are the reason.
+        message = "--emit triton: the backend does not support fixed dims; omit --fixed-dims"
+        raise UsageError(message)
+    return supported
 
 
 def _is_supported(options: SessionOptions, runtime: str) -> bool:

@@ -96,6 +96,8 @@ def batch_suggestions(
     yield _fewer_samples(batch, batch // 2, "batch")
     if budget_bytes is None:
         return
+    # Figures of allocators may fall as the batch grows (docs/decisions/0017-one-verdict.md); the
+    # crossing is then one of several, and the suggestion is analyzed like any other.
     found = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
     if found is not None and found.number and found.number < batch and found.number != batch // 2:
         yield _fewer_samples(batch, found.number, "largest_batch")
@@ -350,6 +352,7 @@ def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
         return
     arithmetic = compute(graph)
     step_flops = (arithmetic.forward_flops or 0) + (arithmetic.backward_flops or 0)
+    # Options are in the order of rising FLOPs and falling peaks; the first one has no checkpoints.
     best, now = options[-1], options[0]
     half_bytes = (now.peak_bytes + best.peak_bytes) // 2
     cheap = next(option for option in options if option.peak_bytes <= half_bytes)

@@ -99,6 +99,8 @@ def inherited(
     ``sources`` are the batch axes of the inputs, with their dims at the old batch; the outer factor
     is that of an input of the same length.
     """
+    # Operators other than reshapes keep axes whole, so the axis whose dim changes with the batch
+    # has it, whatever the operator is.
     axes = [a for a, (old, new) in enumerate(zip(old_dims, new_dims, strict=False)) if old != new]
     if len(old_dims) != len(new_dims) or not axes:
         return None
@@ -252,6 +254,7 @@ class OriginSearch:
         return found
 
     def _nearest_first(self, nodes: Sequence[onnx.NodeProto]) -> Iterator[Origin]:
+        # The nearest to the operand first: a change there affects the fewest other tensors.
         for node in reversed(nodes):
             if onnx_op(node) in _TARGETS:
                 yield from self._targets(node)
@@ -301,6 +304,8 @@ class OriginSearch:
 
     def _axes(self, dims: Dims) -> list[int]:
         """The axes that may have the batch: those of its length first, then multiples of it."""
+        # A multiple of the batch is an axis into which a Reshape may have merged it. If the batch
+        # is 1, every dim is a multiple, so only dims of 1 are candidates.
         exact = [axis for axis, dim in enumerate(dims) if dim == self.old]
         if not self.is_certain:
             return exact

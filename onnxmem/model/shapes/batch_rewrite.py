@@ -184,6 +184,8 @@ class BatchRewrite:
         return follows
 
     def _infer(self, node: onnx.NodeProto) -> None:
+        # Types from the inference of the whole graph are reused as far as no rewritten constant
+        # affects them: inferring nodes one by one takes several times as long.
         if not self.rewritten.isdisjoint(node.input):
             self.rewritten.update(node.output)
         found = {name: self.whole_types[name] for name in node.output if name in self.whole_types}
@@ -389,6 +391,7 @@ class BatchRewrite:
         tensor.name = f"{node.output[0]}/placeholder_{len(self.placeholders)}"
         self.model.graph.initializer.append(tensor)
         present = node.input[index]
+        # A placeholder may be replaced by another one: each refers to the constant of the file.
         self.placeholders[tensor.name] = self.placeholders.get(present, present)
         self.rewritten.add(tensor.name)
         node.input[index] = tensor.name

@@ -80,6 +80,8 @@ class Folder:
         return self._counted(self._evaluated(node, values))
 
     def _evaluated(self, node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Array]:
+        # Values determine types, so the signature needs none. Only nodes whose values are too large
+        # for a signature are evaluated every time.
         key = node_signature(node, {}, values)
         if key is None:
             return _evaluated(node, values, self.opsets)
@@ -330,6 +332,7 @@ def _reshape(attributes: _Attributes, data: Array, shape: Array) -> Array:
 
 
 def _expand(_: _Attributes, data: Array, shape: Array) -> Array:
+    # Expand broadcasts in both directions, which ``np.broadcast_to`` does not.
     return np.multiply(data, np.ones(tuple(shape.tolist()), data.dtype))
 
 
@@ -340,6 +343,7 @@ def _where(_: _Attributes, condition: Array, one: Array, other: Array) -> Array 
 
 
 def _of_two(run_two: _Run, kinds: str, _: _Attributes, one: Array, other: Array) -> Any:  # noqa: ANN401 - a ufunc's
+    # numpy would promote different types, where ONNX does not accept them.
     if one.dtype != other.dtype or one.dtype.kind not in kinds:
         return None
     return run_two(one, other)

@@ -75,6 +75,8 @@ def _use_declared(
     ``dims`` are the numbers of symbols; declarations with other symbols are ignored. ``derived``
     are the ``known_types`` of the model's graph, if they are known already.
     """
+    # An inferred shape wins over a declared one: ``value_info`` often belongs to another batch, or
+    # to the graph before a tool changed it.
     used: list[str] = []
     contradicted: list[str] = []
     has_changed = False
@@ -350,6 +352,8 @@ def with_shapes(
             shaped_at_old.clear()
             shaped_at_old[tuple(binding.shapes.items())] = shaped.proto
         return shaped
+    # Which constants contain the batch shows only in the shapes at the old batch, where the graph
+    # is consistent: so these are inferred first, whatever batch is requested.
     at_old = _at_old_batch(model, binding, shaped_at_old)
     at_new = _inferred_whole(bound)
     rewritten = rewrite_batch(bound, at_old, binding.old_batch, binding.batch, at_new)
@@ -523,6 +527,8 @@ def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
         return Walked({}, {}, highest_rank=highest_rank)
     if not any(open_names(graph, known) for graph, known in types):
         return Walked({}, {}, types=types[0][1])
+    # Both engines only complete types and never change a known dim, so a round in which one finds
+    # nothing new would repeat itself.
     walked = propagate(proto, values)
     for _ in range(_MAX_ROUNDS):
         known = known_types(proto.graph)

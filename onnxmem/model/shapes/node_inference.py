@@ -164,6 +164,8 @@ class NodeInference:
         found = self.onnx_types(node, types, values)
         if node.domain == NCHWC and not self.block:
             self.block = channel_block(self.model)
+        # Each rule only completes the types found before it (``merged``), so onnx wins where it
+        # knows a dim.
         for own in (
             control_flow_types(node, types, values),
             blocked_types(node, types, self.block),

@@ -268,6 +268,8 @@ class _Walk:
         if node.attribute:
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
         known, constants = _plain(types), _plain(values)
+        # Outputs of a node that cannot run have no shape. What onnx inferred for them is removed,
+        # so that a wrong shape does not spread and hide the node that is to blame.
         if not self.lost.isdisjoint(node.input) or self._is_refused_late(node, known, constants):
             for name in node.output:
                 known.pop(name, None)

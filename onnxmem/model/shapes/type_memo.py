@@ -230,6 +230,7 @@ class TypeMemo:
         :raises MemoMissError: a type cannot be inferred, or nodes repeat too rarely.
         """
         key_of_shapes = tuple(shapes.items())
+        # An error at an earlier batch must not count for this one.
         self.inference.refused.clear()
         if len(self.inference.memo) > _MAX_CACHED:
             self._start_anew()
@@ -256,6 +257,8 @@ class TypeMemo:
 
         :raises MemoMissError: too many nodes were inferred; the memo is then disabled.
         """
+        # The nodes inferred so far are distinct, so ``len(nodes) / num_inferred`` is an upper bound
+        # of how often a node repeats: below the minimum the memo cannot pay off any more.
         few = min(MIN_REPEATS_OF_FEW, MIN_REPEATS)
         repeats = few if num_inferred <= FEW_INFERRED else MIN_REPEATS
         self.is_disabled |= num_inferred * repeats > len(self.nodes)
@@ -470,6 +473,8 @@ def _steps(
                 raise MemoMissError
             continue
         attributes = node.attributes
+        # Nodes with equal attributes share one mapping (``reading._Reader``), so its id identifies
+        # them without comparing the attributes.
         others = () if len(proto.attribute) == len(attributes) else _others(proto)
         key = (node.op_type, node.domain, id(attributes), others, *map(bool, node.outputs))
         signature = signatures.get(key)
