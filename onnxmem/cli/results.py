@@ -264,9 +264,11 @@ class Page:
             return
         page = self._page
         if page is None:
-            from onnxmem.report.page.registry_page import render_registry_page
+            from onnxmem.report.page.collection_page import render_collection_page
 
-            page = render_registry_page(self._rows, summary, targets, self.accuracies, self._pages)
+            page = render_collection_page(
+                self._rows, summary, targets, self.accuracies, self._pages
+            )
         write_file(page, self.path, quiet=quiet)
 
 

@@ -55,8 +55,8 @@ EVIL = (
 )
 
 
-def small(**asked: object) -> Analysis:
-    return analyze(model_of(SMALL), **asked)  # type: ignore[arg-type]
+def small(**settings: object) -> Analysis:
+    return analyze(model_of(SMALL), **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_every_figure_is_the_one_of_the_row_in_json(resnet: tuple[Analysis, str]
     assert len(shown) >= 35
 
 
-def test_laws_and_stops_say_what_is_worked_out_at_any_batch() -> None:
+def test_lines_and_stops_say_what_is_computed_at_any_batch() -> None:
     analysis = small(batch=128, train=True, budget_bytes=24 * 2**30)
     page = render_page(analysis)
     held = data_of(page)
@@ -129,16 +129,16 @@ def test_laws_and_stops_say_what_is_worked_out_at_any_batch() -> None:
     at_100 |= {key: int(value) for key, value in figures(page) if key.startswith("terms.context")}
     proven = 0
     for key, moves in held["figures"].items():
-        for first, last, fixed, per_sample in moves["laws"]:
+        for first, last, fixed, per_sample in moves["lines"]:
             if first <= 100 <= last:
                 assert int(fixed) + 100 * int(per_sample) == at_100.get(key, 0), key
                 proven += 1
     assert proven > 30
-    place = held["stops"].index(256)
+    index = held["stops"].index(256)
     at_256 = figures_of(analysis.at(batch=256)).numbers
     for key, moves in held["figures"].items():
         if key in at_256:
-            assert (moves["at"][place] or None) == (at_256[key] or None), key
+            assert (moves["at"][index] or None) == (at_256[key] or None), key
 
 
 def test_the_peaks_of_a_step_are_known_at_every_batch() -> None:
@@ -152,7 +152,7 @@ def test_the_peaks_of_a_step_are_known_at_every_batch() -> None:
         training = analysis.at(batch=batch).training
         assert training is not None
         for key, found in known.items():
-            values = {law.at(batch) for law in found if law.first <= batch <= law.last}
+            values = {line.at(batch) for line in found if line.first <= batch <= line.last}
             assert values == {getattr(training, key.removeprefix("training."))}
 
 
@@ -162,7 +162,7 @@ def test_an_envelope_is_the_highest_line_everywhere(
 ) -> None:
     found = envelope(lines, first, first + 20)
     for batch in range(first, first + 21):
-        at = [law.at(batch) for law in found if law.first <= batch <= law.last]
+        at = [line.at(batch) for line in found if line.first <= batch <= line.last]
         assert at == [max(slope * batch + fixed for slope, fixed in lines)]
 
 
@@ -286,7 +286,7 @@ def test_a_cache_has_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown["kv_cache.prefill.total_bytes"] == str(cache["prefill"]["total_bytes"])
 
 
-def test_checkpoints_are_listed_where_they_are_asked_for() -> None:
+def test_checkpoints_are_listed_where_they_are_requested() -> None:
     page = render_page(small(batch=3, train=True, recipe=TrainingConfig(checkpoint="best")))
     assert 'id="checkpoints"' in page
 
@@ -350,13 +350,13 @@ def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     assert len(steps) <= 1002
     assert max(totals) == analysis.total_bytes
-    # The law of the run is known without another batch.
-    law = analysis.batch_law
-    assert law is not None
-    assert held["figures"]["total_bytes"]["laws"] == [
-        [1, law.last, law.fixed_bytes, law.slope_bytes]
+    # The line of inference is known without another batch.
+    line = analysis.batch_law
+    assert line is not None
+    assert held["figures"]["total_bytes"]["lines"] == [
+        [1, line.last, line.fixed_bytes, line.slope_bytes]
     ]
-    assert held["last"] == law.last
+    assert held["last"] == line.last
 
 
 def _expanded(changes: list[int], num_steps: int) -> list[int]:
@@ -377,19 +377,19 @@ def _summed(deltas: list[int]) -> list[int]:
 
 def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
-    told = evaluated(analysis).known_texts("verdict.budget")
-    assert [text for *_, text in told] == ["fits", "does not fit"]
+    expected = evaluated(analysis).known_texts("verdict.budget")
+    assert [text for *_, text in expected] == ["fits", "does not fit"]
     for batch in range(1, 60):
         found = analyze(model_of(SMALL), batch=batch, budget_bytes=4096).fit
         assert found is not None
-        (word,) = [text for first, last, text in told if first <= batch <= last]
+        (word,) = [text for first, last, text in expected if first <= batch <= last]
         assert word == found.verdict.value
     assert evaluated(analysis).known_texts("activations.peak_node") == ()
     assert evaluated(small(batch=3)).known_texts("verdict.budget") == ()
 
 
 @pytest.mark.parametrize(
-    ("reach", "told"),
+    ("max_batch", "expected"),
     [
         (MaxBatch(None, 9, None, "closed form"), []),
         (MaxBatch(7, 9, 11, "replays", comfortable=5), [(8, 8, "does not fit")]),
@@ -406,14 +406,16 @@ def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
         (MaxBatch(0, None, 11, "one evaluation"), [(1, LARGEST_BATCH, "does not fit")]),
     ],
 )
-def test_what_is_known_between_stops(reach: MaxBatch, told: list[tuple[int, int, str]]) -> None:
+def test_what_is_known_between_stops(
+    max_batch: MaxBatch, expected: list[tuple[int, int, str]]
+) -> None:
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
     assert analysis.fit is not None
-    other = replace(analysis, fit=replace(analysis.fit, max_batch=reach))
-    assert list(replace_asked(evaluated(analysis), other).known_texts("verdict.budget")) == told
+    other = replace(analysis, fit=replace(analysis.fit, max_batch=max_batch))
+    assert list(with_request(evaluated(analysis), other).known_texts("verdict.budget")) == expected
 
 
-def replace_asked(stops: Stops, analysis: Analysis) -> Stops:
+def with_request(stops: Stops, analysis: Analysis) -> Stops:
     return replace(stops, requested=replace(stops.requested, analysis=analysis))
 
 

@@ -5,6 +5,7 @@
 """
 
 import base64
+import itertools
 import json
 import os
 import shutil
@@ -57,17 +58,22 @@ class Browser:
         service = webdriver.ChromeService(str(shutil.which("chromedriver")))
         self.driver = webdriver.Chrome(options=options, service=service)
 
-    def tell(self, command: str, **words: object) -> dict[str, Any]:
+    def devtools(self, command: str, **words: object) -> dict[str, Any]:
         return cast("dict[str, Any]", self.driver.execute_cdp_cmd(command, words))
 
     def screen(self, width: int, *, is_dark: bool = False) -> None:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.tell("Emulation.setDeviceMetricsOverride", **size)
+        self.devtools("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-        self.tell("Emulation.setEmulatedMedia", features=[scheme])
+        self.devtools("Emulation.setEmulatedMedia", features=[scheme])
+
+    def touch(self, *, is_on: bool) -> None:
+        """A screen that is touched, and no mouse."""
+        self.devtools("Emulation.setTouchEmulationEnabled", enabled=is_on)
+        self.devtools("Emulation.setEmitTouchEventsForMouse", enabled=is_on)
 
     def scripts(self, *, are_off: bool) -> None:
-        self.tell("Emulation.setScriptExecutionDisabled", value=are_off)
+        self.devtools("Emulation.setScriptExecutionDisabled", value=are_off)
 
     def open(self, page: Path) -> float:
         """Go to a page and say after how many seconds it had drawn."""
@@ -104,10 +110,10 @@ class Browser:
         folder = os.environ.get("ONNXMEM_SCREENSHOTS")
         if folder is None:
             return
-        shot = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        place = Path(folder) / f"{name}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(base64.b64decode(shot["data"]))
+        shot = self.devtools("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path = Path(folder) / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
 
     def batch(self, number: int) -> None:
         """Set the slider as a person does, and wait for what it draws."""
@@ -167,12 +173,12 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "chain": many,
     }
     analysis = made[request.param]()
-    place = folder / f"{request.param}.html"
+    path = folder / f"{request.param}.html"
     with pytest.MonkeyPatch.context() as patch:
         # A busy machine evaluates every stop too.
         patch.setattr("onnxmem.report.page.stops._SECONDS", 120.0)
-        place.write_text(render_page(analysis), encoding="utf-8")
-    return analysis, place
+        path.write_text(render_page(analysis), encoding="utf-8")
+    return analysis, path
 
 
 def written(value: int | None, key: str) -> str:
@@ -205,9 +211,9 @@ def test_the_theme_turns_by_its_button(browser: Browser, page: Written) -> None:
 
 
 def test_the_slider_shows_what_the_command_line_prints(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
-    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    analysis, path = page
+    browser.open(path)
+    stops = data_of(path.read_text(encoding="utf-8"))["stops"]
     assert len(stops) > 2
     between = next(n for n in (100, 50, 30, 7, 3, 2) if n not in stops and n < stops[-1])
     for batch in (stops[-1], between, stops[0]):
@@ -226,7 +232,7 @@ def test_the_slider_shows_what_the_command_line_prints(browser: Browser, page: W
         assert moved == f" at batch {batch:,}"
     browser.batch(analysis.settings.batch or 1)
     assert browser.figures()["total_bytes"] == written(analysis.total_bytes, "total_bytes")
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 def terms_of(analysis: Analysis) -> Mapping[str, int | None]:
@@ -248,9 +254,9 @@ def text_of(browser: Browser, selector: str) -> str:
 def test_everything_that_names_the_batch_follows_the_slider(
     browser: Browser, page: Written
 ) -> None:
-    analysis, place = page
-    browser.open(place)
-    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    analysis, path = page
+    browser.open(path)
+    stops = data_of(path.read_text(encoding="utf-8"))["stops"]
     for batch in (stops[-1], stops[0]):
         browser.batch(batch)
         at = analysis.at(batch=batch)
@@ -265,7 +271,7 @@ def test_everything_that_names_the_batch_follows_the_slider(
             assert f"in one block: {format_bytes(packed)} (" in text_of(browser, "#packing figure")
         else:
             assert drawn.endswith(f"the nearest to {batch:,} that is computed")
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_fit(
@@ -275,9 +281,9 @@ def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_f
     largest = analysis.max_batch
     assert largest is not None
     assert largest.number is not None
-    place = tmp_path / "mlp.html"
-    place.write_text(render_page(analysis), encoding="utf-8")
-    browser.open(place)
+    path = tmp_path / "mlp.html"
+    path.write_text(render_page(analysis), encoding="utf-8")
+    browser.open(path)
     last = int(browser.run("return document.getElementById('onnxmem-batch-range').max"))
     assert last >= 2 * largest.number
     state = "return document.querySelector('#onnxmem-batch .verdict').dataset.state"
@@ -291,7 +297,7 @@ def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_f
     assert at.fit is not None
     takes = at.fit.assessment.footprint.total_bytes
     assert browser.figures()["terms.takes.1"] == written(takes, "terms.takes.1")
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 @pytest.mark.parametrize("typed", ["0", "-3", "2.5", "1e9", ""])
@@ -311,9 +317,9 @@ def test_a_number_that_is_not_a_batch_says_so(browser: Browser, page: Written, t
 
 
 def test_the_layers_move_with_the_batch(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
-    batch = data_of(place.read_text(encoding="utf-8"))["stops"][-1]
+    analysis, path = page
+    browser.open(path)
+    batch = data_of(path.read_text(encoding="utf-8"))["stops"][-1]
     browser.batch(batch)
     at = analysis.at(batch=batch)
     rows = layers(at.graph, at.parameters, at.compute)
@@ -333,10 +339,10 @@ def test_the_layers_move_with_the_batch(browser: Browser, page: Written) -> None
 def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
     browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = tmp_path / "resnet.html"
+    path = tmp_path / "resnet.html"
     words = [str(MODELS / "resnet50.train.onnx"), "--train", "--budget", "24GiB"]
-    assert main([*words, "--batch", "128", "--html", str(place)]) == 0
-    browser.open(place)
+    assert main([*words, "--batch", "128", "--html", str(path)]) == 0
+    browser.open(path)
     for batch in (64, 100):
         capsys.readouterr()
         assert main([*words, "--batch", str(batch)]) == 0
@@ -357,15 +363,15 @@ def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
         # By how much is known at a stop alone; whether it fits, of every batch.
         assert verdict in report
         assert (": " in verdict) == (batch == 64)
-        place_of_peak = browser.run("return document.querySelector('#run [data-text]').textContent")
+        peak_at = browser.run("return document.querySelector('#run [data-text]').textContent")
         # The report is wrapped to the terminal's width.
-        assert place_of_peak in " ".join(report.split())
+        assert peak_at in " ".join(report.split())
 
 
 def test_the_live_set_adds_up_at_every_batch(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
-    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    analysis, path = page
+    browser.open(path)
+    stops = data_of(path.read_text(encoding="utf-8"))["stops"]
     for batch in (stops[0], stops[-1], stops[-1] - 1):
         browser.batch(batch)
         total = browser.run("return document.querySelector('#live-run tfoot .exact')?.textContent")
@@ -390,8 +396,8 @@ def selected(browser: Browser, table: str) -> list[str]:
 
 
 def test_a_click_selects_the_same_thing_everywhere(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
+    analysis, path = page
+    browser.open(path)
     largest = analysis.activations.live_at_peak[0].label
     producer = next(node for node in analysis.graph.nodes if largest in node.outputs).name
     # On a bar: the tensor, the row of its node, and its strip.
@@ -434,12 +440,12 @@ def test_a_click_selects_the_same_thing_everywhere(browser: Browser, page: Writt
     # It stays as the batch moves.
     browser.batch(1)
     assert selected(browser, "#layers-table") == found
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 def test_a_tensor_or_node_is_found_by_a_part_of_its_name(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
+    analysis, path = page
+    browser.open(path)
     largest = analysis.activations.live_at_peak[0].label
     field = browser.driver.find_element("id", "onnxmem-search")
     field.send_keys(largest.upper())
@@ -452,10 +458,10 @@ def test_a_tensor_or_node_is_found_by_a_part_of_its_name(browser: Browser, page:
 
 
 def test_weights_may_be_hidden(browser: Browser, page: Written) -> None:
-    analysis, place = page
+    analysis, path = page
     if not analysis.weight_bytes:
         pytest.skip("a model without weights")
-    browser.open(place)
+    browser.open(path)
     lasting = "#onnxmem-legend button"
     weights = int(
         analysis.weight_bytes
@@ -474,8 +480,8 @@ def test_weights_may_be_hidden(browser: Browser, page: Written) -> None:
 
 
 def test_a_category_has_one_name_and_color_everywhere(browser: Browser, page: Written) -> None:
-    analysis, place = page
-    browser.open(place)
+    analysis, path = page
+    browser.open(path)
     found = browser.run(
         "const color = (each) => getComputedStyle(each).backgroundColor;"
         "const name = (each) => each.parentElement.cloneNode(true);"
@@ -546,14 +552,14 @@ def test_layers_sort_by_their_heads(browser: Browser, page: Written) -> None:
 def test_the_layers_with_most_alive_come_first_and_the_peak_is_marked(
     browser: Browser, page: Written
 ) -> None:
-    analysis, place = page
-    browser.open(place)
+    analysis, path = page
+    browser.open(path)
     live = (
         "return [...document.querySelectorAll('#layers-table tbody tr')]"
         ".map((row) => Number(row.cells[3].dataset.value))"
     )
     marked = "return document.querySelector('.badge').closest('tr').cells[0].dataset.value"
-    for batch in (None, *data_of(place.read_text(encoding="utf-8"))["stops"][::4]):
+    for batch in (None, *data_of(path.read_text(encoding="utf-8"))["stops"][::4]):
         at = analysis if batch is None else analysis.at(batch=batch)
         if batch is not None:
             browser.batch(batch)
@@ -581,30 +587,30 @@ def test_layers_are_filtered_by_what_is_typed(browser: Browser, page: Written) -
     )
     assert shown
     assert all(op_type.lower() in text for text in shown)
-    told = browser.run("return document.querySelector('#layers output').textContent")
-    assert told.startswith(f"{len(shown):,} of ")
+    count = browser.run("return document.querySelector('#layers output').textContent")
+    assert count.startswith(f"{len(shown):,} of ")
 
 
-def test_the_timeline_tells_of_a_step_by_the_keyboard(browser: Browser, page: Written) -> None:
+def test_the_timeline_describes_a_step_by_the_keyboard(browser: Browser, page: Written) -> None:
     browser.open(page[1])
-    place = browser.driver.find_element("id", "onnxmem-timeline")
+    path = browser.driver.find_element("id", "onnxmem-timeline")
     readout = "return document.getElementById('onnxmem-readout').textContent"
-    place.send_keys("\ue011")  # Home
+    path.send_keys("\ue011")  # Home
     assert " at step 1 of " in browser.run(readout)
-    place.send_keys("\ue014")  # ArrowRight
+    path.send_keys("\ue014")  # ArrowRight
     after = browser.run(readout)
     assert " at step " in after
     assert " at step 1 of " not in after
-    place.send_keys("\ue010")  # End
+    path.send_keys("\ue010")  # End
     steps = browser.run(readout).partition(" at step ")[2].partition(" of ")
     assert steps[2].startswith(steps[0])
     assert browser.faults(page[1]) == []
 
 
 def test_with_scripts_off_every_figure_and_chart_is_there(browser: Browser, page: Written) -> None:
-    analysis, place = page
+    analysis, path = page
     browser.scripts(are_off=True)
-    browser.driver.get(place.as_uri())
+    browser.driver.get(path.as_uri())
     browser.scripts(are_off=False)
     shown = browser.figures()
     expected = {**figures_of(analysis).numbers, **terms_of(analysis)}
@@ -618,7 +624,7 @@ def test_with_scripts_off_every_figure_and_chart_is_there(browser: Browser, page
     assert browser.is_seen("#onnxmem-packing")
     assert not browser.is_seen("#onnxmem-batch")
     assert browser.run("return document.querySelectorAll('canvas').length") == 0
-    browser.keep(f"{place.stem}-no-script")
+    browser.keep(f"{path.stem}-no-script")
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
@@ -655,7 +661,7 @@ def test_sizes_and_counts_are_written_as_python_writes_them(
     sizes = [*range(1020, 1160), 1152, 10 * 1024 + 51, 1023 * 1024, 1023 * 1024 + 512, 2**53 + 3]
     sizes += [2**power + more for power in range(10, 70, 3) for more in (-1, 0, 2 ** (power - 3))]
     counts = [0, 999, 9_999, 10_000, 12_250, 12_350, 99_950, 999_499, 999_500, 10**15 + 5 * 10**12]
-    place = tmp_path / "resnet.html"
+    path = tmp_path / "resnet.html"
     page_text = render_page(analyze(MODELS / "mlp.onnx", batch=3))
     held = data_of(page_text)
     batches = list(range(1, len(sizes) + 1))
@@ -665,12 +671,12 @@ def test_sizes_and_counts_are_written_as_python_writes_them(
     held["texts"] = {key: {**text, "at": [""] * len(sizes)} for key, text in held["texts"].items()}
     for key in held["figures"]:
         numbers = counted if key.startswith("compute") else sizes
-        held["figures"][key] = {"at": list(map(str, numbers)), "laws": []}
+        held["figures"][key] = {"at": list(map(str, numbers)), "lines": []}
     start = page_text.index('id="onnxmem-data">') + len('id="onnxmem-data">')
     end = page_text.index("</script>", start)
     text = page_text[:start] + json.dumps(held) + page_text[end:]
-    place.write_text(text.replace('max="256"', f'max="{len(batches)}"'), encoding="utf-8")
-    browser.open(place)
+    path.write_text(text.replace('max="256"', f'max="{len(batches)}"'), encoding="utf-8")
+    browser.open(path)
     for number, size, count in zip(batches, sizes, counted, strict=True):
         browser.batch(number)
         shown = browser.figures()
@@ -681,15 +687,15 @@ def test_sizes_and_counts_are_written_as_python_writes_them(
 def test_a_hundred_thousand_steps_open_in_two_seconds(browser: Browser, tmp_path: Path) -> None:
     """The steps of a training step, two for each node."""
     analysis = analyze(chain(tmp_path / "chain.onnx", 50_000), batch=5, train=True)
-    place = tmp_path / "steps.html"
-    place.write_text(render_page(analysis), encoding="utf-8")
-    assert place.stat().st_size <= 3_000_000
-    assert browser.open(place) < 2
+    path = tmp_path / "steps.html"
+    path.write_text(render_page(analysis), encoding="utf-8")
+    assert path.stat().st_size <= 3_000_000
+    assert browser.open(path) < 2
     assert analysis.training is not None
     assert len(analysis.training.replay.program.events) > 100_000
     peak = browser.run("return document.querySelector('#onnxmem-readout b').textContent")
     assert peak == format_bytes(analysis.training.peak_bytes)
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 @pytest.fixture(scope="module", params=["collection", "difference"])
@@ -701,11 +707,11 @@ def other_page(
     names = ("mlp", "resnet50", "mobilenet_v2", "densenet121", "vit_tiny", "unet", "alexnet")
     models = [str(MODELS / f"{name}.onnx") for name in names]
     if request.param == "collection":
-        asked = [*models, "--batch", "2", "--no-progress", "--jobs", "1"]
-        assert main([*asked, "--html", str(folder / "all.html")]) == 0
+        arguments = [*models, "--batch", "2", "--no-progress", "--jobs", "1"]
+        assert main([*arguments, "--html", str(folder / "all.html")]) == 0
         return "collection", folder / "all.html"
-    asked = ["diff", models[1], models[3], "--batch", "2", "--train", "--quiet"]
-    assert main([*asked, "--html", str(folder / "diff.html")]) == 0
+    arguments = ["diff", models[1], models[3], "--batch", "2", "--train", "--quiet"]
+    assert main([*arguments, "--html", str(folder / "diff.html")]) == 0
     return "difference", folder / "diff.html"
 
 
@@ -713,10 +719,10 @@ def other_page(
 def test_other_pages_cut_nothing_off(
     browser: Browser, other_page: tuple[str, Path], width: int, height: int
 ) -> None:
-    kind, place = other_page
+    kind, path = other_page
     for theme in ("light", "dark"):
         browser.screen(width, is_dark=theme == "dark")
-        browser.open(place)
+        browser.open(path)
         browser.keep(f"{kind}-{width}-{theme}")
     assert browser.run("return document.documentElement.scrollWidth") <= width
     cut = browser.run(
@@ -733,20 +739,176 @@ def test_other_pages_cut_nothing_off(
     assert sizes
     assert all(0.9 < size < 1.15 for size in sizes)
     assert browser.run("return document.documentElement.scrollHeight") <= 4 * height
-    assert browser.faults(place) == []
+    assert browser.faults(path) == []
 
 
 def test_a_click_on_a_model_opens_its_page(browser: Browser, tmp_path: Path) -> None:
     models = [str(MODELS / f"{name}.onnx") for name in ("mlp", "vit_tiny")]
-    asked = [*models, "--batch", "2", "--no-progress", "--jobs", "1", "--html"]
-    assert main([*asked, f"{tmp_path}/pages/"]) == 0
+    arguments = [*models, "--batch", "2", "--no-progress", "--jobs", "1", "--html"]
+    assert main([*arguments, f"{tmp_path}/pages/"]) == 0
     browser.open(tmp_path / "pages" / "index.html")
     bubble = browser.driver.find_element("css selector", "#chart .for-wide a[aria-label=vit_tiny]")
     bubble.find_element("css selector", "text").click()
     assert browser.driver.current_url == (tmp_path / "pages" / "vit_tiny.html").as_uri()
     assert "vit_tiny.onnx: " in browser.driver.title
-    assert main([*asked, str(tmp_path / "one.html")]) == 0
+    assert main([*arguments, str(tmp_path / "one.html")]) == 0
     browser.open(tmp_path / "one.html")
     browser.run("document.querySelector('#chart .for-wide a[aria-label=mlp]').focus()")
     browser.driver.switch_to.active_element.send_keys("\ue007")
     assert "mlp.onnx" in text_of(browser, "td:target")
+
+
+CONTRASTS = """
+const context = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+function channels(color, under) {
+  context.fillStyle = under; context.fillRect(0, 0, 1, 1);
+  context.fillStyle = color; context.fillRect(0, 0, 1, 1);
+  return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}
+const text = (rgb) => `rgb(${rgb.join(',')})`;
+function behind(element) {
+  const layers = [];
+  for (let each = element; each; each = each.parentElement) layers.unshift(getComputedStyle(each));
+  return layers.reduce((under, style) => text(channels(style.backgroundColor, under)), 'white');
+}
+function luminance(rgb) {
+  const [r, g, b] = rgb.map((each) => each / 255)
+    .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function opacity(element) {
+  let found = 1;
+  for (let each = element; each; each = each.parentElement) {
+    found *= Number(getComputedStyle(each).opacity);
+  }
+  return found;
+}
+const poor = [];
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+  const element = node.parentElement, style = getComputedStyle(element);
+  const isWords = !['SCRIPT', 'STYLE', 'title', 'desc'].includes(element.tagName);
+  if (!isWords || !node.data.trim() || !element.checkVisibility()) continue;
+  const under = behind(element);
+  const ink = element.closest('svg') ? style.fill : style.color;
+  context.globalAlpha = 1;
+  const full = channels(ink, under), share = opacity(element), back = channels(under, 'white');
+  const seen = full.map((each, n) => each * share + back[n] * (1 - share));
+  const [light, dark] = [luminance(seen), luminance(back)].sort((a, b) => b - a);
+  const ratio = (light + 0.05) / (dark + 0.05), size = parseFloat(style.fontSize);
+  const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+  if (ratio < (isLarge ? 3 : 4.5)) poor.push(`${node.data.trim()}: ${ratio.toFixed(2)}`);
+}
+return poor;
+"""
+"""Words whose contrast is below that of WCAG 2.2, 1.4.3 (AA)."""
+
+ROLES = {"button", "link", "slider", "spinbutton", "searchbox", "textbox", "table", "img", "image"}
+
+
+@pytest.fixture(params=["model", "collection", "difference"])
+def any_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of each kind, of small models, with everything unfolded."""
+    folder = tmp_path_factory.mktemp("any")
+    models = [str(MODELS / f"{name}.onnx") for name in ("mlp", "plain_conv_block")]
+    words = {
+        "model": [models[1], "--batch", "2", "--train", "--budget", "24GiB"],
+        "collection": [*models, "--batch", "2", "--no-progress", "--jobs", "1"],
+        "difference": ["diff", *models, "--batch", "2", "--train", "--quiet"],
+    }
+    path = folder / f"{request.param}.html"
+    assert main([*words[request.param], "--html", str(path)]) == 0
+    return path
+
+
+def unfolded(browser: Browser, path: Path) -> None:
+    browser.open(path)
+    browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_can_be_read(browser: Browser, any_page: Path, theme: str) -> None:
+    for width in (1280, 390):
+        browser.screen(width, is_dark=theme == "dark")
+        unfolded(browser, any_page)
+        assert browser.run(CONTRASTS) == []
+        picks = "document.querySelector('.pick, table.sortable td')?.click()"
+        browser.run(picks)
+        browser.run("document.querySelector('.legend button')?.click()")
+        browser.run(f"return {DRAWN}")
+        assert browser.run(CONTRASTS) == []
+
+
+def test_every_control_has_a_name(browser: Browser, any_page: Path) -> None:
+    unfolded(browser, any_page)
+    browser.devtools("Accessibility.enable")
+    nodes = browser.devtools("Accessibility.getFullAXTree")["nodes"]
+    found = [
+        (each["role"]["value"], each.get("name", {}).get("value", ""))
+        for each in nodes
+        if not each.get("ignored") and each.get("role", {}).get("value") in ROLES
+    ]
+    assert {role for role, _ in found} >= {"button", "table"}
+    assert [role for role, name in found if not name.strip()] == []
+    assert browser.run("return document.documentElement.lang") == "en"
+    levels = browser.run(
+        "return [...document.querySelectorAll('h1, h2, h3')].map((each) => Number(each.tagName[1]))"
+    )
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_every_control_is_reached_by_the_keyboard(browser: Browser, any_page: Path) -> None:
+    unfolded(browser, any_page)
+    body = browser.driver.find_element("tag name", "body")
+    expected = browser.run(
+        "const all = [...document.querySelectorAll("
+        "'button, input, summary, a[href], [tabindex]')].filter((each) => each.checkVisibility());"
+        "all.forEach((each, n) => { each.dataset.order = n; }); return all.length"
+    )
+    assert expected > 10
+    seen = []
+    for _ in range(expected):
+        body.send_keys("\ue004")  # Tab
+        order, outline = browser.run(
+            "const at = document.activeElement;"
+            "return [at.dataset.order, getComputedStyle(at).outlineStyle]"
+        )
+        assert order is not None
+        assert outline != "none"
+        seen.append(int(order))
+    assert seen == list(range(expected))
+    # What scrolls in itself can be scrolled by the keyboard.
+    stuck = browser.run(
+        "return [...document.querySelectorAll('main *')].filter((each) => each.checkVisibility()"
+        " && each.scrollHeight > each.clientHeight + 1"
+        " && ['auto', 'scroll'].includes(getComputedStyle(each).overflowY)"
+        " && each.tabIndex < 0).map((each) => each.className)"
+    )
+    assert stuck == []
+
+
+def test_hints_are_for_the_pointer_that_there_is(browser: Browser, page: Written) -> None:
+    seen = {}
+    for is_touch in (False, True):
+        browser.touch(is_on=is_touch)
+        browser.screen(390 if is_touch else 1200)
+        browser.open(page[1])
+        seen[is_touch] = [browser.is_seen(f"#timeline .for-{kind}") for kind in ("mouse", "touch")]
+        if is_touch:
+            # A tap selects as a click does.
+            browser.run(
+                "document.querySelector('#live-run tbody button')"
+                ".scrollIntoView({ block: 'center' })"
+            )
+            button = browser.driver.find_element("css selector", "#live-run tbody button")
+            box = button.rect
+            top = browser.run("return scrollY")
+            at = {"x": box["x"] + 5, "y": box["y"] - top + 5}
+            browser.devtools("Input.dispatchTouchEvent", type="touchStart", touchPoints=[at])
+            browser.devtools("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+            browser.run("return new Promise((done) => setTimeout(done, 400))")
+            assert selected(browser, "#live-run")
+    browser.touch(is_on=False)
+    assert seen == {False: [True, False], True: [False, True]}

@@ -1,7 +1,7 @@
 """What every chart is made of: colors, the frame, words, lines, a legend, scales and their ticks.
 
 The colors are those of Okabe and Ito, "Color Universal Design", 2002 (2008), their gray and a
-darker one: readers of any color vision tell them apart.
+darker one: they are distinct for readers of any color vision.
 """
 
 import math
@@ -126,7 +126,7 @@ def text_width(text: str) -> float:
 def cut(text: str, width: float) -> str:
     """A name that fits into a width: the middle of a long one is left out.
 
-    The end of a tensor's name tells it from its neighbors, the start tells where it belongs.
+    The end of a tensor's name differs from its neighbors', the start says which block it is in.
     """
     # Names may have megabytes: no more of one is looked at than could ever fit.
     is_long = len(text) > 2 * WIDTH

@@ -1,7 +1,7 @@
 """Charts over the steps of a program: stacked areas of live bytes, and a packed block as strips.
 
-An arena's chart has the steps on one axis and addresses on the other. Of more steps than a picture
-has columns those are drawn that reach furthest.
+The chart of a packed block has the steps on one axis and addresses on the other. Of more steps
+than a picture has columns those are drawn that reach furthest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

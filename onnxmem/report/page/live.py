@@ -137,9 +137,11 @@ def _with_rest(bars: _Bars, count: int) -> _Bars:
 def _bars_table(table_id: str, bars: _Bars) -> str:
     total = sum(each.size_bytes for each in bars)
     rows = "".join(_bar_rows(bars, total))
+    label = f"live at the peak, {_LIVE_TITLES[table_id].lower()}"
     return markup.scrolling(
-        "live at the peak",
-        f'<table class="bars" id="{table_id}"><thead><tr><th scope="col">tensor</th>'
+        label,
+        f'<table class="bars" id="{table_id}" aria-label="{label}"><thead>'
+        '<tr><th scope="col">tensor</th>'
         '<th scope="col">category</th><th scope="col" class="num">size</th>'
         f'<th scope="col">share</th></tr></thead><tbody>{rows}</tbody>'
         f'<tfoot><tr><th scope="row">total</th><td></td><td class="num">{markup.size(total)}</td>'
@@ -162,8 +164,8 @@ def _bar_rows(bars: _Bars, total: int) -> Iterable[str]:
 def _bar(start: int, bar: _Bar, total: int) -> str:
     left, width = (100 * each / total if total else 0 for each in (start, bar.size_bytes))
     return (
-        f'<svg class="bar"><rect class="{GROUPS.get(bar.group, "c-rest")}" x="{left:.2f}%"'
-        f' width="{width:.2f}%" height="14"/></svg>'
+        f'<svg class="bar" aria-hidden="true"><rect class="{GROUPS.get(bar.group, "c-rest")}"'
+        f' x="{left:.2f}%" width="{width:.2f}%" height="14"/></svg>'
     )
 
 

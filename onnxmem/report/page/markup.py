@@ -118,9 +118,11 @@ def table(
         for html, is_number in heads
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    label = table_id.removesuffix("-table")
     return scrolling(
-        table_id,
-        f'<table class="sortable" id="{escape(table_id)}"{order}><thead><tr>{head}</tr></thead>'
+        label,
+        f'<table class="sortable" id="{escape(table_id)}" aria-label="{escape(label)}"{order}>'
+        f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>",
     )
 

@@ -125,7 +125,7 @@ def _texts(stops: Stops, parts: Sequence[str]) -> Mapping[str, object]:
     return {
         key: {
             "at": stops.texts(key),
-            "told": stops.known_texts(key),
+            "ranges": stops.known_texts(key),
             "of": next((peak for start, peak in _PEAK_OF.items() if key.startswith(start)), ""),
         }
         for key in found
@@ -139,7 +139,7 @@ def _title(analysis: Analysis) -> tuple[str, str]:
     key = "total_bytes" if training is None else "training.peak_bytes"
     total = format_bytes(total_bytes)
     moved = f'<span class="size" data-rounded="{key}">{total}</span>'
-    return f"{name}: {total}", f'<span class="name">{escape(name)}</span>: {moved}'
+    return f"{name}: {total}", f'<span class="name">{escape(name)}:</span> {moved}'
 
 
 def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
@@ -148,7 +148,7 @@ def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     assumed = _with_batch(", ".join(assumptions(analysis)), analysis.settings.batch)
     partial = "".join(f'<p class="warning">{escape(t)}</p>' for t in partial_texts(analysis))
     cards = "".join(
-        f'<div class="card"><h3>{escape(title)}</h3>{_number(line)}<p>{_words(line)}</p></div>'
+        f'<div class="card"><h2>{escape(title)}</h2>{_number(line)}<p>{_words(line)}</p></div>'
         for title, line in _totals(written)
     )
     return (

@@ -320,7 +320,7 @@ def figure_data(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mappin
             [line.first, line.last, _safe(line.fixed_bytes), _safe(line.slope_bytes)]
             for line in stops.lines(key)
         ]
-        yield key, {"at": known, "laws": proven}
+        yield key, {"at": known, "lines": proven}
 
 
 def _safe(value: int | None) -> int | str | None:

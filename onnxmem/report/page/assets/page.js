@@ -119,7 +119,7 @@
   phone.addEventListener("change", label);
   label();
   all("input[data-filters]").forEach((input) => {
-    const table = byId(input.dataset.filters), box = input.closest(".filter"), told = box.querySelector("output");
+    const table = byId(input.dataset.filters), box = input.closest(".filter"), count = box.querySelector("output");
     box.hidden = false;
     const rows = [...table.tBodies[0].rows];
     input.addEventListener("input", () => {
@@ -130,24 +130,25 @@
         row.hidden = !words.every((word) => text.includes(word));
         shown += !row.hidden;
       }
-      told.textContent = words.length ? `${grouped(shown)} of ${grouped(rows.length)} rows` : "";
+      count.textContent = words.length ? `${grouped(shown)} of ${grouped(rows.length)} rows` : "";
     });
   });
 
-  const held = byId("onnxmem-data");
-  if (!held) return;
-  const data = JSON.parse(held.textContent);
+  const embedded = byId("onnxmem-data");
+  if (!embedded) return;
+  const data = JSON.parse(embedded.textContent);
   if (!data || !data.figures) return;
 
-  /* The batch. A figure is shown where it was worked out, or where a law is proven. */
+  /* The batch. A figure is shown at the batches at which it was computed, and
+     between them where it is proven to be linear in the batch. */
   const stops = data.stops || [];
   const big = (value) => (value === null || value === undefined ? null : BigInt(value));
   function known(key, batch) {
     const moves = data.figures[key], at = stops.indexOf(batch);
     if (!moves) return undefined;
     if (at >= 0) return big(moves.at[at]);
-    const law = moves.laws.find(([first, last]) => first <= batch && batch <= last);
-    return law ? BigInt(law[2]) + BigInt(law[3]) * BigInt(batch) : derived(key, batch);
+    const line = moves.lines.find(([first, last]) => first <= batch && batch <= last);
+    return line ? BigInt(line[2]) + BigInt(line[3]) * BigInt(batch) : derived(key, batch);
   }
   /* Rules that round up the elements of one sample. */
   function derived(key, batch) {
@@ -162,7 +163,7 @@
   }
   const isLine = (key, two) => {
     const moves = data.figures[key];
-    return Boolean(moves && moves.laws.some(([first, last]) => first <= stops[two[0]] && stops[two[1]] <= last));
+    return Boolean(moves && moves.lines.some(([first, last]) => first <= stops[two[0]] && stops[two[1]] <= last));
   };
   const neighbors = (batch) => {
     const after = stops.findIndex((stop) => stop > batch);
@@ -171,8 +172,8 @@
   function textAt(key, batch) {
     const text = data.texts[key], at = stops.indexOf(batch);
     if (at >= 0) return text.at[at];
-    const told = (text.told || []).find(([first, last]) => first <= batch && batch <= last);
-    if (told) return told[2];
+    const range = (text.ranges || []).find(([first, last]) => first <= batch && batch <= last);
+    if (range) return range[2];
     const two = neighbors(batch);
     if (!two || !isLine(text.of, two) || text.at[two[0]] !== text.at[two[1]]) return UNKNOWN;
     return text.at[two[0]];
@@ -250,6 +251,7 @@
     const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
     const share = (each) => `${(total ? (100 * Number(each)) / Number(total) : 0).toFixed(2)}%`;
     svg.setAttribute("class", "bar");
+    svg.setAttribute("aria-hidden", "true");
     for (const [key, value] of [["class", css], ["x", share(start)], ["width", share(size)], ["height", 14]]) rect.setAttribute(key, value);
     svg.append(rect);
     return svg;
@@ -294,11 +296,11 @@
   }
   function moveLayers(batch) {
     if (!layers) return;
-    const asked = batch === data.batch, more = BigInt(batch - data.batch);
-    const inside = asked || (Number(layers.dataset.first) <= batch && batch <= Number(layers.dataset.last));
+    const isRequested = batch === data.batch, more = BigInt(batch - data.batch);
+    const inside = isRequested || (Number(layers.dataset.first) <= batch && batch <= Number(layers.dataset.last));
     for (const [cell, value, text] of cells) {
       const per = cell.dataset.per;
-      if (asked) { cell.textContent = text; cell.dataset.value = value; cell.title = value === undefined ? "" : grouped(BigInt(value)); continue; }
+      if (isRequested) { cell.textContent = text; cell.dataset.value = value; cell.title = value === undefined ? "" : grouped(BigInt(value)); continue; }
       if (!inside || per === "?" || value === undefined) { cell.textContent = UNKNOWN; cell.title = ""; cell.dataset.value = ""; continue; }
       const moved = BigInt(value) + more * BigInt(per);
       cell.textContent = written(moved, cell.dataset.as);
@@ -307,11 +309,11 @@
     }
     for (const [cell, text] of shapes) {
       const dims = text.split("x"), slopes = cell.dataset.dims.split(",");
-      cell.textContent = asked ? text : inside && !slopes.includes("?")
-        ? dims.map((dim, place) => (BigInt(dim) + more * BigInt(slopes[place])).toString()).join("x") : UNKNOWN;
+      cell.textContent = isRequested ? text : inside && !slopes.includes("?")
+        ? dims.map((dim, axis) => (BigInt(dim) + more * BigInt(slopes[axis])).toString()).join("x") : UNKNOWN;
     }
     markPeak();
-    all('[data-caption="sums"]').forEach((each) => { each.hidden = !asked; });
+    all('[data-caption="sums"]').forEach((each) => { each.hidden = !isRequested; });
     resorts.get(byId("layers-table"))();
   }
 
@@ -354,7 +356,7 @@
     if (box && box.scrollHeight > box.clientHeight) box.scrollTop = first.offsetTop - box.clientHeight / 3;
   }
 
-  /* The timeline: uPlot takes the SVG's place once it has drawn. */
+  /* The timeline: uPlot replaces the SVG once it has drawn. */
   let chart = null, remark = () => {};
   const course = data.timeline, holderElement = byId("onnxmem-timeline");
   const summed = (deltas) => { let sum = 0; return deltas.map((each) => (sum += each)); };
@@ -491,7 +493,7 @@
       item.append(make("span", `swatch ${areas[tensor.group].css}`), make("b", "", bytesText(BigInt(moved(tensor)))), " ", button);
       return item;
     }
-    function tell(n) {
+    function showStep(n) {
       at = n;
       const head = make("p", "readout-head"), node = nodes[course.node[n]], step = steps[n];
       head.append(make("b", "", bytesText(BigInt(total(n)))), ` at step ${grouped(step + 1)} of ${grouped(numSteps)}`, n === peak ? ", the peak" : "", allShown() ? "" : ", of the categories shown", node ? ": " : "", make("span", "name", node));
@@ -557,7 +559,7 @@
         }
       };
       remark();
-      tell(pinned ?? peak);
+      showStep(pinned ?? peak);
       plot.redraw();
     };
     function makeLegend() {
@@ -573,7 +575,7 @@
           button.setAttribute("aria-pressed", String(area.shown));
           compute(batch);
           draw();
-          tell(pinned ?? peak);
+          showStep(pinned ?? peak);
         });
         legend.append(button);
       }
@@ -627,8 +629,8 @@
           draw: [marks],
           setCursor: [(u) => {
             const { idx, left } = u.cursor;
-            if (left < 0) tell(pinned ?? peak);
-            else if (idx !== null && idx !== undefined) tell(Math.min(idx, steps.length - 1));
+            if (left < 0) showStep(pinned ?? peak);
+            else if (idx !== null && idx !== undefined) showStep(Math.min(idx, steps.length - 1));
           }],
         },
       };
@@ -653,14 +655,14 @@
     makeSearch();
     compute(course.batch);
     draw();
-    tell(peak);
+    showStep(peak);
     themed.push(draw);
     let seen = holderElement.clientWidth;
     new ResizeObserver(() => { if (holderElement.clientWidth !== seen) { seen = holderElement.clientWidth; draw(); } }).observe(holderElement);
     const near = (n) => {
       const to = Math.max(0, Math.min(steps.length - 1, n));
       plot.setCursor({ left: plot.valToPos(xs[to], "x"), top: 10 });
-      tell(to);
+      showStep(to);
     };
     const seeAll = () => { plot.setData(rows(), true); if (chosen) select(null); };
     const keys = { ArrowLeft: () => near(at - 1), ArrowRight: () => near(at + 1), PageUp: () => near(at - 20), PageDown: () => near(at + 20), Home: () => near(0), End: () => near(steps.length - 1), Enter: () => choose(at), Escape: seeAll };
@@ -676,7 +678,7 @@
       compute(requested);
       plot.setData(rows(), true);
       if (chosen) remark();
-      tell(pinned ?? peak);
+      showStep(pinned ?? peak);
       all('[data-caption="peak"]').forEach((each) => { each.textContent = bytesText(BigInt(total(peak))); });
       all('[data-caption="batch"]').forEach((each) => { each.textContent = ` at batch ${grouped(batch)}${batch === requested ? "" : ", at which it is drawn"}`; });
     };

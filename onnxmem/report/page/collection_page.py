@@ -57,7 +57,7 @@ class _Model:
         return self.total_bytes if self.training_bytes is None else self.training_bytes
 
 
-def render_registry_page(
+def render_collection_page(
     rows: Iterable[JsonDict],
     summary: Callable[[], Summary],
     targets: Sequence[Target] = (),
@@ -191,7 +191,7 @@ def _sorted(models: Sequence[_Model]) -> list[_Model]:
 
 
 def _row_id(model: _Model) -> str:
-    """The place of a model's row in the page, by its path."""
+    """The address of a model's row in the page, by its path."""
     return f"model-{sha256(model.path.encode(errors='replace')).hexdigest()[:12]}"
 
 

@@ -1,4 +1,4 @@
-"""The page of a registry: every model is there, once, with its figures or its fault."""
+"""The page of a model collection: every model is there, once, with its figures or its fault."""
 
 import re
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from onnxmem.cli import main
 from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
-from onnxmem.report.page.registry_page import render_registry_page
+from onnxmem.report.page.collection_page import render_collection_page
 
 DEVICES = catalog(None)
 
 
-def rows_of(folder: Path, **asked: object) -> list[JsonDict]:
+def rows_of(folder: Path, **settings: object) -> list[JsonDict]:
     """Two that are known whole, one in part, one that failed."""
     for name, text in (
         ("small.onnx", CONVNET),
@@ -28,7 +28,7 @@ def rows_of(folder: Path, **asked: object) -> list[JsonDict]:
     ):
         write_model(folder / name, text)
     found = [
-        onnxmem.analyze(folder / name, **asked).to_dict()  # type: ignore[arg-type]
+        onnxmem.analyze(folder / name, **settings).to_dict()  # type: ignore[arg-type]
         for name in ("small.onnx", "odd.onnx")
     ]
     return [*found, Failure(f"{HOSTILE}<script>.onnx", "not_onnx", "no <b>model</b>").to_dict()]
@@ -41,7 +41,7 @@ def page(
     for row in rows:
         tally.add(row)
     held = targets_of(names, DEVICES) if names else ()
-    return render_registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
+    return render_collection_page(iter(rows), lambda: tally.summary(held), held, accuracies)
 
 
 def test_each_model_has_a_row_and_a_bubble(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_each_model_has_a_row_and_a_bubble(tmp_path: Path) -> None:
     assert "1 ok, 1 partial, 1 error" in section(text, "totals")
 
 
-def test_a_failure_is_told_and_inert(tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_inert(tmp_path: Path) -> None:
     text = page(rows_of(tmp_path))
     failures = section(text, "failures")
     assert "not_onnx" in failures
@@ -67,7 +67,7 @@ def test_a_failure_is_told_and_inert(tmp_path: Path) -> None:
     assert "\u202e" not in text
 
 
-def test_notes_are_told_with_the_first_model(tmp_path: Path) -> None:
+def test_notes_are_shown_with_the_first_model(tmp_path: Path) -> None:
     notes = section(page(rows_of(tmp_path)), "notes")
     assert "<code>unbound_dims</code>" in notes
     assert "small.onnx" in notes
@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     assert ">memory of a training step</text>" in section(page(rows), "chart")
 
 
-def test_places_and_budgets_are_lines(tmp_path: Path) -> None:
+def test_devices_and_budgets_are_lines(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, batch=8, budget_bytes=60_000)
     text = page(rows, ["RTX 4090", "1GiB"])
     chart = section(text, "chart")
@@ -95,7 +95,7 @@ def test_places_and_budgets_are_lines(tmp_path: Path) -> None:
     assert "Compared" in fits
 
 
-def test_without_places_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_without_devices_there_is_no_section_of_them(tmp_path: Path) -> None:
     assert 'id="fits"' not in page(rows_of(tmp_path))
 
 
@@ -118,8 +118,8 @@ def test_all_failed_is_a_page_too() -> None:
 def test_of_very_many_models_the_heaviest_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onnxmem.report.page.registry_page._MOST_ROWS", 3)
-    monkeypatch.setattr("onnxmem.report.page.registry_page._MOST_BUBBLES", 2)
+    monkeypatch.setattr("onnxmem.report.page.collection_page._MOST_ROWS", 3)
+    monkeypatch.setattr("onnxmem.report.page.collection_page._MOST_BUBBLES", 2)
     row = rows_of(tmp_path)[0]
     rows = [{**row, "path": f"m{n}.onnx", "total_bytes": 1000 + n} for n in range(7)]
     text = page(rows)
@@ -136,7 +136,7 @@ def test_a_model_leads_to_its_page_or_to_its_row(tmp_path: Path) -> None:
     for row in rows:
         tally.add(row)
     path = str(rows[0]["path"])
-    text = render_registry_page(rows, tally.summary, pages={path: "small.html"})
+    text = render_collection_page(rows, tally.summary, pages={path: "small.html"})
     assert section(text, "chart").count('<a href="small.html"') == 2
     assert f'<a href="small.html">{path}</a>' in section(text, "models")
     # The other one, which has no page.
@@ -148,20 +148,20 @@ def test_with_a_folder_each_model_has_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = []
-    for place in ("a", "b"):
-        (tmp_path / place).mkdir()
-        names.append(str(tmp_path / place / "net.onnx"))
-        write_model(tmp_path / place / "net.onnx", CONVNET)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        names.append(str(tmp_path / folder / "net.onnx"))
+        write_model(tmp_path / folder / "net.onnx", CONVNET)
     names.append(str(tmp_path / "none.onnx"))
-    asked = [*names, "--html", f"{tmp_path}/pages/", "--no-progress", "--jobs", "1"]
-    assert main(asked) == 2
+    arguments = [*names, "--html", f"{tmp_path}/pages/", "--no-progress", "--jobs", "1"]
+    assert main(arguments) == 2
     files = sorted(each.name for each in (tmp_path / "pages").iterdir())
     assert files == ["index.html", "net-2.html", "net.html"]
     index = (tmp_path / "pages" / "index.html").read_text(encoding="utf-8")
     assert index.count('<a href="net.html">') == index.count('<a href="net-2.html">') == 1
     assert "onnxmem-data" in (tmp_path / "pages" / "net-2.html").read_text(encoding="utf-8")
     capsys.readouterr()
-    assert main(asked) == 2
+    assert main(arguments) == 2
     assert "has files; pass --force" in capsys.readouterr().err
     (tmp_path / "file").write_text("mine")
     assert main([*names, "--html", f"{tmp_path}/file/"]) == 2
@@ -193,7 +193,7 @@ def test_the_longest_name_wins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "has no column model and no accuracy"),
         ("model,top1\nnet,3\n", "has no column accuracy"),
@@ -203,10 +203,12 @@ def test_the_longest_name_wins() -> None:
         ("model,accuracy\nnet,nan\n", "line 2: accuracy 'nan' is not a number"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_in_a_line(tmp_path: Path, text: str, told: str) -> None:
+def test_what_is_wrong_with_a_table_is_reported_in_a_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     table = tmp_path / "a.csv"
     table.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=re.escape(told)) as found:
+    with pytest.raises(UsageError, match=re.escape(message)) as found:
         read_accuracies(str(table))
     assert "\n" not in str(found.value)
 
