@@ -221,9 +221,8 @@ def trip_count(graph: Graph, node: Node) -> int | None:
 def _loop_trips(graph: Graph, node: Node) -> int | None:
     """The iterations of a Loop, if its limit and its counter are constant."""
     limit, condition = (*node.inputs, "", "")[:2]
-    producers = {name: each for each in graph.nodes for name in each.writes}
-    most = _scalar(graph, limit, producers)
-    going = _scalar(graph, condition, producers) if condition else True
+    most = _scalar(graph, limit)
+    going = _scalar(graph, condition) if condition else True
     if (limit and most is None) or going is None:
         return None
     body = node.subgraphs[0][1]
@@ -231,21 +230,21 @@ def _loop_trips(graph: Graph, node: Node) -> int | None:
         body.inputs,
         body.outputs,
         [(n.onnx_op, n.inputs, n.outputs[0]) for n in body.nodes if n.onnx_op != "Constant"],
-        lambda name: _scalar(graph, name, producers),
+        lambda name: _scalar(graph, name),
     )
-    initial = [_scalar(graph, name, producers) for name in node.inputs[2:]]
+    initial = [_scalar(graph, name) for name in node.inputs[2:]]
     return scalars.trips(None if most is None else max(most, 0), going, initial)
 
 
-def _scalar(graph: Graph, name: str, producers: Mapping[str, Node]) -> Scalar | None:
+def _scalar(graph: Graph, name: str) -> Scalar | None:
     """The value of an integer or boolean scalar that depends only on constants."""
     value = graph.values.get(name)
     if value is not None:
         return value[0] if len(value) == 1 and isinstance(value[0], int) else None
-    producer = producers.get(name)
+    producer = graph.producers.get(name)
     if producer is None or producer.onnx_op not in _SCALAR_OPERATORS:
         return None
-    return computed(producer.onnx_op, [_scalar(graph, each, producers) for each in producer.inputs])
+    return computed(producer.onnx_op, [_scalar(graph, each) for each in producer.inputs])
 
 
 def _scan_trips(graph: Graph, node: Node) -> int | None:

@@ -253,6 +253,11 @@ class Graph:
                 by_storage.setdefault(tensor.storage_key, tensor)
         return tuple(by_storage.values())
 
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node of this graph that writes each tensor; nodes of subgraphs are left out."""
+        return {name: node for node in self.nodes for name in node.writes}
+
     def call(self, node: Node) -> Call:
         """A node as the argument of its operator's formulas."""
         return Call(

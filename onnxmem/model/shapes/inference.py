@@ -316,6 +316,8 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 _MAX_ROUNDS = 3
 """Rounds of the two engines, whose results may help each other; more never found more."""
+_MOST_COPIED_TYPES = 1_000_000
+"""Subgraphs times nodes of the main graph up to which onnx infers the whole model: about 0.3 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -545,6 +547,12 @@ def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
     bodies = (bound.graph.node, *(function.node for function in bound.functions))
     opsets = {entry.domain: entry.version for entry in bound.opset_import}
     if any(ends_the_process(nodes, opsets) for nodes in bodies):
+        return bound
+    # For each subgraph onnx copies the types of all enclosing graphs (ShapeInferenceImplBase of
+    # implementation.cc), which takes the square of a model with an If in every block. The walk over
+    # the nodes finds the same without copies.
+    num_subgraphs = sum(1 for _ in graphs_in(bound.graph)) - 1
+    if num_subgraphs * len(bound.graph.node) > _MOST_COPIED_TYPES:
         return bound
     try:
         return onnx.shape_inference.infer_shapes(bound)

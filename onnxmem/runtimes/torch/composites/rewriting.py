@@ -59,9 +59,8 @@ class GraphView:
         read = [(name, node) for node in graph.nodes for name in data_reads(node)]
         reads = Counter([name for name, _ in read])
         reads.update(graph.outputs)
-        producers = {name: node for node in graph.nodes for name in node.writes}
         readers = dict(read)
-        return cls(graph, producers, readers, reads)
+        return cls(graph, graph.producers, readers, reads)
 
     def producer(self, name: str, *op_types: str, reads: int = 1) -> Node | None:
         """The producer of a tensor, if it has one of ``op_types`` and is read ``reads`` times."""
