@@ -10,6 +10,7 @@ A layer is one node with its outputs, its weights and its FLOPs.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from onnxmem.analysis.request import sum_bytes
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
@@ -101,11 +102,11 @@ def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Laye
                 op_type=node.op_type,
                 output_shape=first.shape if first else None,
                 dtype=first.dtype if first else None,
-                output_bytes=_size_bytes(_activations(graph, node)),
+                output_bytes=sum_bytes(_activations(graph, node)),
                 num_parameters=sum(
                     weight.num_elements or 0 for weight in weights if weight.storage_key in counted
                 ),
-                weight_bytes=_size_bytes(weights),
+                weight_bytes=sum_bytes(weights),
                 macs=arithmetic.macs,
                 flops=arithmetic.flops,
             )
@@ -205,7 +206,3 @@ def _first_read(graph: Graph, node: Node, seen: set[str]) -> list[Tensor]:
 def _activations(graph: Graph, node: Node) -> list[Tensor]:
     written = (graph.tensors[name] for name in node.writes)
     return [tensor for tensor in written if tensor.role is not Role.WEIGHT]
-
-
-def _size_bytes(tensors: Iterable[Tensor]) -> int | None:
-    return sum_known(tensor.size_bytes for tensor in tensors)

@@ -192,6 +192,8 @@ def _measured(
     inputs = _stored(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
         return _finding(inputs, _PREPARING, limits)
+    # A process measures one thing: the profiler and its files count as memory of the process, and
+    # a memory pattern hides the requests of single buffers.
     run = asdict(_run_request(model, bound, inputs_file, inputs, settings))
     figures: dict[str, JSON] = {}
     for step, (work, uninitialized) in _RUNS:
@@ -304,6 +306,7 @@ def _notes(
 ) -> Iterator[Finding]:
     if settings.provider == "cuda":
         yield Finding("cuda_unconfirmed", _UNCONFIRMED)
+    # Figures of random inputs and weights are right unless values decide shapes or control flow.
     if model.num_filled:
         missing = plural(model.num_filled, "weight")
         text = f"{missing} not in the model's files: random values were used"

@@ -165,6 +165,7 @@ class Program:
     @cached_property
     def event_nodes(self) -> IntColumn:
         """A number for the node of each event; equal names have equal numbers."""
+        # A node that runs several times has several steps; its number is that of its name.
         numbers: dict[str, int] = {}
         of_step = int_column(numbers.setdefault(node, len(numbers)) for node in self.steps)
         return of_step[self.event_steps]
@@ -210,6 +211,7 @@ class Program:
 
     def alive_after(self, num_events: int) -> list[int]:
         """The allocations alive after so many events, in the order of allocation."""
+        # A dict keeps the order of allocation, which breaks ties between blocks of equal size.
         alive: dict[int, None] = {}
         for event in self.events[:num_events].tolist():
             if event >= 0:

@@ -162,6 +162,7 @@ class Replay:
     @property
     def peak_bytes(self) -> int:
         """The size of ``peak``; cheaper, for searches that read it at each batch."""
+        # The setup has no order of its own, so its events are one moment: its end.
         begin = self.program.num_setup_events
         before = self.bytes_after(begin)
         return max(before, int(self.live_bytes[begin:].max(initial=0)))

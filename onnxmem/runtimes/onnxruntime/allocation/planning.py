@@ -236,12 +236,14 @@ class _Planner:
         return None
 
     def _reuse(self, shared: str, name: str) -> None:
+        # The uses of both tensors add up, so the buffer lives until the last of them.
         buffer = self.buffer[shared]
         self.buffer[name] = buffer
         self.use_count[buffer] += self.use_count[name]
 
     def _same_size(self, one: str, other: str) -> bool:
         """Whether two tensors certainly have the same size (``SameSize``)."""
+        # Unknown shapes never match: a reuse that might not fit would corrupt memory.
         bits = [element_bits(self.graph.tensors[name].dtype) for name in (one, other)]
         shapes = [self.planning.shapes.get(name) for name in (one, other)]
         if None in bits or bits[0] != bits[1] or shapes[0] is None or shapes[1] is None:

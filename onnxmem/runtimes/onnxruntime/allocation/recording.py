@@ -61,6 +61,7 @@ class Run:
         """The peak requested by kernels: the largest at the end of any node."""
         if not self.nodes:
             return Peak(0, 0, "")
+        # `argmax` finds the first of equal maxima, as a reader of the profile would.
         at = int(self.requested_bytes.argmax())
         end = int(self.node_ends[at])
         return Peak(int(self.requested_bytes[at]), end, self.nodes[at].name)
@@ -115,6 +116,7 @@ class Recorder:
 
     def ended(self) -> Run:
         """Release everything that is still live, and return the run."""
+        # The caller releases the outputs after the run: no node's step includes that.
         self._builder.enter_step("")
         for number in sorted(self._alive):
             self._builder.free(number)

@@ -204,6 +204,7 @@ def created_weights(model: Graph, session: Graph) -> CreatedWeights:
     at_hand = {name: _bytes(tensor) for name, tensor in stored.items()}
     at_hand |= {each.name: each.size_bytes for each in folded}
     filters = _Filters(model, session, folding, at_hand)
+    # The first round also folds constants; layouts change after the last one, at level `all`.
     first, *later = (*filters.fused(), ())
     # New are the weights that neither the file nor a folded node has in this size.
     new = {
@@ -246,6 +247,7 @@ class _Folding:
         for node in self._model.all_nodes():
             if not self._is_folded(node):
                 continue
+            # common_subexpression_elimination.cc: equal operators on equal inputs are one node.
             inputs = tuple(self.latest(name) for name in node.inputs)
             key = (node.op_type, inputs, repr(sorted(node.attributes.items())))
             for index, name in enumerate(node.outputs):
@@ -361,6 +363,7 @@ class _Pool:
 
     def take(self, size_bytes: int) -> str | None:
         """The first weight of a size, or else the largest smaller one: channels may be padded."""
+        # Sorted by size, then by the order in the file, so that the first of a size is taken first.
         end = bisect_right(self._rows, (size_bytes, inf, ""))
         return self.take_equal(self._rows[end - 1][0]) if end else None
 

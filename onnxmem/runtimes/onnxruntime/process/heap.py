@@ -177,6 +177,7 @@ class SystemHeap:
         """The aligned part of a chunk; the ends before and after it are freed
         (``_int_memalign``).
         """
+        # An end must be a chunk of its own, so a lead that is too short skips to the next multiple.
         lead = -(address + _GRAIN_BYTES) % _ALIGNMENT_BYTES
         if 0 < lead < _MIN_CHUNK_BYTES:
             lead += _ALIGNMENT_BYTES
@@ -195,6 +196,8 @@ class SystemHeap:
 
     def _free_chunk(self, address: int, size: int) -> int:
         """Free a chunk and merge it; returns the size of the resulting free chunk or top."""
+        # Merge with the chunk below, then with the top or the chunk above: no two free chunks
+        # remain adjacent.
         before = self._free_to.get(address)
         if before is not None:
             self._remove_free(before, address - before)
@@ -212,6 +215,7 @@ class SystemHeap:
     def _trim(self) -> None:
         """Return the pages of a large top to the system (``systrim``)."""
         top_bytes = self._end - self._top
+        # __libc_free: once the mmap threshold has adapted, the trim threshold is twice that.
         threshold = self.mmap_threshold_bytes
         if threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
             threshold *= 2

@@ -296,6 +296,8 @@ class Loading:
 
     def _read(self, size_bytes: int) -> Block:
         """A weight's string after parsing."""
+        # The parser does not trust the length that a message declares: beyond the safe size the
+        # string doubles, and two copies of it are alive while it is moved.
         capacity = min(size_bytes, _SAFE_STRING_BYTES)
         string = self._string(capacity)
         while capacity < size_bytes:
@@ -311,6 +313,7 @@ class Loading:
 
     def _create(self, weight: CreatedWeight) -> None:
         """Create a weight with the temporary copies of its origin."""
+        # Temporary copies live until the result is stored, and are freed last in, first out.
         copied: list[Block] = []
         if weight.origin is not WeightOrigin.FOLDED or self._is_in_file(weight.source):
             copied.append(self._tensor(weight.source_bytes))

@@ -62,6 +62,7 @@ def contents_at_load(saved: bytes) -> dict[str, dict[str, str]]:
                 dims = tuple(tensor.Dims(axis) for axis in range(tensor.DimsLength()))
                 head = tensor.RawDataAsNumpy()[:_HEAD_BYTES].tobytes()
                 candidates.setdefault((tensor.DataType(), dims, head), []).append((path, tensor))
+    # Only candidates with an equal head are hashed in full: most constants are never read.
     found: dict[str, dict[str, str]] = {}
     for (kind, shape, _), tensors in candidates.items():
         for path, tensor in tensors if len(tensors) > 1 else ():
