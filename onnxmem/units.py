@@ -9,6 +9,8 @@ from typing import Final
 
 from onnxmem.errors import UsageError
 
+_LEAST: Final = 0.01
+"""Of a unit: what is written with two decimals."""
 _SI = ("k", "M", "G", "T", "P", "E")
 _IEC = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -40,6 +42,29 @@ def format_bytes(num_bytes: int | None) -> str:
         unit += 1
     decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0  # noqa: PLR2004
     return f"{value:.{decimals}f} {_IEC[unit]}"
+
+
+def unit_power(num_bytes: int) -> int:
+    """The IEC unit in which a size is written, as a power of 1024.
+
+    >>> unit_power(1_863_680)
+    2
+    """
+    return min(max(num_bytes.bit_length() - 1, 0) // 10, len(_IEC) - 1)
+
+
+def in_unit(num_bytes: int | None, power: int) -> str:
+    """Write a byte count in a given IEC unit; what rounds to nothing is written as less.
+
+    >>> in_unit(1_863_680, 3), in_unit(186_368_000, 3)
+    ('<0.01 GiB', '0.17 GiB')
+    """
+    if num_bytes is None:
+        return "unknown"
+    if power == 0:
+        return f"{num_bytes:,} B"
+    value = num_bytes / 1024**power
+    return f"{f'{value:,.2f}' if not 0 < value < _LEAST else f'<{_LEAST}'} {_IEC[power]}"
 
 
 def format_count(count: int | None) -> str:

@@ -42,7 +42,6 @@ CHAPTERS = {
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",
     "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
-    "onnxmem.report.sections.cache": "sections of a key-value cache, which most models lack",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
     "onnxmem.runtimes.torch.checkpointing": "which segments run again",

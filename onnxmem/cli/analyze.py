@@ -16,6 +16,7 @@ from argparse import (
 )
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +95,12 @@ def analyze_parser() -> ArgumentParser:
         allow_abbrev=False,
     )
     _add_options(parser)
+    parser.add_argument_group("report").add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="every figure: exact bytes, formulas, all peaks, rules of thumb, compute",
+    )
     page = parser.add_argument_group("page")
     page.add_argument(
         "--html",
@@ -355,14 +362,17 @@ def _task(
 
 
 def _render(arguments: Namespace) -> Render:
-    """What a worker writes of a model, which it finds by its name."""
-    from onnxmem.report.terminal import render
+    """What a worker writes of a model: functions and partials that it finds by their names."""
+    from onnxmem.report.terminal import render, render_answer, render_line
 
-    return _with_layers if arguments.layers else render
+    # To a file -q writes the same without a message.
+    is_short = arguments.quiet and arguments.output is None
+    chosen = render_line if is_short else render if arguments.verbose else render_answer
+    return partial(_with_layers, chosen) if arguments.layers else chosen
 
 
-def _with_layers(analysis: Analysis) -> str:
-    from onnxmem.report.terminal import render, render_layers
+def _with_layers(render: Render, analysis: Analysis) -> str:
+    from onnxmem.report.terminal import render_layers
 
     return f"{render(analysis)}\n{render_layers(analysis)}"
 

@@ -231,7 +231,7 @@ def add_result_options(parser: ArgumentParser) -> _ArgumentGroup:
     output = parser.add_argument_group("output")
     output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
     output.add_argument("--force", action="store_true", help="overwrite a file that exists")
-    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
+    output.add_argument("-q", "--quiet", action="store_true", help="no messages on stderr")
     output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
     return output
 

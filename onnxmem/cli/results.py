@@ -80,7 +80,7 @@ class _Text(Form):
     def of_model(self, outcome: Outcome) -> str:
         if outcome["text"] is None:
             return ""
-        gap, self.gap = self.gap, "\n\n"
+        gap, self.gap = self.gap, "\n\n" if outcome["text"].count("\n") > 1 else ""
         return gap + self.options.paint(outcome["text"])
 
 

@@ -4,7 +4,7 @@ The report names what was assumed before any figure. Sums are printed as lines t
 byte, and every name from the model is escaped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,8 @@ from onnxmem.report.sections.listing import (
     partial_texts,
     sections,
 )
+from onnxmem.report.sections.section import Note
+from onnxmem.report.sections.summary import one_line, summary
 from onnxmem.report.text import (
     aligned,
     count_text,
@@ -36,10 +38,11 @@ if TYPE_CHECKING:
     from onnxmem.analysis.compute import Layer
     from onnxmem.model.graph import Graph
     from onnxmem.runtimes.ideal.schedules import Schedule
-    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 
 _BEFORE_TIMELINE: Final = frozenset({"run", "activations", "live", "peak-rows"})
+_MOST_LINES: Final = 25
+"""Of a report that is not requested in full."""
 _MOST_LARGEST: Final = 6
 """Tensors of a training step's peak that are listed."""
 _TIMELINE_LABEL: Final = 16
@@ -53,8 +56,40 @@ _NUM_TEXTS: Final = 4
 """Columns of text among them, aligned left; numbers are aligned right."""
 
 
+def render_answer(analysis: "Analysis") -> str:
+    """Write what was requested, the verdict first; it ends with a newline."""
+    found = {each.key: each for each in summary(analysis)}
+    written = {key: section_lines(each) for key, each in found.items()}
+    rows = activation_rows(analysis) if analysis.training is None else step_rows(analysis)
+    names = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
+    blocks = [
+        [*names, *written.pop("answer")],
+        *(lines for key, lines in written.items() if key not in {"largest", "notes"}),
+        [*written.get("largest", ()), *rows],
+    ]
+    text = joined(blocks)
+    notes = found["notes"].notes if "notes" in found else ()
+    return text + "".join(f"{line}\n" for line in _note_lines(notes, text.count("\n")))
+
+
+def _note_lines(notes: Sequence[Note], num_lines: int) -> Iterator[str]:
+    """The notes that a report of so many lines has place for, at least one."""
+    for place, note in enumerate(notes):
+        lines = prose("note: ", f"{note.label}: {note.words}")
+        if place and num_lines + len(lines) + 1 > _MOST_LINES:
+            yield f"note: {len(notes) - place:,} more: -v"
+            return
+        num_lines += len(lines)
+        yield from lines
+
+
+def render_line(analysis: "Analysis") -> str:
+    """Write the answer in one line."""
+    return f"{one_line(analysis)}\n"
+
+
 def render(analysis: "Analysis") -> str:
-    """Write the whole report; it ends with a newline."""
+    """Write every figure; it ends with a newline."""
     written = [(each.key, section_lines(each)) for each in sections(analysis)]
     blocks = [
         _head(analysis),
@@ -91,18 +126,24 @@ def _largest(analysis: "Analysis") -> Iterator[str]:
 
 def timeline_lines(analysis: "Analysis") -> list[str]:
     """Activations over the nodes, and live bytes of a training step, phase by phase."""
-    live_bytes = analysis.activations.live_bytes
-    lines = []
-    if len(live_bytes) >= _FEWEST and any(live_bytes):
-        lines.append(_timeline_row("activations", spark(live_bytes, width() - _TIMELINE_LABEL)))
-    if analysis.training is not None:
-        lines += _step_rows(analysis.training)
+    rows = [*activation_rows(analysis), *step_rows(analysis)]
     head = "Timeline, live bytes from the first step to the last, the tallest at the peak"
-    return [head, *lines] if lines else []
+    return [head, *rows] if rows else []
 
 
-def _step_rows(training: "TrainingMemory") -> list[str]:
+def activation_rows(analysis: "Analysis") -> list[str]:
+    """Live activations of inference over the nodes."""
+    live_bytes = analysis.activations.live_bytes
+    if len(live_bytes) < _FEWEST or not any(live_bytes):
+        return []
+    return [_timeline_row("activations", spark(live_bytes, width() - _TIMELINE_LABEL))]
+
+
+def step_rows(analysis: "Analysis") -> list[str]:
     """A row of blocks on one scale, and under each phase its name, cut to the phase's width."""
+    training = analysis.training
+    if training is None:
+        return []
     # It imports the training step, which a report of inference does without.
     from onnxmem.report.timelines import step_timeline
 

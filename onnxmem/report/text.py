@@ -13,7 +13,7 @@ from typing import Final
 from onnxmem.analysis.json_rows import error_percent
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.sections.section import Layout, Line, Note, Section
-from onnxmem.units import format_bytes, format_count
+from onnxmem.units import format_bytes, format_count, in_unit, unit_power
 
 _PIPED: Final = 100
 """Columns where there is neither a terminal nor COLUMNS."""
@@ -23,6 +23,7 @@ _FEWEST_COLUMNS: Final = 40
 _LABEL: Final = 26
 """Columns of a label where no label of the section is longer; of a size rounded and to the byte:"""
 _ROUNDED: Final = 10
+_IN_UNIT: Final = 12
 _EXACT: Final = 20
 _LONGEST_LABEL: Final = 34
 _MOST_BARS: Final = 8
@@ -108,6 +109,11 @@ def _heading(section: Section) -> list[str]:
     if section.layout is Layout.COMPARED:
         columns = f"{'predicted':>{_COMPARED}}{'measured':>{_COMPARED}}{'error':>{_ERROR}}"
         return [f"{section.title:<{_COMPARED_LABEL}}{columns}"]
+    if headline is not None and section.layout is Layout.TERMS:
+        size = in_unit(headline.number, _unit_of(section))
+        return prose(
+            f"{headline.label:<{_terms_width(section)}}{size:>{_IN_UNIT}}   ", headline.remark
+        )
     if headline is not None:
         lines = () if section.layout is Layout.BARS else section.lines
         return list(_laid_out(headline, _label_width(lines)))
@@ -162,6 +168,40 @@ def _comparisons(section: Section) -> list[str]:
     return lines
 
 
+def _terms(section: Section) -> list[str]:
+    """Each in the unit of the total, with its share of it."""
+    total = section.total.number if section.total is not None else None
+    unit = _unit_of(section)
+    label_width = _terms_width(section)
+    lines: list[str] = []
+    for line in section.lines:
+        share = "" if not total or line.number is None else f"{100 * line.number / total:.0f} %"
+        columns = f"{f'  {line.label}':<{label_width}}{in_unit(line.number, unit):>{_IN_UNIT}}"
+        lines += prose(f"{columns}{share:>7}   " if total else f"{columns}   ", line.words)
+    return lines
+
+
+def _terms_width(section: Section) -> int:
+    lengths = (len(section.title), *(len(line.label) + 2 for line in section.lines))
+    return max(length for length in lengths if length <= _LONGEST_LABEL)
+
+
+def _sizes(section: Section) -> list[str]:
+    """Sizes in the unit of the first, each before its label, which may be long."""
+    unit = unit_power(section.lines[0].number or 0) if section.lines else 0
+    return [
+        text
+        for line in section.lines
+        for text in prose(f"{in_unit(line.number, unit):>{_IN_UNIT}}  ", line.label)
+    ]
+
+
+def _unit_of(section: Section) -> int:
+    """The unit of the total or of the largest line, as a power of 1024."""
+    numbers = [line.number or 0 for line in (section.total or Line(""), *section.lines)]
+    return unit_power(max(numbers, default=0))
+
+
 def percent(error: float | None) -> str:
     """An error with its sign; empty where there is none."""
     return "" if error is None else f"{error:+.1f} %"
@@ -177,6 +217,8 @@ _LAYOUTS: Final[Mapping[Layout, Callable[[Section], list[str]]]] = MappingProxyT
         Layout.BARS: _bars,
         Layout.MULTIPLES: _multiples,
         Layout.COMPARED: _comparisons,
+        Layout.TERMS: _terms,
+        Layout.SIZES: _sizes,
     }
 )
 
@@ -343,7 +385,9 @@ _STYLES: Final = (
     ("[▁▂▃]+", "green"),
     ("[▄▅▆]+", "yellow"),
     ("[▇█]+", "red"),
-    (r"\bdoes not fit: |(?m:^warning: .*)", "bold red"),
+    (r"(?m)^Fits(?=  )", "bold green"),
+    (r"(?m)^(?:Tight|Unknown if it fits)(?=  )", "bold yellow"),
+    (r"\bdoes not fit: |(?m:^(?:Does not fit(?=  )|  warning .*|warning: .*))", "bold red"),
 )
 """What to look for, and its style; a later one wins."""
 

@@ -91,6 +91,11 @@ def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
         yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
 
 
+def short_error(accuracy: Accuracy) -> str:
+    """The same without its details: ``+-5 %: nine in ten of 794 settings within it``."""
+    return error_text(accuracy).partition(", ")[0]
+
+
 def error_text(accuracy: Accuracy) -> str:
     """How far a figure may be off, and the source of that.
 
@@ -110,19 +115,24 @@ def _assumed(label: str, assumed: Assumed, flag: str) -> Iterator[Line]:
     yield Line(label, assumed.size_bytes, f"assumed of {to}; {flag}", depth=2)
 
 
+def largest_text(result: "FitResult") -> str:
+    """The largest number that fits, what the next one lacks, and where tight begins."""
+    max_batch = result.max_batch
+    if max_batch is None:
+        why = "bytes are not known at 1" if result.has_number else "the model has no batch"
+        return f"unknown: {why}"
+    if max_batch.number is None:
+        return f"no limit: it fits up to {LARGEST_BATCH:,}"
+    doubt = ", as uncertain as the figures" if result.doubts else ""
+    return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
+
+
 def max_batch_lines(result: "FitResult") -> Iterator[Line]:
     """The largest number that fits, where tight begins, and what fits again above."""
     max_batch, name = result.max_batch, shortened(result.setup.dim or "batch")
-    label = f"largest {name} that fits"
-    if max_batch is None:
-        why = "bytes are not known at 1" if result.has_number else "the model has no batch"
-        yield Line(label, text=f"unknown: {why}")
+    yield Line(f"largest {name} that fits", text=largest_text(result))
+    if max_batch is None or max_batch.number is None:
         return
-    if max_batch.number is None:
-        yield Line(label, text=f"no limit: it fits up to {LARGEST_BATCH:,}")
-        return
-    doubt = ", as uncertain as the figures" if result.doubts else ""
-    yield Line(label, text=f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}")
     if max_batch.above:
         yield Line("fits again", text=_ranges_text(max_batch))
     if max_batch.number:

@@ -232,7 +232,7 @@ import sys
 from onnxmem.report import terminal
 from onnxmem.cli import main
 from collection.worker_tasks import endless
-terminal.render = endless
+terminal.render_answer = endless
 sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
 """
     process = subprocess.Popen(

@@ -178,7 +178,7 @@ def of_csv(asked: Case, capsys: Capture, _: Path) -> Face:
 
 
 def of_report(asked: Case, capsys: Capture, _: Path) -> Face:
-    code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget)
+    code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget, "-v")
     lines = text.splitlines()
     budget = next(line for line in lines if line.startswith("Budget"))
     takes = next(line for line in lines if line.startswith("  takes"))
@@ -332,7 +332,8 @@ def of_page(asked: Case, capsys: Capture, folder: Path) -> Face:
     found = page.partition('<section id="findings"')[2].partition("</section>")[0]
     notes = found.split("<li><code>")
     codes = frozenset(each.partition("</code>")[0] for each in notes[1:])
-    rows = page.partition('<section id="fits"')[2].partition("</section>")[0].split("<tr>")
+    budget = page.partition('<section id="fits"')[2].partition("</section>")[0]
+    rows = re.split("<tr[^>]*>", budget)
     terms = [" ".join(read(row).text) for row in rows]
     largest = next(line for line in terms if line.startswith("largest batch"))
     takes = next(line for line in terms if line.startswith("takes"))

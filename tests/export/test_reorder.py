@@ -171,7 +171,7 @@ def test_an_order_is_reported_with_its_figures(
 ) -> None:
     assert run(model, "--order", order) == 0
     assert f"order {order}" in (text := capsys.readouterr().out)
-    assert "in file's order" in text
+    assert "the file's order" in text
     assert run(model, "--order", order, "--json") == 0
     row = json.loads(capsys.readouterr().out)["models"][0]
     assert row["settings"]["order"] == order

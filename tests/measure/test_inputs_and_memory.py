@@ -128,7 +128,7 @@ def test_a_dim_that_the_file_fixes_is_refused_but_for_the_batch() -> None:
 
 
 def test_a_batch_that_constants_keep_is_refused() -> None:
-    with pytest.raises(RefusedError, match="the batch is fixed at 4 by constants"):
+    with pytest.raises(RefusedError, match="the batch size is fixed at 4 by constants"):
         refuse_other_dims(*bound_of(KEEPS_ITS_BATCH, Request(batch=7)))
 
 

@@ -4,14 +4,13 @@ A section for each runtime; two sessions are also compared, and what a run took 
 was predicted of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import FIGURES, Predicted, predicted_by
 from onnxmem.errors import shortened
-from onnxmem.report.sections.section import Layout, Line, Note, Section
+from onnxmem.report.sections.section import SESSIONS, Layout, Line, Note, Section
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.advice import Choice
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
-_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {"ort-cpu": "onnxruntime, CPU", "ort-cuda": "onnxruntime, CUDA"}
-)
 _CUDA: Final = "ort-cuda"
 _WORTHWHILE: Final = 0.95
 """Settings are advised that leave at most this share of the resident bytes."""
@@ -63,7 +59,7 @@ def runtime_sections(analysis: "Analysis") -> Iterator[Section]:
         yield measured_section(analysis.measurement, predicted)
     if len(analysis.runtimes) > 1:
         lines = tuple(_differences(*analysis.runtimes[:2]))
-        names = " compared with ".join(_NAMES[each.name] for each in analysis.runtimes[:2])
+        names = " compared with ".join(SESSIONS[each.name] for each in analysis.runtimes[:2])
         if lines:
             yield Section(key="runtimes-compared", title=names, lines=lines)
 
@@ -88,7 +84,7 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
         lines.append(Line("lower with", text=advice, words_key=f"{path}.advice"))
     return Section(
         key=key,
-        title=_NAMES[runtime.name],
+        title=SESSIONS[runtime.name],
         remark=f"graph {runtime.graph} {optimized_by(runtime)}",
         lines=tuple(lines),
         notes=tuple(Note(each.code, shortened(each.message, 2000)) for each in runtime.findings),

@@ -4,9 +4,10 @@ Names from a model are made printable and shortened before they enter a line; a 
 for HTML.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 INFERENCE: Final = "Inference"
 TRAINING_STEP: Final = "Training step"
 """Titles of the two totals."""
+GPU_MEMORY: Final = "GPU memory (PyTorch)"
+SESSIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"ort-cpu": "onnxruntime, CPU", "ort-cuda": "onnxruntime, CUDA"}
+)
+"""Titles of the figures of runtimes."""
 PEAK: Final = "peak activation memory"
 """What the largest sum of live activations is called."""
 
@@ -29,6 +35,10 @@ class Layout(Enum):
     """As shares of the total."""
     MULTIPLES = "multiples"
     """As multiples of the reference."""
+    TERMS = "terms"
+    """As terms of the total, in one unit; of the largest where there is no total."""
+    SIZES = "sizes"
+    """As sizes in one unit, before what has them."""
     COMPARED = "compared"
     """As measurements, each beside what was predicted."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
-from onnxmem.report.sections.section import TRAINING_STEP, Line, Section, formula_lines
+from onnxmem.report.sections.section import GPU_MEMORY, TRAINING_STEP, Line, Section, formula_lines
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.memory import TrainingMemory
 
-_REMARKS: Mapping[Category, str] = MappingProxyType(
+CATEGORIES: Mapping[Category, str] = MappingProxyType(
     {
         Category.WEIGHT: "trained",
         Category.BUFFER: "not trained",
@@ -26,7 +26,7 @@ _REMARKS: Mapping[Category, str] = MappingProxyType(
         Category.TEMPORARY: "of one operator, or of the optimizer's step",
     }
 )
-"""What each category of allocations is, beside its name."""
+"""The categories of allocations in the order of a report, and what each is beside its name."""
 
 
 def training_sections(analysis: "Analysis") -> Iterator[Section]:
@@ -85,7 +85,7 @@ def _upper_bound(analysis: "Analysis") -> Iterator[Line]:
 
 def _by_category(training: "TrainingMemory") -> Iterator[Line]:
     sizes = training.live_by_category()
-    for category, remark in _REMARKS.items():
+    for category, remark in CATEGORIES.items():
         key = f"training.live_by_kind.{category.value}"
         yield Line(category.value, sizes.get(category, 0), remark, key=key, drops_zero=True)
 
@@ -117,7 +117,7 @@ def _cuda(memory: "TorchMemory") -> Section:
     cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are part of it"
     return Section(
         key="cuda",
-        title="GPU memory (PyTorch)",
+        title=GPU_MEMORY,
         total=total,
         lines=(
             Line(

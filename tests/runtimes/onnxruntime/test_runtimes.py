@@ -474,7 +474,7 @@ def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
     assert main(line.split()) == 3
     out, err = capsys.readouterr()
     told = "lower bounds: tensors or scratch of unknown size are left out"
-    assert f"warning: the figures of ort-cpu are {told}\n" in out
+    assert f" warning the figures of ort-cpu are {told} " in " ".join(out.split())
     assert "see Notes" in err
 
 
@@ -723,7 +723,7 @@ def test_the_whole_way_leaves_nothing_behind(
     assert main(line.split()) == code
     out, err = capsys.readouterr()
     assert words in out
-    assert ("graph ort-all as onnxruntime" in out) is (code == 0)
+    assert ("assumes graph ort-all" in " ".join(out.split())) is (code == 0)
     assert err.count("\n") == (code != 0)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["net.onnx", "temporary"]
 

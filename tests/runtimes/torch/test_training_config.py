@@ -192,11 +192,14 @@ def test_parameters_of_unknown_shape_have_no_state() -> None:
         ({"attention": "flash"}, "attention 'flash' is not known; choose one of fused, math"),
         ({"shard": "fsdp"}, "sharding 'fsdp' is not known"),
         ({"accumulate": 0}, "accumulate 0 is not a positive integer"),
-        ({"accumulate": 1.5}, "accumulate 1.5: give a whole number"),
-        ({"accumulate": True}, "accumulate True: give a whole number"),
+        ({"accumulate": 1.5}, "accumulate 1.5 is not a positive integer"),
+        ({"accumulate": True}, "accumulate True is not a positive integer"),
         ({"world": -2}, "world -2 is not a positive integer"),
         ({"lora_rank": 0}, "rank 0 is not a positive integer"),
-        ({"checkpoint": "most"}, "checkpoint 'most': choose none, sqrt, every=K or best"),
+        (
+            {"checkpoint": "most"},
+            "checkpoint 'most' is not known; choose none, sqrt, every=K or best",
+        ),
     ],
 )
 def test_what_no_step_can_be_is_refused(given: dict[str, object], message: str) -> None:

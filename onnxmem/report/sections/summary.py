@@ -1,0 +1,353 @@
+"""The answer to a request in a few sections: the verdict, its terms, the largest tensors, notes.
+
+Every other section has a part of it in full. Begin with ``summary``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, AnyBasis, Basis, Verdict, basis_for
+from onnxmem.errors import shortened
+from onnxmem.program.program import Category
+from onnxmem.report.sections.listing import assumptions, partial_texts
+from onnxmem.report.sections.section import (
+    GPU_MEMORY,
+    INFERENCE,
+    PEAK,
+    SESSIONS,
+    TRAINING_STEP,
+    Layout,
+    Line,
+    Note,
+    Section,
+)
+from onnxmem.report.verdict import largest_text, short_error, verdict_text
+from onnxmem.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.fitting.verdicts import Doubt
+    from onnxmem.errors import Finding
+    from onnxmem.program.program import Allocation
+
+_MOST_TERMS: Final = 7
+"""Rows of the table of terms."""
+_SMALL: Final = 0.005
+"""Terms of at most this share of the total are one row, if there are several."""
+_MOST_TENSORS: Final = 3
+_LONGEST: Final = 2000
+_TITLES: Final = {
+    Verdict.FITS: "Fits",
+    Verdict.TIGHT: "Tight",
+    Verdict.OVER: "Does not fit",
+    Verdict.UNKNOWN: "Unknown if it fits",
+}
+_FIGURES: Final[Mapping[AnyBasis, str]] = MappingProxyType(
+    {
+        Basis.TORCH: GPU_MEMORY,
+        Basis.STEP: TRAINING_STEP,
+        Basis.TOTAL: INFERENCE,
+        **{Basis(name): title for name, title in SESSIONS.items()},
+    }
+)
+"""What the figure of a verdict is called."""
+_OPTION: Final = re.compile(r"--[a-z]")
+
+
+def summary(analysis: "Analysis") -> tuple[Section, ...]:
+    """What was requested, the most important first."""
+    found = (
+        answer(analysis),
+        terms(analysis),
+        *_also_requested(analysis),
+        largest_tensors(analysis),
+        notes(analysis),
+    )
+    return tuple(section for section in found if section is not None)
+
+
+def one_line(analysis: "Analysis") -> str:
+    """The answer in one line, behind the name of the model."""
+    budget_bytes, result = analysis.settings.budget_bytes, analysis.fit
+    name = shortened(analysis.path)
+    if budget_bytes is None or result is None:
+        takes = format_bytes(_total(analysis, _basis(analysis)))
+        return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
+    takes = format_bytes(result.footprint.total_bytes)
+    largest = None if result.max_batch is None else result.max_batch.number
+    batch = "" if largest is None else f", largest batch {largest:,}"
+    return f"{name}: {result.verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
+
+
+def answer(analysis: "Analysis") -> Section:
+    """Whether it fits, or how much it takes; the largest batch; what to do."""
+    budget_bytes, result = analysis.settings.budget_bytes, analysis.fit
+    if budget_bytes is not None and result is not None:
+        return _verdict(analysis, result, budget_bytes)
+    basis = _basis(analysis)
+    unknown = () if budget_bytes is None else ("whether it fits is unknown, see the notes",)
+    warnings = [text.removeprefix("warning: ") for text in partial_texts(analysis)]
+    return Section(
+        key="answer",
+        title="Takes",
+        summary=f"{format_bytes(_total(analysis, basis))}: {BASES[basis].partition('; ')[0]}",
+        lines=(
+            *(Line("warning", text=text) for text in (*unknown, *warnings)),
+            Line("error", text=short_error(ACCURACIES[basis])),
+            Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
+            *_assumed(analysis),
+        ),
+    )
+
+
+def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Section:
+    takes_bytes, batch = result.footprint.total_bytes, analysis.settings.batch
+    _, _, margin = verdict_text(result.verdict, takes_bytes, budget_bytes).partition(": ")
+    at = "" if batch is None else f" at batch {batch:,}"
+    takes = f"takes {format_bytes(takes_bytes)}{at}, {margin}"
+    return Section(
+        key="answer",
+        title=_TITLES[result.verdict],
+        summary=f"{format_bytes(budget_bytes)}: {takes}",
+        lines=(
+            *(
+                Line("warning", text=shortened(_doubt_text(each), _LONGEST))
+                for each in result.doubts
+            ),
+            Line("largest batch that fits", text=largest_text(result)),
+            Line("error", text=short_error(result.accuracy)),
+            Line("next", text=_next_step(result)),
+            *_assumed(analysis),
+        ),
+    )
+
+
+def _doubt_text(doubt: "Doubt") -> str:
+    """What is in doubt, and what settles it."""
+    if doubt.flags and doubt.flags in doubt.message:
+        return f"{doubt.message}; or --accept {doubt.code}"
+    return f"{doubt.message}; {doubt.settled_by}"
+
+
+def _assumed(analysis: "Analysis") -> Iterator[Line]:
+    """The settings of the figures, but for what other lines report."""
+    told = ("training", "inference", "batch ", "graph raw", "no batch")
+    parts = [
+        each
+        for each in assumptions(analysis)
+        if not each.startswith(told) and "BatchNormalization" not in each
+    ]
+    if parts:
+        yield Line("assumes", text=", ".join(parts))
+
+
+def _next_step(result: "FitResult") -> str:
+    """What to do with the verdict."""
+    lower = "onnxmem advise lists what lowers it"
+    max_batch = result.max_batch
+    if result.verdict is Verdict.UNKNOWN:
+        return "settle the warnings above"
+    if result.verdict is Verdict.OVER and max_batch is not None and max_batch.number:
+        return f"--batch {max_batch.comfortable or max_batch.number} fits; {lower}"
+    return f"{lower}; -v: all figures"
+
+
+def _basis(analysis: "Analysis") -> AnyBasis:
+    """The figure that answers the request; that of a verdict, where there is one."""
+    if analysis.fit is not None:
+        return analysis.fit.assessment.basis
+    settings = analysis.settings
+    runtime = analysis.request.runtime_name
+    basis = basis_for(None, train=settings.train, runtime=runtime, basis=settings.basis)
+    return Basis.STEP if basis is Basis.TORCH and analysis.torch is None else basis
+
+
+def _total(analysis: "Analysis", basis: AnyBasis) -> int | None:
+    """Bytes of the figure that answers the request."""
+    if basis is Basis.TORCH and analysis.torch is not None:
+        return analysis.torch.total_bytes
+    if basis is Basis.STEP and analysis.training is not None:
+        return analysis.training.peak_bytes
+    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    if runtime is not None:
+        return runtime.process_bytes if basis is Basis.ORT_CPU else _session_bytes(analysis, basis)
+    replay = next((each for each in analysis.replays if each.name == basis.value), None)
+    if replay is not None:
+        return replay.total_bytes
+    return analysis.total_bytes if basis is Basis.TOTAL else None
+
+
+def _session_bytes(analysis: "Analysis", basis: AnyBasis) -> int | None:
+    """What a verdict on a session would compare."""
+    from onnxmem.analysis.fitting.footprints import NoFigureError, footprint_of
+
+    try:
+        return footprint_of(analysis.request, basis).total_bytes
+    except NoFigureError:
+        return None
+
+
+def terms(analysis: "Analysis") -> Section | None:
+    """The figure as a sum; ``None`` where its terms are not known."""
+    basis = _basis(analysis)
+    total_bytes = _total(analysis, basis)
+    if analysis.fit is not None:
+        total_bytes = analysis.fit.footprint.total_bytes
+    lines = list(_terms(analysis, basis, total_bytes))
+    if not lines or total_bytes is None:
+        return None
+    return Section(
+        key="terms",
+        title=_FIGURES.get(basis, shortened(basis.value)),
+        total=Line("", total_bytes),
+        lines=tuple(_folded(lines, total_bytes)),
+        layout=Layout.TERMS,
+    )
+
+
+def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> Iterator[Line]:
+    training, torch = analysis.training, analysis.torch
+    if basis in {Basis.TORCH, Basis.STEP} and training is not None:
+        from onnxmem.report.sections.training import CATEGORIES
+
+        sizes = training.live_by_category()
+        for category, remark in CATEGORIES.items():
+            yield Line(category.value, sizes.get(category, 0), remark)
+        if basis is Basis.TORCH and torch is not None:
+            cached_bytes = torch.reserved_peak_bytes - training.peak_bytes
+            yield Line("PyTorch's allocator", cached_bytes, "cache, rounding, workspaces")
+            is_given = analysis.settings.cuda_context_bytes is not None
+            remark = "as given" if is_given else "assumed; --cuda-context"
+            yield Line("CUDA context", torch.context_bytes, remark)
+    elif basis is Basis.TOTAL:
+        yield Line("weights", analysis.weight_bytes)
+        yield Line("inputs", analysis.inputs_bytes)
+        yield Line(PEAK, analysis.activations.in_place_peak_bytes)
+    else:
+        yield from _session_terms(analysis, basis, total_bytes)
+
+
+def _session_terms(
+    analysis: "Analysis", basis: AnyBasis, total_bytes: int | None
+) -> Iterator[Line]:
+    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    if runtime is None or total_bytes is None:
+        return
+    arena = runtime.arena
+    rest_bytes = total_bytes - arena.held_steady_bytes
+    if basis is Basis.ORT_CPU and rest_bytes >= 0:
+        weights = format_bytes(arena.base_bytes)
+        yield Line("arena reserved", arena.held_steady_bytes, f"{weights} of it initializers")
+        yield Line("outside the arena", rest_bytes, "interpreter, libraries, session")
+    elif basis is Basis.ORT_CUDA:
+        beside_bytes = (runtime.workspace_bytes or 0) + (runtime.context_bytes or 0)
+        yield Line("arena reserved", arena.held_steady_bytes, "after run 3")
+        yield Line("inputs and outputs", rest_bytes - beside_bytes, "beside the arena")
+        yield Line("cuDNN workspace", runtime.workspace_bytes, "assumed, or --cuda-workspace")
+        yield Line("CUDA context", runtime.context_bytes, "assumed, or --cuda-context")
+
+
+def _folded(lines: "Sequence[Line]", total_bytes: int) -> Iterator[Line]:
+    """The terms with bytes; several small ones are one, so that the rows still add up."""
+    known = [line for line in lines if line.number or line.number is None]
+    ordered = sorted(known, key=lambda line: -(line.number or 0))
+    num_large = sum((line.number or 0) >= _SMALL * total_bytes for line in ordered)
+    # One small term needs no row for others.
+    num_shown = min(num_large, _MOST_TERMS - 1) if num_large + 1 < len(ordered) else len(ordered)
+    num_shown = len(ordered) if len(ordered) <= min(num_shown + 1, _MOST_TERMS) else num_shown
+    yield from ordered[:num_shown]
+    others = ordered[num_shown:]
+    if others:
+        names = ", ".join(line.label for line in others)
+        yield Line("others", sum(line.number or 0 for line in others), names)
+
+
+def _also_requested(analysis: "Analysis") -> Iterator[Section]:
+    """What other options request: a cache, two sessions, a measurement, checkpointing, an order."""
+    if analysis.kv_cache is not None and analysis.kv_cache.context is not None:
+        from onnxmem.report.sections.cache import cache_sections
+
+        heads = [each.headline for each in cache_sections(analysis.kv_cache)]
+        lines = tuple(
+            Line(head.label, head.number, head.remark) for head in heads if head is not None
+        )
+        title = f"At {analysis.kv_cache.context:,} tokens"
+        yield Section(key="context", title=title, lines=lines, layout=Layout.TERMS)
+    if len(analysis.runtimes) > 1 or analysis.measurement is not None:
+        from onnxmem.report.sections.runtimes import runtime_sections
+
+        wanted = {"measured", "runtimes-compared"}
+        yield from (each for each in runtime_sections(analysis) if each.key in wanted)
+    if analysis.training is not None and analysis.training.checkpoints:
+        from onnxmem.report.sections.training import training_sections
+
+        yield from (each for each in training_sections(analysis) if each.key == "checkpoints")
+    if analysis.replays:
+        from onnxmem.report.sections.runtimes import replay_sections
+
+        yield from replay_sections(analysis.replays)
+    schedule = analysis.schedule
+    if schedule is not None:
+        lines = (
+            Line(analysis.settings.order, schedule.peak_bytes),
+            Line("the file's order", schedule.file_peak_bytes),
+        )
+        yield Section(key="order", title="Order of execution", lines=lines, layout=Layout.TERMS)
+
+
+def largest_tensors(analysis: "Analysis") -> Section | None:
+    """The largest tensors at the peak that answers the request, and where it is."""
+    basis, training = _basis(analysis), analysis.training
+    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    live: Sequence[Allocation]
+    if training is not None:
+        live, node, phase = training.live_at_peak(), training.peak_node, training.peak_phase.value
+    elif runtime is not None:
+        arena = runtime.arena
+        node, phase = None if arena.peak_node is None else arena.peak_node.name, ""
+        live = [each for each in arena.replay.live_set(arena.peak) if each.size_bytes]
+    else:
+        memory = analysis.activations
+        live, node, phase = memory.live_at_peak, memory.peak_node, ""
+    if not live:
+        return None
+    at = [f"at {shortened(node)}"] if node else []
+    return Section(
+        key="largest",
+        title=f"Live at the peak ({phase})" if phase else "Live at the peak",
+        summary=", ".join([plural(len(live), "tensor"), *at]),
+        lines=tuple(Line(_tensor_text(each), each.size_bytes) for each in live[:_MOST_TENSORS]),
+        layout=Layout.SIZES,
+    )
+
+
+def _tensor_text(allocation: "Allocation") -> str:
+    is_usual = allocation.category is Category.ACTIVATION
+    return shortened(allocation.label) + ("" if is_usual else f" ({allocation.category.value})")
+
+
+def notes(analysis: "Analysis") -> Section | None:
+    """What else the figures assume, a line each, with the option that settles it."""
+    told = set() if analysis.fit is None else {each.code for each in analysis.fit.doubts}
+    told |= {"unbound_dims"} if analysis.guessed_dims else set()
+    found = [
+        Note(each.code, _note_text(each)) for each in analysis.findings if each.code not in told
+    ]
+    assumed = len(analysis.coverage.assumed_nodes)
+    if assumed:
+        num_nodes = plural(analysis.coverage.num_nodes, "node")
+        found.append(Note("coverage", f"{assumed:,} of {num_nodes} assumed"))
+    return Section(key="notes", title="Notes", notes=tuple(found)) if found else None
+
+
+def _note_text(finding: "Finding") -> str:
+    """The first clause of a message, without names that it lists, and the one with an option."""
+    clauses = shortened(finding.message, _LONGEST).split("; ")
+    first = clauses[0].partition(": '")[0]
+    option = next((each for each in clauses[1:] if _OPTION.search(each)), "")
+    return first + (f"; {option}" if option else "")

@@ -1,0 +1,146 @@
+"""The report that a command prints by default: the answer first, in 25 lines, as wide as asked."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
+from paths import MODELS
+
+from onnxmem import Analysis, analyze
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.cli import main
+from onnxmem.report.sections.section import Layout, Section
+from onnxmem.report.sections.summary import one_line, summary
+from onnxmem.report.terminal import render, render_answer, render_line
+
+RESNET = MODELS / "resnet50.onnx"
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Analysis:
+    return analyze(RESNET, batch=128, train=True, budget_bytes=24 * 2**30)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def section(analysis: Analysis, key: str) -> Section:
+    return next(each for each in summary(analysis) if each.key == key)
+
+
+def test_a_training_step_within_a_budget(resnet: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = render_answer(replace(resnet, path="resnet50.onnx"))
+    assert_golden(text, "answer_train.txt")
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert lines[1].startswith("Fits  24.0 GiB: takes 12.4 GiB at batch 128, 11.6 GiB free")
+
+
+def test_inference_alone() -> None:
+    assert_golden(render_answer(analyze(write_model(Path("net.onnx")))), "answer.txt")
+
+
+def test_a_training_step_has_no_line_of_inference(resnet: Analysis) -> None:
+    assert "Inference" in render(resnet)
+    assert "Inference" not in render_answer(resnet)
+
+
+@pytest.mark.parametrize("name", ["resnet50.onnx", "bert_base.onnx", "mlp.onnx", "unet.onnx"])
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("budget_bytes", [None, 2**30])
+def test_the_terms_add_up_to_the_byte(name: str, *, train: bool, budget_bytes: int | None) -> None:
+    analysis = analyze(MODELS / name, batch=3, train=train, budget_bytes=budget_bytes)
+    terms = section(analysis, "terms")
+    assert terms.layout is Layout.TERMS
+    assert len(terms.lines) <= 7
+    assert terms.total is not None
+    assert terms.total.number == sum(line.number or 0 for line in terms.lines)
+    if train:
+        assert analysis.torch is not None
+        assert terms.total.number == analysis.torch.total_bytes
+    else:
+        assert terms.total.number == analysis.total_bytes
+
+
+def test_the_terms_of_a_session_add_up() -> None:
+    path = write_model(Path("net.onnx"))
+    for runtime in ("ort-cpu", "ort-cuda"):
+        analysis = analyze(path, runtimes=(runtime,), asks_onnxruntime=False, budget_bytes=2**30)
+        terms = section(analysis, "terms")
+        assert terms.total is not None
+        assert analysis.fit is not None
+        assert terms.total.number == analysis.fit.footprint.total_bytes
+        assert terms.total.number == sum(line.number or 0 for line in terms.lines)
+
+
+@pytest.mark.parametrize(
+    ("budget_bytes", "title", "words"),
+    [
+        (24 * 2**30, "Fits", "11.6 GiB free"),
+        (8 * 2**30, "Does not fit", "4.41 GiB over"),
+        (12 * 2**30, "Tight", "only by the allocator's retries"),
+    ],
+)
+def test_the_verdict_is_the_title(budget_bytes: int, title: str, words: str) -> None:
+    analysis = analyze(RESNET, batch=128, train=True, budget_bytes=budget_bytes)
+    answer = summary(analysis)[0]
+    assert answer.title == title
+    assert words in answer.summary
+    assert analysis.fit is not None
+    step = next(line.words for line in answer.lines if line.label == "next")
+    assert ("--batch" in step) is (analysis.fit.verdict is Verdict.OVER)
+
+
+def test_a_dim_without_a_value_is_a_warning_beside_the_verdict() -> None:
+    path = MODELS / "bert_base.onnx"
+    for analysis in (analyze(path), analyze(path, budget_bytes=2**30)):
+        first = summary(analysis)[0].lines[0]
+        assert first.label == "warning"
+        assert "--dim sequence=512" in first.words
+    assert summary(analysis)[0].title == "Unknown if it fits"
+    assert "unbound_dims" not in render_answer(analyze(path)).partition("note: ")[2]
+
+
+def test_what_else_is_requested_is_there() -> None:
+    cached = render_answer(analyze(MODELS / "smollm_cached.onnx", context=512, order="best"))
+    assert re.search(r"(?m)^At 512 tokens", cached)
+    assert re.search(r"(?m)^  Decode step +\d+\.\d\d MiB$", cached) or "Decode step" in cached
+    assert "Order of execution" in cached
+
+
+def test_notes_beyond_the_lines_are_counted() -> None:
+    analysis = analyze(write_model(Path("mystery.onnx"), MYSTERY), batch=3, train=True)
+    many = replace(analysis, findings=analysis.findings * 20)
+    text = render_answer(many)
+    assert re.search(r"(?m)^note: \d+ more: -v$", text)
+    assert len(text.splitlines()) <= 26
+
+
+def test_an_answer_in_one_line(resnet: Analysis) -> None:
+    named = replace(resnet, path="r.onnx")
+    assert render_line(named) == "r.onnx: fits: 12.4 GiB of 24.0 GiB, largest batch 284\n"
+    net = replace(analyze(write_model(Path("net.onnx"))), path="n.onnx")
+    assert one_line(net) == "n.onnx: takes 33.9 KiB"
+
+
+def test_hostile_names_reach_no_terminal() -> None:
+    path = write_hostile_model(Path("net.onnx"))
+    for write in (render_answer, render_line):
+        text = write(analyze(path, batch=3, train=True))
+        assert text.replace("\n", "").isprintable()
+        assert HOSTILE not in text
+
+
+def test_flags_choose_how_much_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    write_model(Path("net.onnx"))
+    analysis = analyze("net.onnx")
+    for flags, write in (((), render_answer), (("-v",), render), (("-q",), render_line)):
+        assert main(["net.onnx", *flags]) == 0
+        assert capsys.readouterr().out == write(analysis)
