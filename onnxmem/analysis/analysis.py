@@ -18,11 +18,13 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import (
     AnalysisRequest,
     StageResults,
+    elements_of,
     model_size,
     request_for,
     sum_bytes,
 )
 from onnxmem.analysis.rules_of_thumb import (
+    Elements,
     RulesOfThumb,
     rule_of_thumb_batch,
     rules_of_thumb,
@@ -278,6 +280,11 @@ class Analysis:
         return rule_of_thumb_batch(budget_bytes, elements, parameters)
 
     @cached_property
+    def elements(self) -> Elements:
+        """Elements of inputs and activations at the batch."""
+        return elements_of(self.results)
+
+    @cached_property
     def compute(self) -> Compute:
         """MACs and FLOPs of the forward and the backward pass."""
         return compute(self.graph)
@@ -420,6 +427,7 @@ class Analysis:
             "runtimes": [json_rows.runtime_row(runtime) for runtime in self.runtimes],
             "measured": json_rows.run_row(self.measurement, self.runtimes),
             "compute": json_rows.compute_row(self.compute),
+            "elements": json_rows.elements_row(self.elements),
             "max_batch": json_rows.max_batch_row(self.fit, self.rule_max_batch),
             "coverage": json_rows.coverage_row(self.coverage),
             "layers": None if nodes is None else [json_rows.layer_row(node) for node in nodes],

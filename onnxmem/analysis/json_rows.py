@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.assessing import FitResult
-    from onnxmem.analysis.rules_of_thumb import RulesOfThumb
+    from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program.sizes import Affine
     from onnxmem.runtimes.base import RuntimeReplay
@@ -42,8 +42,8 @@ NO_PEAK_ROWS: Final[JsonDict] = {"peak_rows": None, "no_peak_rows": None}
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
-    *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
-    *("layers", "findings", "kv_cache", "verdict", "devices"),
+    *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "elements"),
+    *("max_batch", "coverage", "layers", "findings", "kv_cache", "verdict", "devices"),
 )
 """The keys of every row, in order."""
 VERDICT_KEYS: Final = (
@@ -341,6 +341,18 @@ def compute_row(compute: "Compute") -> JsonDict:
         "forward_flops": compute.forward_flops,
         "backward_flops": compute.backward_flops,
         "unknown_nodes": len(compute.unknown_nodes),
+    }
+
+
+def elements_row(elements: "Elements") -> JsonDict:
+    """Elements of inputs and activations, at the batch and of one sample."""
+    return {
+        "inputs": elements.inputs,
+        "activations": elements.activations,
+        "forward": elements.forward,
+        "with_gradients": elements.with_gradients,
+        "forward_per_sample": elements.forward_per_sample,
+        "with_gradients_per_sample": elements.with_gradients_per_sample,
     }
 
 

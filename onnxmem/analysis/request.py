@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onnxmem.analysis.coverage import model_findings
-from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
+from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import Request, guessed_dims, required_inputs
@@ -416,22 +416,27 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
 
 def model_size(model: ModelFile, results: StageResults) -> ModelSize:
     """The sizes that the rules of thumb use."""
-    graph = results.bound.graph
-    batch = results.bound.binding.batch or 1
-    external = [weight for weight in graph.weights if weight.is_external]
-    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
-    activations = results.activations.naive_in_place_elements
+    elements = elements_of(results)
+    external = [weight for weight in results.bound.graph.weights if weight.is_external]
     return ModelSize(
         file_bytes=model.file_bytes,
         absent_external_bytes=sum_bytes(external),
         weight_bytes=results.weight_bytes,
         num_parameters=results.parameters.num_parameters,
-        activation_elements_per_sample=per_sample(activations, batch),
-        input_elements_per_sample=per_sample(inputs, batch),
+        activation_elements_per_sample=per_sample(elements.activations, elements.batch),
+        input_elements_per_sample=per_sample(elements.inputs, elements.batch),
         activation_bytes=results.activations.naive_in_place_bytes,
         input_bytes=results.inputs_bytes,
-        batch=batch,
+        batch=elements.batch,
     )
+
+
+def elements_of(results: StageResults) -> Elements:
+    """Elements of inputs and activations at the batch."""
+    graph = results.bound.graph
+    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
+    activations = results.activations.naive_in_place_elements
+    return Elements(inputs, activations, results.bound.binding.batch or 1)
 
 
 def sum_bytes(tensors: Iterable[Tensor]) -> int | None:

@@ -6,7 +6,11 @@ operator that may overwrite its input has no new one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
+
+from onnxmem.units import sum_if_known
 
 _FLOAT_BYTES = 4
 
@@ -23,6 +27,65 @@ FORMULAS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Each rule as text, by its name in ``RulesOfThumb``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of inputs and activations at a batch, of any type; ``None`` is unknown.
+
+    Activations are distinct buffers, counted with buffer reuse, as if none were released.
+    """
+
+    inputs: int | None
+    activations: int | None
+    batch: int
+
+    @property
+    def forward(self) -> int | None:
+        """What a forward pass that releases nothing holds."""
+        return sum_if_known((self.inputs, self.activations))
+
+    @property
+    def with_gradients(self) -> int | None:
+        """The same with a gradient for each activation; inputs have none."""
+        return sum_if_known((self.forward, self.activations))
+
+    @property
+    def with_gradients_bytes(self) -> int | None:
+        """Bytes of ``with_gradients`` in float32."""
+        return None if self.with_gradients is None else _FLOAT_BYTES * self.with_gradients
+
+    @property
+    def forward_per_sample(self) -> int | None:
+        """``forward`` of one sample; rounded up where it does not divide."""
+        return per_sample(self.forward, self.batch)
+
+    @property
+    def with_gradients_per_sample(self) -> int | None:
+        """``with_gradients`` of one sample; rounded up where it does not divide."""
+        return per_sample(self.with_gradients, self.batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A summand of a rule; ``None`` is unknown."""
+
+    label: str
+    count: int | None
+    """Elements, or bytes."""
+    times: Fraction = Fraction(1)
+    """How often the rule counts it."""
+    element_bytes: int = 1
+    """Bytes of one of the count."""
+    batch: int = 1
+    """Samples that it is counted for."""
+
+    @property
+    def num_bytes(self) -> int | None:
+        """The product, rounded down to bytes."""
+        if self.count is None:
+            return None
+        return int(self.times * self.count * self.element_bytes * self.batch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,44 +121,51 @@ class RulesOfThumb:
 
 def rules_of_thumb(size: ModelSize) -> RulesOfThumb:
     """Evaluate the six rules; a rule with an unknown input is ``None``."""
-    half_weights = _weighted((9, size.weight_bytes))
-    parameters, inputs = size.num_parameters, size.input_elements_per_sample
-    activations = size.activation_elements_per_sample
+    sums = {
+        name: sum_if_known(term.num_bytes for term in terms)
+        for name, terms in terms_of(size).items()
+    }
+    return RulesOfThumb(**sums)
+
+
+def terms_of(size: ModelSize) -> Mapping[str, tuple[Term, ...]]:
+    """The summands of each rule, by its name in ``RulesOfThumb``."""
     batch = size.batch
-    return RulesOfThumb(
-        twice_file_bytes=_weighted((2, size.file_bytes), (2, size.absent_external_bytes)),
-        three_weights_bytes=_weighted((3, size.weight_bytes)),
-        four_and_a_half_weights_bytes=None if half_weights is None else half_weights // 2,
-        three_params_two_activations_bytes=lecture_bytes(
-            parameters, _weighted((2 * batch, activations)), _weighted((batch, inputs))
-        ),
-        batch_times_tensors_and_params_bytes=_weighted(
-            (_FLOAT_BYTES * batch, tensor_elements(size)), (_FLOAT_BYTES * batch, parameters)
-        ),
-        inputs_activations_and_gradients_bytes=_weighted(
-            (1, size.input_bytes), (2, size.activation_bytes)
-        ),
+    weights = partial(Term, "bytes of weights", size.weight_bytes)
+    parameters = partial(Term, "parameters", size.num_parameters, element_bytes=_FLOAT_BYTES)
+    activations = partial(
+        Term,
+        "activations per sample",
+        size.activation_elements_per_sample,
+        element_bytes=_FLOAT_BYTES,
+        batch=batch,
     )
-
-
-def lecture_bytes(
-    parameters: int | None, saved_elements: int | None, input_elements: int | None
-) -> int | None:
-    """The rule of a common lecture: parameters, gradients, momentum, activations and inputs.
-
-    Its readers differ in how often an activation counts: twice per sample, as in the rule above,
-    or once in total.
-    """
-    return _weighted(
-        (3 * _FLOAT_BYTES, parameters),
-        (_FLOAT_BYTES, saved_elements),
-        (_FLOAT_BYTES, input_elements),
+    inputs = Term(
+        "inputs per sample",
+        size.input_elements_per_sample,
+        element_bytes=_FLOAT_BYTES,
+        batch=batch,
     )
+    two, three = Fraction(2), Fraction(3)
+    return {
+        "twice_file_bytes": (
+            Term("bytes of the file", size.file_bytes, two),
+            Term("bytes of absent external weights", size.absent_external_bytes, two),
+        ),
+        "three_weights_bytes": (weights(three),),
+        "four_and_a_half_weights_bytes": (weights(Fraction(9, 2)),),
+        "three_params_two_activations_bytes": (parameters(three), activations(two), inputs),
+        "batch_times_tensors_and_params_bytes": (activations(), inputs, parameters(batch=batch)),
+        "inputs_activations_and_gradients_bytes": (
+            Term("bytes of inputs", size.input_bytes),
+            Term("bytes of activations", size.activation_bytes, two),
+        ),
+    }
 
 
 def tensor_elements(size: ModelSize) -> int | None:
     """Elements of the inputs and activations of one sample."""
-    return _weighted((1, size.activation_elements_per_sample), (1, size.input_elements_per_sample))
+    return sum_if_known((size.activation_elements_per_sample, size.input_elements_per_sample))
 
 
 def per_sample(num_elements: int | None, batch: int) -> int | None:
@@ -111,13 +181,3 @@ def rule_of_thumb_batch(budget_bytes: int, tensor_elements: int, parameters: int
     """
     per_sample_bytes = _FLOAT_BYTES * (tensor_elements + parameters)
     return budget_bytes // per_sample_bytes if per_sample_bytes else 0
-
-
-def _weighted(*terms: tuple[int, int | None]) -> int | None:
-    """Sum of factor x count; ``None`` if a count is unknown."""
-    total = 0
-    for factor, count in terms:
-        if count is None:
-            return None
-        total += factor * count
-    return total

@@ -121,7 +121,8 @@ def _name(metric: Metric) -> str:
 
 def _value(metric: Metric, path: str, value: MetricValue) -> Iterator[str]:
     if not metric.is_bytes:
-        yield fact(_name(metric), f"{format_count(value.number)}   {shortened(path)}")
+        exact = "" if value.number is None else f"   {value.number:,}"
+        yield fact(_name(metric), f"{format_count(value.number)}{exact}   {shortened(path)}")
         return
     yield figure(_name(metric), value.number, shortened(path))
     for name, size_bytes in value.parts:

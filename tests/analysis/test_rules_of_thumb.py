@@ -4,13 +4,14 @@ from dataclasses import fields, replace
 
 from onnxmem.analysis.rules_of_thumb import (
     FORMULAS,
+    Elements,
     ModelSize,
     RulesOfThumb,
-    lecture_bytes,
     per_sample,
     rule_of_thumb_batch,
     rules_of_thumb,
     tensor_elements,
+    terms_of,
 )
 
 LECTURE = ModelSize(
@@ -40,8 +41,7 @@ MLP = ModelSize(
 
 
 def test_the_lectures_sum() -> None:
-    """Activations twice for every image give 779,021,856; once in all they give 235,614,816."""
-    assert lecture_bytes(19_072_984, 532_752, 9_000 * 128) == 235_614_816
+    """Activations twice for every image: 779,021,856 bytes."""
     assert rules_of_thumb(LECTURE).three_params_two_activations_bytes == 779_021_856
 
 
@@ -68,6 +68,21 @@ def test_the_usual_batch_formula_turns_that_rule_round() -> None:
     assert rule_of_thumb_batch(budget_bytes, 1_410, 131_410) == 256
     assert rule_of_thumb_batch(budget_bytes - 1, 1_410, 131_410) == 255
     assert rule_of_thumb_batch(budget_bytes, 0, 0) == 0
+
+
+def test_a_rule_is_the_sum_of_its_terms() -> None:
+    terms = terms_of(LECTURE)
+    assert set(terms) == set(FORMULAS)
+    lecture = terms["three_params_two_activations_bytes"]
+    assert [each.num_bytes for each in lecture] == [228_875_808, 545_538_048, 4_608_000]
+    assert [each.num_bytes for each in terms["four_and_a_half_weights_bytes"]] == [343_313_712]
+
+
+def test_elements_of_a_batch_and_of_a_sample() -> None:
+    found = Elements(inputs=7 * 11, activations=7 * 13 + 1, batch=7)
+    assert (found.forward, found.with_gradients) == (169, 261)
+    assert (found.forward_per_sample, found.with_gradients_per_sample) == (25, 38)
+    assert Elements(None, 5, 1).forward_per_sample is None
 
 
 def test_what_is_unknown_stays_unknown() -> None:

@@ -27,13 +27,15 @@ def test_mlp_at_batch_256() -> None:
     """1000 -> 4 x 100 -> 10: input and activations once, and with the activations' gradients."""
     mlp = analysis_of("mlp", 256)
     assert mlp.num_parameters == 131_410
-    elements = mlp.activations.naive_in_place_elements
-    inputs = mlp.graph.tensors["features"].num_elements
-    assert elements is not None
-    assert inputs is not None
-    assert (inputs + elements) // 256 == 1_410
-    assert (inputs + 2 * elements) // 256 == 1_820
-    assert inputs + 2 * elements == 465_920
+    assert mlp.to_dict()["elements"] == {
+        "inputs": 256_000,
+        "activations": 104_960,
+        "forward": 360_960,
+        "with_gradients": 465_920,
+        "forward_per_sample": 1_410,
+        "with_gradients_per_sample": 1_820,
+    }
+    assert mlp.elements.with_gradients_bytes == 1_863_680
     assert mlp.rules_of_thumb.inputs_activations_and_gradients_bytes == 1_863_680
 
 

@@ -67,7 +67,7 @@ _AT_ONE_BATCH: Final = frozenset({"checkpoints", "measured"})
 """Sections that are shown at the requested batch alone."""
 _BY_CATEGORY: Final = "training.live_by_kind."
 """How the keys of a training step's categories start."""
-_AFTER_CHARTS: Final = frozenset({"rules", "compute", "findings", "coverage"})
+_AFTER_CHARTS: Final = frozenset({"rules", "compute", "elements", "findings", "coverage"})
 _CARDS: Final = ("run", "train", "cuda", "cache")
 """Sections whose totals are cards at the top of the page."""
 

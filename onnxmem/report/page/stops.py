@@ -87,18 +87,7 @@ def figures_of(analysis: Analysis) -> Figures:
     worded: list[Line | Note] = [*lines, *(note for each in sections for note in each.notes)]
     numbers = {line.key: line.number for line in lines if line.key}
     texts = {each.words_key: each.words for each in worded if each.words_key}
-    return Figures({**numbers, **_elements(analysis)}, texts)
-
-
-def _elements(analysis: Analysis) -> Mapping[str, int | None]:
-    counts = [analysis.graph.tensors[name].num_elements for name in analysis.graph.inputs]
-    known = [count for count in counts if count is not None]
-    values = (
-        analysis.activations.naive_in_place_elements,
-        sum(known) if known or not counts else None,
-        analysis.num_parameters,
-    )
-    return dict(zip(ELEMENTS, values, strict=True))
+    return Figures({**numbers, "weights.parameters": analysis.num_parameters}, texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from onnxmem.report.sections.section import (
     Section,
     formula_lines,
 )
-from onnxmem.report.text import shape_text
+from onnxmem.report.text import count_text, shape_text
 from onnxmem.report.verdict import budget
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, format_count, plural
@@ -58,6 +58,7 @@ def sections(analysis: "Analysis") -> tuple[Section, ...]:
         budget(analysis),
         rules_of_thumb(analysis),
         compute(analysis),
+        elements(analysis),
         findings(analysis),
         coverage(analysis),
     )
@@ -72,6 +73,7 @@ def batch_sections(analysis: "Analysis") -> tuple[Section, ...]:
         *_optional(analysis),
         rules_of_thumb(analysis),
         compute(analysis),
+        elements(analysis),
     )
 
 
@@ -350,6 +352,34 @@ def compute(analysis: "Analysis") -> Section:
         title="Compute",
         remark="one multiply-add is 1 MAC and 2 FLOPs",
         lines=(*counts, *((bounds,) if found.unknown_nodes else ())),
+    )
+
+
+def elements(analysis: "Analysis") -> Section:
+    """Elements of inputs and activations, and of one sample."""
+    found = analysis.elements
+    names = ("inputs", "activations", "forward", "with_gradients")
+    remarks = {
+        "forward": f"{count_text(found.forward_per_sample)} per sample",
+        "with_gradients": f"{count_text(found.with_gradients_per_sample)} per sample, activations "
+        f"twice; {format_bytes(found.with_gradients_bytes)} in float32",
+    }
+    lines = (
+        Line(
+            name.replace("_", " "),
+            getattr(found, name),
+            remarks.get(name, ""),
+            key=f"elements.{name}",
+            words_key=f"elements.{name}.words" if name in remarks else "",
+            unit="count",
+        )
+        for name in names
+    )
+    return Section(
+        key="elements",
+        title="Elements",
+        remark="inputs and activations with buffer reuse, nothing released",
+        lines=tuple(lines),
     )
 
 
