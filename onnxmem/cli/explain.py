@@ -40,6 +40,7 @@ _MOST_BYTES: Final = 2**30
 """Of a log on stdin."""
 _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
+_RULES: Final = frozenset({"rules", "rules of thumb"})
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
 
 
@@ -56,8 +57,9 @@ def explain_parser() -> ArgumentParser:
         "what",
         nargs="?",
         metavar="WHAT",
-        help="a figure (arena reserved), a code (OM301, batch_fixed) or a message, quoted; - reads "
-        "it from stdin (default: list them all)",
+        help="a figure (arena reserved), a code (OM301, batch_fixed), a tensor (2x3x5 float16), "
+        "rules (of thumb) or a message, quoted; - reads it from stdin (default: list figures and "
+        "codes)",
     )
     model = parser.add_argument_group("model")
     model.add_argument("model", nargs="?", metavar="MODEL", help="path of an .onnx file")
@@ -109,6 +111,8 @@ def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
         rows = [*(metric_row(each, None) for each in metrics()), *map(code_row, codes())]
         return render_list(), rows
     what = _what(arguments)
+    if what.strip().casefold() in _RULES:
+        return _rules(arguments)
     code = code_named(what)
     if code is not None:
         return render_code(code), [code_row(code)]
@@ -164,6 +168,20 @@ def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> tuple[str, list
     ]
     rows = [metric_row(metric, value) for metric, value in zip(found, values, strict=True)]
     return "\n".join(texts), rows
+
+
+def _rules(arguments: Namespace) -> tuple[str, list[JsonDict]]:
+    """The rules of thumb; on a model beside its training step, which most of them are of."""
+    from onnxmem.analysis.analysis import analyze
+    from onnxmem.decisions.explain.rules import explained_rules
+    from onnxmem.report.rules import render_rules, rule_rows
+
+    found = None
+    if arguments.model is not None:
+        settings = step_settings(arguments) | {"train": True}
+        refuse_unused_options(arguments, Settings(**settings))
+        found = explained_rules(analyze(arguments.model, **settings))
+    return render_rules(arguments.model, found), rule_rows(found)
 
 
 def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[MetricValue | None]:

@@ -1,0 +1,70 @@
+"""The rules of thumb term by term, and the worked example to the digit."""
+
+import json
+
+import pytest
+from paths import MODELS
+
+from onnxmem import analyze
+from onnxmem.cli import main
+from onnxmem.decisions.explain.rules import (
+    RULES,
+    WORKED_EXAMPLE,
+    PrintedSum,
+    explained_rules,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("example", WORKED_EXAMPLE, ids=lambda each: each.printed)
+def test_rounding_each_term_gives_the_number_that_was_published(example: PrintedSum) -> None:
+    """742.34 rounds the activations of one sample before it multiplies them by the batch."""
+    assert example.mebibytes == example.printed
+
+
+def test_the_worked_example_without_rounding() -> None:
+    assert [each.printed for each in WORKED_EXAMPLE] == ["224.69", "260.13", "742.34"]
+    assert [each.num_bytes for each in WORKED_EXAMPLE] == [235_614_816, 272_769_024, 779_021_856]
+    twice = WORKED_EXAMPLE[-1]
+    assert [(each.hundredths, each.copies) for each in twice.terms] == [
+        (406, 128),
+        (21_827, 1),
+        (439, 1),
+    ]
+
+
+@pytest.mark.parametrize(("name", "batch"), [("mlp", 3), ("mobilenet_v2.int8", 2), ("gpt2", 1)])
+def test_the_terms_of_a_rule_add_up_to_the_figure_of_the_report(name: str, batch: int) -> None:
+    analysis = analyze(MODELS / f"{name}.onnx", batch=batch, train=True)
+    found = explained_rules(analysis)
+    assert [each.rule for each in found.rules] == list(RULES)
+    for each in found.rules:
+        terms = [term.num_bytes for term in each.terms]
+        assert None not in terms
+        assert each.num_bytes == sum(filter(None, terms))
+        assert each.num_bytes == getattr(analysis.rules_of_thumb, each.rule.key)
+    assert sum(found.step_parts.values()) == found.step_bytes
+
+
+def test_the_command_has_the_values_of_a_model(capsys: Capture) -> None:
+    path = str(MODELS / "mlp.onnx")
+    assert main(["explain", "rules", path, "--batch", "256", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["explained"]
+    kinds = [row["kind"] for row in rows]
+    assert kinds == ["rule"] * 6 + ["worked_example"] * 3 + ["training_step"]
+    lecture = next(row for row in rows if row.get("name") == "the lecture's sum")
+    assert [(term["count"], term["times"], term["batch"]) for term in lecture["terms"]] == [
+        (131_410, 3, 1),
+        (410, 2, 256),
+        (1_000, 1, 256),
+    ]
+    assert lecture["bytes"] == 4 * (3 * 131_410 + 2 * 410 * 256 + 1_000 * 256)
+    assert [row["printed_mib"] for row in rows[6:9]] == ["224.69", "260.13", "742.34"]
+
+
+def test_without_a_model_there_are_no_values(capsys: Capture) -> None:
+    assert main(["explain", "rules", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["explained"]
+    assert [row["bytes"] for row in rows[:6]] == [None] * 6
+    assert rows[-1]["peak_bytes"] is None
