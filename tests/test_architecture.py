@@ -35,7 +35,6 @@ CHAPTERS = {
     "onnxmem.cli.export": "a command",
     "onnxmem.cli.results": "what works on models, which --help must not import",
     "onnxmem.collection.workers": "processes, which one model does not need",
-    "onnxmem.measure.memory": "all that a measured process carries of the package, with the next",
     "onnxmem.measure.process_run": "all that a measured process carries of the package",
     "onnxmem.model.canonical": "other forms of a file, each with its source",
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",

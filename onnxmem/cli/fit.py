@@ -54,6 +54,8 @@ _EPILOG: Final = """\
 exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
 part alone, or known to be too low
 """
+_THIS_MACHINE: Final = "auto"
+_IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
 
@@ -62,7 +64,7 @@ def fit_parser() -> ArgumentParser:
     """The flags of ``onnxmem fit``."""
     parser = Parser(
         prog="onnxmem fit",
-        usage="onnxmem fit MODEL... --device NAME|SIZE [options]",
+        usage="onnxmem fit MODEL... --device NAME|SIZE|auto [options]",
         description="Say whether models fit a device, how far they go on it, and what limits them.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
@@ -126,7 +128,11 @@ def named_dim_or_free(text: str) -> tuple[str, int | None]:
 
 def _add_device(parser: ArgumentParser) -> None:
     device = parser.add_argument_group("device")
-    device.add_argument("--device", metavar="NAME|SIZE", help="as in 'RTX 4090' or 24GiB")
+    device.add_argument(
+        "--device",
+        metavar="NAME|SIZE|auto",
+        help="as in 'RTX 4090' or 24GiB; auto: what is free on this machine's GPU, or of its RAM",
+    )
     device.add_argument(
         "--which-device", action="store_true", help="rank all devices, the smallest that fits first"
     )
@@ -254,9 +260,17 @@ def _target(arguments: Namespace) -> ComparedMemory:
 
     name = arguments.device
     if name is None:
-        message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
+        message = (
+            "name a device or a size: --device 'RTX 4090', --device 24GiB, --device auto (this "
+            "machine); or --which-device"
+        )
         raise UsageError(message)
-    found = device_catalog(arguments).device_or_size(name)
+    known = device_catalog(arguments)
+    if name == _THIS_MACHINE:
+        is_gpu = _IS_GPU.get(arguments.runtime)
+        own, source = known.this_machine(is_gpu=is_gpu)
+        return ComparedMemory(own.name, own.limit_bytes, own, source)
+    found = known.device_or_size(name)
     if isinstance(found, Device):
         return ComparedMemory(found.name, found.limit_bytes, found)
     return ComparedMemory(shortened(name), found, None)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import parsed_toml, read_text, reason_of
+from onnxmem.measure.machine import gpu_memory, host_memory
 from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
@@ -125,6 +126,34 @@ class Catalog:
                 pass
             message = f"{unknown}; a size such as 24GiB is also accepted"
             raise DeviceError(message) from unknown
+
+    def this_machine(self, *, is_gpu: bool | None = None) -> tuple[Device, str]:
+        """The GPU of this machine if it has one, else the host, with what is free now as usable.
+
+        ``is_gpu`` requests one of them. A GPU of the catalog has its bandwidth and peaks. The
+        second result says where the free memory is from.
+
+        :raises DeviceError: the free memory is not known.
+        """
+        found = None if is_gpu is False else gpu_memory()
+        if found is None and not is_gpu:
+            found = host_memory()
+        if found is None:
+            what = "no GPU is found (pip install nvidia-ml-py)" if is_gpu else "it is not known"
+            message = f"free memory of this machine: {what}; name a size, as in 16GiB"
+            raise DeviceError(message)
+        known = self.get(found.name) if found.is_gpu else None
+        base = known or Device(
+            name=found.name, kind="cuda" if found.is_gpu else "cpu", memory_bytes=found.total_bytes
+        )
+        source = {"memory_bytes": found.source, "usable_bytes": found.source}
+        device = replace(
+            base,
+            memory_bytes=found.total_bytes,
+            usable_bytes=found.free_bytes,
+            sources={**base.sources, **source},
+        )
+        return device, found.source
 
     def with_own(self, path: str) -> "Catalog":
         """Add a user's devices, which come first and replace built-in ones of the same name.

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 _PROCESS: Final = "/proc/self"
 _KIB: Final = 1024
@@ -87,6 +87,15 @@ def device_reader() -> Reader | None:
 
     ``None``: no ``pynvml``, driver or GPU.
     """
+    found = cuda_device()
+    if found is None:
+        return None
+    nvml, device = found
+    return lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)
+
+
+def cuda_device() -> tuple[Any, Any] | None:
+    """NVML and its handle of CUDA's first GPU; ``None``: no ``pynvml``, driver or GPU."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
@@ -100,4 +109,4 @@ def device_reader() -> Reader | None:
             device = nvml.nvmlDeviceGetHandleByUUID(visible)
     except nvml.NVMLError:
         return None
-    return lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)
+    return nvml, device

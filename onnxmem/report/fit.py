@@ -53,6 +53,8 @@ class ComparedMemory:
     memory_bytes: int
     """What bytes are compared with."""
     device: Device | None
+    source: str = ""
+    """Who says what is free of this machine's memory."""
 
 
 def render_fit(
@@ -86,6 +88,7 @@ def fit_row(
         **{key: value for key, value in result.to_dict().items() if key not in _REPEATED},
         "device": None if memory.device is None else printable(memory.device.name),
         "memory_bytes": setup.memory_bytes,
+        "memory_source": memory.source or None,
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
         "dim": setup.dim or "batch",
@@ -183,15 +186,18 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
     lines = [fact("Verdict", text), *laid_out(assessment_lines(result.assessment))]
-    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory.device)))
+    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
 
 
-def _memory_remark(device: Device | None) -> str:
+def _memory_remark(memory: ComparedMemory) -> str:
+    device = memory.device
     if device is None:
         return "as given"
+    if memory.source:
+        return f"{memory.source}, of {format_bytes(device.memory_bytes)}"
     if device.usable_bytes is not None:
         return f"usable of {format_bytes(device.memory_bytes)}"
     if device.kind == "mcu":

@@ -6,11 +6,11 @@ import sys
 import threading
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
+from fake_nvml import FakeNvml
 from graphs import model_of
 from models_on_disk import CONVNET
 from onnx.numpy_helper import to_array
@@ -338,29 +338,6 @@ def test_the_highest_of_what_was_seen_is_the_peak() -> None:
     with memory.sampled(read) as sampler:
         assert is_seen.wait(10)
     assert sampler.peak_bytes == 11
-
-
-class FakeNvml(SimpleNamespace):
-    """NVML of a machine with two GPUs."""
-
-    class NVMLError(Exception):
-        """What NVML raises."""
-
-    def __init__(self, *, has_driver: bool) -> None:
-        super().__init__(has_driver=has_driver)
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
-        if not self.has_driver:
-            raise self.NVMLError
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
-        return f"index {index}"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
-        return f"uuid {uuid}"
-
-    def nvmlDeviceGetMemoryInfo(self, device: str) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(used={"index 0": 13, "index 1": 17, "uuid GPU-a": 19}[device])
 
 
 @pytest.mark.parametrize(("visible", "used"), [(None, 13), ("1,0", 17), ("GPU-a", 19)])
