@@ -433,4 +433,7 @@ def _silence_dask() -> None:
     with suppress(ImportError):
         import_module("distributed")  # sets the levels of its loggers as it is imported
     logging = import_module("logging")  # is not loaded otherwise
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # Several of its loggers have a level and a handler of their own.
+    for name in ("distributed", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from onnxmem.cli.output import write_stdout
 from onnxmem.errors import UsageError, shortened
 from onnxmem.settings import (
     ATTENTIONS,
@@ -72,6 +73,11 @@ class Parser(ArgumentParser):
             else:
                 setattr(arguments, key, _without_nul(value))
         return arguments
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Write help or a version, as any other result; faults go to ``error``."""
+        del file
+        write_stdout(message)
 
     def error(self, message: str) -> NoReturn:
         """Raise the fault, with where to read on."""

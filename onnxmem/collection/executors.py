@@ -6,19 +6,20 @@ and dask only if a cluster is requested.
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Final
 
 from onnxmem.collection.task import Outcome, Task, work, worker_died
-from onnxmem.errors import UsageError, fault_of, shortened
+from onnxmem.errors import EXIT_UNANALYZED, Fault, UsageError, fault_of, shortened
 
 WINDOW: Final = 256
 """Tasks submitted ahead of the next outcome: enough that a slow model leaves no worker idle, few
 enough that memory stays constant."""
 _DEAD_WORKERS: Final = frozenset({"KilledWorker"})
 """The exception of dask.distributed if a worker died at each attempt."""
+_LOST: Final = "cluster_lost"
 _RETRIES: Final = 2
 """How often a task that raised is repeated; the scheduler repeats one whose worker died itself, up
 to ``distributed.scheduler.allowed-failures`` times."""
@@ -29,7 +30,23 @@ _TIMEOUT: Final = "10s"
 def run_on(
     executor: Executor, tasks: Iterable[Task], window: int = WINDOW
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; closing the generator cancels tasks not yet started."""
+    """Outcomes in the order of the tasks; closing the generator cancels tasks not yet started.
+
+    An executor that is lost costs each model without an outcome its row, and is one fault.
+    """
+    is_reported = False
+    with closing(_in_order(executor, tasks, window)) as found:
+        for outcome in found:
+            is_loss = any(fault["code"] == _LOST for fault in outcome["faults"])
+            if is_loss and is_reported:
+                outcome["faults"].clear()
+            is_reported = is_reported or is_loss
+            yield outcome
+
+
+def _in_order(
+    executor: Executor, tasks: Iterable[Task], window: int
+) -> Generator[Outcome, None, None]:
     # ``waiting`` is in the order of the tasks, so the next outcome is always that of its first. It
     # has fewer than ``window`` tasks, however slow the first one is.
     waiting: deque[tuple[Task, Future[Outcome] | Outcome]] = deque()
@@ -75,6 +92,18 @@ def _submitted(executor: Executor, task: Task) -> Future[Outcome] | Outcome:
         return executor.submit(work, task.elsewhere())
     except BrokenExecutor as fault:
         return worker_died(task, str(fault))
+    except Exception as error:  # noqa: BLE001 - a client without a scheduler raises what it likes
+        return _lost(task, error)
+
+
+def _lost(task: Task, error: Exception) -> Outcome:
+    """The outcome of a model that an executor was lost with."""
+    reason = shortened(" ".join(str(error).split())) or type(error).__name__
+    message = (
+        f"the cluster was lost before this model was done ({reason}); so was each other "
+        "model whose row says so; run it again"
+    )
+    return task.failed(Fault(_LOST, message, EXIT_UNANALYZED))
 
 
 def _is_done(future: Future[Outcome] | Outcome) -> bool:
@@ -89,4 +118,6 @@ def _outcome(task: Task, future: Future[Outcome] | Outcome) -> Outcome:
     except Exception as error:  # noqa: BLE001 - an error of an executor fails only this model
         if isinstance(error, BrokenExecutor) or type(error).__name__ in _DEAD_WORKERS:
             return worker_died(task, str(error))
+        if isinstance(error, CancelledError):  # nobody here cancels what is waited for
+            return _lost(task, error)
         return task.failed(fault_of(error), error)

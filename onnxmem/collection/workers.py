@@ -15,10 +15,12 @@ first, one starts in milliseconds, and they share memory pages. Otherwise each w
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -54,6 +56,8 @@ _WINDOW: Final = 64
 """Tasks per worker that may be ahead of the next outcome."""
 _WORN_BYTES: Final = 2**30
 """A worker with more resident memory is replaced; a new one has a tenth of it."""
+_PREFIX: Final = "onnxmem-"
+"""Of the folder that contains the temporary files of a pool."""
 _MAX_FAILED_STARTS: Final = 3
 """Consecutive failures to start a worker before the run fails."""
 
@@ -84,6 +88,9 @@ def run_in_workers(
 
 def serve(connection: Connection) -> None:
     """The loop of a worker: receive a task, send its outcome, until the parent ends it."""
+    with contextlib.suppress(OSError):
+        tempfile.tempdir = _own_folder(tempfile.gettempdir(), os.getpid())
+        os.mkdir(tempfile.tempdir)  # noqa: PTH102
     with contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while (task := connection.recv()) is not None:
@@ -118,10 +125,11 @@ class Starter(Protocol):
 class _Worker:
     """A worker process with its pipe and its task, if it has one."""
 
-    def __init__(self, processes: Starter) -> None:
+    def __init__(self, processes: Starter, folder: str) -> None:
         self.connection, theirs = Pipe()
         with theirs:
             self.process = processes.start(theirs)
+        self._folder = folder
         self.is_ready = False
         self.number: int | None = None
         self.task: Task | None = None
@@ -146,8 +154,12 @@ class _Worker:
         self.kill()
 
     def kill(self) -> None:
+        """End the process and remove its temporary files, which it cannot if it is killed."""
+        pid = self.process.pid
         self.process.kill()
         self.connection.close()
+        if pid is not None:
+            shutil.rmtree(_own_folder(self._folder, pid), ignore_errors=True)
 
 
 class _WorkerPool:
@@ -156,7 +168,8 @@ class _WorkerPool:
     def __init__(self, jobs: int, limit_seconds: float | None = None) -> None:
         self._jobs = jobs
         self._limit_seconds = limit_seconds
-        self._processes = starter()
+        self._folder = tempfile.mkdtemp(prefix=_PREFIX)
+        self._processes = starter(self._folder)
         self._workers: list[_Worker] = []
         self._done: dict[int, Outcome] = {}
         self._failed_starts = 0
@@ -194,6 +207,7 @@ class _WorkerPool:
         while self._workers:
             self._workers.pop().kill()
         self._processes.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _num_busy(self) -> int:
         return sum(worker.number is not None for worker in self._workers)
@@ -203,7 +217,7 @@ class _WorkerPool:
 
     def _start(self, num_wanted: int) -> None:
         while len(self._workers) < min(self._jobs, num_wanted):
-            self._workers.append(_Worker(self._processes))
+            self._workers.append(_Worker(self._processes, self._folder))
 
     def _wait(self) -> None:
         """Wait until a worker sends something or dies, or until one exceeds the time limit."""
@@ -269,9 +283,10 @@ def _resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def starter() -> Starter:
-    """The fastest way to start workers on this system."""
-    return _ForkServer() if hasattr(os, "fork") and hasattr(socket, "send_fds") else _Spawner()
+def starter(folder: str) -> Starter:
+    """The fastest way to start workers on this system; their temporary files go to the folder."""
+    has_fork = hasattr(os, "fork") and hasattr(socket, "send_fds")
+    return _ForkServer(folder) if has_fork else _Spawner(folder)
 
 
 class _ForkServer:
@@ -281,7 +296,8 @@ class _ForkServer:
     server reports its pid and later its exit code.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -310,7 +326,7 @@ class _ForkServer:
         if self._control is None:
             self._control, theirs = socket.socketpair()
             with theirs:
-                self._process = _isolated(_FORK_SERVER, theirs.fileno())
+                self._process = _isolated(_FORK_SERVER, theirs.fileno(), self._folder)
         return self._control
 
 
@@ -345,8 +361,11 @@ class _ForkedProcess:
 class _Spawner:
     """Starts each worker as a new Python process."""
 
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
     def start(self, connection: Connection) -> "_SpawnedProcess":
-        return _SpawnedProcess(_isolated(_WORKER, connection.fileno()))
+        return _SpawnedProcess(_isolated(_WORKER, connection.fileno(), self._folder))
 
     def close(self) -> None:
         """There is no helper process to end."""
@@ -372,18 +391,27 @@ class _SpawnedProcess:
         self._process.wait()
 
 
-def _isolated(program: str, descriptor: int) -> subprocess.Popen[bytes]:
-    """Run a program in a Python that inherits one descriptor (on Windows a handle)."""
+def _own_folder(folder: str, pid: int) -> str:
+    """A worker's folder of temporary files, in that of its pool."""
+    return os.path.join(folder, f"worker-{pid}")  # noqa: PTH118
+
+
+def _isolated(program: str, descriptor: int, folder: str) -> subprocess.Popen[bytes]:
+    """Run a program in a Python that inherits one descriptor (on Windows a handle).
+
+    Its temporary files, and those of what it starts, are in the folder.
+    """
+    variables = os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)
     flags = ["-I", "-X", f"utf8={sys.flags.utf8_mode}", *["-B"] * sys.dont_write_bytecode]
     words = [sys.executable, *flags, "-c", program, str(descriptor), *safe_path()]
     if sys.platform == "win32":
         os.set_handle_inheritable(descriptor, True)  # noqa: FBT003 - takes no keywords
         start = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [descriptor]})
         return subprocess.Popen(  # noqa: S603 - this interpreter with a program from above
-            words, stdin=subprocess.DEVNULL, startupinfo=start
+            words, stdin=subprocess.DEVNULL, env=variables, startupinfo=start
         )
     return subprocess.Popen(  # noqa: S603 - this interpreter with a program from above
-        words, stdin=subprocess.DEVNULL, pass_fds=(descriptor,)
+        words, stdin=subprocess.DEVNULL, env=variables, pass_fds=(descriptor,)
     )
 
 
@@ -415,7 +443,7 @@ def fork_on_request(descriptor: int, serve: Callable[[Connection], None]) -> NoR
         if control in ready:
             request, descriptors, *_ = socket.recv_fds(control, 1, 2)
             if not request:
-                os._exit(0)
+                _end_workers(reports)
             connection, report = (Connection(each) for each in descriptors)
             pid = os.fork()
             if pid == 0:
@@ -431,6 +459,18 @@ def fork_on_request(descriptor: int, serve: Callable[[Connection], None]) -> NoR
             connection.close()
             reports[pid] = report
             _report(report, pid)
+
+
+def _end_workers(pids: Iterable[int]) -> NoReturn:
+    """The parent is gone: end what it started, and remove what is left of it."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    # Not ``gettempdir``, which is the folder of all programs where this one is gone.
+    folder = os.environ.get("TMPDIR", "")
+    if os.path.basename(folder).startswith(_PREFIX):  # noqa: PTH119
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 def _end_after(serve: Callable[[Connection], None], connection: Connection) -> NoReturn:

@@ -248,8 +248,8 @@ def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
     assert_nothing_is_left()
 
 
-def test_a_process_that_does_not_end_is_waited_for_until_the_limit() -> None:
-    starter = workers.starter()
+def test_a_process_that_does_not_end_is_waited_for_until_the_limit(folder: Path) -> None:
+    starter = workers.starter(str(folder))
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
         worker = starter.start(theirs)

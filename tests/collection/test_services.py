@@ -9,18 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from models_on_disk import write_model
 from paths import MODELS
 
 from onnxmem.cli import main
-from onnxmem.collection.executors import dask_executor
+from onnxmem.collection.executors import dask_executor, run_on
+from onnxmem.collection.task import Task
 
 Capture = pytest.CaptureFixture[str]
 
@@ -81,18 +82,72 @@ def test_a_cluster_that_loses_a_worker_in_the_middle(folder: Path) -> None:
         shutil.copy(source, folder / "zoo" / f"m{number:02}.onnx")
     local = python("-m", "onnxmem", "zoo", "--format", "jsonl", "--train")
     assert local.returncode == 0
-    with cluster(folder) as (address, workers):
+    with cluster(folder) as (address, processes):
         words = ("-m", "onnxmem", "zoo", "--format", "jsonl", "--train", "--dask", address)
         with subprocess.Popen(
             [sys.executable, *words], stdout=subprocess.PIPE, env=environment(), text=True
         ) as run:
             assert run.stdout is not None
             first = run.stdout.readline()
-            workers[0].kill()
+            processes[1].kill()
             rest = run.stdout.read()
     assert run.returncode == 0
     assert first + rest == local.stdout
     assert len(local.stdout.splitlines()) == 40
+
+
+@pytest.mark.slow
+def test_a_cluster_that_loses_its_scheduler_in_the_middle(folder: Path) -> None:
+    pytest.importorskip("distributed")
+    (folder / "zoo").mkdir()
+    for number in range(30):
+        shutil.copy(MODELS / "vit_tiny.onnx", folder / "zoo" / f"m{number:02}.onnx")
+    with cluster(folder) as (address, processes):
+        words = ("-m", "onnxmem", "zoo", "--format", "jsonl", "--train", "--dask", address)
+        with subprocess.Popen(
+            [sys.executable, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            text=True,
+        ) as run:
+            assert run.stdout is not None
+            assert run.stderr is not None
+            run.stdout.readline()
+            processes[0].kill()
+            rows = [json.loads(line) for line in run.stdout]
+            told = run.stderr.read()
+    assert run.returncode == 3, told
+    codes = {row["error"]["code"] for row in rows if row["status"] == "error"}
+    assert (len(rows), codes) == (29, {"cluster_lost"})
+    assert told.count("\n") == 1
+    assert ": cluster_lost: the cluster was lost" in told
+
+
+class Lost(ThreadPoolExecutor):
+    """An executor whose scheduler goes after the first model."""
+
+    def submit(self, function: Callable[..., Any], /, *words: Any, **more: Any) -> Future[Any]:  # noqa: ANN401
+        task = words[0]
+        if task.name == "refused.onnx":
+            message = "Client is not running"
+            raise RuntimeError(message)
+        future: Future[Any] = super().submit(function, *words, **more)
+        if task.name != "net.onnx":
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return future
+
+
+def test_a_lost_cluster_is_one_fault_and_a_row_of_each_model() -> None:
+    names = ("net.onnx", "other.onnx", "refused.onnx", "net.onnx", "other.onnx")
+    tasks = [Task(name=name, location=name, settings={}) for name in names]
+    with Lost(1) as executor:
+        found = list(run_on(executor, tasks))
+    assert [each["row"]["status"] for each in found] == ["ok", "error", "error", "ok", "error"]
+    assert [len(each["faults"]) for each in found] == [0, 1, 0, 0, 0]
+    assert found[1]["faults"][0]["code"] == "cluster_lost"
 
 
 @pytest.mark.slow
@@ -160,18 +215,18 @@ def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers that no nanny starts again."""
+    """A scheduler and two workers that no nanny starts again: its address, and the three."""
     file = folder / "scheduler.json"
     here = ("--host", "127.0.0.1", "--no-dashboard")
-    scheduler = ("distributed.cli.dask_scheduler", "--port", "0", *here)
+    words = ("distributed.cli.dask_scheduler", "--port", "0", *here)
     worker = ("distributed.cli.dask_worker", "--nthreads", "1", "--no-nanny", *here)
-    with started(*scheduler, "--scheduler-file", str(file)):
+    with started(*words, "--scheduler-file", str(file)) as scheduler:
         wait_for(file.exists)
         address = json.loads(file.read_text())["address"]
         with started(*worker, address) as one, started(*worker, address) as two:
             program = f"import distributed as d; d.Client({address!r}).wait_for_workers(2)"
             assert python("-c", program).returncode == 0
-            yield address, [one, two]
+            yield address, [scheduler, one, two]
 
 
 @contextmanager

@@ -1,0 +1,228 @@
+"""What is left where a process is killed: no files, no processes, older results whole."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hostile.running import MODEL
+from models_on_disk import write_model
+from paths import environment
+
+from onnxmem.cli import main
+from onnxmem.collection.cache import open_cache
+from onnxmem.collection.sources import model_names
+from onnxmem.files import replaced
+
+Capture = pytest.CaptureFixture[str]
+fcntl = pytest.importorskip("fcntl", reason="locks as POSIX has them")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a sound model, and have temporary files in another."""
+    work, temporary = tmp_path / "work", tmp_path / "temporary"
+    work.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    write_model(work / MODEL)
+    return work
+
+
+# What a killed process left beside a result
+
+
+def left_part(folder: Path) -> Path:
+    path = folder / ".onnxmem-abcd_123.part"
+    path.write_text("half a result")
+    return path
+
+
+@pytest.mark.parametrize("words", ["--json -o new.json", "--json -o old.json --force"])
+def test_the_next_run_removes_what_a_killed_one_left(folder: Path, words: str) -> None:
+    (folder / "old.json").write_text("old")
+    part = left_part(folder)
+    others = [folder / ".onnxmem-mine.part", folder / "abcd1234.part", folder / ".onnxmem-a.json"]
+    for other in others:
+        other.touch()
+    assert main([MODEL, *words.split()]) == 0
+    assert not part.exists()
+    assert all(other.exists() for other in others)
+
+
+def test_what_a_living_process_writes_stays(folder: Path) -> None:
+    part = left_part(folder)
+    with part.open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main([MODEL, "--json", "-o", "new.json"]) == 0
+        assert part.exists()
+    with replaced(str(folder / "first")) as first, replaced(str(folder / "second")) as second:
+        first.write(b"1")
+        second.write(b"2")
+    assert ((folder / "first").read_text(), (folder / "second").read_text()) == ("1", "2")
+
+
+def test_no_pattern_finds_what_a_killed_process_left(folder: Path) -> None:
+    part = left_part(folder)
+    for pattern in (".*", ".onnxmem-*", "**/.onnxmem-*", ".*.part"):
+        assert part.name not in model_names([pattern])
+
+
+def test_the_cache_writes_as_every_result_is_written(folder: Path) -> None:
+    cache = open_cache(str(folder / "rows"))
+    (folder / "rows" / "ab").mkdir()
+    part = left_part(folder / "rows" / "ab")
+    cache.put("abcd", {"row": {}, "text": None, "text_of": None})
+    assert cache.get("abcd") is not None
+    assert not part.exists()
+    assert [path.name for path in (folder / "rows" / "ab").iterdir()] == ["cd.json"]
+
+
+# Workers that are killed
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Sends the first half of a model, and then waits."""
+
+    is_over = threading.Event()
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(2**20))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+        with contextlib.suppress(OSError):
+            self.wfile.write(b"\x08\x0a" + bytes(2**19))
+            self.wfile.flush()
+            self.is_over.wait(60)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def slow_server() -> Iterator[str]:
+    """Serve a model that never ends; its URL."""
+    pytest.importorskip("aiohttp", reason="fsspec reads http with it")
+    Slow.is_over.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/net.onnx"
+        Slow.is_over.set()
+        server.shutdown()
+
+
+def test_a_worker_that_is_given_up_leaves_no_temporary_files(
+    folder: Path, slow_server: str, capsys: Capture
+) -> None:
+    words = [slow_server, MODEL, "--timeout", "4", "--jobs", "2", "--format", "jsonl"]
+    assert main(words) == 3
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["status"] for row in rows] == ["error", "ok"]
+    assert rows[0]["error"]["code"] == "timeout"
+    assert list((folder.parent / "temporary").iterdir()) == []
+
+
+def started(words: list[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "onnxmem", *words],
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
+def test_workers_of_a_killed_run_end_and_leave_no_temporary_files(
+    folder: Path, slow_server: str
+) -> None:
+    process = started([slow_server, slow_server, "--jobs", "2", "--format", "jsonl"])
+    temporary = folder.parent / "temporary"
+    assert waited(lambda: any(temporary.rglob("model.onnx")))
+    process.kill()
+    process.wait()
+    assert has_ended(process.pid)
+    assert list(temporary.iterdir()) == []
+
+
+def waited(is_so: Callable[[], bool], seconds: float = 30) -> bool:
+    stop = time.monotonic() + seconds
+    while not (found := is_so()) and time.monotonic() < stop:
+        time.sleep(0.02)
+    return found
+
+
+def has_ended(group: int) -> bool:
+    """Whether all processes of a group end soon."""
+    return waited(lambda: not in_group(group))
+
+
+def in_group(group: int) -> list[int]:
+    """The processes of a group that live."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
+# A run that is killed at any moment
+
+KILLS: Final = 100
+"""Each takes about a second on one core."""
+LIMIT_SECONDS: Final = 170
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
+def test_a_run_killed_at_any_moment_loses_nothing(folder: Path) -> None:
+    """Kill parent and children, at a moment between the start and the end of a sound run."""
+    for number in range(12):
+        write_model(folder / f"net{number}.onnx")
+    words = [".", "--json", "-o", "old.json", "--force", "--cache", "rows", "--jobs", "2"]
+    start = time.monotonic()
+    assert started(words).wait() == 0
+    whole_seconds = time.monotonic() - start
+    expected = (folder / "old.json").read_bytes()
+    drawn = random.Random(23)  # noqa: S311 - moments
+    stop = time.monotonic() + LIMIT_SECONDS
+    num_kills = num_early = 0
+    while num_kills < KILLS and time.monotonic() < stop:
+        for row in (folder / "rows").rglob("*.json"):
+            if drawn.random() < 0.5:
+                row.unlink()
+        process = started(words)
+        time.sleep(drawn.random() * 1.1 * whole_seconds)
+        num_early += process.poll() is None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        num_kills += 1
+        assert has_ended(process.pid)
+        assert (folder / "old.json").read_bytes() == expected
+    print(f"{num_kills} kills, {num_early} of them before the end")  # noqa: T201
+    assert num_early >= num_kills / 2
+    assert started(words).wait() == 0
+    assert (folder / "old.json").read_bytes() == expected
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".part")] == []
