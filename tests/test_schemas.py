@@ -114,6 +114,12 @@ def test_what_devices_writes(net: str, flags: list[str], capsys: Capture) -> Non
     assert validated("devices", capsys.readouterr().out)["devices"]
 
 
+@pytest.mark.parametrize("flags", [[], ["--device", "T4", "--train"], ["--device", "1MiB"]])
+def test_what_sweep_writes(net: str, flags: list[str], capsys: Capture) -> None:
+    assert main(["sweep", net, "--batch", "1..4", *flags, "--json"]) == 0
+    assert len(validated("sweep", capsys.readouterr().out)["points"]) >= 3
+
+
 @pytest.mark.parametrize("text", [growing(), GROUPED, HYBRID, MERGED])
 @pytest.mark.parametrize("context", [None, 1, 100])
 def test_what_a_report_says_of_a_cache(text: str, context: int | None) -> None:

@@ -30,7 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
             name: name
             for name in (
                 *("advise", "check", "devices", "diff", "explain", "export", "fit", "measure"),
-                "schema",
+                *("schema", "sweep"),
             )
         },
     }

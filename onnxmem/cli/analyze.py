@@ -72,6 +72,7 @@ commands:
   onnxmem check PATH...        hold models against budgets, for CI
   onnxmem diff A [B]           what changed between two models, settings or points in time
   onnxmem fit MODEL...         whether it fits a device, the largest batch, what limits it
+  onnxmem sweep MODEL          memory, FLOPs and time per sample at one batch after another
   onnxmem devices [NAME...]    devices, and how fast a model can be on them
   onnxmem export MODEL         traces, tables, graphs and statistics for other tools
   onnxmem annotate MODEL       a copy of it with its figures as metadata, for Netron

@@ -19,9 +19,10 @@ from onnxmem.cli.options import (
     dim,
     named_dim,
     refuse_contradictions,
-    refuse_untrained,
+    refuse_unused_of_fit,
     size,
     step_settings,
+    target_memory,
     verdict_settings,
 )
 from onnxmem.cli.output import (
@@ -47,15 +48,13 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.analysis.request import AnalysisRequest
-    from onnxmem.decisions.devices import Catalog, Device
+    from onnxmem.decisions.devices import Catalog
     from onnxmem.report.fit import ComparedMemory
 
 _EPILOG: Final = """\
 exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
 part alone, or known to be too low
 """
-_THIS_MACHINE: Final = "auto"
-_IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
 
@@ -90,7 +89,7 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)
-    target = None if arguments.which_device else _target(arguments)
+    target = None if arguments.which_device else target_memory(arguments)
     known = device_catalog(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
     refuse_unused_of_fit(arguments, None if target is None else target.device)
@@ -250,32 +249,6 @@ def _ranked(
     return verdict, render_ranking(ranked, requests), row
 
 
-def _target(arguments: Namespace) -> ComparedMemory:
-    """The device, or a size alone.
-
-    :raises UsageError: none is named, or what is named is neither.
-    """
-    from onnxmem.decisions.devices import Device
-    from onnxmem.report.fit import ComparedMemory
-
-    name = arguments.device
-    if name is None:
-        message = (
-            "name a device or a size: --device 'RTX 4090', --device 24GiB, --device auto (this "
-            "machine); or --which-device"
-        )
-        raise UsageError(message)
-    known = device_catalog(arguments)
-    if name == _THIS_MACHINE:
-        is_gpu = _IS_GPU.get(arguments.runtime)
-        own, source = known.this_machine(is_gpu=is_gpu)
-        return ComparedMemory(own.name, own.limit_bytes, own, source)
-    found = known.device_or_size(name)
-    if isinstance(found, Device):
-        return ComparedMemory(found.name, found.limit_bytes, found)
-    return ComparedMemory(shortened(name), found, None)
-
-
 def _free_dim(arguments: Namespace) -> str | None:
     """The one dim whose largest number is sought, where it is not the batch.
 
@@ -318,38 +291,3 @@ def _document(arguments: Namespace, row: JsonDict) -> str:
         **row,
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
-
-
-def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
-    """Refuse flags that have no effect on the figure that is compared with the device.
-
-    :raises UsageError: with the flag, and the figure that it is not of.
-    """
-    from onnxmem.analysis.fitting.verdicts import Basis, basis_for
-
-    train = arguments.train
-    refuse_untrained(arguments, trains=train)
-    if train and arguments.runtime is not None:
-        message = f"--runtime {arguments.runtime}: no effect on a training step; leave it out"
-        raise UsageError(message)
-    if arguments.which_device:
-        from onnxmem.decisions.devices import KINDS
-
-        bases = {basis_for(kind, train=train, runtime=arguments.runtime) for kind in KINDS}
-    else:
-        kind = None if device is None else device.kind
-        bases = {basis_for(kind, train=train, runtime=arguments.runtime)}
-    session = bool(bases & {Basis.ORT_CPU, Basis.ORT_CUDA})
-    cuda = bool(bases & {Basis.TORCH, Basis.ORT_CUDA})
-    for flag, is_given, is_used in (
-        ("--fixed-dims", arguments.fixed_dims, session),
-        ("--cpu", arguments.cpu not in {None, "native"}, session),
-        ("--ask-onnxruntime", arguments.ask_onnxruntime, session),
-        ("--cuda-context", arguments.cuda_context_bytes is not None, cuda),
-        ("--cuda-workspace", arguments.cuda_workspace_bytes is not None, cuda),
-        ("--expandable-segments", arguments.expandable_segments, Basis.TORCH in bases),
-    ):
-        if is_given and not is_used:
-            figure = " or ".join(sorted(basis.value for basis in bases))
-            message = f"{flag}: no effect on the figure that is compared ({figure}); see --runtime"
-            raise UsageError(message)

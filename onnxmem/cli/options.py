@@ -42,7 +42,8 @@ from onnxmem.units import parse_size
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.decisions.devices import Catalog
+    from onnxmem.decisions.devices import Catalog, Device
+    from onnxmem.report.fit import ComparedMemory
 
 _NUL: Final = "\0"
 _MAX_DIGITS: Final = 18
@@ -51,6 +52,8 @@ _MOST_SECONDS: Final = 7 * 24 * 3600
 _SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
 _CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
 _FLAGS: Final = {"outputs": "--loss-output"}
+_THIS_MACHINE: Final = "auto"
+_IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
 
 
 class Parser(ArgumentParser):
@@ -498,6 +501,32 @@ def device_catalog(arguments: Namespace) -> "Catalog":
     return known if arguments.cpu is None else known.without_cpus()
 
 
+def target_memory(arguments: Namespace) -> "ComparedMemory":
+    """The device of ``--device``, this machine, or a size alone.
+
+    :raises UsageError: none is named, or what is named is neither.
+    """
+    from onnxmem.decisions.devices import Device
+    from onnxmem.report.fit import ComparedMemory
+
+    name = arguments.device
+    if name is None:
+        message = (
+            "name a device or a size: --device 'RTX 4090', --device 24GiB, --device auto (this "
+            "machine); or --which-device"
+        )
+        raise UsageError(message)
+    known = device_catalog(arguments)
+    if name == _THIS_MACHINE:
+        is_gpu = _IS_GPU.get(arguments.runtime)
+        own, source = known.this_machine(is_gpu=is_gpu)
+        return ComparedMemory(own.name, own.limit_bytes, own, source)
+    found = known.device_or_size(name)
+    if isinstance(found, Device):
+        return ComparedMemory(found.name, found.limit_bytes, found)
+    return ComparedMemory(shortened(name), found, None)
+
+
 def verdict_settings(arguments: Namespace) -> dict[str, Any]:
     """The settings of a verdict: keywords of ``Settings``."""
     return {"basis": arguments.basis, "accepted": tuple(arguments.accepted)}
@@ -565,4 +594,39 @@ def _refuse_unused(settings: Settings) -> None:
     ):
         if is_given and not is_used:
             message = f"{flag}: no effect without {users}"
+            raise UsageError(message)
+
+
+def refuse_unused_of_fit(arguments: Namespace, device: "Device | None") -> None:
+    """Refuse flags that have no effect on the figure that is compared with the device.
+
+    :raises UsageError: with the flag, and the figure that it is not of.
+    """
+    from onnxmem.analysis.fitting.verdicts import Basis, basis_for
+
+    train = arguments.train
+    refuse_untrained(arguments, trains=train)
+    if train and arguments.runtime is not None:
+        message = f"--runtime {arguments.runtime}: no effect on a training step; leave it out"
+        raise UsageError(message)
+    if arguments.which_device:
+        from onnxmem.decisions.devices import KINDS
+
+        bases = {basis_for(kind, train=train, runtime=arguments.runtime) for kind in KINDS}
+    else:
+        kind = None if device is None else device.kind
+        bases = {basis_for(kind, train=train, runtime=arguments.runtime)}
+    session = bool(bases & {Basis.ORT_CPU, Basis.ORT_CUDA})
+    cuda = bool(bases & {Basis.TORCH, Basis.ORT_CUDA})
+    for flag, is_given, is_used in (
+        ("--fixed-dims", arguments.fixed_dims, session),
+        ("--cpu", arguments.cpu not in {None, "native"}, session),
+        ("--ask-onnxruntime", arguments.ask_onnxruntime, session),
+        ("--cuda-context", arguments.cuda_context_bytes is not None, cuda),
+        ("--cuda-workspace", arguments.cuda_workspace_bytes is not None, cuda),
+        ("--expandable-segments", arguments.expandable_segments, Basis.TORCH in bases),
+    ):
+        if is_given and not is_used:
+            figure = " or ".join(sorted(basis.value for basis in bases))
+            message = f"{flag}: no effect on the figure that is compared ({figure}); see --runtime"
             raise UsageError(message)

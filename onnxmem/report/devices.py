@@ -25,7 +25,7 @@ _ROOFLINE: Final = (
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
-def _seconds_text(seconds: float | None) -> str:
+def seconds_text(seconds: float | None) -> str:
     """Write a time with three digits: ``12.3 ms``; ``-`` where it is unknown."""
     if seconds is None:
         return _UNKNOWN
@@ -75,7 +75,7 @@ def render_bounds(
             unbounded += 1
             continue
         sides = (bound.seconds, bound.compute_seconds, bound.memory_seconds)
-        times = "".join(f"{_seconds_text(side):>12}" for side in sides)
+        times = "".join(f"{seconds_text(side):>12}" for side in sides)
         lines.append(f"{shortened(device.name):<26}{times}   {bound.limited_by or 'unknown'}")
     lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE)]
     if unbounded:
@@ -224,6 +224,6 @@ def _compared(each: Ranked) -> str:
 def _ranked_line(each: Ranked) -> str:
     return (
         f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
-        f"{format_bytes(each.margin_bytes):>10}{_seconds_text(each.bound.seconds):>11}"
+        f"{format_bytes(each.margin_bytes):>10}{seconds_text(each.bound.seconds):>11}"
         f"{each.device.price_usd or _UNKNOWN:>8}   {_compared(each)}"
     )

@@ -254,12 +254,12 @@ def _figure_row(each: FigureSummary) -> JsonDict:
 
 def csv_head() -> str:
     """The names of the columns: a JSON path's, ``_`` for each dot."""
-    return _csv_line([column.replace(".", "_") for column in COLUMNS])
+    return csv_line([column.replace(".", "_") for column in COLUMNS])
 
 
 def csv_row(row: JsonDict) -> str:
     """One model: whole numbers, ``true`` and ``false``, and nothing where it is unknown."""
-    return _csv_line([_csv_cell(_value_at(row, column)) for column in COLUMNS])
+    return csv_line([csv_cell(_value_at(row, column)) for column in COLUMNS])
 
 
 def jsonl_row(row: JsonDict) -> str:
@@ -278,7 +278,8 @@ def _value_at(row: JsonDict, column: str) -> object:
     return value
 
 
-def _csv_cell(value: object) -> str:
+def csv_cell(value: object) -> str:
+    """A value as the text of a cell; nothing where it is unknown, and never a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -288,7 +289,8 @@ def _csv_cell(value: object) -> str:
     return no_formula(shortened(value, _LONGEST_CELL)) if isinstance(value, str) else str(value)
 
 
-def _csv_line(cells: list[str]) -> str:
+def csv_line(cells: list[str]) -> str:
+    """A row of a table."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerow(cells)
     return stream.getvalue()

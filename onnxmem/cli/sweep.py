@@ -1,0 +1,174 @@
+"""``onnxmem sweep MODEL --batch 1..512``: memory, FLOPs and time per sample, batch by batch."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_color_option,
+    add_devices_file,
+    add_dims,
+    add_json_option,
+    add_result_options,
+    add_session_options,
+    add_shapes,
+    add_training_options,
+    add_values,
+    add_verdict_options,
+    dim,
+    refuse_contradictions,
+    refuse_unused_of_fit,
+    size,
+    step_settings,
+    target_memory,
+    verdict_settings,
+)
+from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
+from onnxmem.errors import EXIT_OK, UsageError, fault_of, printable
+from onnxmem.settings import RUNTIMES, Settings
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.json_rows import JsonDict
+
+SCHEMA: Final = "onnxmem.sweep"
+SCHEMA_VERSION: Final = "1.0"
+_MOST: Final = 1000
+"""Batches of one curve: each is a walk of the model."""
+
+
+def sweep_parser() -> ArgumentParser:
+    """The flags of ``onnxmem sweep``."""
+    parser = Parser(
+        prog="onnxmem sweep",
+        usage="onnxmem sweep MODEL [--batch 1..512] [options]",
+        description="Say what a model takes at one batch after another, whether memory is "
+        "proportional to the batch, and whether a larger batch is faster.",
+        allow_abbrev=False,
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument("model", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument(
+        "--batch",
+        dest="batches",
+        type=batches,
+        default=(1, 256, None),
+        metavar="A..B[:STEP]",
+        help="both ends and the powers of two between them, or every STEP (default: 1..256)",
+    )
+    add_dims(model)
+    add_shapes(model)
+    add_values(model)
+    device = parser.add_argument_group("device")
+    device.add_argument(
+        "--device",
+        metavar="NAME|SIZE|auto",
+        help="as in 'RTX 4090' or 24GiB: verdicts, the largest batch, and of a device times",
+    )
+    add_devices_file(device)
+    device.add_argument(
+        "--reserve",
+        dest="reserve_bytes",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="memory to keep free",
+    )
+    runtime = parser.add_argument_group("runtime")
+    runtime.add_argument(
+        "--runtime",
+        choices=("none", *RUNTIMES),
+        help="whose process counts (default or none: the tensors alone)",
+    )
+    add_session_options(runtime)
+    add_verdict_options(runtime)
+    add_training_options(parser)
+    output = add_result_options(parser)
+    add_json_option(output)
+    output.add_argument(
+        "--csv", action="store_true", help="write a table of the batches, as -o FILE.csv does"
+    )
+    add_color_option(output)
+    # What shared functions read of the flags of `fit`, of which there are none here.
+    parser.set_defaults(run=run, batch=None, which_device=False, ask_onnxruntime=False)
+    return parser
+
+
+def batches(text: str) -> tuple[int, int, int | None]:
+    """Read ``A..B`` or ``A..B:STEP``; a number alone is one batch."""
+    span, colon, step = text.partition(":")
+    first, dots, last = span.partition("..")
+    low, high = dim(first), dim(last if dots else first)
+    if high < low:
+        message = f"{text!r}: the first batch is larger than the last"
+        raise ArgumentTypeError(message)
+    found = dim(step) if colon else None
+    if found is not None and (high - low) // found >= _MOST:
+        message = f"{text!r} is more than {_MOST:,} batches; take a larger STEP"
+        raise ArgumentTypeError(message)
+    return low, high, found
+
+
+def run(arguments: Namespace) -> int:
+    """Compute the curve; a model that fails is a fault."""
+    from onnxmem.analysis.json_rows import document, document_text
+
+    check_output(arguments.output, [arguments.model], force=arguments.force)
+    refuse_contradictions(arguments)
+    if arguments.json and arguments.csv:
+        message = "--json and --csv: choose one"
+        raise UsageError(message)
+    requested = "json" if arguments.json else "csv" if arguments.csv else None
+    form = form_of(arguments.output, requested, ("text", "json", "csv"))
+    try:
+        texts, row = _curve(arguments)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
+        return report_fault(fault_of(error), error, arguments.model)
+    if form == "json":
+        content: JsonDict = {"model": printable(arguments.model), **row}
+        text = document_text(document(SCHEMA, SCHEMA_VERSION, content))
+    else:
+        text = texts[form]
+    write_result(in_color(text, arguments) if form == "text" else text, arguments)
+    return EXIT_OK
+
+
+def _curve(arguments: Namespace) -> tuple[dict[str, str], JsonDict]:
+    """The curve as text and as CSV, and its JSON object."""
+    from onnxmem.analysis.fitting.assessing import FitRequest
+    from onnxmem.analysis.fitting.footprints import on_device, request_of
+    from onnxmem.analysis.fitting.verdicts import basis_for
+    from onnxmem.decisions.batch_curve import batch_curve, batches_between
+    from onnxmem.report.batch_curve import curve_csv, curve_row, render_curve
+
+    first, last, step = arguments.batches
+    memory = None if arguments.device is None else target_memory(arguments)
+    device = None if memory is None else memory.device
+    refuse_unused_of_fit(arguments, device)
+    kind = None if device is None else device.kind
+    setup = FitRequest(
+        memory_bytes=0 if memory is None else memory.memory_bytes,
+        reserve_bytes=arguments.reserve_bytes,
+        flash_bytes=None if device is None else device.flash_bytes,
+        basis=basis_for(
+            kind, train=arguments.train, runtime=arguments.runtime, basis=arguments.basis
+        ),
+        accepted=frozenset(arguments.accepted),
+    )
+    settings = Settings(
+        **(step_settings(arguments) | {"batch": first}),
+        **verdict_settings(arguments),
+        fixed_dims=arguments.fixed_dims,
+        asks_onnxruntime=False,
+    )
+    request = request_of(arguments.model, settings)
+    if device is not None:
+        request = on_device(request, device.cpu, setup.basis)
+    found = batch_curve(
+        request, batches_between(first, last, step), setup, device, has_limit=memory is not None
+    )
+    texts = {"text": render_curve(arguments.model, found, memory), "csv": curve_csv(found)}
+    return texts, curve_row(found, memory)

@@ -1,0 +1,220 @@
+"""A batch curve as text, CSV and JSON: the answers first, then the table and its bars."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from onnxmem.analysis.fitting.verdicts import BASES
+from onnxmem.analysis.json_rows import JsonDict, affine_row
+from onnxmem.decisions.batch_curve import BatchCurve, BatchPoint, share_of_line
+from onnxmem.errors import shortened
+from onnxmem.report.devices import seconds_text, work_row
+from onnxmem.report.fit import ComparedMemory
+from onnxmem.report.registry import csv_cell, csv_line
+from onnxmem.report.text import aligned, bar, fact, finding_lines, joined
+from onnxmem.report.verdict import largest_text
+from onnxmem.units import format_bytes, format_count
+
+_UNKNOWN: Final = "-"
+_BAR: Final = 30
+_FASTER: Final = 1.1
+"""As a multiple: less is called the same."""
+_PROPORTIONAL: Final = 0.95
+_FEWEST: Final = 3
+"""Points that can show a line, or that there is none."""
+_HEADINGS: Final = ("batch", "memory", "FLOPs", "moved", "FLOPs/B", "per sample", "limited by")
+COLUMNS: Final = (
+    *("batch", "bytes", "verdict", "flops", "bytes_moved", "flops_per_byte"),
+    *("seconds", "seconds_per_sample", "limited_by", "is_knee"),
+)
+"""Of the CSV table, and the keys of a point in JSON."""
+
+
+def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) -> str:
+    """Write the whole curve; it ends with a newline."""
+    where = "" if memory is None else f"  on {shortened(memory.name)}"
+    head = [
+        f"{shortened(path)}{where}",
+        fact("Memory", BASES[curve.setup.basis]),
+        fact("Time", "by the roofline: real runs are slower, small batches most of all"),
+    ]
+    answers = [
+        fact("Is memory proportional?", _proportional(curve)),
+        fact("Is a larger batch faster?", _faster(curve)),
+    ]
+    assessment = None if curve.result is None else curve.result.assessment
+    findings = () if assessment is None else assessment.findings
+    blocks = [
+        head,
+        answers,
+        _table(curve),
+        _plot(curve),
+        list(_largest(curve)),
+        list(finding_lines(findings)),
+    ]
+    return joined(blocks)
+
+
+def _proportional(curve: BatchCurve) -> str:
+    """Whether memory is proportional to the batch, with figures."""
+    first, last = curve.points[0], curve.points[-1]
+    if first is last:
+        return "name more than one batch"
+    times = (
+        f"batch {last.batch:,} takes {curve.growth:.3g} x what batch {first.batch:,} takes, for "
+    )
+    times += f"{curve.samples:.3g} x the samples"
+    answer = "yes" if curve.growth >= _PROPORTIONAL * curve.samples else "no"
+    line = curve.line
+    if line is None and len(curve.points) < _FEWEST:
+        return f"{answer}: {times}"
+    if line is None:
+        least, most = (format_bytes(round(each)) for each in _ends(curve.added_bytes))
+        added = f"one more sample takes {least} to {most}"
+        return f"{answer}, and not linear at these batches ({added}): {times}"
+    terms = f"{format_bytes(line.fixed_bytes)} + {format_bytes(line.slope_bytes)} x batch"
+    share = 100 * float(share_of_line(line, first.batch))
+    how = "nearly" if answer == "yes" else "but linear"
+    fixed = f"{share:.0f} % fixed at batch {first.batch:,}"
+    return f"{answer}, {how}: {terms} ({fixed}); {times}"
+
+
+def _ends(numbers: Sequence[float]) -> tuple[float, float]:
+    return min(numbers), max(numbers)
+
+
+def _faster(curve: BatchCurve) -> str:
+    """Whether a larger batch is faster, with figures."""
+    knee, speedup = curve.knee, curve.speedup
+    first, last = curve.points[0], curve.points[-1]
+    if knee is None or speedup is None:
+        return "unknown: FLOPs or bytes moved are not known"
+    costs = f"{_cost(first)} at batch {first.batch:,}, {_cost(last)} at {last.batch:,}"
+    if speedup < _FASTER:
+        return f"no, a sample takes the same: {costs}"
+    until = f"up to batch {knee.batch:,} ({_cost(knee)}), beyond it by less than a tenth"
+    hint = "" if knee.bound is not None else "; name a --device for times"
+    return f"yes, {until}; a sample: {costs}{hint}"
+
+
+def _cost(point: BatchPoint) -> str:
+    if point.bound is None:
+        moved = point.moved_per_sample
+        return "unknown" if moved is None else f"{format_bytes(round(moved))} moved"
+    limit = point.bound.limited_by
+    return seconds_text(point.seconds_per_sample) + (f" (by {limit})" if limit else "")
+
+
+def _rows(curve: BatchCurve) -> list[BatchPoint]:
+    """The points, and the knee where it is between two of them."""
+    knee = curve.knee
+    extra = () if knee is None or knee in curve.points else (knee,)
+    return sorted((*curve.points, *extra), key=lambda point: point.batch)
+
+
+def _table(curve: BatchCurve) -> list[str]:
+    has_verdict = curve.result is not None
+    rows = [_cells(point) for point in _rows(curve)]
+    columns = len(_HEADINGS) if any(point.bound for point in curve.points) else 5
+    lines = aligned([_HEADINGS[:columns], *(row[:columns] for row in rows)], 0).splitlines()
+    marks = ["", *(_mark(point, curve, has_verdict=has_verdict) for point in _rows(curve))]
+    return [f"{line}  {mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
+
+
+def _cells(point: BatchPoint) -> tuple[str, ...]:
+    work, found = point.work, point.bound
+    intensity = work.flops_per_byte
+    return (
+        f"{point.batch:,}",
+        format_bytes(point.num_bytes),
+        _UNKNOWN if work.flops is None else format_count(work.flops),
+        _UNKNOWN if work.bytes_moved is None else format_bytes(work.bytes_moved),
+        _UNKNOWN if intensity is None else f"{intensity:.3g}",
+        seconds_text(point.seconds_per_sample),
+        (found.limited_by if found is not None else None) or _UNKNOWN,
+    )
+
+
+def _mark(point: BatchPoint, curve: BatchCurve, *, has_verdict: bool) -> str:
+    words = [point.verdict.value] if has_verdict and point.verdict is not None else []
+    return ", ".join([*words, *(["knee"] if point is curve.knee else [])])
+
+
+def _plot(curve: BatchCurve) -> list[str]:
+    """Two bars a batch: the cost of a sample, and memory, each as a share of its largest."""
+    points = _rows(curve)
+    costs = [point.cost for point in points]
+    most, most_bytes = max(filter(None, costs), default=None), max(p.num_bytes for p in points)
+    if most is None or len(points) < 2:  # noqa: PLR2004 - one bar shows nothing
+        return []
+    what = "time per sample" if points[0].bound is not None else "bytes moved per sample"
+    lines = [f"{'':>10}{what:<{_BAR + 3}}memory"]
+    for point, cost in zip(points, costs, strict=True):
+        left = bar(round(10**6 * (cost or 0) / most), 10**6, _BAR)
+        right = bar(point.num_bytes, most_bytes, _BAR)
+        lines.append(f"{point.batch:>8,}  {left:<{_BAR}}   {right}".rstrip())
+    return lines
+
+
+def _largest(curve: BatchCurve) -> Iterator[str]:
+    """The true largest batch, and the batches of heuristics beside it."""
+    result = curve.result
+    if result is not None:
+        yield fact("Largest batch that fits", largest_text(result))
+        power = result.power_of_two
+        yield fact("  power of two", "unknown" if power is None else f"{power.number:,}")
+        by_memory = curve.by_free_memory
+        text = "unknown" if by_memory is None else f"{by_memory:,}"
+        yield fact("  by free memory", f"{text} = memory / 4 / (tensor elements + parameters)")
+    else:
+        yield fact("Largest batch that fits", "name a --device")
+    yield fact("  by parameters", f"{curve.by_parameters:,}, whatever the device (FindBatchSize)")
+
+
+def curve_csv(curve: BatchCurve) -> str:
+    """A table of the points, with a head."""
+    rows = (_point_row(point, curve) for point in _rows(curve))
+    return "".join(
+        (
+            csv_line(list(COLUMNS)),
+            *(csv_line([csv_cell(row[key]) for key in COLUMNS]) for row in rows),
+        )
+    )
+
+
+def curve_row(curve: BatchCurve, memory: ComparedMemory | None) -> JsonDict:
+    """The curve in JSON; unknown is null."""
+    result = curve.result
+    power = None if result is None else result.power_of_two
+    return {
+        "status": "ok" if all(point.is_whole for point in curve.points) else "partial",
+        "basis": curve.setup.basis.value,
+        "device": None if memory is None or memory.device is None else memory.device.name,
+        "limit_bytes": None if result is None else curve.setup.limit_bytes,
+        "peak": work_row(curve.points[0].work)["peak"],
+        "points": [_point_row(point, curve) for point in _rows(curve)],
+        "knee": None if curve.knee is None else curve.knee.batch,
+        "memory_line": affine_row(curve.line),
+        "memory_growth": curve.growth,
+        "sample_growth": curve.samples,
+        "cost_ratio": curve.speedup,
+        "largest": None if result is None else result.to_dict()["fits_up_to"],
+        "power_of_two": None if power is None else power.number,
+        "by_free_memory": curve.by_free_memory,
+        "by_parameters": curve.by_parameters,
+    }
+
+
+def _point_row(point: BatchPoint, curve: BatchCurve) -> JsonDict:
+    found = point.bound
+    return {
+        "batch": point.batch,
+        "bytes": point.num_bytes,
+        "verdict": None if point.verdict is None else point.verdict.value,
+        "flops": point.work.flops,
+        "bytes_moved": point.work.bytes_moved,
+        "flops_per_byte": point.work.flops_per_byte,
+        "seconds": None if found is None else found.seconds,
+        "seconds_per_sample": point.seconds_per_sample,
+        "limited_by": None if found is None else found.limited_by,
+        "is_knee": point is curve.knee,
+    }

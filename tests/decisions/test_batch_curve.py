@@ -1,0 +1,162 @@
+"""A model at one batch after another: memory, arithmetic, time per sample and the knee."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from graphs import model_of
+from models_on_disk import write_model
+from paths import MODELS
+
+from onnxmem import analyze
+from onnxmem.analysis.fitting.assessing import FitRequest
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
+from onnxmem.cli import main
+from onnxmem.decisions.batch_curve import (
+    BatchCurve,
+    batch_by_parameters,
+    batch_curve,
+    batches_between,
+)
+from onnxmem.decisions.devices import Device, catalog
+from onnxmem.errors import UsageError
+from onnxmem.report.batch_curve import render_curve
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+MLP = str(MODELS / "mlp.onnx")
+BALANCED = Device(
+    name="Balanced",
+    kind="cuda",
+    memory_bytes=2**30,
+    bandwidth_bytes=10**9,
+    fp32_flops=20 * 10**9,
+)
+"""20 FLOPs a byte: a small batch of a perceptron is limited by memory, a large one by compute."""
+
+
+def curve_of(
+    path: str, batches: Sequence[int], device: Device | None = None, *, train: bool = False
+) -> BatchCurve:
+    request = request_of(path, Settings(batch=batches[0], train=train))
+    basis = Basis.TORCH if train else Basis.TOTAL
+    memory_bytes = 0 if device is None else device.limit_bytes
+    setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
+    return batch_curve(request, batches, setup, device, has_limit=device is not None)
+
+
+def test_each_point_is_what_an_analysis_of_that_batch_has() -> None:
+    curve = curve_of(MLP, (1, 7, 64), BALANCED)
+    for point in curve.points:
+        analysis = analyze(MLP, batch=point.batch)
+        assert point.num_bytes == analysis.total_bytes
+        assert point.work.flops == analysis.compute.forward_flops
+        assert point.verdict is Verdict.FITS
+    assert curve.line is not None
+    assert [curve.line.at(point.batch) for point in curve.points] == [
+        point.num_bytes for point in curve.points
+    ]
+
+
+@pytest.mark.parametrize("device", [BALANCED, None])
+def test_the_knee_is_the_first_batch_within_a_tenth_of_the_least_cost(
+    device: Device | None,
+) -> None:
+    every = curve_of(MLP, tuple(range(1, 200)), device)
+    costs = [point.cost or 0 for point in every.points]
+    assert 0 < min(costs) < costs[0] / 2
+    first = next(n for n, cost in enumerate(costs, start=1) if cost <= 1.1 * min(costs))
+    assert every.knee is not None
+    assert every.knee.batch == first
+    few = curve_of(MLP, batches_between(1, 199), device)
+    assert few.knee is not None
+    assert few.knee.batch == first
+    assert few.speedup == every.speedup
+
+
+def test_a_sample_in_a_larger_batch_is_limited_by_compute() -> None:
+    curve = curve_of(MLP, (1, 256), BALANCED)
+    limits = [point.bound.limited_by for point in curve.points if point.bound is not None]
+    assert limits == ["memory", "compute"]
+    text = render_curve(MLP, curve, None)
+    assert "Is a larger batch faster?   yes, up to batch" in text
+    assert "Is memory proportional?     no: batch 256 takes" in text
+
+
+def test_a_step_s_memory_and_largest_batch_are_those_of_fit() -> None:
+    device = replace(catalog().find("RTX 3060"), memory_bytes=2**30, usable_bytes=2**30)
+    curve = curve_of(str(MODELS / "resnet50.train.onnx"), (1, 2, 4, 8), device, train=True)
+    assert [point.verdict for point in curve.points][-1] is Verdict.OVER
+    assert curve.result is not None
+    assert curve.result.max_batch is not None
+    largest = curve.result.max_batch.number
+    assert largest is not None
+    for point in curve.points:
+        assert (point.verdict is Verdict.OVER) == (point.batch > largest)
+        assert point.work.flops is not None
+    assert len(curve.added_bytes) == 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "batch"),
+    [
+        (0, 64),
+        (999_999, 64),
+        (10**6, 32),
+        (2 * 10**6, 16),
+        (10**7, 8),
+        (10**8, 8),
+        (10**8 + 1, 1),
+    ],
+)
+def test_the_heuristic_by_parameters(parameters: int, batch: int) -> None:
+    assert batch_by_parameters(parameters) == batch
+
+
+def test_the_heuristic_by_free_memory_divides_by_all_elements() -> None:
+    curve = curve_of(MLP, (1, 2), BALANCED)
+    assert curve.by_free_memory == 2**30 // (4 * (1_410 + 131_410))
+    assert curve_of(MLP, (1, 2)).by_free_memory is None
+
+
+def test_batches_are_ends_and_powers_of_two_or_steps() -> None:
+    assert batches_between(1, 1) == (1,)
+    assert batches_between(2, 16) == (2, 4, 8, 16)
+    assert batches_between(5, 30, 10) == (5, 15, 25, 30)
+
+
+def test_a_model_without_a_batch_has_no_curve() -> None:
+    text = "agraph (float[] x) => (float[] y) { y = Relu(x) }"
+    request = request_of(model_of(text), Settings())
+    with pytest.raises(UsageError, match="no batch to vary"):
+        batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
+
+
+def test_the_table_is_written_as_csv_by_flag_or_by_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = write_model(tmp_path / "net.onnx")
+    words = ["sweep", net, "--batch", "1..8", "--device", "T4"]
+    assert main([*words, "--csv"]) == 0
+    text = capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert main([*words, "-o", "curve.csv"]) == 0
+    assert (tmp_path / "curve.csv").read_text(encoding="utf-8") == text
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert [int(row["bytes"]) for row in rows] == [point["bytes"] for point in points]
+    assert [row["is_knee"] for row in rows].count("true") == 1
+    assert main([*words, "--json", "--csv"]) == 2
+
+
+@pytest.mark.parametrize("text", ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3"])
+def test_a_range_that_is_none_is_refused(text: str, capsys: Capture) -> None:
+    assert main(["sweep", MLP, "--batch", text]) == 2
+    assert "--batch" in capsys.readouterr().err
