@@ -28,6 +28,7 @@ JOINED_BY = {
     "onnxmem.runtimes.onnxruntime.kernels.registry": "a module per family of kernels",
     "onnxmem.runtimes.onnxruntime.optimizer.pipeline": "a module per family of passes",
     "onnxmem.decisions.advise.advising": "a module per family of suggestions",
+    "onnxmem.report.explanation": "a module per kind of answer",
 }
 """Tables that join modules of one kind, each of which nothing else beside them imports."""
 CHAPTERS = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.cli.options import (
     Parser,
@@ -24,15 +26,14 @@ from onnxmem.cli.options import (
     step_settings,
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
-from onnxmem.errors import UsageError, fault_of, printable, shortened
+from onnxmem.errors import UsageError, fault_of, printable
 from onnxmem.files import blocks, reason_of
-from onnxmem.settings import Settings
+from onnxmem.settings import BACKENDS, Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.json_rows import JsonDict
-    from onnxmem.decisions.explain.glossary import Metric, MetricValue
-    from onnxmem.decisions.explain.messages import OutOfMemory
+    from onnxmem.report.explanation import Needs
 
 SCHEMA: Final = "onnxmem.explain"
 SCHEMA_VERSION: Final = "1.0"
@@ -40,8 +41,7 @@ _MOST_BYTES: Final = 2**30
 """Of a log on stdin."""
 _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
-_RULES: Final = frozenset({"rules", "rules of thumb"})
-_ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
+_MODEL_SUFFIX: Final = ".onnx"
 
 
 def explain_parser() -> ArgumentParser:
@@ -50,19 +50,18 @@ def explain_parser() -> ArgumentParser:
         prog="onnxmem explain",
         usage="onnxmem explain [WHAT [MODEL]] [options]",
         description="Say what a figure, a code or an out-of-memory message means, and what a model "
-        "says to it.",
+        "says to it; or answer a question.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "what",
-        nargs="?",
-        metavar="WHAT",
-        help="a figure (arena reserved), a code (OM301, batch_fixed), a tensor (2x3x5 float16), "
-        "rules (of thumb) or a message, quoted; - reads it from stdin (default: list figures and "
-        "codes)",
+        "words",
+        nargs="*",
+        metavar="WHAT [MODEL]",
+        help="a figure (process), a code (OM301, batch_fixed), a tensor (2x3x5 float16), rules (of "
+        "thumb), a message, a question; - reads it from stdin (default: list what is known); and "
+        "the path of an .onnx file",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("model", nargs="?", metavar="MODEL", help="path of an .onnx file")
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model)
     add_shapes(model)
@@ -70,6 +69,10 @@ def explain_parser() -> ArgumentParser:
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)
+    measurement = parser.add_argument_group("measurement")
+    measurement.add_argument(
+        "--measure", choices=BACKENDS, help="measure the process too, where it is explained"
+    )
     add_context_option(parser)
     add_json_option(add_result_options(parser))
     parser.set_defaults(run=run)
@@ -78,61 +81,79 @@ def explain_parser() -> ArgumentParser:
 
 def run(arguments: Namespace) -> int:
     """Say what is meant; a model that fails is a fault."""
-    model = arguments.model
+    words, model = split_words(arguments.words)
     check_output(arguments.output, [model] if model else [], force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)
+    what = _what(words)
     try:
-        text, rows = _explained(arguments)
+        text, rows = _explained(what, model, arguments)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
         return report_fault(fault_of(error), error, model)
     if arguments.json:
-        text = _document(arguments, rows)
+        text = _document(model, rows)
     write_result(text, arguments)
     return 0
 
 
-def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
-    from onnxmem.decisions.explain.glossary import code_named, codes, metrics, metrics_named
-    from onnxmem.decisions.explain.messages import read_message
-    from onnxmem.decisions.explain.tensors import read_tensor
-    from onnxmem.report.explain import (
-        code_row,
-        metric_row,
-        render_code,
-        render_list,
-        render_tensor,
-        tensor_row,
+def split_words(words: list[str]) -> tuple[str | None, str | None]:
+    """What is asked, and the model: the last of several words if it is a file or named like one."""
+    is_model = len(words) > 1 and (
+        words[-1].endswith(_MODEL_SUFFIX) or os.path.isfile(words[-1])  # noqa: PTH113 - as it is quick
     )
-
-    if arguments.what is None:
-        rows = [*(metric_row(each, None) for each in metrics()), *map(code_row, codes())]
-        return render_list(), rows
-    what = _what(arguments)
-    if what.strip().casefold() in _RULES:
-        return _rules(arguments)
-    code = code_named(what)
-    if code is not None:
-        return render_code(code), [code_row(code)]
-    found = metrics_named(what)
-    is_of_step = any(each.needs_training for each in found)
-    refuse_untrained(arguments, trains=arguments.train or is_of_step)
-    if found:
-        return _metrics(found, arguments)
-    tensor = read_tensor(what)
-    if tensor is not None:
-        return render_tensor(tensor), [tensor_row(tensor)]
-    message = read_message(what)
-    if message is None:
-        raise UsageError(_unknown(what))
-    return _message(message, arguments)
+    asked = words[:-1] if is_model else words
+    return " ".join(asked) if asked else None, words[-1] if is_model else None
 
 
-def _what(arguments: Namespace) -> str:
-    if arguments.what != "-":
-        return str(arguments.what)
+def _explained(
+    what: str | None, path: str | None, arguments: Namespace
+) -> tuple[str, tuple[JsonDict, ...]]:
+    from onnxmem.decisions.explain.glossary import code_named, metrics_named
+    from onnxmem.report.explanation import Model, explanation, is_rules, needs_of
+
+    figures = () if what is None or code_named(what) else metrics_named(what)
+    needs = needs_of(figures)
+    # Flags without an effect are refused without a model too, or where it has no figure.
+    trains = needs.training or (what is not None and is_rules(what))
+    refuse_untrained(arguments, trains=arguments.train or trains)
+    if arguments.measure is not None and not (needs.measurement and path):
+        message = "--measure: measures a process: onnxmem explain process MODEL --measure cpu"
+        raise UsageError(message)
+
+    def analyze(needs: Needs) -> Analysis:
+        from onnxmem.analysis.analysis import analyze
+
+        settings = _settings(arguments, needs)
+        if not needs.session:
+            checked = {name: value for name, value in settings.items() if name != "context"}
+            refuse_unused_options(arguments, Settings(**checked))
+        return analyze(path or "", **settings)
+
+    found = explanation(what, None if path is None else Model(path, analyze))
+    return found.text, found.rows
+
+
+def _settings(arguments: Namespace, needs: Needs) -> Mapping[str, Any]:
+    """With a training step and a runtime where one of the figures is theirs."""
+    needed = () if needs.runtime is None else (needs.runtime,)
+    settings = step_settings(arguments)
+    return settings | {
+        "train": settings["train"] or needs.training,
+        "runtimes": tuple(arguments.runtimes) or needed,
+        "graph": arguments.graph,
+        "fixed_dims": arguments.fixed_dims,
+        "asks_onnxruntime": not arguments.emulate_optimiser,
+        "order": arguments.order,
+        "context": arguments.context,
+        "measure": arguments.measure,
+    }
+
+
+def _what(words: str | None) -> str | None:
+    if words != "-":
+        return words
     tail = b""
     try:
         for block in blocks(sys.stdin.buffer, _MOST_BYTES):
@@ -143,89 +164,11 @@ def _what(arguments: Namespace) -> str:
     return tail.decode("utf-8", "replace")
 
 
-def _unknown(what: str) -> str:
-    from difflib import get_close_matches
-
-    from onnxmem.decisions.explain.glossary import codes, metrics
-
-    names = [
-        *(each.word for each in codes()),
-        *(label for each in metrics() for label in each.labels),
-        *(each.key.rpartition(".")[2] for each in metrics()),
-    ]
-    close = get_close_matches(what.strip(), names, n=3)
-    hint = f"did you mean {', '.join(close)}" if close else "onnxmem explain lists what is known"
-    return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
-
-
-def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> tuple[str, list[JsonDict]]:
-    from onnxmem.report.explain import metric_row, render_metric
-
-    values = _values(found, arguments) if arguments.model else [None] * len(found)
-    texts = [
-        render_metric(metric, arguments.model, value)
-        for metric, value in zip(found, values, strict=True)
-    ]
-    rows = [metric_row(metric, value) for metric, value in zip(found, values, strict=True)]
-    return "\n".join(texts), rows
-
-
-def _rules(arguments: Namespace) -> tuple[str, list[JsonDict]]:
-    """The rules of thumb; on a model beside its training step, which most of them are of."""
-    from onnxmem.analysis.analysis import analyze
-    from onnxmem.decisions.explain.rules import explained_rules
-    from onnxmem.report.rules import render_rules, rule_rows
-
-    found = None
-    if arguments.model is not None:
-        settings = step_settings(arguments) | {"train": True}
-        refuse_unused_options(arguments, Settings(**settings))
-        found = explained_rules(analyze(arguments.model, **settings))
-    return render_rules(arguments.model, found), rule_rows(found)
-
-
-def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[MetricValue | None]:
-    from onnxmem.decisions.explain.glossary import value_of
-
-    analysis = _analysis(found, arguments)
-    return [value_of(metric, analysis) for metric in found]
-
-
-def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
-    """With a training step and a runtime where one of the figures is theirs."""
-    from onnxmem.analysis.analysis import analyze
-
-    runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in found) else "ort-cpu"
-    needs_runtime = any(each.needs_runtime for each in found)
-    settings = step_settings(arguments)
-    settings["train"] |= any(each.needs_training for each in found)
-    settings |= {
-        "runtimes": tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
-        "graph": arguments.graph,
-        "fixed_dims": arguments.fixed_dims,
-        "asks_onnxruntime": not arguments.emulate_optimiser,
-    }
-    refuse_unused_options(arguments, Settings(**settings, order=arguments.order))
-    return analyze(arguments.model, **settings, order=arguments.order, context=arguments.context)
-
-
-def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[JsonDict]]:
-    from onnxmem.analysis.fitting.footprints import request_of
-    from onnxmem.decisions.explain.out_of_memory import oom_report
-    from onnxmem.report.explain import message_row, render_message
-
-    if arguments.model is None:
-        return render_message(message, None, None), [message_row(message, None)]
-    settings = Settings(**step_settings(arguments))
-    report = oom_report(message, request_of(arguments.model, settings))
-    return render_message(message, arguments.model, report), [message_row(message, report)]
-
-
-def _document(arguments: Namespace, rows: list[JsonDict]) -> str:
+def _document(model: str | None, rows: tuple[JsonDict, ...]) -> str:
     from onnxmem.analysis.json_rows import document, document_text
 
     content: JsonDict = {
-        "model": None if arguments.model is None else printable(arguments.model),
-        "explained": rows,
+        "model": None if model is None else printable(model),
+        "explained": list(rows),
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))

@@ -12,6 +12,7 @@ from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes,
 from onnxmem.decisions.explain.messages import OutOfMemory
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_shape
 from onnxmem.decisions.explain.tensors import TensorSize
+from onnxmem.decisions.explain.topics import Topic, topics
 from onnxmem.errors import printable, shortened
 from onnxmem.model.graph import DType
 from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
@@ -30,7 +31,30 @@ def render_list() -> str:
     lines += [fact(f"  {_name(each)}", each.key) for each in metrics()]
     lines += ["", "Codes"]
     lines += [fact(f"  {each.id} {each.word}", each.title) for each in codes()]
+    lines += ["", "Questions"]
+    lines += [fact(f"  {each.name}", each.commands[0]) for each in topics()]
     return "\n".join(lines) + "\n"
+
+
+def render_topic(topic: Topic, near: Sequence[str]) -> str:
+    """The answer to a question, and what is near it."""
+    lines = [fact(topic.name.capitalize(), topic.text)]
+    lines += [fact("" if at else "  try", each) for at, each in enumerate(topic.commands)]
+    other = [*topic.see, *(name for name in near if name not in topic.see)]
+    if other:
+        lines.append(fact("  onnxmem explain", ", ".join(other)))
+    return "\n".join(lines) + "\n"
+
+
+def topic_row(topic: Topic) -> JsonDict:
+    """The answer to a question in JSON."""
+    return {
+        "kind": "topic",
+        "topic": topic.name,
+        "text": topic.text,
+        "commands": list(topic.commands),
+        "see": list(topic.see),
+    }
 
 
 def render_code(code: Code) -> str:

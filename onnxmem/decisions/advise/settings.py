@@ -27,11 +27,13 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.model.binding import input_dims
 from onnxmem.model.graph import DType, Graph
 from onnxmem.runtimes.from_settings import Advice
-from onnxmem.runtimes.onnxruntime.session_options import Strategy
+from onnxmem.runtimes.onnxruntime.session_options import LEVEL_NAMES, Level, Strategy
 from onnxmem.runtimes.torch.memory import CheckpointOption
 from onnxmem.units import format_count
 
 _BATCH_GROUP = "batch"
+SESSION_GROUP: Final = "session"
+"""The options of a session; those of a combination are one suggestion."""
 _ACCUMULATED = (2, 4, 8)
 """Numbers of micro-batches: small ones, since they must divide the batch."""
 _RANKS = (4, 5)
@@ -173,6 +175,13 @@ def session_suggestions(runtime: str) -> Iterator[Suggestion]:
             yield _named(tuple(words.split(", ")), change)
 
 
+def level_suggestions(level: Level) -> Iterator[Suggestion]:
+    """The other levels of graph optimization, evaluated as ``session_suggestions`` are."""
+    for other, name in LEVEL_NAMES.items():
+        if other != level:
+            yield replace(_named((name,), with_options(level=other)), group="level")
+
+
 def resident_proposals(advice: Advice) -> Iterator[Proposal]:
     """What the best combination of options, and each option alone, saves in the arena."""
     own = advice.runtime.own
@@ -311,7 +320,7 @@ def _named(words: tuple[str, ...], change: Change) -> Suggestion:
     known = [_WORDS.get(word, (word.split("=")[0], "see the table below")) for word in words]
     return Suggestion(
         id="_".join(("session", *(short for short, _ in known))),
-        group="session",
+        group=SESSION_GROUP,
         what="a session with " + ", ".join(words),
         tradeoff=Tradeoff.NOTHING if _FREE.issuperset(words) else Tradeoff.TIME,
         cost="; ".join(dict.fromkeys(cost for _, cost in known)),

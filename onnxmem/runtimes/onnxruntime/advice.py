@@ -19,16 +19,10 @@ from onnxmem.runtimes.onnxruntime.prediction import (
 )
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, limit_lines
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
-from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, LEVEL_NAMES, SessionOptions
 
 _MIB: Final = 1 << 20
 _SHRINKAGE: Final = "memory.enable_memory_arena_shrinkage"
-_LEVELS: Final[Mapping[Level, str]] = {
-    "off": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "all": "ORT_ENABLE_ALL",
-}
 
 GraphOf = Callable[[SessionOptions], SessionGraph]
 """The graph of a session with these options."""
@@ -117,7 +111,7 @@ def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
     yield replace(options, shrinks_arena=True)
     yield replace(options, disable_prepacking=True)
     yield replace(options, fixed_dims=not options.fixed_dims)
-    for level in _LEVELS:
+    for level in LEVEL_NAMES:
         yield replace(options, level=level)
 
 
@@ -155,7 +149,7 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
     "disable_prepacking": lambda _: "disable_prepacking",
     "gpu_mem_limit_bytes": lambda options: f"gpu_mem_limit={options.gpu_mem_limit_bytes}",
     "fixed_dims": lambda options: "fixed dims" if options.fixed_dims else "symbolic dims",
-    "level": lambda options: _LEVELS[options.level],
+    "level": lambda options: LEVEL_NAMES[options.level],
 }
 
 
@@ -176,7 +170,7 @@ def _lines(
             f'run_options.add_run_config_entry("{_SHRINKAGE}", "{device}:0")  # for every run',
         )
     if name == "level":
-        level = f"onnxruntime.GraphOptimizationLevel.{_LEVELS[options.level]}"
+        level = f"onnxruntime.GraphOptimizationLevel.{LEVEL_NAMES[options.level]}"
         return (f"options.graph_optimization_level = {level}",)
     if name == "disable_prepacking":
         number = int(options.disable_prepacking)

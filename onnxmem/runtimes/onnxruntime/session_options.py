@@ -16,6 +16,15 @@ LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
     {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
 )
 """By the name of the graph that the session then runs."""
+LEVEL_NAMES: Final[Mapping[Level, str]] = MappingProxyType(
+    {
+        "off": "ORT_DISABLE_ALL",
+        "basic": "ORT_ENABLE_BASIC",
+        "extended": "ORT_ENABLE_EXTENDED",
+        "all": "ORT_ENABLE_ALL",
+    }
+)
+"""The same as onnxruntime's Python names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

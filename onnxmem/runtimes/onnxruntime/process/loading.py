@@ -208,9 +208,8 @@ def process_parts(
     """The same by part, with names.
 
     The process before the session, the caller's inputs, what remains of the load together with the
-    arena's later regions, and the pages of mapped external weights that kernels read. Regions are
-    blocks of the C library's heap: smaller ones fill holes that the load left, whose pages are
-    resident already.
+    arena's later regions (``Loading.parts``), and the pages of mapped external weights that kernels
+    read.
 
     The caller's outputs are not included.
     """
@@ -220,7 +219,7 @@ def process_parts(
     return (
         ("Python and onnxruntime", known.process_bytes + known.running_bytes),
         ("inputs", spec.feed_bytes),
-        ("weights, their packed copies and the arena, resident pages", loading.resident_bytes),
+        *loading.parts,
         ("weights read from mapped files", spec.mapped_bytes),
     )
 
@@ -233,6 +232,10 @@ class Loading:
     heap: SystemHeap = field(init=False)
     file_pages_bytes: int = 0
     """Pages of mapped external weights that were read."""
+    packed_bytes: int = 0
+    """Prepacked copies outside the arena."""
+    arena_bytes: int = 0
+    """Resident bytes of the arena's regions."""
     peak_bytes: int = 0
     _tensors: dict[str, Block] = field(default_factory=dict)
     """Weights in memory; all others are in their files."""
@@ -249,6 +252,26 @@ class Loading:
         records += known.weight_bytes * len(self.spec.stored)
         weights = self.heap.resident_bytes + self.file_pages_bytes
         return known.library_bytes + known.session_bytes + records + weights
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """The resident bytes by part, with names.
+
+        Blocks of the heap count by their size, and what is resident beside them is one part: pages
+        of freed blocks, which the C library keeps, and the rounding to pages. A later region that
+        fills a hole takes its pages from that part.
+        """
+        weight_bytes = sum(block.size_bytes for block in self._tensors.values())
+        named_bytes = weight_bytes + self.packed_bytes + self.arena_bytes
+        heap_bytes = self.heap.resident_bytes + self.file_pages_bytes
+        return (
+            ("session and library: kernels, nodes, plan", self.resident_bytes - heap_bytes),
+            ("weights", weight_bytes),
+            ("prepacked copies of weights", self.packed_bytes),
+            ("external weights that the load read", self.file_pages_bytes),
+            ("arena: activations, scratch, small weights", self.arena_bytes),
+            ("freed, but kept by the C library", self.heap.resident_bytes - named_bytes),
+        )
 
     def run(self) -> "Loading":
         """Simulate all stages."""
@@ -277,6 +300,7 @@ class Loading:
         """Add a region; ``AllocationRegion`` of ``bfc_arena.h`` writes all its handles at once."""
         block = self.heap.allocate(region.size_bytes, is_aligned=True)
         self.heap.write(block, region.resident_bytes)
+        self.arena_bytes += region.resident_bytes
         self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
 
     def _parse(self) -> None:
@@ -348,7 +372,9 @@ class Loading:
                 self.file_pages_bytes += pages
             if packed.is_reserved:
                 block = self._tensor(packed.packed_bytes)
-                if not packed.is_retained:
+                if packed.is_retained:
+                    self.packed_bytes += packed.packed_bytes
+                else:
                     self.heap.free(block)
             if packed.is_last and name in self._tensors:
                 self.heap.free(self._tensors.pop(name))

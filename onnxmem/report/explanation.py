@@ -1,0 +1,195 @@
+"""Answer ``explain WHAT [MODEL]``: a code, figures, rules, a tensor, a message, or a question.
+
+``explanation`` decides what the words are, in that order, and asks for an analysis of the model
+only if the answer has figures of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.decisions.explain.glossary import (
+    Metric,
+    code_named,
+    codes,
+    metrics,
+    metrics_named,
+    value_of,
+)
+from onnxmem.decisions.explain.messages import OutOfMemory, read_message
+from onnxmem.decisions.explain.out_of_memory import oom_report
+from onnxmem.decisions.explain.process import explained_process
+from onnxmem.decisions.explain.rules import explained_rules
+from onnxmem.decisions.explain.tensors import read_tensor
+from onnxmem.decisions.explain.topics import Topic, name_of, search, topic_named, topics
+from onnxmem.errors import UsageError, printable, shortened
+from onnxmem.report.explain import (
+    code_row,
+    message_row,
+    metric_row,
+    render_code,
+    render_list,
+    render_message,
+    render_metric,
+    render_tensor,
+    render_topic,
+    tensor_row,
+    topic_row,
+)
+from onnxmem.report.process import process_row, render_process
+from onnxmem.report.rules import render_rules, rule_rows
+
+_RULES: Final = frozenset({"rules", "rules of thumb"})
+_PROCESS: Final = "runtime.process_bytes"
+_ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an analysis must have for an answer."""
+
+    training: bool = False
+    runtime: str | None = None
+    """The runtime that is analyzed if none is requested."""
+    measurement: bool = False
+    """Whether a requested measurement is shown."""
+    session: bool = False
+    """Whether the answer replays a session of its own, so that its settings have an effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that an answer is about."""
+
+    path: str
+    analyze: Callable[[Needs], Analysis]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An answer; ``str`` of it is what ``onnxmem explain`` prints."""
+
+    text: str
+    rows: tuple[JsonDict, ...]
+    """The same in JSON, a row for each thing that is explained."""
+
+    def __str__(self) -> str:
+        """The answer as text."""
+        return self.text.rstrip("\n")
+
+    def __repr__(self) -> str:
+        """The answer itself: it is a few lines."""
+        return str(self)
+
+
+def explanation(what: str | None, model: Model | None = None) -> Explanation:
+    """Answer a name, a message or a question; ``None`` lists all names.
+
+    :raises UsageError: nothing is known about it.
+    :raises OnnxmemError: the model cannot be analyzed.
+    """
+    if what is None:
+        rows = [metric_row(each, None) for each in metrics()]
+        return Explanation(
+            render_list(), (*rows, *map(code_row, codes()), *map(topic_row, topics()))
+        )
+    return _named(what, model) or _read(what, model) or _searched(what)
+
+
+def is_rules(what: str) -> bool:
+    """Whether the rules of thumb are asked for."""
+    return what.strip().casefold() in _RULES
+
+
+def _named(what: str, model: Model | None) -> Explanation | None:
+    if is_rules(what):
+        analysis = None if model is None else model.analyze(Needs(training=True))
+        found = None if analysis is None else explained_rules(analysis)
+        path = None if model is None else model.path
+        return Explanation(render_rules(path, found), tuple(rule_rows(found)))
+    code = code_named(what)
+    if code is not None:
+        return Explanation(render_code(code), (code_row(code),))
+    figures = metrics_named(what)
+    if figures:
+        return _figures(figures, model)
+    topic = topic_named(what)
+    return None if topic is None else _topic(topic, ())
+
+
+def _read(what: str, model: Model | None) -> Explanation | None:
+    """A tensor, or a message of a program that was out of memory."""
+    tensor = read_tensor(what)
+    if tensor is not None:
+        return Explanation(render_tensor(tensor), (tensor_row(tensor),))
+    message = read_message(what)
+    return None if message is None else _message(message, model)
+
+
+def _searched(what: str) -> Explanation:
+    found = search(what)
+    if not found:
+        raise UsageError(_unknown(what))
+    first, names = found[0], tuple(name_of(each) for each in found[1:])
+    if isinstance(first, Topic):
+        return _topic(first, names)
+    if isinstance(first, Metric):
+        text, row = render_metric(first, None, None), metric_row(first, None)
+    else:
+        text, row = render_code(first), code_row(first)
+    return Explanation(text, (row,))
+
+
+def _topic(topic: Topic, near: tuple[str, ...]) -> Explanation:
+    return Explanation(render_topic(topic, near), (topic_row(topic),))
+
+
+def _unknown(what: str) -> str:
+    names = [
+        *(each.word for each in codes()),
+        *(label for each in metrics() for label in each.labels),
+        *(each.key.rpartition(".")[2] for each in metrics()),
+        *(each.name for each in topics()),
+    ]
+    close = get_close_matches(what.strip(), names, n=3)
+    hint = f"did you mean {', '.join(close)}" if close else "onnxmem explain lists what is known"
+    return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
+
+
+def needs_of(figures: tuple[Metric, ...]) -> Needs:
+    """What the figures are of."""
+    runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in figures) else "ort-cpu"
+    return Needs(
+        training=any(each.needs_training for each in figures),
+        runtime=runtime if any(each.needs_runtime for each in figures) else None,
+        measurement=any(each.key == _PROCESS for each in figures),
+    )
+
+
+def _figures(figures: tuple[Metric, ...], model: Model | None) -> Explanation:
+    if model is None:
+        texts = [render_metric(each, None, None) for each in figures]
+        return Explanation("\n".join(texts), tuple(metric_row(each, None) for each in figures))
+    analysis = model.analyze(needs_of(figures))
+    answers = [_figure(each, model.path, analysis) for each in figures]
+    return Explanation("\n".join(text for text, _ in answers), tuple(row for _, row in answers))
+
+
+def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDict]:
+    value = value_of(metric, analysis)
+    process = explained_process(analysis) if metric.key == _PROCESS else None
+    if process is None:
+        return render_metric(metric, path, value), metric_row(metric, value)
+    parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
+    row = metric_row(metric, value) | {"parts": parts} | process_row(process)
+    return f"{render_metric(metric, None, None)}\n{render_process(path, process)}", row
+
+
+def _message(message: OutOfMemory, model: Model | None) -> Explanation:
+    if model is None:
+        return Explanation(render_message(message, None, None), (message_row(message, None),))
+    report = oom_report(message, model.analyze(Needs(session=True)).request)
+    return Explanation(render_message(message, model.path, report), (message_row(message, report),))

@@ -1,0 +1,114 @@
+"""Why a process takes more than the file: the sum of its parts, and the settings that lower it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from paths import MODELS
+
+import onnxmem
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.cli import main
+from onnxmem.decisions.explain.process import ExplainedProcess, explained_process
+
+Capture = pytest.CaptureFixture[str]
+RESNET = MODELS / "resnet50.onnx"
+
+
+def resnet(batch: int, graph: str | None = None) -> Analysis:
+    return onnxmem.analyze(
+        RESNET, batch=batch, runtimes=("ort-cpu",), graph=graph, asks_onnxruntime=False
+    )
+
+
+@pytest.fixture(scope="module")
+def at_16() -> ExplainedProcess:
+    found = explained_process(resnet(16))
+    assert found is not None
+    return found
+
+
+def test_the_parts_add_up_and_none_is_empty(at_16: ExplainedProcess) -> None:
+    assert sum(size for _, size in at_16.parts) == at_16.total_bytes
+    assert min(size for _, size in at_16.parts) > 0
+
+
+def test_the_file_counts_with_its_external_weights(at_16: ExplainedProcess) -> None:
+    weights = resnet(16).weight_bytes or 0
+    assert weights <= at_16.file_bytes < 1.01 * weights + RESNET.stat().st_size
+
+
+def test_a_named_setting_saves_what_another_request_with_it_takes(
+    at_16: ExplainedProcess,
+) -> None:
+    by_id = {each.suggestion.id: each for each in at_16.settings}
+    half = explained_process(resnet(8))
+    assert half is not None
+    assert by_id["batch"].saved_bytes == at_16.total_bytes - half.total_bytes
+
+
+def test_the_level_is_named_where_another_graph_takes_less() -> None:
+    found, plain = explained_process(resnet(1)), explained_process(resnet(1, "ort-extended"))
+    assert found is not None
+    assert plain is not None
+    (best,) = found.settings
+    assert best.suggestion.group == "level"
+    assert best.after_bytes == plain.total_bytes < found.total_bytes
+
+
+def test_settings_that_save_nothing_are_not_named() -> None:
+    analysis = onnxmem.analyze(MODELS / "mlp.onnx", runtimes=("ort-cpu",), asks_onnxruntime=False)
+    found = explained_process(analysis)
+    assert found is not None
+    assert found.settings == ()
+
+
+def test_no_process_is_explained_on_cuda() -> None:
+    analysis = onnxmem.analyze(MODELS / "mlp.onnx", runtimes=("ort-cuda",), asks_onnxruntime=False)
+    assert explained_process(analysis) is None
+
+
+def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Capture) -> None:
+    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser"]
+    assert main(["explain", *words]) == 0
+    text = capsys.readouterr().out
+    for told in ("prepacked copies of weights", "freed, but kept", "the model", "+-5 %"):
+        assert told in text
+    assert text.index("arena: activations") < text.index("= process, predicted")
+    assert text.count("\n  saves ") == 2
+
+
+def test_json_has_the_settings_too(capsys: Capture) -> None:
+    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser", "--json"]
+    assert main(["explain", *words]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["explained"]
+    assert sum(part["bytes"] for part in row["parts"]) == row["value"]
+    assert [each["id"] for each in row["lowered_by"]] == ["session_shrinkage", "batch"]
+
+
+@pytest.mark.measure
+def test_the_sum_ends_with_the_measured_total_where_it_is_requested(capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    words = ["process", str(MODELS / "mlp.onnx"), "--measure", "cpu", "--json"]
+    assert main(["explain", *words]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["explained"]
+    assert row["measured_bytes"] == pytest.approx(row["value"], rel=0.25)
+
+
+@pytest.mark.parametrize("words", [["held", str(RESNET)], ["process"], ["OM301"]])
+def test_a_measurement_that_is_not_shown_is_refused(words: list[str], capsys: Capture) -> None:
+    assert main(["explain", *words, "--measure", "cpu"]) == 2
+    assert "--measure" in capsys.readouterr().err
+
+
+def test_the_model_is_the_last_word_if_it_is_named_like_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "arena", "reserved"]) == 0
+    assert "runtime.held_bytes" in capsys.readouterr().out
+    assert main(["explain", "arena", "reserved", "gone.onnx"]) == 2
+    assert "gone.onnx" in capsys.readouterr().err
+    Path("model").write_bytes(RESNET.read_bytes())
+    assert main(["explain", "total", "model"]) == 0
+    assert "model" in capsys.readouterr().out
