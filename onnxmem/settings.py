@@ -197,6 +197,8 @@ class TrainingConfig:
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
+RANKS: Final = ("memory", "price", "bandwidth", "memory-per-dollar", "samples-per-dollar")
+"""What devices are ranked by."""
 NATIVE: Final = "native"
 """The CPU of this machine."""
 CPUS: Final = (NATIVE, "avx512", "avx2", "arm64")

@@ -80,6 +80,7 @@ def test_the_report_s_is_the_default_and_another_name_is_refused(capsys: Capture
         ["--device", "RTX 3060", "--train"],
         ["--device", "1GiB", "--dim", "N=?", "--instances", "2"],
         ["--which-device"],
+        ["--which-device", "--rank", "memory-per-dollar", "--cards", "1,2"],
         ["--device", "1GiB", "--context", "8"],
     ],
 )

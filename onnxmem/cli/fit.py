@@ -41,7 +41,7 @@ from onnxmem.errors import (
     printable,
     shortened,
 )
-from onnxmem.settings import RUNTIMES, Settings
+from onnxmem.settings import RANKS, RUNTIMES, Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.footprints import Deployment
@@ -89,6 +89,7 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)
+    _refuse_unused_choice(arguments)
     target = None if arguments.which_device else target_memory(arguments)
     known = device_catalog(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
@@ -134,6 +135,23 @@ def _add_device(parser: ArgumentParser) -> None:
     )
     device.add_argument(
         "--which-device", action="store_true", help="rank all devices, the smallest that fits first"
+    )
+    device.add_argument(
+        "--rank",
+        choices=RANKS,
+        metavar="NAME",
+        help=f"{', '.join(RANKS)}: what --which-device ranks by, among those that fit (default: "
+        "memory)",
+    )
+    device.add_argument(
+        "--prices", metavar="FILE", help="a TOML file of prices, in place of launch prices"
+    )
+    device.add_argument(
+        "--cards",
+        type=contexts,
+        metavar="N[,N...]",
+        help="with --which-device, so many cards that each run a batch (training: --shard, by "
+        "default ddp; zero3 is FSDP)",
     )
     add_devices_file(device)
     device.add_argument(
@@ -221,7 +239,8 @@ def _ranked(
 ) -> tuple[Verdict, str, JsonDict]:
     from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.verdicts import Verdict
-    from onnxmem.decisions.fit import at_context, rank
+    from onnxmem.decisions.fit import at_context
+    from onnxmem.decisions.offers import Choice, launch_prices, offers, read_prices
     from onnxmem.kv_cache.steps import Step
     from onnxmem.report.devices import ranking_rows, render_ranking
     from onnxmem.report.verdict import fits_row
@@ -234,8 +253,16 @@ def _ranked(
     )
     if arguments.contexts:
         requests = at_context(requests, arguments.contexts[0], Step.DECODE)
-    ranked = rank(requests, devices.devices, setup, arguments.runtime)
-    verdicts = {each.verdict for each in ranked}
+    choice = Choice(
+        prices=launch_prices(devices.devices)
+        if arguments.prices is None
+        else read_prices(arguments.prices, devices),
+        order=arguments.rank or RANKS[0],
+        cards=tuple(dict.fromkeys(arguments.cards or (1,))),
+        is_priced=arguments.prices is not None,
+    )
+    found = offers(requests, devices.devices, setup, arguments.runtime, choice)
+    verdicts = {each.ranked.verdict for each in found}
     order = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
     verdict = next((each for each in order if each in verdicts), Verdict.OVER)
     status = "partial" if Verdict.UNKNOWN in verdicts else "ok"
@@ -244,9 +271,28 @@ def _ranked(
         "error": None,
         "fits": fits_row(verdict),
         "verdict": verdict.value,
-        "devices": ranking_rows(ranked),
+        "rank": choice.order,
+        "devices": ranking_rows(found, choice.prices),
     }
-    return verdict, render_ranking(ranked, requests), row
+    return verdict, render_ranking(found, choice, requests), row
+
+
+def _refuse_unused_choice(arguments: Namespace) -> None:
+    """Refuse what ranks devices where none are ranked, or counts cards twice.
+
+    :raises UsageError: with the flag.
+    """
+    for flag, given in (
+        ("--rank", arguments.rank),
+        ("--prices", arguments.prices),
+        ("--cards", arguments.cards),
+    ):
+        if given is not None and not arguments.which_device:
+            message = f"{flag}: no effect without --which-device"
+            raise UsageError(message)
+    if arguments.cards is not None and arguments.world is not None:
+        message = "--cards counts the ranks: leave out --world"
+        raise UsageError(message)
 
 
 def _free_dim(arguments: Namespace) -> str | None:

@@ -18,7 +18,7 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.request import AnalysisRequest, model_size
 from onnxmem.analysis.rules_of_thumb import rule_of_thumb_batch, tensor_elements
 from onnxmem.decisions.devices import Device
-from onnxmem.decisions.roofline import Bound, Work, bound, work_of
+from onnxmem.decisions.roofline import Bound, Work, bound, samples_of, work_of
 from onnxmem.errors import UsageError
 from onnxmem.program.sizes import Affine
 
@@ -36,6 +36,8 @@ class BatchPoint:
     """The figures of one batch; ``None`` is unknown."""
 
     batch: int
+    samples: int
+    """Of the work: a batch, in each pass of accumulation."""
     num_bytes: int
     """What is compared with a device."""
     is_whole: bool
@@ -51,13 +53,13 @@ class BatchPoint:
         """The least time that the device needs for one sample."""
         if self.bound is None or self.bound.seconds is None:
             return None
-        return self.bound.seconds / self.batch
+        return self.bound.seconds / self.samples
 
     @property
     def moved_per_sample(self) -> float | None:
         """Bytes moved for one sample."""
         moved = self.work.bytes_moved
-        return None if moved is None else moved / self.batch
+        return None if moved is None else moved / self.samples
 
     @property
     def cost(self) -> float | None:
@@ -164,6 +166,7 @@ def _point(
     found = None if device is None else bound(work, device)
     return BatchPoint(
         batch=batch,
+        samples=samples_of(request),
         num_bytes=assessment.footprint.total_bytes,
         is_whole=assessment.footprint.is_whole and work.is_whole,
         verdict=assessment.verdict(setup.limit_bytes, flash_bytes) if has_limit else None,

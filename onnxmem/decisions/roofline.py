@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from onnxmem.analysis.compute import compute
-from onnxmem.analysis.request import StageResults
+from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.decisions.devices import Device
 from onnxmem.model.graph import Graph
 from onnxmem.units import sum_known
@@ -85,6 +85,12 @@ def work_of(results: StageResults) -> Work:
         training.recipe.precision != "fp32",
         is_whole,
     )
+
+
+def samples_of(request: AnalysisRequest) -> int:
+    """The samples that the work of a request is for: a batch, in each pass of accumulation."""
+    batch = request.results.bound.binding.batch or 1
+    return batch * (request.settings.recipe.accumulate if request.settings.train else 1)
 
 
 def bound(work: Work, device: Device) -> Bound:

@@ -1,7 +1,8 @@
 """Devices: a table, their details with sources, bounds on a model's time, a ranking for a model."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import BASES, Verdict
@@ -9,10 +10,12 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked
+from onnxmem.decisions.offers import Choice, Offer, Prices
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
 from onnxmem.report.text import fact, figure, prose
 from onnxmem.report.verdict import fits_row
+from onnxmem.settings import RANKS
 from onnxmem.units import format_bytes, format_count, plural
 
 _UNKNOWN: Final = "-"
@@ -21,6 +24,20 @@ _UNFIT_SHOWN: Final = 3
 _FIT_SHOWN: Final = 20
 _ROOFLINE: Final = (
     "no run is faster that fuses nothing and computes at the device's peaks; real ones are slower"
+)
+_SOURCES_SHOWN: Final = 5
+_LABEL: Final = 26
+_ONLY_IN_ORDER: Final = frozenset({"memory", "price"})
+"""Orders whose value is in a column anyway."""
+_LAUNCH_PRICES: Final = (
+    "launch prices, where the catalog has a source for one; what you pay: --prices FILE"
+)
+_VALUE_HEADS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "bandwidth": "BANDWIDTH",
+        "memory-per-dollar": "MEMORY/PRICE",
+        "samples-per-dollar": "SAMPLES/PRICE",
+    }
 )
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
@@ -83,33 +100,78 @@ def render_bounds(
     return "\n".join(lines) + "\n"
 
 
-def render_ranking(ranked: Sequence[Ranked], requests: Sequence[AnalysisRequest]) -> str:
-    """The devices that fit, the smallest first, and the largest that do not."""
+def render_ranking(
+    found: Sequence[Offer], choice: Choice, requests: Sequence[AnalysisRequest]
+) -> str:
+    """The devices that fit, the best first, and the largest that do not."""
     lines = ["  ".join(shortened(request.model.path) for request in requests), ""]
-    lines += [_taken_line(each) for each in {(x.basis, x.cpu): x for x in ranked}.values()]
-    fitting = [each for each in ranked if each.verdict is Verdict.FITS]
-    tight = [each for each in ranked if each.verdict is Verdict.TIGHT]
-    others = [each for each in ranked if not each.verdict.is_met]
-    lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   COMPARED WITH"]
-    lines += _first(fitting) or ["none"]
+    taken = {(x.ranked.basis, x.ranked.cpu or "", x.cards): x for x in found}
+    keys = sorted(taken) if choice.cards != (1,) else taken
+    labels = [_taken_label(taken[key], choice) for key in keys]
+    width = max(_LABEL, *(len(label) + 1 for label in labels))
+    lines += [
+        figure(label, each.ranked.num_bytes, BASES[each.ranked.basis], label_width=width)
+        for label, each in zip(labels, (taken[key] for key in keys), strict=True)
+    ]
+    fitting = [each for each in found if each.ranked.verdict is Verdict.FITS]
+    tight = [each for each in found if each.ranked.verdict is Verdict.TIGHT]
+    others = [each for each in found if not each.ranked.verdict.is_met]
+    by = "" if choice.order in _ONLY_IN_ORDER else f"{_VALUE_HEADS[choice.order]:>15}"
+    price = choice.prices.currency
+    head = f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{shortened(price):>8}"
+    lines += ["", f"{head}{by}   COMPARED WITH"]
+    lines += _first(fitting, choice) or ["none"]
     if tight:
         lines += ["", "Tight: runs by retries alone, or within what is assumed or the error"]
-        lines += _first(tight)
+        lines += _first(tight, choice)
     if others:
-        unknown = any(each.verdict is Verdict.UNKNOWN for each in others)
+        unknown = any(each.ranked.verdict is Verdict.UNKNOWN for each in others)
         lines += ["", "Unknown or too small" if unknown else "Too small, the largest of them"]
-        nearest = sorted(others, key=lambda each: -each.margin_bytes)
-        lines += [_ranked_line(each) for each in nearest[:_UNFIT_SHOWN]]
+        nearest = sorted(others, key=lambda each: -each.ranked.margin_bytes)
+        lines += [_offer_line(each, choice) for each in nearest[:_UNFIT_SHOWN]]
         if len(others) > _UNFIT_SHOWN:
             lines.append(f"{len(others) - _UNFIT_SHOWN:,} more")
-    return "\n".join([*lines, "", *prose("BOUND, by the roofline: ", _ROOFLINE)]) + "\n"
+    lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE), *_notes(found, choice)]
+    return "\n".join(lines) + "\n"
 
 
-def _first(ranked: Sequence[Ranked]) -> list[str]:
-    """The smallest devices, and how many there are beyond."""
-    lines = [_ranked_line(each) for each in ranked[:_FIT_SHOWN]]
-    more = len(ranked) - len(lines)
-    return [*lines, f"{more:,} more, larger"] if more else lines
+def _first(found: Sequence[Offer], choice: Choice) -> list[str]:
+    """The first devices, and how many there are beyond."""
+    is_by_memory = choice.order == RANKS[0]
+    placed = [each for each in found if is_by_memory or each.value is not None]
+    lines = [_offer_line(each, choice) for each in placed[:_FIT_SHOWN]]
+    counts = (
+        (len(placed) - len(lines), "more, larger" if is_by_memory else "more"),
+        (len(found) - len(placed), "without what they would be ranked by"),
+    )
+    return [*lines, *(f"{count:,} {what}" for count, what in counts if count)]
+
+
+def _notes(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
+    """What the ranking is by, and where its prices are from."""
+    if choice.order == RANKS[0] and choice.cards == (1,) and not choice.is_priced:
+        return
+    unit, batch = choice.prices.unit, "of the requested batch on each card"
+    if choice.order == "samples-per-dollar":
+        what = "samples" if choice.prices.per == "hour" else "samples a second"
+        yield from prose(
+            "RANKED by ", f"{what} for one {choice.prices.currency}, by BOUND, {batch}"
+        )
+    elif choice.order != RANKS[0]:
+        yield from prose("RANKED by ", choice.order.replace("-", " "))
+    if choice.cards != (1,):
+        text = "price and samples are of all, communication between them is not counted"
+        yield from prose("CARDS: ", text)
+    prices = [each.price for each in found if each.price is not None]
+    if not choice.is_priced:
+        yield from prose("PRICE: ", f"{unit}, {_LAUNCH_PRICES}")
+        return
+    unpriced = len({each.ranked.device.name for each in found if each.price is None})
+    dates = sorted({each.date for each in prices})
+    span = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "none"
+    yield from prose("PRICE: ", f"{unit}, of {span}; {plural(unpriced, 'device')} without one")
+    for source in sorted({each.source for each in prices})[:_SOURCES_SHOWN]:
+        yield from prose("  source: ", source)
 
 
 def device_row(device: Device) -> JsonDict:
@@ -136,24 +198,40 @@ def work_row(work: Work) -> JsonDict:
     }
 
 
-def ranking_rows(ranked: Iterable[Ranked]) -> list[JsonDict]:
+def ranking_rows(found: Iterable[Offer], prices: Prices) -> list[JsonDict]:
     """A ranking in JSON."""
     return [
         {
-            "name": printable(each.device.name),
-            "fits": fits_row(each.verdict),
-            "verdict": each.verdict.value,
-            "basis": each.basis.value,
-            "cpu": each.cpu,
-            "bytes": each.num_bytes,
-            "limit_bytes": each.limit_bytes,
-            "margin_bytes": each.margin_bytes,
-            "bound_seconds": each.bound.seconds,
-            "limited_by": each.bound.limited_by,
-            "price_usd": each.device.price_usd,
+            "name": printable(each.ranked.device.name),
+            "cards": each.cards,
+            "fits": fits_row(each.ranked.verdict),
+            "verdict": each.ranked.verdict.value,
+            "basis": each.ranked.basis.value,
+            "cpu": each.ranked.cpu,
+            "bytes": each.ranked.num_bytes,
+            "limit_bytes": each.ranked.limit_bytes,
+            "margin_bytes": each.ranked.margin_bytes,
+            "bound_seconds": each.ranked.bound.seconds,
+            "limited_by": each.ranked.bound.limited_by,
+            "price_usd": each.ranked.device.price_usd,
+            "price": _price_row(each, prices),
+            "value": each.value,
         }
-        for each in ranked
+        for each in found
     ]
+
+
+def _price_row(offer: Offer, prices: Prices) -> JsonDict | None:
+    """What all cards cost; null where no price is known."""
+    if offer.price is None:
+        return None
+    return {
+        "amount": offer.amount,
+        "currency": prices.currency,
+        "per": prices.per,
+        "date": offer.price.date,
+        "source": printable(offer.price.source),
+    }
 
 
 def _device_line(device: Device) -> str:
@@ -212,8 +290,11 @@ def _work_lines(work: Work) -> Iterator[str]:
         yield fact("intensity", f"{work.flops_per_byte:.3g} FLOPs a byte")
 
 
-def _taken_line(each: Ranked) -> str:
-    return figure(f"Compared ({_compared(each)})", each.num_bytes, BASES[each.basis])
+def _taken_label(offer: Offer, choice: Choice) -> str:
+    compared = _compared(offer.ranked)
+    if choice.cards != (1,):
+        compared += f", {plural(offer.cards, 'card')}"
+    return f"Compared ({compared})"
 
 
 def _compared(each: Ranked) -> str:
@@ -221,9 +302,24 @@ def _compared(each: Ranked) -> str:
     return each.basis if each.cpu is None else f"{each.basis}, {each.cpu}"
 
 
-def _ranked_line(each: Ranked) -> str:
+def _offer_line(offer: Offer, choice: Choice) -> str:
+    each = offer.ranked
+    name = shortened(each.device.name)
+    name = name if offer.cards == 1 else f"{offer.cards:,} x {name}"
+    price = _UNKNOWN if offer.amount is None else f"{offer.amount:.6g}"
+    by = "" if choice.order in _ONLY_IN_ORDER else f"{_value_text(offer, choice):>15}"
     return (
-        f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
+        f"{name:<26}{format_bytes(each.limit_bytes):>10}"
         f"{format_bytes(each.margin_bytes):>10}{seconds_text(each.bound.seconds):>11}"
-        f"{each.device.price_usd or _UNKNOWN:>8}   {_compared(each)}"
+        f"{price:>8}{by}   {_compared(each)}"
     )
+
+
+def _value_text(offer: Offer, choice: Choice) -> str:
+    if offer.value is None:
+        return _UNKNOWN
+    if choice.order == "bandwidth":
+        return f"{format_count(round(offer.value))}B/s"
+    if choice.order == "memory-per-dollar":
+        return format_bytes(round(offer.value))
+    return f"{offer.value:.4g}"

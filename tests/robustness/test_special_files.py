@@ -52,9 +52,12 @@ READS: Final = {
     "export models": "export {} --format chrome",
     "fit models": "fit {} --device 1GiB",
     "fit --devices": f"fit {MODEL} --which-device --devices {{}}",
+    "fit --prices": f"fit {MODEL} --which-device --prices {{}}",
     "measure models": "measure {}",
     "measure --inputs": f"measure {MODEL} --inputs {{}}",
     "reorder model": "reorder {}",
+    "sweep model": "sweep {}",
+    "sweep --devices": f"sweep {MODEL} --device T4 --devices {{}}",
 }
 """Command and option or argument: a command line that reads the file."""
 STDIN: Final = {
@@ -80,6 +83,7 @@ WRITES: Final = {
     "export --output, of bytes": f"export {MODEL} --format torch-snapshot -o {{}}",
     "fit --output": f"fit {MODEL} --device 1GiB -o {{}}",
     "reorder --output": "reorder branches.onnx -o {}",
+    "sweep --output": f"sweep {MODEL} --batch 1..2 -o {{}}",
 }
 """``measure --output`` runs a model first, and is in the slow table."""
 PATHS: Final = ("FILE", "DIR", "MODEL", "PATH")
