@@ -17,6 +17,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import IO, Any, Final
 
 MOST_BYTES: Final = 2**24
@@ -24,6 +25,8 @@ MOST_BYTES: Final = 2**24
 _MOST_DEPTH: Final = 100
 """Of lists and tables in each other."""
 _BLOCK_BYTES: Final = 2**20
+_MOST_NAMES: Final = 10_000
+"""Of a folder that are searched for one like a missing file's."""
 _SPECIAL: Final = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO (named pipe)"),
@@ -60,6 +63,39 @@ def opened(path: str) -> int:
             os.close(descriptor)
             raise SpecialFileError(kind, is_folder=stat.S_ISDIR(mode))
     return descriptor
+
+
+def missing_file_text(path: str) -> str:
+    """The message on a path at which nothing is, with the nearest name that is there."""
+    if not path:
+        return "no such file; the name is empty: a variable that is not set?"
+    near = _nearest_path(path)
+    return "no such file; check the path" if near is None else f"no such file; did you mean {near}?"
+
+
+def _nearest_path(path: str) -> str | None:
+    """The path with its first missing part replaced by the most similar name in its folder."""
+    from difflib import get_close_matches
+
+    from onnxmem.errors import shortened
+
+    folder, missing = os.path.split(path)
+    rest: list[str] = []
+    while folder and not os.path.isdir(folder):  # noqa: PTH112
+        parent, name = os.path.split(folder)
+        if parent == folder:
+            return None
+        rest.insert(0, missing)
+        folder, missing = parent, name
+    stem = os.path.splitext(missing)[0]  # noqa: PTH122
+    with suppress(OSError, ValueError), os.scandir(folder or os.curdir) as entries:
+        names = [entry.name for entry in islice(entries, _MOST_NAMES)]
+        # All models end alike, which makes two of them no more similar.
+        like = [name for name in names if get_close_matches(stem, [os.path.splitext(name)[0]])]  # noqa: PTH122
+        for name in get_close_matches(missing, like, n=1):
+            near = os.path.join(folder, name, *rest)  # noqa: PTH118
+            return shortened(near) if os.path.exists(near) else None  # noqa: PTH110
+    return None
 
 
 def blocks(stream: IO[bytes], most_bytes: int) -> Iterator[bytes]:

@@ -34,6 +34,7 @@ JOINED_BY = {
 CHAPTERS = {
     "onnxmem.api": "joins layers above the report",
     "onnxmem.cli.export": "a command",
+    "onnxmem.cli.help": "what --help prints, which no other command imports",
     "onnxmem.cli.results": "what works on models, which --help must not import",
     "onnxmem.collection.workers": "processes, which one model does not need",
     "onnxmem.measure.process_run": "all that a measured process carries of the package",

@@ -8,6 +8,7 @@ than ``onnxmem --help`` should take to answer.
 
 import atexit
 import gc
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Final
 from onnxmem.children.safe_path import leave_current_folder_out
 from onnxmem.cli.options import Parser
 from onnxmem.cli.output import open_closed_streams, report_fault
-from onnxmem.errors import fault_of
+from onnxmem.errors import UsageError, fault_of, nearest
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -38,6 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 """Each command's module, which has its parser, ``NAME_parser``; the parser says what runs it."""
 _DEFAULT: Final = "analyze"
 """The command where none is named: ``onnxmem model.onnx``."""
+_HELP: Final = "help"
 
 _OBJECTS_PER_COLLECTION: Final = 1_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
@@ -60,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         leave_current_folder_out()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
     words = list(sys.argv[1:] if argv is None else argv)
-    command = words.pop(0) if words and words[0] in COMMANDS else _DEFAULT
     try:
+        command, words = _command(words)
         module = import_module(f"{__name__}.{COMMANDS[command]}")
         parser: Parser = getattr(module, f"{command}_parser")()
         arguments = parser.parse_command(words)
@@ -71,6 +73,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every fault has a code
         return report_fault(fault_of(error), error)
+
+
+def _command(words: list[str]) -> tuple[str, list[str]]:
+    """The command of a command line, and what follows it; ``help COMMAND`` is its ``--help``.
+
+    :raises UsageError: its first word is neither a command nor a file, but like a command.
+    """
+    first = words[0] if words else ""
+    if first == _HELP:
+        command, rest = _command(words[1:])
+        return command, ["--help", *rest]
+    if first in COMMANDS:
+        return first, words[1:]
+    if first.isalpha() and not os.path.lexists(first):
+        hint = nearest(first, [*COMMANDS, _HELP])
+        if hint:
+            message = f"{first}: no command or file of that name; {hint}see onnxmem --help"
+            raise UsageError(message)
+    return _DEFAULT, words
 
 
 def _freeze() -> None:

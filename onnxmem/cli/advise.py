@@ -66,7 +66,6 @@ def advise_parser() -> ArgumentParser:
         prog="onnxmem advise",
         usage="onnxmem advise MODEL... [options]",
         description="Work out what would lower a model's memory, what it saves and what it costs.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     advice = parser.add_argument_group("advice")

@@ -93,7 +93,6 @@ def analyze_parser() -> ArgumentParser:
         description="Say how much memory an ONNX model takes, to run and to train.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_options(parser)
     parser.add_argument_group("report").add_argument(
@@ -121,7 +120,6 @@ def view_parser() -> ArgumentParser:
         usage="onnxmem view MODEL... [options]",
         description="Show what a model takes as a page in the browser: one file, which needs no "
         "network. -o says where it stays; else it is a temporary file.",
-        allow_abbrev=False,
     )
     _add_options(parser)
     page = parser.add_argument_group("page")

@@ -33,6 +33,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
+from onnxmem.files import missing_file_text
 from onnxmem.settings import TrainingConfig
 
 if TYPE_CHECKING:
@@ -67,7 +68,6 @@ def check_parser() -> ArgumentParser:
         description="Hold models against budgets; the exit code tells whether all of them fit.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_models(parser)
     _add_budgets(parser)
@@ -204,7 +204,7 @@ def _missing(checkup: Checkup) -> Iterator[int]:
     """Report missing models that no budget is of, which nothing else tried to read."""
     for model in checkup.uncovered():
         if not os.path.lexists(model.path):
-            error = MissingFileError("no such file; check the path")
+            error = MissingFileError(missing_file_text(model.path))
             yield report_fault(fault_of(error), path=model.path)
 
 

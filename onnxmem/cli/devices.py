@@ -40,7 +40,6 @@ def devices_parser() -> ArgumentParser:
         prog="onnxmem devices",
         usage="onnxmem devices [NAME...] [options]",
         description="List devices, or bound the time that a model takes on each.",
-        allow_abbrev=False,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="devices to list (default: all)")
     add_devices_file(parser)

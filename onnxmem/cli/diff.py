@@ -91,7 +91,6 @@ def diff_parser() -> ArgumentParser:
         usage="onnxmem diff A [B] [options]",
         description="Say what changed between two models, two settings (--b-batch 8), or a report "
         "saved by onnxmem MODEL --json -o FILE and a model now.",
-        allow_abbrev=False,
     )
     add_sized_models(parser)
     parser.set_defaults(values=[])
@@ -142,17 +141,23 @@ def run(arguments: Namespace) -> int:
 
 def _add_own_options(parser: ArgumentParser) -> None:
     own = parser.add_argument_group("setting of B, where it differs from A's")
-    own.add_argument("--b-batch", type=dim, metavar="N")
+    own.add_argument("--b-batch", type=dim, metavar="N", help="samples at once")
     for flag, kind, shown in (
         ("dim", named_dim, "NAME=N"),
         ("shape", named_shape, "INPUT:1,3,224,224"),
     ):
         own.add_argument(
-            f"--b-{flag}", dest=f"b_{flag}s", type=kind, action="append", default=[], metavar=shown
+            f"--b-{flag}",
+            dest=f"b_{flag}s",
+            type=kind,
+            action="append",
+            default=[],
+            metavar=shown,
+            help=f"as --{flag} (repeatable)",
         )
-    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME")
-    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME")
-    own.add_argument("--b-checkpoint", metavar="HOW")
+    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME", help="as --optimizer")
+    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME", help="as --precision")
+    own.add_argument("--b-checkpoint", metavar="HOW", help="as --checkpoint")
 
 
 def _add_output(parser: ArgumentParser) -> None:

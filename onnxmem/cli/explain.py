@@ -51,7 +51,6 @@ def explain_parser() -> ArgumentParser:
         usage="onnxmem explain [WHAT [MODEL]] [options]",
         description="Say what a figure, a code or an out-of-memory message means, and what a model "
         "says to it; or answer a question.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "words",

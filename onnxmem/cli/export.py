@@ -94,7 +94,6 @@ def export_parser() -> ArgumentParser:
         description="Write what a model takes in the format of another tool.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add_model_options(parser)
     parser.add_argument(

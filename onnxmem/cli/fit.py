@@ -67,7 +67,6 @@ def fit_parser() -> ArgumentParser:
         description="Say whether models fit a device, how far they go on it, and what limits them.",
         epilog=_EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_device(parser)
     add_model_options(parser, named_dim_or_free)

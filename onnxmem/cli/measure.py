@@ -60,7 +60,6 @@ def measure_parser() -> ArgumentParser:
         prog="onnxmem measure",
         usage="onnxmem measure MODEL... [options]",
         description="Run a model in onnxruntime, in a process of its own, and say what it took.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     _add_run_options(parser)

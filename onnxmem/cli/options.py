@@ -5,7 +5,10 @@ first, then the settings that follow from them, then the refusal of flags that h
 likely another flag was forgotten.
 """
 
+import re
 from argparse import (
+    SUPPRESS,
+    Action,
     ArgumentParser,
     ArgumentTypeError,
     BooleanOptionalAction,
@@ -17,7 +20,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from onnxmem.cli.output import write_stdout
-from onnxmem.errors import UsageError, shortened
+from onnxmem.errors import UsageError, nearest, shortened
 from onnxmem.settings import (
     ATTENTIONS,
     BASES,
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from onnxmem.report.fit import ComparedMemory
 
 _NUL: Final = "\0"
+_UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
+_INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
 _MAX_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
 _MOST_SECONDS: Final = 7 * 24 * 3600
@@ -57,7 +62,18 @@ _IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
 
 
 class Parser(ArgumentParser):
-    """A parser whose faults are reported like any other."""
+    """A parser whose faults are reported like any other, and whose ``--help`` is one screen."""
+
+    def __init__(self, *, prog: str, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
+        super().__init__(prog=prog, add_help=False, allow_abbrev=False, **settings)
+        help_ = self.add_argument_group("help")
+        help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
+        help_.add_argument("--help-all", action="help", help="every option")
+
+    @property
+    def command(self) -> str:
+        """Its command's name."""
+        return self.prog.partition(" ")[2] or "analyze"
 
     def parse_command(self, words: Sequence[str]) -> Namespace:
         """Read a command line; what follows ``--`` is a name, however it begins.
@@ -83,9 +99,42 @@ class Parser(ArgumentParser):
         write_stdout(message)
 
     def error(self, message: str) -> NoReturn:
-        """Raise the fault, with where to read on."""
-        message = f"{message}; see {self.prog} --help"
+        """Raise the fault, with the nearest flag or choice, and where to read on."""
+        message = f"{message}; {self._nearest(message)}see {self.prog} --help"
         raise UsageError(message)
+
+    def _nearest(self, message: str) -> str:
+        """What a word that argparse refuses may be meant to be, with its punctuation."""
+        refused = _UNKNOWN_FLAG.match(message)
+        if refused is not None:
+            return _suggestion(refused[1], [*self._option_string_actions])
+        refused = _INVALID_CHOICE.match(message)
+        if refused is None:
+            return ""
+        action = self._option_string_actions.get(refused[1].partition("/")[0])
+        choices = None if action is None else action.choices
+        return _suggestion(refused[2], [str(each) for each in choices or ()])
+
+
+class _ShortHelp(Action):
+    """Print one screen of help and exit."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
+        super().__init__(nargs=0, default=SUPPRESS, **{**settings, "dest": SUPPRESS})
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
+        """Print it on stdout."""
+        from onnxmem.cli.help import short_help
+        from onnxmem.cli.output import write_stdout
+
+        command = parser.command if isinstance(parser, Parser) else ""
+        write_stdout(short_help(parser, command))
+        parser.exit()
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    hint = nearest(word, known).rstrip()
+    return f"{hint}; " if hint else ""
 
 
 def _without_nul(value: object) -> object:

@@ -55,7 +55,6 @@ def annotate_parser() -> ArgumentParser:
         usage="onnxmem annotate MODEL -o FILE.onnx [options]",
         description="Write a copy of a model with its figures as metadata, which Netron shows. "
         "Nothing else is changed, and no weight is read.",
-        allow_abbrev=False,
     )
     add_model_options(parser)
     add_training_options(parser)
@@ -101,7 +100,6 @@ def reorder_parser() -> ArgumentParser:
         usage="onnxmem reorder MODEL [-o FILE.onnx] [options]",
         description="Write a model with its nodes in an order that takes less, weights untouched; "
         "without -o say what there is to gain.",
-        allow_abbrev=False,
     )
     model = parser.add_argument_group("model")
     model.add_argument("model", metavar="MODEL", help="path of an .onnx file")

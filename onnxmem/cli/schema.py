@@ -19,7 +19,6 @@ def schema_parser() -> ArgumentParser:
         prog="onnxmem schema",
         usage="onnxmem schema [NAME]",
         description="Print the JSON Schema of what --json writes.",
-        allow_abbrev=False,
     )
     parser.add_argument(
         "name",

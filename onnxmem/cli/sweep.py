@@ -45,7 +45,6 @@ def sweep_parser() -> ArgumentParser:
         usage="onnxmem sweep MODEL [--batch 1..512] [options]",
         description="Say what a model takes at one batch after another, whether memory is "
         "proportional to the batch, and whether a larger batch is faster.",
-        allow_abbrev=False,
     )
     model = parser.add_argument_group("model")
     model.add_argument("model", metavar="MODEL", help="path of an .onnx file")

@@ -32,6 +32,7 @@ _OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "
 _VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
+_NEAR: Final = 5
 _UNNAMED: Final = "the user's own file"
 
 
@@ -100,11 +101,15 @@ class Catalog:
         device = self.get(name)
         if device is not None:
             return device
-        near = get_close_matches(_key(name), self._by_key(), n=5, cutoff=0.5)
-        names = dict.fromkeys(self._by_key()[key].name for key in near)
+        names = dict.fromkeys(self._by_key()[key].name for key in self._near(_key(name)))
         hint = f"did you mean {', '.join(names)}?" if names else "onnxmem devices lists all"
         message = f"unknown device {shortened(name)!r}; {hint}"
         raise DeviceError(message)
+
+    def _near(self, wanted: str) -> list[str]:
+        """Keys that have all of a name, the shortest first; else the most similar."""
+        having = sorted((key for key in self._by_key() if wanted in key), key=len) if wanted else []
+        return having[:_NEAR] or get_close_matches(wanted, self._by_key(), n=_NEAR, cutoff=0.5)
 
     def get(self, name: str) -> Device | None:
         """The same, but ``None`` if there is none."""

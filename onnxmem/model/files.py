@@ -16,8 +16,8 @@ from typing import Final, overload
 import onnx
 from google.protobuf.message import DecodeError
 
-from onnxmem.errors import MissingFileError, ModelFileError
-from onnxmem.files import SpecialFileError, opened, reason_of
+from onnxmem.errors import MissingFileError, ModelFileError, shortened
+from onnxmem.files import SpecialFileError, missing_file_text, opened, reason_of
 from onnxmem.model.traversal import graphs_in
 from onnxmem.model.wire import without_payloads
 
@@ -278,6 +278,16 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
     return proto
 
 
+def _in_folder(path: str) -> str:
+    """What to name in place of a folder."""
+    try:
+        with os.scandir(path) as entries:
+            name = min(each.name for each in entries if each.name.endswith(".onnx"))
+    except (OSError, ValueError):
+        return "no .onnx file is in it; check the path"
+    return f"name the .onnx file in it, as {shortened(os.path.join(path, name))}"  # noqa: PTH118
+
+
 @contextmanager
 def regular_file(path: str) -> Iterator[FileWindow]:
     """The bytes of a model's file; nothing that would wait or never end is read.
@@ -288,13 +298,11 @@ def regular_file(path: str) -> Iterator[FileWindow]:
     try:
         descriptor = opened(path)
     except SpecialFileError as fault:
-        hint = "name the .onnx file in it" if fault.is_folder else "onnxmem reads regular files"
+        hint = _in_folder(path) if fault.is_folder else "onnxmem reads regular files"
         message = f"not an ONNX model: this is {fault.kind}; {hint}"
         raise ModelFileError(message) from fault
     except FileNotFoundError:
-        hint = "check the path" if path else "the name is empty: a variable that is not set?"
-        message = f"no such file; {hint}"
-        raise MissingFileError(message) from None
+        raise MissingFileError(missing_file_text(path)) from None
     except OSError as fault:
         message = f"cannot be opened: {reason_of(fault)}; check the path"
         raise MissingFileError(message) from fault

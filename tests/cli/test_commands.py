@@ -276,7 +276,7 @@ def test_the_schema_is_printed(capsys: Capture) -> None:
 
 def test_help_names_every_flag_in_its_group(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["--help"])
+        main(["--help-all"])
     assert end.value.code == 0
     text = capsys.readouterr().out
     groups = ("model:", "training:", "runtime:", "measurement:", "budget:", "report:", "output:")

@@ -442,7 +442,7 @@ def test_the_budget_that_the_help_shows_works_as_it_stands(
 ) -> None:
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit):
-        main(["check", "--help"])
+        main(["check", "--help-all"])
     shown = capsys.readouterr().out.partition("[[tool.onnxmem.budgets]]")[2]
     configure(folder, "[[budgets]]" + shown.partition("exit codes")[0])
     (folder / "models" / "edge").mkdir(parents=True)

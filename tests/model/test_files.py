@@ -154,7 +154,10 @@ def test_a_proto_over_2_gib_is_sent_to_external_data(monkeypatch: pytest.MonkeyP
 
 
 def test_a_directory_is_told_to_name_the_file_in_it(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == "not an ONNX model: this is a directory; name the .onnx file in it"
+    refused = "not an ONNX model: this is a directory; "
+    assert refusal(tmp_path) == refused + "no .onnx file is in it; check the path"
+    (tmp_path / "net.onnx").touch()
+    assert refusal(tmp_path) == f"{refused}name the .onnx file in it, as {tmp_path}/net.onnx"
 
 
 def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""Typing mistakes: the nearest command, flag, choice, file or device is suggested."""
+
+from pathlib import Path
+
+import pytest
+from models_on_disk import write_model
+
+from onnxmem.cli import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "empty").mkdir()
+    write_model(tmp_path / "models" / "resnet50.onnx")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fti models/resnet50.onnx", "did you mean 'fit'?"),
+        ("help advsie", "did you mean 'advise'?"),
+        ("hepl", "did you mean 'help'?"),
+        ("models/resnet50.onnx --bacth 4", "did you mean '--batch'?"),
+        ("models/resnet50.onnx --bacth=4", "did you mean '--batch'?"),
+        ("fit models/resnet50.onnx --devise 24GiB", "did you mean '--device'?"),
+        ("models/resnet50.onnx --train --precision bf61", "did you mean 'bf16'?"),
+        ("models/resnet50.onnx --runtime ort-cup", "did you mean 'ort-cpu'?"),
+        ("models/resnet5.onnx", "did you mean models/resnet50.onnx?"),
+        ("model/resnet50.onnx", "did you mean models/resnet50.onnx?"),
+        ("fit models/resnet50.onx --device 24GiB", "did you mean models/resnet50.onnx?"),
+        ("check models/resnet5.onnx --budget-peak 1GiB", "did you mean models/resnet50.onnx?"),
+        ("fit models/resnet50.onnx --device 4090", "did you mean RTX 4090"),
+        ("fit models/resnet50.onnx --device RTX4091", "did you mean RTX 409"),
+        ("empty", "no .onnx file is in it"),
+        ("fit empty --device 24GiB", "no .onnx file is in it"),
+        ("fit models --device 24GiB", "models/resnet50.onnx"),
+        ("check empty --budget-peak 1GiB", "contains no .onnx file"),
+    ],
+)
+def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None:
+    assert main(line.split()) in {2, 3}
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line", ["qqqq", "models/qqqq.onnx", "gone/too/far.onnx", "models/resnet50.onnx --qqqq", ""]
+)
+def test_nothing_is_suggested_for_what_is_like_nothing(line: str, capsys: Capture) -> None:
+    assert main(line.split()) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_a_file_wins_over_a_command_that_it_is_like(folder: Path, capsys: Capture) -> None:
+    write_model(folder / "fti")
+    assert main(["fti"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_suggested_name_cannot_move_the_cursor(folder: Path, capsys: Capture) -> None:
+    write_model(folder / "models" / "net\x1b[2J.onnx")
+    assert main(["models/net[2J.onnx"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
