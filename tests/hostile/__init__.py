@@ -7,6 +7,7 @@ those of SECURITY.md.
 from hostile.bombs import FILES as BOMBS
 from hostile.broken_graphs import FILES as BROKEN_GRAPHS
 from hostile.broken_operators import FILES as BROKEN_OPERATORS
+from hostile.constants import FILES as CONSTANTS
 from hostile.external_data import FILES as EXTERNAL_DATA
 from hostile.functions import FILES as FUNCTIONS
 from hostile.hostile_file import HostileFile
@@ -28,6 +29,7 @@ ALL: tuple[HostileFile, ...] = (
     *BROKEN_GRAPHS,
     *ODD_MODELS,
     *NUMBERS,
+    *CONSTANTS,
     *BOMBS,
     *BROKEN_OPERATORS,
     *OPERANDS,
