@@ -4,7 +4,8 @@ A name may be of a FIFO that nobody writes to, a device without an end, a folder
 itself; a small file may hold lists nested a million deep. Each is an ``OSError`` or a
 ``ValueError`` here, of which ``reason_of`` makes a line. A result takes the place of an older one
 once it is on the disk: until then it lies beside it, and what a killed process left there is
-removed by the next one that writes to the folder.
+removed by the next one that writes to the folder. So is a temporary folder, by the next one that
+makes one.
 
 Every command imports this module: what takes milliseconds to import is imported where it is used.
 """
@@ -19,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, Final
+
+from onnxmem.errors import UsageError
 
 MOST_BYTES: Final = 2**24
 """Of a list, a table or a configuration."""
@@ -35,6 +38,7 @@ _SPECIAL: Final = (
     (stat.S_ISBLK, "a block device"),
 )
 _PART: Final = re.compile(r"\.onnxmem-[a-z0-9_]{8}\.part")
+_TEMPORARY: Final = re.compile(r"onnxmem-run-[a-z0-9_]{8}")
 
 
 class SpecialFileError(OSError):
@@ -240,6 +244,59 @@ def replaced(path: str, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
         raise
 
 
+@contextmanager
+def temporary_folder() -> Iterator[str]:
+    """An empty folder, which is removed at the end; if its process is killed, by the next one.
+
+    :raises UsageError: there is no place for it.
+    """
+    import shutil
+
+    try:
+        folder, descriptor = _new_folder()
+    except OSError as fault:
+        message = f"no temporary folder can be made: {reason_of(fault)}; set TMPDIR"
+        raise UsageError(message) from fault
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def is_temporary_folder(path: str) -> bool:
+    """Whether a path is that of a folder which ``temporary_folder`` made."""
+    return _TEMPORARY.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
+
+
+def _new_folder() -> tuple[str, int]:
+    """A folder and a descriptor that holds its lock."""
+    import tempfile
+
+    _remove_stale_folders(tempfile.gettempdir())
+    while True:
+        folder = tempfile.mkdtemp(prefix="onnxmem-run-")
+        descriptor = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
+        _lock(descriptor)
+        # Before the lock another process may have taken the folder for one that was left.
+        if os.path.isdir(folder):  # noqa: PTH112
+            return folder, descriptor
+        os.close(descriptor)
+
+
+def _remove_stale_folders(parent: str) -> None:
+    """Remove what killed processes left; a process that lives holds a lock on its own."""
+    import shutil
+
+    if os.name == "nt":
+        return
+    with suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if is_temporary_folder(entry.path) and entry.is_dir(follow_symlinks=False):
+                with suppress(OSError), _lock_of_stale(entry.path, os.O_RDONLY | os.O_DIRECTORY):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+
+
 def remove_stale_parts(folder: str) -> None:
     """Remove what killed processes left of results; a process that lives holds a lock on its own.
 
@@ -254,13 +311,23 @@ def remove_stale_parts(folder: str) -> None:
 def _remove_if_stale(path: str) -> None:
     if os.name == "nt":
         return
-    with suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if os.fstat(descriptor).st_uid == os.geteuid() and _lock(descriptor):
-                os.unlink(path)  # noqa: PTH108
-        finally:
-            os.close(descriptor)
+    with suppress(OSError), _lock_of_stale(path, os.O_RDWR):
+        os.unlink(path)  # noqa: PTH108
+
+
+@contextmanager
+def _lock_of_stale(path: str, flags: int) -> Iterator[None]:
+    """Hold the lock of what a killed process of this user left.
+
+    :raises OSError: it is another's, or its process lives.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid() or not _lock(descriptor):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _new_part(folder: str) -> IO[bytes]:

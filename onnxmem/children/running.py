@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from threading import Thread
 from typing import IO, Final, Literal, TypeAlias
 
 from onnxmem.children.safe_path import HOME
+from onnxmem.files import temporary_folder
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 """A value that JSON can represent; tuples arrive as lists."""
@@ -116,7 +116,7 @@ def run_in_child(
         "limits": asdict(limits),
         "uninitialized": uninitialized,
     }
-    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder() as folder:
         try:
             process = _started(folder)
         except OSError as fault:

@@ -103,6 +103,12 @@ def _lower(kind: int, most: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when stdin is closed: the parent keeps it open as long as it lives."""
+    """Exit when stdin is closed: the parent keeps it open as long as it lives.
+
+    A parent that was killed could not remove the folder of this process.
+    """
     os.read(0, 1)
+    import shutil
+
+    shutil.rmtree(os.environ["HOME"], ignore_errors=True)
     os._exit(1)

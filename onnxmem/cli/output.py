@@ -171,13 +171,18 @@ def wants_color(choice: str, *, to_file: bool) -> bool:
 
 
 def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> None:
-    """Write each piece and flush it: to a file, which is named at the end, or to stdout.
+    """Write each piece: to a file, which is there once it is whole, or to stdout.
 
     A reader of stdout that has gone away ends the work, and is no fault.
 
     :raises UsageError: it cannot be written.
     """
-    with pieces_to(path, quiet=quiet) as write:
+    if path is not None:
+        write_bytes((piece.encode() for piece in pieces), path)
+        if not quiet:
+            notify(f"Wrote {shortened(path)}")
+        return
+    with pieces_to(None, quiet=quiet) as write:
         for piece in pieces:
             if not write(piece):
                 return

@@ -10,7 +10,6 @@ import glob
 import os
 import re
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from onnxmem.errors import (
     UsageError,
     shortened,
 )
-from onnxmem.files import blocks, is_part, read_text, reason_of
+from onnxmem.files import blocks, is_part, read_text, reason_of, temporary_folder
 from onnxmem.model.files import may_begin_model
 
 MAX_BYTES: Final = 2**31 - 1
@@ -205,8 +204,8 @@ def local_file(name: str) -> Iterator[str]:
     if not is_remote(name):
         yield name
         return
-    with _folder() as folder:
-        path = folder / "model.onnx"
+    with temporary_folder() as folder:
+        path = Path(folder) / "model.onnx"
         with path.open("wb") as file:
             fetch(name, file)
         yield str(path)
@@ -221,8 +220,8 @@ def staged_stdin() -> Iterator[str]:
     :raises MissingFileError: stdin cannot be read.
     :raises ModelFileError: it holds more than ``MAX_BYTES``.
     """
-    with _folder() as folder:
-        path = folder / "model.onnx"
+    with temporary_folder() as folder:
+        path = Path(folder) / "model.onnx"
         with path.open("wb") as file:
             try:
                 for block in blocks(sys.stdin.buffer, MAX_BYTES):
@@ -345,12 +344,6 @@ def _lines(path: str) -> list[str]:
         message = f"@{shortened(path)}: the list names no model; name one per line"
         raise MissingFileError(message)
     return names
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 def _paths_of(name: str) -> tuple[str, ...]:

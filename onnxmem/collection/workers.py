@@ -32,7 +32,8 @@ from typing import Final, NoReturn, Protocol
 from onnxmem.children.running import fault_of_end
 from onnxmem.children.safe_path import safe_path
 from onnxmem.collection.task import Outcome, Task, timed_out, work, worker_died
-from onnxmem.errors import EXIT_INTERNAL, OnnxmemError
+from onnxmem.errors import EXIT_UNANALYZED, OnnxmemError
+from onnxmem.files import is_temporary_folder, reason_of, temporary_folder
 
 _START: Final = """\
 import sys
@@ -56,8 +57,6 @@ _WINDOW: Final = 64
 """Tasks per worker that may be ahead of the next outcome."""
 _WORN_BYTES: Final = 2**30
 """A worker with more resident memory is replaced; a new one has a tenth of it."""
-_PREFIX: Final = "onnxmem-"
-"""Of the folder that contains the temporary files of a pool."""
 _MAX_FAILED_STARTS: Final = 3
 """Consecutive failures to start a worker before the run fails."""
 
@@ -66,7 +65,11 @@ class WorkersError(OnnxmemError):
     """No worker process can be started."""
 
     code = "workers"
-    exit_code = EXIT_INTERNAL
+    exit_code = EXIT_UNANALYZED
+
+
+def _not_started(how: str) -> WorkersError:
+    return WorkersError(f"no worker process can be started ({how}); use --jobs 1")
 
 
 def run_in_workers(
@@ -78,12 +81,13 @@ def run_in_workers(
 
     :raises WorkersError: no worker can be started.
     """
-    pool = _WorkerPool(jobs, limit_seconds)
-    try:
-        yield from pool.outcomes(tasks)
-        pool.dismiss()
-    finally:
-        pool.kill()
+    with temporary_folder() as folder:
+        pool = _WorkerPool(jobs, folder, limit_seconds)
+        try:
+            yield from pool.outcomes(tasks)
+            pool.dismiss()
+        finally:
+            pool.kill()
 
 
 def serve(connection: Connection) -> None:
@@ -165,11 +169,11 @@ class _Worker:
 class _WorkerPool:
     """The workers, and the outcomes that arrived out of order; mutable."""
 
-    def __init__(self, jobs: int, limit_seconds: float | None = None) -> None:
+    def __init__(self, jobs: int, folder: str, limit_seconds: float | None = None) -> None:
         self._jobs = jobs
         self._limit_seconds = limit_seconds
-        self._folder = tempfile.mkdtemp(prefix=_PREFIX)
-        self._processes = starter(self._folder)
+        self._folder = folder
+        self._processes = starter(folder)
         self._workers: list[_Worker] = []
         self._done: dict[int, Outcome] = {}
         self._failed_starts = 0
@@ -207,7 +211,6 @@ class _WorkerPool:
         while self._workers:
             self._workers.pop().kill()
         self._processes.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _num_busy(self) -> int:
         return sum(worker.number is not None for worker in self._workers)
@@ -217,7 +220,10 @@ class _WorkerPool:
 
     def _start(self, num_wanted: int) -> None:
         while len(self._workers) < min(self._jobs, num_wanted):
-            self._workers.append(_Worker(self._processes, self._folder))
+            try:
+                self._workers.append(_Worker(self._processes, self._folder))
+            except OSError as fault:
+                raise _not_started(reason_of(fault)) from fault
 
     def _wait(self) -> None:
         """Wait until a worker sends something or dies, or until one exceeds the time limit."""
@@ -271,8 +277,7 @@ class _WorkerPool:
         elif not worker.is_ready:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
-                message = f"no worker process can be started ({how}); use --jobs 1"
-                raise WorkersError(message)
+                raise _not_started(how)
 
 
 def _resident_bytes() -> int:
@@ -468,7 +473,7 @@ def _end_workers(pids: Iterable[int]) -> NoReturn:
             os.kill(pid, signal.SIGKILL)
     # Not ``gettempdir``, which is the folder of all programs where this one is gone.
     folder = os.environ.get("TMPDIR", "")
-    if os.path.basename(folder).startswith(_PREFIX):  # noqa: PTH119
+    if is_temporary_folder(folder):
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 

@@ -4,7 +4,6 @@ Each kind of figure comes from a new process: one run under the profiler with th
 off, further runs under it with the session's own settings, and runs without the profiler.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Final, cast
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
 from onnxmem.errors import Finding, OnnxmemError, UsageError
+from onnxmem.files import temporary_folder
 from onnxmem.measure.inputs import (
     check_feeds,
     check_names,
@@ -146,7 +146,7 @@ def measure(
     """
     chosen = settings or MeasureSettings()
     chosen.progress(_PREPARING)
-    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
+    with temporary_folder() as name:
         try:
             return _measured(on_disk(source, Path(name)), request or Request(), chosen, Path(name))
         except RefusedError as refusal:

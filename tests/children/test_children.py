@@ -191,12 +191,13 @@ def test_a_child_dies_with_its_parent(folder: Path) -> None:
         "from onnxmem.children.running import run_in_child;"
         f"run_in_child('timeit:timeit', {{'stmt': {work!r}, 'number': 1}})"
     )
-    environment = os.environ | {"TMPDIR": str(folder)}  # a killed parent removes nothing
+    environment = os.environ | {"TMPDIR": str(folder)}  # the child removes what is there
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as parent:
         wait_for(lambda: pids.exists() and pids.read_text() != "")
         parent.kill()
     pid = int(pids.read_text())
     wait_for(lambda: not is_running(pid))
+    wait_for(lambda: [path.name for path in folder.iterdir()] == ["pids"])
 
 
 def test_a_reply_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:

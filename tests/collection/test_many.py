@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
@@ -22,7 +23,7 @@ from onnxmem.collection.executors import run_on
 from onnxmem.collection.many import analyze_many, outcomes
 from onnxmem.collection.task import Outcome, Task
 from onnxmem.collection.workers import WorkersError, run_in_workers, serve
-from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYZED, UsageError, fault_of
+from onnxmem.errors import EXIT_INTERRUPTED, EXIT_UNANALYZED, UsageError, fault_of
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +173,7 @@ def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_idle_worker_that_dies_costs_nothing() -> None:
-    crew = workers._WorkerPool(2)  # noqa: SLF001
+    crew = workers._WorkerPool(2, tempfile.gettempdir())  # noqa: SLF001
     found = crew.outcomes(tasks_of(["net.onnx"] * 6))
     next(found)
     idle = [worker for worker in crew._workers if worker.number is None]  # noqa: SLF001
@@ -198,11 +199,11 @@ def test_workers_that_do_not_start_are_reported_and_not_tried_for_ever(
     monkeypatch.setattr(workers, "_FORK_SERVER", program)
     with pytest.raises(WorkersError, match="use --jobs 1") as fault:
         list(run_in_workers(tasks_of(NAMES), 2))
-    assert fault.value.exit_code == EXIT_INTERNAL
+    assert fault.value.exit_code == EXIT_UNANALYZED
 
 
 def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
-    crew = workers._WorkerPool(1)  # noqa: SLF001
+    crew = workers._WorkerPool(1, tempfile.gettempdir())  # noqa: SLF001
     found = crew.outcomes(tasks_of(["net.onnx"] * 3))
     next(found)
     crew._processes._process.kill()  # type: ignore[attr-defined]  # noqa: SLF001

@@ -23,7 +23,7 @@ from paths import environment
 from onnxmem.cli import main
 from onnxmem.collection.cache import open_cache
 from onnxmem.collection.sources import model_names
-from onnxmem.files import replaced
+from onnxmem.files import replaced, temporary_folder
 
 Capture = pytest.CaptureFixture[str]
 fcntl = pytest.importorskip("fcntl", reason="locks as POSIX has them")
@@ -89,6 +89,31 @@ def test_the_cache_writes_as_every_result_is_written(folder: Path) -> None:
     assert cache.get("abcd") is not None
     assert not part.exists()
     assert [path.name for path in (folder / "rows" / "ab").iterdir()] == ["cd.json"]
+
+
+def test_the_next_run_removes_temporary_folders_of_killed_ones(folder: Path) -> None:
+    temporary = folder.parent / "temporary"
+    stale, living = temporary / "onnxmem-run-abcd_123", temporary / "onnxmem-run-abcd_124"
+    others = [temporary / "onnxmem-abcd_123", temporary / "onnxmem-run-mine"]
+    for each in (stale, living, *others):
+        each.mkdir()
+        (each / "model.onnx").touch()
+    held = os.open(living, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with temporary_folder() as first, temporary_folder() as second:
+        assert Path(first).is_dir()
+        assert Path(second).is_dir()
+    os.close(held)
+    assert sorted(temporary.iterdir()) == sorted([living, *others])
+
+
+def test_without_a_place_for_temporary_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
+    assert main([MODEL, MODEL, "--jobs", "2", "--format", "jsonl"]) == 2
+    err = capsys.readouterr().err
+    assert (err.count("\n"), "no temporary folder can be made" in err) == (1, True), err
 
 
 # Workers that are killed

@@ -1,7 +1,6 @@
 """Optimizes the graph of a session: with onnxruntime in a child process, or by emulation."""
 
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import onnx
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
 from onnxmem.errors import Finding
+from onnxmem.files import temporary_folder
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.files import ModelFile, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
@@ -134,7 +134,7 @@ def _cpu_findings(config: SessionConfig) -> tuple[Finding, ...]:
 def _optimized_by_onnxruntime(
     file: ModelFile, bound: BoundModel, config: SessionConfig
 ) -> OptimizedModel | Finding:
-    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
+    with temporary_folder() as name:
         folder = Path(name)
         try:
             refuse_data_elsewhere(stored_tensors(file.proto), Path(file.path))
