@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
+    from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 
 _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
@@ -260,6 +261,15 @@ class Analysis:
         return self.request.torch_memory(self.results)
 
     @cached_property
+    def tensorflow(self) -> "TensorflowMemory | None":
+        """The training step as replayed with TensorFlow's allocator, unmeasured."""
+        if self.training is None:
+            return None
+        from onnxmem.runtimes.torch.tensorflow import tensorflow_memory
+
+        return tensorflow_memory(self.training)
+
+    @cached_property
     def rules_of_thumb(self) -> RulesOfThumb:
         """The estimates of rules of thumb, for comparison."""
         return rules_of_thumb(model_size(self.request.model, self.results))
@@ -420,7 +430,9 @@ class Analysis:
             "batch_law": json_rows.affine_row(self.batch_law),
             "activations": json_rows.activations_row(self.activations, self.schedule) | polynomials,
             "total_bytes": self.total_bytes,
-            "training": json_rows.training_row(self.training, self.torch, self.training_range),
+            "training": json_rows.training_row(
+                self.training, (self.torch, self.tensorflow), self.training_range
+            ),
             "training_law": json_rows.affine_row(self.training_law),
             "rules_of_thumb": json_rows.rules_row(self.rules_of_thumb),
             "runtime": next(map(json_rows.runtime_row, self.runtimes), None),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
+    from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
     from onnxmem.settings import Settings, TrainingConfig
 
 
@@ -202,11 +203,16 @@ def _order(schedule: "Schedule") -> JsonDict:
 
 
 def training_row(
-    training: "TrainingMemory | None", torch: "TorchMemory | None", peaks: "PeakRange | None"
+    training: "TrainingMemory | None",
+    allocators: "tuple[TorchMemory | None, TensorflowMemory | None]",
+    peaks: "PeakRange | None",
 ) -> JsonDict | None:
-    """The training step; ``peaks`` is the range of peaks that the file allows."""
+    """The training step, what two allocators take for it, and the range of peaks that the file
+    allows.
+    """
     if training is None:
         return None
+    torch, tensorflow = allocators
     return {
         "optimizer": training.recipe.optimizer,
         "recipe": recipe_row(training.recipe),
@@ -236,6 +242,7 @@ def training_row(
             for option in training.checkpoints
         ],
         "cuda": torch and _torch(torch),
+        "tensorflow": tensorflow and _tensorflow(tensorflow),
         "batchnorm": _batchnorm(training.batchnorms, peaks),
     }
 
@@ -266,6 +273,13 @@ def _torch(memory: "TorchMemory") -> JsonDict:
         "cudnn_workspace_bytes": memory.cudnn_workspace_bytes,
         "context_bytes": memory.context_bytes,
         "total_bytes": memory.total_bytes,
+    }
+
+
+def _tensorflow(memory: "TensorflowMemory") -> JsonDict:
+    return {
+        "allocated_bytes": memory.allocated_peak_bytes,
+        "reserved_bytes": memory.reserved_bytes,
     }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.memory import TrainingMemory
+    from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 CATEGORIES: Mapping[Category, str] = MappingProxyType(
     {
@@ -36,6 +37,8 @@ def training_sections(analysis: "Analysis") -> Iterator[Section]:
     yield _step(analysis, analysis.training)
     if analysis.torch is not None:
         yield _cuda(analysis.torch)
+    if analysis.tensorflow is not None:
+        yield _tensorflow(analysis.tensorflow)
     if analysis.training.checkpoints:
         yield _checkpoints(analysis.training)
 
@@ -129,6 +132,24 @@ def _cuda(memory: "TorchMemory") -> Section:
             Line("allocated", allocated, "max_memory_allocated", key=f"{key}.allocated_bytes"),
             Line("CUDA context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
             Line("", text=f"not measured on a GPU yet; {cublas}", words_key=f"{key}.cublas"),
+        ),
+    )
+
+
+def _tensorflow(memory: "TensorflowMemory") -> Section:
+    """What TensorFlow's allocator takes for the same step: Keras runs on it."""
+    key, reserved = "training.tensorflow", memory.reserved_bytes
+    text = (
+        "never measured: the step as PyTorch runs it, on TensorFlow's allocator, which "
+        "Keras uses; without memory growth it reserves nearly the whole GPU, whatever the model"
+    )
+    return Section(
+        key="tensorflow",
+        title="GPU memory (TensorFlow)",
+        total=Line("", reserved, "reserved with memory growth", key=f"{key}.reserved_bytes"),
+        lines=(
+            Line("allocated", memory.allocated_peak_bytes, key=f"{key}.allocated_bytes"),
+            Line("", text=text),
         ),
     )
 
