@@ -39,7 +39,10 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 """Each command's module, which has its parser, ``NAME_parser``; the parser says what runs it."""
 _DEFAULT: Final = "analyze"
 """The command where none is named: ``onnxmem model.onnx``."""
-_HELP: Final = "help"
+HELP: Final = "help"
+"""The word before a command whose help is requested."""
+COMPLETING: Final = "_ARGCOMPLETE"
+"""The variable of a shell that completes a line: the number of words before the arguments."""
 
 _OBJECTS_PER_COLLECTION: Final = 1_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
@@ -61,12 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         open_closed_streams()
         leave_current_folder_out()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
+        if COMPLETING in os.environ:
+            import_module(f"{__name__}.completion").complete(parser_of)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         command, words = _command(words)
-        module = import_module(f"{__name__}.{COMMANDS[command]}")
-        parser: Parser = getattr(module, f"{command}_parser")()
-        arguments = parser.parse_command(words)
+        arguments = parser_of(command).parse_command(words)
         if argv is None:
             _freeze()
         run: Callable[[Namespace], int] = arguments.run
@@ -75,19 +78,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_fault(fault_of(error), error)
 
 
+def parser_of(command: str) -> Parser:
+    """The parser of a command, whose module is imported for it."""
+    module = import_module(f"{__name__}.{COMMANDS[command]}")
+    parser: Parser = getattr(module, f"{command}_parser")()
+    return parser
+
+
 def _command(words: list[str]) -> tuple[str, list[str]]:
     """The command of a command line, and what follows it; ``help COMMAND`` is its ``--help``.
 
     :raises UsageError: its first word is neither a command nor a file, but like a command.
     """
     first = words[0] if words else ""
-    if first == _HELP:
+    if first == HELP:
         command, rest = _command(words[1:])
         return command, ["--help", *rest]
     if first in COMMANDS:
         return first, words[1:]
     if first.isalpha() and not os.path.lexists(first):
-        hint = nearest(first, [*COMMANDS, _HELP])
+        hint = nearest(first, [*COMMANDS, HELP])
         if hint:
             message = f"{first}: no command or file of that name; {hint}see onnxmem --help"
             raise UsageError(message)
