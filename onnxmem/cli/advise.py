@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 EMITTED: Final = ("python", "json", "triton")
 SCHEMA: Final = "onnxmem.advice"
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 _DEFAULT: Final = "ort-cpu"
 Outcome = tuple[str, str | None, "AdvisedModel | Fault"]
 """Path, runtime, and the advice or why there is none."""

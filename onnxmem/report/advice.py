@@ -71,18 +71,33 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         "",
         figure("Now", advice.before_bytes, f"{advice.figure.value}: {figure_text}"),
         *_error(advice.figure),
-        "",
-        "Advice, by what it saves"
-        if advice.proposals
-        else "Advice: nothing found that saves memory",
     ]
-    for proposal in advice.proposals:
-        lines += _proposal(proposal)
+    for title, proposals in _chapters(advice):
+        lines += ["", title]
+        for proposal in proposals:
+            lines += _proposal(proposal)
     if advice.plan is not None:
         lines += ["", *_plan(advice.plan)]
     if advice.findings:
         lines += ["", *finding_lines(advice.findings)]
     return "\n".join(lines) + "\n"
+
+
+def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
+    """The proposals under their headings; those that keep a training as it is come first."""
+    proposals = [*advice.proposals]
+    if not proposals:
+        yield "Advice: nothing found that saves memory", proposals
+    elif not advice.is_of_training:
+        yield "Advice, by what it saves", proposals
+    else:
+        for title, changes in (
+            ("Advice that keeps the training the same, by what it saves", False),
+            ("Advice that changes the training, by what it saves", True),
+        ):
+            chapter = [each for each in proposals if each.suggestion.changes_training is changes]
+            if chapter:
+                yield title, chapter
 
 
 def _error(lowered: Objective) -> list[str]:
@@ -95,7 +110,10 @@ def advice_row(advice: Advised) -> JsonDict:
     return {
         "figure": advice.figure.value,
         "before_bytes": advice.before_bytes,
-        "advice": [_proposal_row(proposal) for proposal in advice.proposals],
+        "advice": [
+            _proposal_row(proposal, is_of_training=advice.is_of_training)
+            for proposal in advice.proposals
+        ],
         "budget": None if advice.plan is None else _plan_row(advice.plan),
     }
 
@@ -138,7 +156,7 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
     )
 
 
-def _proposal_row(proposal: Proposal) -> JsonDict:
+def _proposal_row(proposal: Proposal, *, is_of_training: bool) -> JsonDict:
     suggestion = proposal.suggestion
     return {
         "id": suggestion.id,
@@ -149,6 +167,7 @@ def _proposal_row(proposal: Proposal) -> JsonDict:
         "saved_bytes": proposal.saved_bytes,
         "basis": "exact" if proposal.is_exact else "estimate",
         "cost": {"price": suggestion.tradeoff.name.lower(), "text": printable(suggestion.cost)},
+        "changes_training": suggestion.changes_training if is_of_training else None,
     }
 
 

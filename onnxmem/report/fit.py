@@ -215,11 +215,11 @@ def _largest_section(result: FitResult) -> list[str]:
     ]
     max_batch = result.max_batch
     if max_batch is not None and max_batch.number is not None and not max_batch.is_stopped:
-        lines += _limits(result.limiting)
+        lines += _limits(result.limiting, max(max_batch.number, 1))
     return [*lines, *_power(result)]
 
 
-def _limits(limiting: Footprint | None) -> Iterator[str]:
+def _limits(limiting: Footprint | None, number: int) -> Iterator[str]:
     if limiting is None:
         return
     parts = [
@@ -227,8 +227,9 @@ def _limits(limiting: Footprint | None) -> Iterator[str]:
         *((f"at {shortened(limiting.node)}",) if limiting.node else ()),
     ]
     yield fact("  limited by", ", ".join(parts) or "weights and inputs")
-    for each in limiting.tensors:
-        yield figure("", each.size_bytes, shortened(each.label))
+    for at, each in enumerate(limiting.tensors):
+        label = "" if at else f"    sizes at {number:,}"
+        yield figure(label, each.size_bytes, shortened(each.label))
 
 
 def _power(result: FitResult) -> Iterator[str]:

@@ -15,6 +15,7 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
 from without_children import work_without_children
 
+from onnxmem.analysis.analysis import analyze
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, fit
 from onnxmem.analysis.fitting.footprints import Deployment, Footprint, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
@@ -479,6 +480,9 @@ def test_json_holds_the_whole_answer(net: str, capsys: Capture) -> None:
     largest = row["largest"]
     assert largest["bytes"] <= row["limit_bytes"] < largest["over_bytes"]
     assert largest["limited_by"]["node"] == "pool"
+    graph = analyze(net, batch=largest["number"]).graph
+    for each in largest["limited_by"]["tensors"]:
+        assert each["bytes"] == graph.tensors[each["tensor"]].size_bytes
     assert {entry["fits"] for entry in row["table"]} == {True, False}
 
 

@@ -420,7 +420,7 @@ def test_json_has_a_row_for_every_model_and_runtime(capsys: Capture) -> None:
     line = "advise net.onnx bad.onnx --json --runtime ort-cpu --runtime ort-cuda"
     assert main(line.split()) == 3
     document = json.loads(capsys.readouterr().out)
-    assert (document["schema"], document["schema_version"]) == ("onnxmem.advice", "1.1")
+    assert (document["schema"], document["schema_version"]) == ("onnxmem.advice", "1.2")
     rows = document["models"]
     assert [(row["path"], row["runtime"], row["status"]) for row in rows] == [
         ("net.onnx", "ort-cpu", "ok"),

@@ -500,8 +500,33 @@ def test_a_row_says_what_is_saved_and_what_it_costs(
     assert first["saved_bytes"] == first["before_bytes"] - first["after_bytes"]
     assert first["basis"] in {"exact", "estimate"}
     assert set(first["cost"]) == {"price", "text"}
+    changes = {each["id"]: each["changes_training"] for each in one["advice"]}
+    assert not changes["accumulate_2"]
+    assert not changes["precision_mixed-bf16"]
+    assert changes["batch"]
+    assert changes["optimizer_sgd"]
     assert one["budget"]["is_met"]
     assert set(one["budget"]["follow"]) <= {each["id"] for each in one["advice"]}
+
+
+def test_what_keeps_the_training_the_same_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    assert main(["advise", "net.onnx", "--train", "--batch", "64"]) == 0
+    same, title, other = capsys.readouterr().out.partition("Advice that changes the training")
+    assert title
+    assert "Advice that keeps the training the same" in same
+    for word in ("accumulate_2", "precision_mixed-bf16"):
+        assert f"\n  {word} " in same
+    for word in ("accumulate_", "precision_mixed"):
+        assert word not in other
+    for word in ("lora", "freeze", "optimizer_sgd", "batch", "precision_bf16"):
+        assert f"\n  {word} " not in same
+    assert "\n  optimizer_sgd " in other
+    assert main(["advise", "net.onnx", "--batch", "64"]) == 0
+    assert "the training" not in capsys.readouterr().out
 
 
 def test_a_model_without_a_weight_or_a_batch_has_advice_too() -> None:

@@ -154,7 +154,7 @@ class FitResult:
     max_batch: MaxBatch | None
     """``None``: there is no batch to vary, or bytes are unknown."""
     limiting: Footprint | None
-    """At the first number that does not fit."""
+    """At the largest number that fits; at 1 if none does."""
     power_of_two: TableRow | None
     """The largest power of two that fits."""
     table: tuple[TableRow, ...]
@@ -530,7 +530,7 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
 def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | None:
     if max_batch is None or max_batch.number is None:
         return None
-    return curve.at(max_batch.number + 1)
+    return curve.at(max(max_batch.number, 1))
 
 
 def _power(search: Search, max_batch: MaxBatch | None, doubts: Doubts) -> TableRow | None:

@@ -99,6 +99,11 @@ class Advised:
         return "\n".join(lines) + ">"
 
     @property
+    def is_of_training(self) -> bool:
+        """Whether the figure to lower is that of a training step."""
+        return self.figure in _OF_STEPS
+
+    @property
     def findings(self) -> tuple[Finding, ...]:
         """The findings on the unchanged model."""
         return self.subject.request.findings(self.subject.results())

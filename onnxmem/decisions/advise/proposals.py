@@ -121,6 +121,8 @@ class Suggestion:
     """``None``: the saving is computed elsewhere, and no combination contains the change."""
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     """The change as a settings file has it."""
+    changes_training: bool = False
+    """Whether a training step then trains something else, or converges in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

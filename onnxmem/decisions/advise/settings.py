@@ -58,6 +58,8 @@ _FREE = frozenset({"enable_mem_reuse=False", "kSameAsRequested", "fixed dims"})
 _OPTIMIZERS = ("adam8bit", "adafactor", "lion", "momentum", "sgd")
 """The largest state first."""
 _PRECISIONS = ("mixed-bf16", "bf16-master", "bf16")
+_LOSSY_PRECISION = "bf16"
+"""Without float32 weights training may not converge."""
 _PRECISION_COSTS = {
     "mixed-bf16": "activations have 8 bits of precision; weights stay float32",
     "bf16-master": "as mixed-bf16, with a bfloat16 and a float32 copy of the weights",
@@ -155,6 +157,7 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
         cost=f"details are lost: evaluate or train at this size{flops}",
         change=change,
         settings={"shapes": {name: list(dims) for name, dims in shapes.items()}},
+        changes_training=True,
     )
 
 
@@ -208,7 +211,13 @@ def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
         )
     if recipe.precision == "fp32":
         for name in _PRECISIONS:
-            yield _recipe_suggestion("precision", name, Tradeoff.ACCURACY, _PRECISION_COSTS[name])
+            yield _recipe_suggestion(
+                "precision",
+                name,
+                Tradeoff.ACCURACY,
+                _PRECISION_COSTS[name],
+                changes_training=name == _LOSSY_PRECISION,
+            )
     if not recipe.in_place_activations:
         yield Suggestion(
             id="in_place_activations",
@@ -276,6 +285,7 @@ def _fewer_samples(batch: int, number: int, word: str) -> Suggestion:
         cost=f"{-(-batch // number)} runs for the same samples",
         change=lambda subject: subject.with_batch(number),
         settings={"batch": number},
+        changes_training=True,
     )
 
 
@@ -329,7 +339,9 @@ def _named(words: tuple[str, ...], change: Change) -> Suggestion:
     )
 
 
-def _recipe_suggestion(field: str, name: str, tradeoff: Tradeoff, cost: str) -> Suggestion:
+def _recipe_suggestion(
+    field: str, name: str, tradeoff: Tradeoff, cost: str, *, changes_training: bool = False
+) -> Suggestion:
     return Suggestion(
         id=f"{field}_{name}",
         group=field,
@@ -338,6 +350,7 @@ def _recipe_suggestion(field: str, name: str, tradeoff: Tradeoff, cost: str) -> 
         cost=cost,
         change=with_recipe(**{field: name}),
         settings={field: name},
+        changes_training=changes_training,
     )
 
 
@@ -349,6 +362,7 @@ def _optimizers(now: str) -> Iterator[Suggestion]:
                 name,
                 Tradeoff.ACCURACY,
                 f"converges differently from {now}: tune its hyperparameters",
+                changes_training=True,
             )
 
 
@@ -409,6 +423,7 @@ def _parts(subject: Subject) -> Iterator[Suggestion]:
         cost="for fine-tuning; the rest of the model does not change",
         change=with_recipe(lora_rank=_LORA_RANK),
         settings={"lora_rank": _LORA_RANK},
+        changes_training=True,
     )
     patterns = _all_but_the_last(subject.results().parameters.trained)
     if patterns:
@@ -423,6 +438,7 @@ def _parts(subject: Subject) -> Iterator[Suggestion]:
             cost="for fine-tuning; the frozen part does not change",
             change=with_recipe(freeze=patterns),
             settings={"freeze": list(patterns)},
+            changes_training=True,
         )
 
 
