@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from onnxmem.cli import COMMANDS, main
+from onnxmem.cli.export import FORMATS
 from onnxmem.cli.help import HELP
 from onnxmem.cli.options import Parser
 
@@ -60,6 +61,11 @@ def test_the_help_of_a_command_names_flags_that_it_has(command: str) -> None:
     named = {flag for words, _ in HELP[command].options for flag in FLAG.findall(words)}
     assert named <= flags_of(parser_of(command))
     assert named or command == "schema"
+
+
+def test_the_help_of_export_names_every_format() -> None:
+    texts = " ".join(text for _, text in HELP["export"].options)
+    assert set(FORMATS) <= set(re.findall(r"[\w-]+", texts))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

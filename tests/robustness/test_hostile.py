@@ -15,6 +15,7 @@ from hostile import HostileFile, outputs
 from hostile.child import SECONDS
 from hostile.running import LIGHT, MODEL, misbehaved, ran, wrong_row
 
+from onnxmem.cli import COMMANDS as ALL_COMMANDS
 from onnxmem.export.exporters import EXPORTERS
 
 pytest.importorskip("resource", reason="limits as POSIX has them")
@@ -116,6 +117,11 @@ WRITING = {
     **{f"export {name}": f"export {{}} -q --emulate-optimiser --format {name} -o {{out}}.{name}"
        .split() for name in EXPORTERS if name != "ort-node-stats"},
 }  # fmt: skip
+
+
+def test_every_command_that_reads_models_is_called() -> None:
+    called = {words[0] for words in (*COMMANDS.values(), *WRITING.values())} - {"{}"}
+    assert set(ALL_COMMANDS) - called == {"analyze", "measure", "schema"}
 
 
 def asked(folder: Path, words: Sequence[str], file: HostileFile, out: Path) -> list[str]:
