@@ -85,9 +85,10 @@ class BatchCurve:
     """Memory / 4 / (tensor elements + parameters); ``None``: no device, or sizes are unknown."""
 
     @property
-    def growth(self) -> float:
-        """Memory of the last batch as a multiple of the first's."""
-        return self.points[-1].num_bytes / self.points[0].num_bytes
+    def growth(self) -> float | None:
+        """Memory of the last batch as a multiple of the first's; ``None`` if that takes none."""
+        first, last = self.points[0].num_bytes, self.points[-1].num_bytes
+        return last / first if first else None
 
     @property
     def samples(self) -> float:

@@ -59,6 +59,8 @@ def _proportional(curve: BatchCurve) -> str:
     first, last = curve.points[0], curve.points[-1]
     if first is last:
         return "name more than one batch"
+    if curve.growth is None:
+        return f"unknown: batch {first.batch:,} takes 0 B"
     times = (
         f"batch {last.batch:,} takes {curve.growth:.3g} x what batch {first.batch:,} takes, for "
     )

@@ -137,6 +137,14 @@ def test_a_model_without_a_batch_has_no_curve() -> None:
         batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
 
 
+def test_a_model_that_takes_nothing_has_no_growth() -> None:
+    text = "agraph (float[N,0] x) => (float[N,0] y) { y = Relu(x) }"
+    request = request_of(model_of(text), Settings())
+    curve = batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
+    assert curve.growth is None
+    assert "unknown: batch 1 takes 0 B" in render_curve("net.onnx", curve, None)
+
+
 def test_the_table_is_written_as_csv_by_flag_or_by_ending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
