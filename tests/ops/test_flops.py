@@ -90,7 +90,7 @@ def test_a_transposed_convolution_counts_over_its_input() -> None:
     assert flops("ConvTranspose", call) == 2 * expected + 2 * 33 * 19 * 23
 
 
-def test_a_transposed_convolution_costs_as_much_as_the_convolution_it_turns_round() -> None:
+def test_a_transposed_convolution_costs_as_much_as_the_reverse_convolution() -> None:
     forward = use((2, 3, 28, 28), (5, 3, 2, 2), out=(2, 5, 14, 14))
     turned = use((2, 5, 14, 14), (5, 3, 2, 2), out=(2, 3, 28, 28))
     assert macs("Conv", forward) == macs("ConvTranspose", turned)
@@ -183,12 +183,12 @@ def test_a_global_pool_reads_its_whole_input(op_type: str, expected: int) -> Non
     assert flops(op_type, use((2, 3, 5, 7), out=(2, 3, 1, 1))) == expected
 
 
-def test_a_max_pool_keeps_an_int64_index_per_output() -> None:
+def test_a_max_pool_saves_an_int64_index_per_output() -> None:
     call = use((2, 3, 17), out=(2, 3, 5), kernel_shape=(7,))
     assert saved_extra_bytes("MaxPool", call) == 8 * 2 * 3 * 5
 
 
-def test_a_max_pool_that_has_its_indices_as_an_output_keeps_those() -> None:
+def test_a_max_pool_with_indices_as_an_output_saves_nothing_more() -> None:
     outputs = (Operand((2, 3, 5), 32), Operand((2, 3, 5), 64))
     call = Call((Operand((2, 3, 17), 32),), outputs, {"kernel_shape": (7,)})
     assert saved_extra_bytes("MaxPool", call) == 0
@@ -199,7 +199,7 @@ def test_a_kernel_that_does_not_fit_is_unknown(kernel: Attribute) -> None:
     assert flops("MaxPool", use((2, 3, 17), out=(2, 3, 5), kernel_shape=kernel)) is None
 
 
-def test_regions_are_sampled_so_many_times_an_output() -> None:
+def test_regions_are_sampled_several_times_per_output() -> None:
     call = use((2, 3, 5, 7), (11, 4), (11,), out=(11, 3, 13, 17), sampling_ratio=2)
     assert flops("RoiAlign", call) == 9 * 4 * (11 * 3 * 13 * 17)
 
@@ -209,7 +209,7 @@ def test_regions_sampled_by_their_size_are_unknown() -> None:
     assert flops("MaxRoiPool", use((2, 3, 5, 7), (11, 5), out=(11, 3, 13, 17))) is None
 
 
-# Matrix products
+# Matmuls
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_gemm_adds_its_bias_unless_beta_is_zero(beta: float, additions: int) -> 
     assert flops("Gemm", use((2, 3), (3, 5), (5,), out=(2, 5), beta=beta)) == 60 + additions
 
 
-def test_gemm_of_sides_that_do_not_meet_is_unknown() -> None:
+def test_gemm_of_incompatible_shapes_is_unknown() -> None:
     assert macs("Gemm", use((2, 3), (5, 7), out=(2, 7))) is None
     assert macs("Gemm", use((2, 3, 5), (5, 7), out=(2, 7))) is None
 
@@ -253,8 +253,8 @@ def test_gemm_of_sides_that_do_not_meet_is_unknown() -> None:
         ((0, 3), (3, 5)),
     ],
 )
-def test_matmul_sums_as_many_ones_as_it_multiplies(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """Each element of a product of ones is its count of multiply-adds."""
+def test_matmul_counts_every_multiplication(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    """Each element of a matmul of ones is its number of multiply-adds."""
     result = np.matmul(np.ones(a), np.ones(b))
     call = use(a, b, out=result.shape)
     assert macs("MatMul", call) == result.sum()
@@ -275,14 +275,14 @@ def test_a_quantized_matmul_counts_as_its_float_form() -> None:
     assert flops("QLinearMatMul", call) == 2 * 2 * 3 * 5
 
 
-def test_a_product_with_packed_weights_takes_its_depth_from_the_activations() -> None:
+def test_a_matmul_with_packed_weights_reads_its_depth_from_the_activations() -> None:
     call = use((2, 7, 32), (5, 2, 8), (10,), None, None, (5,), out=(2, 7, 5), K=32, N=5, bits=4)
     expected = 2 * 7 * 32 * 5
     assert macs("MatMulNBits", call, MICROSOFT) == expected
     assert flops("MatMulNBits", call, MICROSOFT) == 2 * expected + 2 * 7 * 5
 
 
-def test_products_with_a_bias_add_it() -> None:
+def test_matmuls_with_a_bias_add_it() -> None:
     dynamic = use((2, 3), (3, 5), (1,), (1,), (5,), out=(2, 5))
     assert flops("DynamicQuantizeMatMul", dynamic, MICROSOFT) == 2 * 30 + 10
     scaled = use((2, 3), (3, 5), (1,), (1,), None, None, (5,), out=(2, 5))
@@ -319,10 +319,10 @@ def einsum(equation: str, *shapes: Shape) -> Call:
         (",ij->ij", ((), (2, 3))),
     ],
 )
-def test_einsum_of_two_sums_as_many_ones_as_it_multiplies(
+def test_einsum_of_two_counts_every_multiplication(
     equation: str, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    """With operands of ones, every product of every label's values adds 1 to the result."""
+    """With operands of ones, every combination of the labels' values adds 1 to the result."""
     expected = np.einsum(equation, *map(np.ones, shapes)).sum()
     assert macs("Einsum", einsum(equation, *shapes)) == expected
     assert flops("Einsum", einsum(equation, *shapes)) == 2 * expected
@@ -333,7 +333,7 @@ def test_einsum_of_three_is_contracted_from_the_left() -> None:
     assert macs("Einsum", call) == 2 * 3 * 5 + 2 * 5 * 7
 
 
-def test_einsum_of_three_sums_away_what_nothing_later_names() -> None:
+def test_einsum_of_three_sums_labels_that_nothing_later_has() -> None:
     call = einsum("aij,j,kl->k", (11, 2, 3), (3,), (5, 7))
     assert macs("Einsum", call) == 11 * 2 * 3 + 5 * 7
 
@@ -364,7 +364,7 @@ def test_einsum_of_one_multiplies_nothing() -> None:
         ("...->...", ((1,) * 1000,)),
     ],
 )
-def test_an_odd_einsum_is_unknown(equation: str, shapes: tuple[Shape, ...]) -> None:
+def test_an_invalid_einsum_is_unknown(equation: str, shapes: tuple[Shape, ...]) -> None:
     assert macs("Einsum", einsum(equation, *shapes)) is None
     assert flops("Einsum", einsum(equation, *shapes)) is None
 
@@ -373,7 +373,7 @@ SIZES = {"a": 2, "b": 3, "c": 5, "d": 7}
 
 
 @given(st.text("abcd", max_size=4), st.text("abcd", max_size=4), st.text("abcd", max_size=4))
-def test_einsum_agrees_with_numpy_whatever_it_is_asked(left: str, right: str, output: str) -> None:
+def test_einsum_agrees_with_numpy_on_random_equations(left: str, right: str, output: str) -> None:
     equation = f"{left},{right}->{output}"
     shapes = [tuple(SIZES[label] for label in term) for term in (left, right)]
     try:
@@ -437,7 +437,7 @@ def test_attention_that_does_not_fit_is_unknown(
     assert macs("Attention", use(*shapes, out=(2, 5, 102), **attributes)) is None
 
 
-def test_onnxruntime_s_attention_projects_first() -> None:
+def test_onnxruntimes_attention_projects_first() -> None:
     """B 2, S 5, I 7, 3 heads of 11, past 13."""
     call = use(
         *((2, 5, 7), (7, 99), (99,), None, (2, 2, 3, 13, 11)),
@@ -451,7 +451,7 @@ def test_onnxruntime_s_attention_projects_first() -> None:
     assert saved_extra_bytes("Attention", call, MICROSOFT) == 4 * 2 * 5 * 99 + 4 * 2 * 3 * 5
 
 
-def test_a_shared_cache_counts_as_far_as_it_is_known_to_be_filled() -> None:
+def test_a_shared_cache_counts_up_to_its_known_length() -> None:
     inputs: list[Operand | None] = [*map(operand, ((2, 1, 7), (7, 99), (99,)))]
     inputs += [None, Operand((2, 2, 3, 100, 11), 32), None, Operand((1,), 32, (13,))]
     call = Call(tuple(inputs), (Operand((2, 1, 33), 32),), {"num_heads": 3})
@@ -512,7 +512,7 @@ def test_multi_head_attention_without_padding_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("total", "present", "keys"), [(None, 7 + 5, 12), (12, 100, 12), (None, 100, 100)]
 )
-def test_grouped_attention_meets_the_keys_that_its_cache_holds(
+def test_grouped_attention_counts_the_keys_of_its_cache(
     total: int | None, present: int, keys: int, *, packed: bool
 ) -> None:
     """B 2, 6 query heads on 3 key heads of 11, S 5, past 7 or a shared buffer of 100."""
@@ -549,7 +549,7 @@ def test_linear_attention_passes_over_its_state_at_every_step(rule: str, product
     assert flops("LinearAttention", call) == 2 * passes * products + decays
 
 
-def test_a_rotation_is_two_products_and_a_sum() -> None:
+def test_a_rotation_is_two_multiplications_and_an_addition() -> None:
     assert flops("RotaryEmbedding", use((2, 3, 5, 14), out=(2, 3, 5, 14))) == 3 * 2 * 3 * 5 * 14
     part = use((2, 5, 3 * 14), out=(2, 5, 42), num_heads=3, rotary_embedding_dim=4)
     assert flops("RotaryEmbedding", part) == 3 * 2 * 3 * 5 * 4
@@ -606,12 +606,12 @@ def test_a_recurrent_layer_multiplies_its_input_and_its_state_at_every_step(
     assert saved_extra_bytes(op_type, call) == 4 * reserve * states
 
 
-def test_a_recurrent_layer_whose_states_nobody_reads_keeps_them_all_the_same() -> None:
+def test_a_recurrent_layer_saves_states_that_no_node_reads() -> None:
     call = use((3, 5, 7), (1, 11, 7), (1, 11, 11))
     assert saved_extra_bytes("RNN", call) == 4 * 3 * 5 * 11
 
 
-def test_the_quantized_lstm_holds_its_weights_transposed() -> None:
+def test_the_quantized_lstm_has_transposed_weights() -> None:
     float_form = use((3, 5, 7), (2, 44, 7), (2, 44, 11), out=(3, 2, 5, 11))
     quantized = use((3, 5, 7), (2, 7, 44), (2, 11, 44), out=(3, 2, 5, 11))
     expected = flops("LSTM", float_form)
@@ -627,7 +627,7 @@ def test_a_recurrent_layer_that_does_not_fit_is_unknown() -> None:
 # Quantisation, and what onnxruntime fuses
 
 
-def test_quantizing_and_back_takes_six_operations_an_element() -> None:
+def test_quantizing_and_dequantizing_take_six_flops_per_element() -> None:
     call = use((2, 3, 5), (), (), out=(2, 3, 5))
     assert flops("QuantizeLinear", call) == 4 * 30
     assert flops("DequantizeLinear", call) == 2 * 30
@@ -644,14 +644,14 @@ def test_a_quantized_operator_counts_as_its_float_form(op_type: str, expected: i
     assert flops(op_type, call, MICROSOFT) == expected
 
 
-def test_a_skip_normalization_keeps_its_sum_and_its_statistics() -> None:
+def test_a_skip_normalization_saves_its_sum_and_its_statistics() -> None:
     call = use((2, 3, 5), (2, 3, 5), (5,), (5,), (5,), out=(2, 3, 5))
     op_type = "SkipLayerNormalization"
     assert flops(op_type, call, MICROSOFT) == (1 + 7 + 1) * 30
     assert saved_extra_bytes(op_type, call, MICROSOFT) == 4 * 30 + 2 * 4 * 6
 
 
-def test_a_skip_normalization_that_has_its_sum_as_an_output_keeps_that() -> None:
+def test_a_skip_normalization_with_its_sum_as_an_output_saves_no_second_one() -> None:
     made = Operand((2, 3, 5), 32)
     call = Call((made, made, Operand((5,), 32)), (made, None, None, made))
     op_type = "SkipSimplifiedLayerNormalization"
@@ -677,8 +677,8 @@ def test_a_linear_upsampling_has_four_taps() -> None:
     assert flops("Upsample", nearest, "com.microsoft.nchwc") == 0
 
 
-def test_names_of_onnxruntime_s_own_operators_are_its_schemas() -> None:
-    """Names change between versions: those of the newest that was looked at are held to."""
+def test_names_of_onnxruntimes_own_operators_are_those_of_its_schemas() -> None:
+    """Names change between versions: those of the newest known version are required."""
     onnxruntime = pytest.importorskip("onnxruntime")
     state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state")
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31):
@@ -693,7 +693,7 @@ def test_names_of_onnxruntime_s_own_operators_are_its_schemas() -> None:
                 assert list(spec.outputs) == outputs[: len(spec.outputs)]
 
 
-# Whatever a file holds
+# Arbitrary calls
 
 SPECS = [spec for versions in OPERATORS.values() for spec in versions]
 DIM = st.none() | st.integers(0, 4) | st.sampled_from([7, 2**31, 2**63 - 1])
@@ -736,7 +736,7 @@ def test_no_formula_fails_or_goes_below_zero(call: Call) -> None:
 
 @settings(deadline=None)
 @given(CALL)
-def test_flops_hold_at_least_two_for_each_multiply_add(call: Call) -> None:
+def test_flops_are_at_least_two_per_multiply_add(call: Call) -> None:
     for spec in SPECS:
         multiply_adds, operations = spec.macs(call), spec.flops(call)
         if multiply_adds is not None and operations is not None:

@@ -109,7 +109,7 @@ def test_affine_grid_multiplies_every_point() -> None:
         (17, ((3, 5, 16, 1),), {"axis": 2}, 3 * 5 * 5 * 16 * 4),
     ],
 )
-def test_fourier_transform_counts_five_n_log_n_a_row(
+def test_fourier_transform_counts_five_n_log_n_per_row(
     opset: int,
     inputs: tuple[Shape | Operand | None, ...],
     attributes: Mapping[str, Attribute],
@@ -126,7 +126,7 @@ def test_short_time_transform_windows_every_frame() -> None:
     assert spec.flops(call_of(((2, 37), constant(5)), frames)) is None
 
 
-def test_determinant_is_a_factorisation() -> None:
+def test_determinant_is_a_factorization() -> None:
     # [[a, b], [c, d]]: one division, one multiply-add, one product; 3 x 3: (2 + 8) + (1 + 2) + 2
     spec = lookup("Det")
     assert spec.flops(call_of(((2, 2),), ())) == 4
@@ -161,7 +161,7 @@ def test_linear_models_multiply_their_coefficients() -> None:
         ("NegativeLogLikelihoodLoss", call_of(((11, 13), (11,)), ()), 4),
     ],
 )
-def test_bytes_kept_beside_the_saved_tensors(op_type: str, call: Call, saved_bytes: int) -> None:
+def test_extra_bytes_beside_the_saved_tensors(op_type: str, call: Call, saved_bytes: int) -> None:
     assert lookup(op_type).saved_extra_bytes(call) == saved_bytes
 
 
@@ -180,7 +180,7 @@ ON, OFF = Operand((), 8, (1,)), Operand((), 8, (0,))
         ((X, (), ()), True),
     ],
 )
-def test_dropout_keeps_a_mask_where_it_drops(
+def test_dropout_saves_a_mask_in_training(
     inputs: tuple[Shape | Operand | None, ...], *, drops: bool
 ) -> None:
     spec, call = lookup("Dropout", opset=13), call_of(inputs, X)
@@ -191,21 +191,21 @@ def test_dropout_keeps_a_mask_where_it_drops(
 @pytest.mark.parametrize(
     ("attributes", "drops"), [({}, True), ({"ratio": 0.0}, False), ({"is_test": 1}, False)]
 )
-def test_dropout_before_opset_12_trains_unless_it_says_not(
+def test_dropout_before_opset_12_trains_unless_is_test_is_set(
     attributes: Mapping[str, Attribute], *, drops: bool
 ) -> None:
     assert lookup("Dropout", opset=7).saved_extra_bytes(call_of((X,), X, attributes)) == 210 * drops
 
 
 @pytest.mark.parametrize("op_type", ["TopK", "Unique", "NonMaxSuppression", "Loop", "Scan"])
-def test_what_the_data_decide_is_unknown(op_type: str) -> None:
+def test_counts_that_depend_on_data_are_unknown(op_type: str) -> None:
     assert lookup(op_type).flops(call_of((X, X), X)) is None
 
 
 @pytest.mark.parametrize(
     "operand", [None, Operand(None, None), Operand((None, None, None, None), 32), Operand((), 32)]
 )
-def test_no_formula_fails_where_nothing_is_known(operand: Operand | None) -> None:
+def test_no_formula_fails_on_unknown_operands(operand: Operand | None) -> None:
     for spec in [spec for versions in OPERATORS.values() for spec in versions]:
         for call in (Call((operand,) * 8, (operand,) * 3), Call((), ())):
             for formula in (spec.macs, spec.flops, spec.saved_extra_bytes):

@@ -14,7 +14,7 @@ def op(op_type: str = "Op", since_version: int = 1) -> OpSpec:
     ("opset", "since_version"),
     [(None, 14), (7, 1), (13, 1), (14, 14), (21, 14)],
 )
-def test_the_record_in_force_at_an_opset(opset: int | None, since_version: int) -> None:
+def test_the_record_at_an_opset(opset: int | None, since_version: int) -> None:
     assert lookup("BatchNormalization", opset=opset).since_version == since_version
 
 
@@ -38,7 +38,7 @@ def test_unknown_shares_nothing_and_counts_nothing() -> None:
     assert (UNKNOWN.flops(call), UNKNOWN.macs(call), UNKNOWN.saved_extra_bytes(call)) == (None,) * 3
 
 
-def test_a_record_given_twice_is_refused() -> None:
+def test_two_records_of_one_version_are_refused() -> None:
     with pytest.raises(ValueError, match="::Relu v1 described twice"):
         _join([[op("Relu")], [op("Relu")]])
 
@@ -53,9 +53,9 @@ def test_the_table_is_read_only() -> None:
         OPERATORS["", "Relu"] = ()  # type: ignore[index]
 
 
-def test_a_variadic_name_goes_on_for_ever() -> None:
+def test_a_variadic_name_covers_all_later_indices() -> None:
     spec = lookup("Loop")
-    assert [spec.input_name(place) for place in (1, 2, 9)] == ["cond", "v_initial", "v_initial"]
+    assert [spec.input_name(index) for index in (1, 2, 9)] == ["cond", "v_initial", "v_initial"]
     assert spec.input_index("v_initial") == 2
     assert spec.output_name(4) == "v_final_and_scan_outputs"
 
@@ -78,13 +78,13 @@ def test_names_end_where_the_record_ends() -> None:
         ((3,), None, 3, None),
     ],
 )
-def test_an_operand_s_size(
+def test_the_size_of_an_operand(
     shape: Shape | None, bits: int | None, elements: int | None, size_bytes: int | None
 ) -> None:
     operand = Operand(shape, bits)
     assert (operand.num_elements, operand.size_bytes) == (elements, size_bytes)
 
 
-def test_operands_left_out_are_none() -> None:
+def test_omitted_operands_are_none() -> None:
     call = Call((None,), ())
     assert call.input_at(0) is call.input_at(5) is call.output_at(0) is None

@@ -49,7 +49,7 @@ def test_operators_with_rules_are_named(
 
 
 def messages(text: str, level: str) -> list[str]:
-    """What a session of a version to come says of its version."""
+    """The warning on a future version of onnxruntime."""
     file = ModelFile("<text>", model_of(text), 0)
     prepared = prepare(file)
     model = ModelAt(file, prepared, build(prepared, Request()))
@@ -71,7 +71,7 @@ def _future(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_future")
-def test_a_new_version_is_no_finding_where_no_rule_applies() -> None:
+def test_a_new_version_without_a_rule_is_not_reported() -> None:
     assert messages(PLAIN, "raw") == []
 
 
@@ -85,7 +85,7 @@ def test_a_new_version_is_no_finding_where_no_rule_applies() -> None:
         ("r = Relu(c) m = MatMul(r, r) y = Sigmoid(m)", "Conv, MatMul and 2 more operators"),
     ],
 )
-def test_a_new_version_names_the_operators_whose_rules_may_have_moved(
+def test_a_new_version_reports_operators_whose_rules_may_have_changed(
     body: str, operators: str
 ) -> None:
     (message,) = messages(LAYERS.replace("BODY", body), "raw")

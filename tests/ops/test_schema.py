@@ -76,11 +76,11 @@ def named_inputs(spec: OpSpec) -> Iterator[str]:
 
 
 def breaking(keeps: Callable[[OpSpec], bool]) -> list[str]:
-    """Records that do not keep a rule."""
+    """Records that violate a rule."""
     return [title(spec) for spec in SPECS if not keeps(spec)]
 
 
-def test_names_are_the_schema_s_in_its_order() -> None:
+def test_names_are_those_of_the_schema_in_order() -> None:
     for spec in SPECS:
         if is_onnx(spec) and (schema := schema_of(spec)) is not None:
             inputs, outputs = schema_names(list(schema.inputs)), schema_names(list(schema.outputs))
@@ -88,7 +88,7 @@ def test_names_are_the_schema_s_in_its_order() -> None:
             assert list(spec.outputs) == outputs[: len(spec.outputs)], title(spec)
 
 
-def test_facts_speak_of_inputs_and_outputs_that_the_record_names() -> None:
+def test_facts_name_inputs_and_outputs_of_the_record() -> None:
     for spec in SPECS:
         inputs = {name.lstrip("*") for name in spec.inputs}
         outputs = {name.lstrip("*") for name in spec.outputs}
@@ -109,7 +109,7 @@ def test_every_record_has_a_source() -> None:
     assert breaking(lambda spec: bool(spec.source)) == []
 
 
-def test_an_operator_without_gradient_keeps_nothing() -> None:
+def test_an_operator_without_gradient_saves_nothing() -> None:
     assert breaking(lambda spec: spec.differentiable or not (spec.saved or spec.parameters)) == []
 
 
@@ -145,7 +145,7 @@ def test_five_operators_are_views() -> None:
     assert views == {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 
-def test_a_view_is_a_view_in_an_eager_framework_too() -> None:
+def test_a_view_is_a_view_in_pytorch_too() -> None:
     assert all(set(spec.alias) <= set(spec.autograd_view) for spec in SPECS)
     strided = {spec.op_type for spec in SPECS if spec.autograd_view and not spec.alias}
     assert strided == {"Expand", "Slice", "Split", "Transpose"}

@@ -42,7 +42,7 @@ def buffers(text: str, opset: int = 21) -> list[tuple[str, int | None, int, int]
 # Definition 3
 
 
-def test_a_tensor_lives_from_its_write_to_its_last_read_both_included() -> None:
+def test_a_tensor_lives_from_its_write_to_its_last_read_inclusive() -> None:
     text = """agraph (uint8[2] x) => (uint8[2] z) <uint8[2] a, uint8[2] b>
     { a = own.F(x)  b = own.F(a)  c = own.F(b)  z = own.F(a) }"""
     assert spans(text)["a"] == (0, 4)
@@ -55,12 +55,12 @@ def test_a_graph_output_lives_to_the_end() -> None:
     assert spans(text) == {"a": (0, 4), "b": (1, 3), "c": (2, 4), "d": (3, 4)}
 
 
-def test_a_tensor_that_nobody_reads_lives_in_its_own_step() -> None:
+def test_an_unread_tensor_lives_in_its_own_step() -> None:
     text = "agraph (uint8[2] x) => (uint8[2] c) { a, b = own.F(x)  c = own.F(a) }"
     assert spans(text) == {"a": (0, 2), "b": (0, 1), "c": (1, 2)}
 
 
-def test_what_a_subgraph_reads_its_node_reads() -> None:
+def test_a_node_reads_what_its_subgraphs_read() -> None:
     text = """agraph (uint8[2] x, bool c) => (uint8[2] z)
     { a = own.F(x)  b = own.F(x)
       z = If (c) <then_branch = t () => (uint8[2] p) { p = own.F(a) },
@@ -70,7 +70,7 @@ def test_what_a_subgraph_reads_its_node_reads() -> None:
     assert spans(text)["b"] == (1, 2)
 
 
-def test_inputs_and_weights_are_no_activations_but_their_nodes_are_steps() -> None:
+def test_inputs_and_weights_are_not_activations_but_their_nodes_are_steps() -> None:
     text = """agraph (float[2] x) => (float[2] y) <float[2] w>
     { k = Constant <value_floats = [1.0, 2.0]> ()  a = own.F(x, w)  y = own.F(a, k) }"""
     assert spans(text) == {"a": (1, 3), "y": (2, 3)}
@@ -81,7 +81,7 @@ def test_views_are_tensors_of_their_own_in_definition_3() -> None:
     assert spans(text) == {"a": (0, 2), "y": (1, 2)}
 
 
-def test_an_output_that_is_left_out_is_no_tensor() -> None:
+def test_an_omitted_output_is_not_a_tensor() -> None:
     text = 'agraph (float[2] x) => (float[2] y) { "", a = own.F(x)  y = own.F(a) }'
     assert set(spans(text)) == {"a", "y"}
 
@@ -105,7 +105,7 @@ def test_a_buffer_lives_until_the_last_read_of_any_view() -> None:
     assert buffers(text) == [("a v", 7, 0, 4), ("b", 5, 2, 4), ("z", 3, 3, 4)]
 
 
-def test_a_view_of_a_graph_input_has_no_bytes_and_neither_has_its_view() -> None:
+def test_views_of_a_graph_input_and_their_views_have_no_bytes() -> None:
     text = """agraph (uint8[7] x) => (uint8[3] z) <uint8[3] z>
     { v = Identity(x)  u = Flatten(v)  z = own.F(u) }"""
     assert buffers(text) == [("z", 3, 2, 3)]
@@ -123,7 +123,7 @@ def test_a_view_that_is_a_graph_output_keeps_its_buffer_to_the_end() -> None:
     assert buffers(text)[0] == ("a v", 7, 0, 4)
 
 
-def test_a_view_of_known_size_tells_its_buffers() -> None:
+def test_a_view_of_known_size_gives_its_buffer_that_size() -> None:
     text = """agraph (float[3] x) => (float[3] z) <int64[1] shape = {7}, float[3] z>
     { a = NonZero(x)  v = Reshape(a, shape)  z = own.F(v) }"""
     assert graph(text).tensors["a"].size_bytes is None
@@ -142,7 +142,7 @@ def test_a_chain_of_in_place_operators_is_one_buffer() -> None:
     assert buffers(text) == [("a b c d", 28, 0, 5), ("z", 12, 4, 5)]
 
 
-def test_an_operator_that_is_not_listed_writes_elsewhere() -> None:
+def test_an_operator_without_an_in_place_pair_overwrites_nothing() -> None:
     text = chain("b = Add(a, a)  c = Exp(b)  z = own.F(c)")
     assert [name for name, *_ in buffers(text)] == ["a", "b", "c", "z"]
 
@@ -197,7 +197,7 @@ def test_a_weight_and_its_view_are_not_overwritten() -> None:
     assert [name for name, *_ in buffers(text)] == ["a", "b", "z"]
 
 
-def test_a_graph_output_is_not_written_over_its_input() -> None:
+def test_a_graph_output_does_not_overwrite_its_input() -> None:
     text = chain("z = Relu(a)", "float[7] a", "float[7] z")
     assert buffers(text) == [("a", 28, 0, 2), ("z", 28, 1, 2)]
 
@@ -224,6 +224,6 @@ def test_shapes_must_be_equal() -> None:
     assert buffers(text.replace("[1,7,1]", "[1,7,2]"), opset=17)[0] == ("a b", 56, 0, 3)
 
 
-def test_an_unread_output_still_takes_its_inputs_place() -> None:
+def test_an_unread_output_still_overwrites_its_input() -> None:
     text = chain("b = Relu(a)  z = own.F(x)")
     assert buffers(text) == [("a b", 28, 0, 2), ("z", 12, 2, 3)]

@@ -87,7 +87,7 @@ def line(slope: int, start: int) -> Polynomial:
     return polynomial((((1,), slope), ((0,), start)))
 
 
-def test_the_rows_are_the_lines_of_the_steps() -> None:
+def test_pieces_are_the_lines_of_the_steps() -> None:
     text = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[3, 5] w, float[700] k> {
         a = Neg(k) b = Neg(x) c = Relu(a) y = MatMul(b, w) }"""
     terms = closed_form_of(model_of(text))
@@ -98,7 +98,7 @@ def test_the_rows_are_the_lines_of_the_steps() -> None:
 
 
 @pytest.mark.parametrize("text", [TWO_PIECES, MEETING])
-def test_every_batch_is_what_a_walk_of_it_says(text: str) -> None:
+def test_every_batch_equals_a_walk_of_it(text: str) -> None:
     analysis = onnxmem.analyze(model_of(text))
     for batch in range(1, 40):
         assert_holds_at(analysis, (batch,))
@@ -106,7 +106,7 @@ def test_every_batch_is_what_a_walk_of_it_says(text: str) -> None:
 
 @pytest.mark.parametrize("text", WITH_ROWS.values(), ids=WITH_ROWS)
 @pytest.mark.parametrize("asked", [{}, {"batch": 5}])
-def test_every_point_is_what_a_walk_of_it_says(text: str, asked: dict[str, int]) -> None:
+def test_every_point_equals_a_walk_of_it(text: str, asked: dict[str, int]) -> None:
     analysis = onnxmem.analyze(model_of(text), **asked)  # type: ignore[arg-type]
     assert isinstance(analysis.symbolic, ClosedForm)
     num_symbols = len(analysis.symbolic.symbols)
@@ -128,7 +128,7 @@ def test_attention_is_a_square_of_the_sequence() -> None:
 
 
 @pytest.mark.parametrize("text", BATCH_ONLY.values(), ids=BATCH_ONLY)
-def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
+def test_sizes_that_are_not_polynomials_have_pieces_in_the_batch_only(text: str) -> None:
     dims = {"high": 17, "wide": 19} if text == STRIDED else {"time": 17}
     analysis = onnxmem.analyze(model_of(text), dims=dims)
     assert isinstance(analysis.symbolic, ClosedForm)
@@ -149,7 +149,7 @@ def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
         ("subgraphs", "subgraph"),
     ],
 )
-def test_why_there_are_no_rows(text: str, reason: str) -> None:
+def test_reasons_for_no_closed_form(text: str, reason: str) -> None:
     analysis = onnxmem.analyze(model_of(WITHOUT_LINES[text]))
     if not reason:
         for batch in (2, 3, 64, 131):
@@ -163,7 +163,7 @@ def test_why_there_are_no_rows(text: str, reason: str) -> None:
     assert row["no_peak_rows"] == analysis.symbolic.reason
 
 
-def test_training_another_order_and_a_lost_batch_have_none() -> None:
+def test_training_another_order_and_a_fixed_batch_have_no_closed_form() -> None:
     model = model_of(TWO_PIECES)
     for analysis in (
         onnxmem.analyze(model, train=True),
@@ -173,7 +173,7 @@ def test_training_another_order_and_a_lost_batch_have_none() -> None:
         assert isinstance(analysis.symbolic, NoClosedForm)
 
 
-def test_rows_in_json_are_its_peaks() -> None:
+def test_pieces_in_json_are_the_peaks() -> None:
     analysis = onnxmem.analyze(model_of(ATTENTION), batch=3, dims={"sequence": 5})
     row = analysis.to_dict()["activations"]
     assert isinstance(row, dict)
@@ -213,7 +213,7 @@ def test_larger_models_of_many_dims(name: str) -> None:
         assert_holds_at(analysis, point)
 
 
-def test_the_batch_at_which_shapes_meet_is_told() -> None:
+def test_the_batch_at_which_shapes_are_equal_is_excluded() -> None:
     (one,) = graphs_of(
         "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }", 1
     )
@@ -233,7 +233,7 @@ def test_the_batch_at_which_shapes_meet_is_told() -> None:
 
 
 @pytest.mark.parametrize("text", WITHOUT_LINES.values(), ids=WITHOUT_LINES)
-def test_what_has_no_lines_is_walked(text: str) -> None:
+def test_a_model_without_lines_is_walked(text: str) -> None:
     analysis = onnxmem.analyze(model_of(text))
     assert sweep(analysis, (2, 3, 64, 65)) == tuple(
         _walked(analysis, batch) for batch in (2, 3, 64, 65)
@@ -254,7 +254,7 @@ def _walked(analysis: onnxmem.Analysis, batch: int) -> BatchFigures:
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(1, 3000), max_size=5), st.integers(1, 5), st.integers(2, 900))
-def test_a_sweep_is_its_batches(batches: list[int], asked: int, num_fixed: int) -> None:
+def test_a_sweep_equals_its_batches(batches: list[int], asked: int, num_fixed: int) -> None:
     weights = f"float[3, 5] w, float[{num_fixed}] k"
     text = f"""agraph (float[batch, 3] x) => (float[batch, 5] y) <{weights}> {{
         a = Neg(k) b = Neg(x) c = Relu(a) y = MatMul(b, w) }}"""
@@ -267,7 +267,7 @@ def test_a_model_without_a_batch_is_walked() -> None:
     assert [row.total_bytes for row in sweep(analysis, (1, 2))] == [8, 8]
 
 
-def test_two_shapes_that_are_equal_on_a_curve_have_no_rows() -> None:
+def test_shapes_that_are_equal_on_a_curve_have_no_closed_form() -> None:
     (one,) = graphs_of(
         "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }", 1
     )

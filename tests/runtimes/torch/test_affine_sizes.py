@@ -21,7 +21,7 @@ CHAIN = """
         r = Relu(h)
         y = MatMul(r, v)
     }"""
-# One sample alone needs no copy of what is transposed before the product.
+# A single sample needs no copy of what is transposed before the matmul.
 HEADS = """
     agraph (float[n,5,6] x) => (float[n,2,5,5] y) <float[6,6] w, int64[4] to = {0, 5, 2, 3}> {
         a = MatMul(x, w)
@@ -66,7 +66,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("text", [CHAIN, HEADS, GRAM, WIDE])
 @pytest.mark.parametrize("batch", [None, 5, 130])
-def test_law_is_that_of_three_steps(text: str, batch: int | None) -> None:
+def test_the_line_through_three_steps_is_the_law(text: str, batch: int | None) -> None:
     found = analysed(text, batch)
     assert found.training_law == affine_in_batch(
         lambda n: analysed(text, n).training.peak_bytes,  # type: ignore[union-attr]
@@ -75,12 +75,12 @@ def test_law_is_that_of_three_steps(text: str, batch: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", [CHAIN, WIDE])
-def test_two_steps_are_walked_where_one_is_asked_at_one_sample(text: str, walks: list[int]) -> None:
+def test_a_request_for_one_sample_walks_two_steps(text: str, walks: list[int]) -> None:
     _ = analysed(text).training_law
     assert walks == [1, 131]
 
 
-def test_an_analysis_whose_law_nobody_reads_walks_one_step(walks: list[int]) -> None:
+def test_an_analysis_walks_one_step_until_its_law_is_read(walks: list[int]) -> None:
     analysis = analysed(WIDE, 7)
     assert analysis.training is not None
     assert analysis.torch is not None
@@ -88,25 +88,25 @@ def test_an_analysis_whose_law_nobody_reads_walks_one_step(walks: list[int]) -> 
     assert walks == [7]
 
 
-def test_a_verdict_and_the_law_read_the_step_that_was_walked(walks: list[int]) -> None:
+def test_a_verdict_and_the_law_reuse_the_walked_step(walks: list[int]) -> None:
     analysis = onnxmem.analyze(model_of(CHAIN), batch=7, train=True, budget_bytes=2**30)
     assert walks.count(7) == 1
     _ = analysis.training_law
     assert walks.count(7) == 1
 
 
-def test_the_last_is_walked_too_where_one_sample_is_laid_out_apart(walks: list[int]) -> None:
+def test_another_step_is_walked_where_one_sample_differs(walks: list[int]) -> None:
     _ = analysed(HEADS).training_law
     assert walks[:3] == [1, 131, 128]
 
 
-def test_three_are_walked_where_a_tensor_has_the_batch_twice(walks: list[int]) -> None:
+def test_three_steps_are_walked_where_a_tensor_has_the_batch_twice(walks: list[int]) -> None:
     assert analysed(GRAM).training_law is None
     assert walks[:1] == [1]
     assert 131 not in walks
 
 
-def test_affine_sizes_hold_at_every_batch() -> None:
+def test_affine_sizes_are_right_at_every_batch() -> None:
     walked = {batch: replay_of(WIDE, batch) for batch in (*range(1, 40), 64, 127, 128, 131)}
     sizes = affine_sizes([(1, walked[1]), (131, walked[131])])
     assert sizes is not None
@@ -148,7 +148,7 @@ def test_sizes_that_are_not_affine(one: Replay, other: Replay) -> None:
     assert affine_sizes([(1, one), (3, other)]) is None
 
 
-def test_a_batch_between_refutes_affine_sizes() -> None:
+def test_a_batch_between_two_others_may_refute_affine_sizes() -> None:
     first, last = allocated(3, 5), allocated(7, 5)
     sizes = affine_sizes([(1, first), (2, allocated(5, 5)), (3, last)])
     assert sizes is not None
@@ -166,7 +166,7 @@ def test_sizes_beyond_64_bits_are_affine_too() -> None:
     assert sizes.at(2).fixed_bytes.tolist() == [2**63 + 3, 8]
 
 
-def test_terms_without_training_work_out_none(walks: list[int]) -> None:
+def test_terms_without_training_walk_no_step(walks: list[int]) -> None:
     question = analysed(CHAIN).request
     walks.clear()
     assert question is not None

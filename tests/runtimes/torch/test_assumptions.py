@@ -1,4 +1,4 @@
-"""What an export leaves out and a reader says was there: BatchNormalization and Dropout."""
+"""BatchNormalization and Dropout that an export left out and a setting puts back."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -47,8 +47,8 @@ def renamed(text: str, names: dict[str, str], **given: object) -> tuple[Network,
     return network_of(graph, recipe), training_memory(graph, recipe)
 
 
-def test_a_normalization_is_put_back_where_its_trace_is() -> None:
-    """Behind the convolution, whose bias was its shift; readers read what it makes."""
+def test_a_normalization_is_put_back_where_the_file_shows_it() -> None:
+    """After the convolution, whose bias was its own; readers read its output."""
     found, taken = renamed(CONV, {"c": "getitem", "b": "w_bias"})
     assert operators(found.graph) == ["Conv", "BatchNormalization", "Relu", "Conv"]
     assert found.graph.nodes[0].inputs == ("x", "w")
@@ -64,14 +64,14 @@ def test_a_normalization_is_put_back_where_its_trace_is() -> None:
     assert taken.buffer_bytes == 4 * 2 * 7 + 8  # running statistics, and the batches counted
 
 
-def test_a_bias_that_the_layer_had_stays() -> None:
-    """The exporter keeps its name; the normalization has a shift of its own."""
+def test_a_layers_own_bias_stays() -> None:
+    """The exporter does not rename it; the normalization has a bias of its own."""
     found, taken = renamed(CONV, {"c": "getitem", "w": "conv.weight", "b": "conv.bias"})
     assert found.graph.nodes[0].inputs == ("x", "conv.weight", "conv.bias")
     assert taken.weight_bytes == 4 * (7 * 27 + 7 + 2 * 7 + 77)
 
 
-def test_a_bias_that_a_plain_layer_shares_stays_with_it() -> None:
+def test_a_bias_that_a_plain_layer_shares_stays() -> None:
     text = """
         agraph (float[2,3,5,5] x) => (float[2,7,3,3] y)
         <float[7,3,3,3] w, float[7] w_bias, float[7,7,1,1] v> {
@@ -87,15 +87,15 @@ def test_a_bias_that_a_plain_layer_shares_stays_with_it() -> None:
     assert "w_bias" in found.graph.tensors
 
 
-def test_what_the_file_shows_is_left_out_as_asked() -> None:
+def test_normalizations_that_the_file_shows_are_left_out_on_request() -> None:
     found, _ = renamed(CONV, {"c": "getitem"}, assume_batchnorm=False)
     assert operators(found.graph) == ["Conv", "Relu", "Conv"]
     assert found.batchnorms == BatchNorms(left_out=("Conv_0",))
     assert found.findings == ()
 
 
-def test_what_the_file_does_not_tell_is_as_asked() -> None:
-    """Names that say nothing: of the file's own figures, with one, and without."""
+def test_normalizations_that_the_file_does_not_show_are_put_back_on_request() -> None:
+    """With uninformative names: by default, with one, and without."""
     names = {"w": "v353", "b": "v354"}
     found, _ = renamed(CONV, names)
     assert operators(found.graph) == ["Conv", "Relu", "Conv"]
@@ -109,7 +109,7 @@ def test_what_the_file_does_not_tell_is_as_asked() -> None:
     assert (found.batchnorms, found.findings) == (BatchNorms(), ())
 
 
-def test_a_network_that_never_had_one_gets_none_when_asked() -> None:
+def test_a_network_without_normalizations_gets_none_on_request() -> None:
     found, _ = renamed(CONV, {}, assume_batchnorm=True)
     assert operators(found.graph) == ["Conv", "Relu", "Conv"]
     assert [finding.code for finding in found.findings] == ["no_batchnorm"]
@@ -120,7 +120,7 @@ def analyzed(names: dict[str, str], **given: object) -> onnxmem.Analysis:
     return onnxmem.analyze(model, train=True, recipe=recipe_of(**given))
 
 
-def test_a_range_is_the_peak_without_and_with_what_the_file_does_not_tell() -> None:
+def test_a_range_is_the_peak_without_and_with_possible_normalizations() -> None:
     names = {"w": "v353", "b": "v354"}
     found = analyzed(names)
     assert found.training is not None
@@ -144,7 +144,7 @@ def test_a_range_is_the_peak_without_and_with_what_the_file_does_not_tell() -> N
     assert "or up to" in text
 
 
-def test_a_peak_without_what_the_file_shows_says_what_it_lacks() -> None:
+def test_a_peak_without_normalizations_reports_them() -> None:
     """The factor is that of this model; nothing is open, so there is no range."""
     names = {"c": "getitem"}
     found, full = analyzed(names, assume_batchnorm=False), analyzed(names)
@@ -167,7 +167,7 @@ def test_a_peak_without_what_the_file_shows_says_what_it_lacks() -> None:
         (["--no-assume-batchnorm"], False, "no assume batchnorm"),
     ],
 )
-def test_a_flag_says_which_are_put_back(flags: list[str], assumed: object, said: str) -> None:
+def test_a_flag_decides_which_are_put_back(flags: list[str], assumed: object, said: str) -> None:
     parser = ArgumentParser()
     add_training_options(parser)
     recipe = recipe_from(parser.parse_args(flags))
@@ -176,13 +176,13 @@ def test_a_flag_says_which_are_put_back(flags: list[str], assumed: object, said:
     assert said in " ".join(text.split("RUN")[0].split())
 
 
-def test_a_network_of_settled_layers_has_no_range() -> None:
+def test_a_network_without_open_layers_has_no_range() -> None:
     found = analyzed({})
     assert found.training_range is None
     assert not {"batchnorm_unknown", "folded_batchnorm"} & {each.code for each in found.findings}
 
 
-def test_the_normalization_keeps_its_input_and_statistics() -> None:
+def test_the_normalization_saves_its_input_and_statistics() -> None:
     """Its input is the convolution's output, 2 x 7 x 3 x 3, beside the ReLU's."""
     _, without = renamed(CONV, {"c": "getitem"}, assume_batchnorm=False)
     _, with_norm = renamed(CONV, {"c": "getitem"})
@@ -191,7 +191,7 @@ def test_the_normalization_keeps_its_input_and_statistics() -> None:
     assert with_norm.saved_activation_bytes == without.saved_activation_bytes + more
 
 
-def test_an_output_that_is_normalized_is_that_of_the_normalization() -> None:
+def test_the_graph_output_becomes_that_of_the_normalization() -> None:
     text = """
         agraph (float[2,3,5,5] x) => (float[2,7,7,7] getitem)
         <float[3,7,3,3] w, float[7] w_bias> { getitem = ConvTranspose(x, w, w_bias) }"""
@@ -199,7 +199,7 @@ def test_an_output_that_is_normalized_is_that_of_the_normalization() -> None:
     assert step(text, loss="mse").input_bytes == 4 * (150 + 2 * 7 * 49)
 
 
-def test_a_convolution_of_unknown_shape_is_left_alone() -> None:
+def test_a_convolution_of_unknown_shape_is_not_changed() -> None:
     text = """
         agraph (float[2,3,5,5] x, int64[4] s) => (float y) <float[7,3,3,3] w, float[7] w_bias> {
             r = Reshape(x, s)
@@ -218,13 +218,13 @@ def dropped(body: str) -> list[str]:
     return run_as(DROPPED.format(body=body), assume_dropout=True)
 
 
-def test_dropout_stands_between_a_softmax_and_its_product() -> None:
+def test_dropout_is_between_a_softmax_and_its_matmul() -> None:
     found = dropped("p = Softmax <axis = -1> (scores)  y = MatMul(p, x)")
     assert found == ["Softmax", "Dropout", "MatMul"]
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "Gelu", "Tanh"])
-def test_dropout_stands_before_a_classifiers_layers(op_type: str) -> None:
+def test_dropout_is_before_the_layers_of_a_classifier(op_type: str) -> None:
     text = f"""
         agraph (float[2,7] x) => (float[2,5] y) <float[7,5] w, float[5] b> {{
             h = {op_type}(x)
@@ -233,7 +233,7 @@ def test_dropout_stands_before_a_classifiers_layers(op_type: str) -> None:
     assert run_as(text, assume_dropout=True) == [op_type, "Dropout", "Gemm"]
 
 
-def test_dropout_stands_between_a_layer_and_its_residual() -> None:
+def test_dropout_is_between_a_layer_and_its_residual_sum() -> None:
     found = dropped("m = MatMul(x, w)  l = Add(m, b)  y = Add(x, l)")
     assert found == ["linear", "Dropout", "Add"]
 
@@ -248,19 +248,19 @@ def test_dropout_stands_between_a_layer_and_its_residual() -> None:
         "e = Exp(x)  y = Add(x, e)",
     ],
 )
-def test_networks_drop_nowhere_else(body: str) -> None:
-    """No product after it, no layer, no classifier, no residual: a bias is none."""
+def test_no_other_operators_have_dropout_between_them(body: str) -> None:
+    """No matmul after it, no layer, no classifier, no residual: a bias is not one."""
     assert "Dropout" not in dropped(body)
 
 
-def test_a_supposed_dropout_keeps_a_byte_an_element_and_its_result() -> None:
+def test_an_assumed_dropout_saves_a_byte_per_element_and_its_result() -> None:
     text = DROPPED.format(body="m = MatMul(x, w)  r = Add(x, m)  y = MatMul(r, v)")
     without, found = step(text), step(text, assume_dropout=True)
     assert without.saved_activation_bytes is not None
     assert found.saved_activation_bytes == without.saved_activation_bytes + 2 * 5 * 7
 
 
-def test_both_may_be_supposed() -> None:
+def test_both_may_be_assumed() -> None:
     text = """
         agraph (float[2,3,5,5] x) => (float[2,11] y)
         <float[7,3,3,3] w, float[7] w_bias, float[63,11] v, float[11] c> {
@@ -272,7 +272,7 @@ def test_both_may_be_supposed() -> None:
     assert found == ["Conv", "BatchNormalization", "Flatten", "Dropout", "Gemm"]
 
 
-def test_an_assumed_dropout_is_said_and_so_is_one_that_fits_nowhere() -> None:
+def test_an_assumed_dropout_is_reported_and_so_is_one_without_effect() -> None:
     found = network(
         DROPPED.format(body="p = Softmax(scores)  y = MatMul(p, x)"), assume_dropout=True
     )
@@ -284,8 +284,8 @@ def test_an_assumed_dropout_is_said_and_so_is_one_that_fits_nowhere() -> None:
         assert (finding.code, finding.node) == ("no_dropout", None)
 
 
-def test_dropout_stands_where_torch_export_left_its_module() -> None:
-    """The Identity of a Dropout module is its place; a softmax beside it is then none."""
+def test_dropout_is_where_torch_export_left_its_module() -> None:
+    """At the Identity of a Dropout module, and then not after a softmax."""
     model = model_of(
         DROPPED.format(body="p = Softmax(scores)  m = MatMul(p, x)  i = Identity(m)  y = Exp(i)")
     )

@@ -80,8 +80,10 @@ EXACT = ("mlp", "tiny_transformer", "gpt2_small")
 @pytest.mark.parametrize(
     ("row", "exporter"), [case for case in CASES if case[0]["model"] in EXACT], ids=name_of
 )
-def test_networks_without_convolutions_are_exact(row: dict[str, Any], exporter: str) -> None:
-    """The others keep the first layer's copy, and their measured statistics are of 16 bits."""
+def test_peaks_of_networks_without_convolutions_are_exact(
+    row: dict[str, Any], exporter: str
+) -> None:
+    """The others save the first layer's copy, and their measured statistics have 16 bits."""
     found = measured(row, exporter)
     terms = ("saved_activation", "forward_peak", "backward_peak", "optimizer_peak", "peak")
     figures = {f"{term}_bytes": getattr(found, f"{term}_bytes") for term in terms}
@@ -97,8 +99,8 @@ def types(text: str, precision: str = "mixed-fp16") -> dict[str, int]:
 
 
 @pytest.mark.parametrize("precision", ["mixed-fp16", "mixed-bf16"])
-def test_a_layer_reads_copies_which_go_unless_a_formula_keeps_them(precision: str) -> None:
-    """Copies are made from the last operand to the first; autocast's own go when it ends."""
+def test_a_layer_reads_copies_which_are_freed_unless_they_are_saved(precision: str) -> None:
+    """Operands are cast from the last to the first; the cache is cleared when autocast ends."""
     found = step(LAYER, precision=precision)
     assert happenings(found, Phase.FORWARD) == [
         *("+copy of b", "+copy of w", "+x as Gemm_0 reads it", "+y"),
@@ -111,7 +113,7 @@ def test_a_layer_reads_copies_which_go_unless_a_formula_keeps_them(precision: st
     assert (found.weight_bytes, found.gradient_bytes) == (4 * 20, 4 * 20)
 
 
-def test_a_parameter_s_gradient_is_made_in_16_bits_and_cast() -> None:
+def test_a_parameters_gradient_is_computed_in_16_bits_and_cast() -> None:
     found = step(LAYER, precision="mixed-bf16")
     assert happenings(found) == [
         *("+gradient of y", "+gradient of copy of b", "+gradient of copy of w"),
@@ -123,7 +125,7 @@ def test_a_parameter_s_gradient_is_made_in_16_bits_and_cast() -> None:
     assert (made["gradient of copy of w"], made["gradient of w"]) == ([30], [60])
 
 
-def test_a_copy_that_a_formula_keeps_goes_with_its_node() -> None:
+def test_a_saved_copy_is_freed_after_its_nodes_backward() -> None:
     found = step(CHAIN, precision="mixed-fp16")
     assert found.saved_activation_bytes == 2 * (6 + 10 + 35 + 14)  # x, r, v; y is the output
     backward = happenings(found)
@@ -201,7 +203,7 @@ NORMALISED = """
     }"""
 
 
-def test_what_goes_to_float32_is_copied_and_the_copy_kept() -> None:
+def test_an_operand_cast_to_float32_is_copied_and_the_copy_saved() -> None:
     found = step(NORMALISED, precision="mixed-fp16")
     forward = happenings(found, Phase.FORWARD)
     assert sizes(found)["h as LayerNormalization_1 reads it"] == [40]
@@ -226,7 +228,7 @@ def test_softmax_reads_float16_as_it_is(precision: str, copies: list[int]) -> No
     assert found.saved_activation_bytes == 12 + 40
 
 
-def test_a_gradient_of_the_wider_type_is_cast_to_its_tensor_s() -> None:
+def test_a_wider_gradient_is_cast_to_its_tensors_type() -> None:
     """Of a sum of 16 and 32 bits, one operand takes the gradient over, the other a cast of it."""
     found = step(
         """
@@ -262,7 +264,7 @@ def test_losses_read_float32(
     assert ("-y as its loss reads it" in forward) == (loss == "cross-entropy" and bool(copies))
 
 
-def test_segments_that_share_a_parameter_are_computed_again() -> None:
+def test_segments_that_share_a_parameter_are_recomputed() -> None:
     text = """
         agraph (float[2,3] x) => (float[2,3] y) <float[3,3] w> {
             a = MatMul(x, w)  b = Exp(a)  c = MatMul(b, w)  d = Exp(c)
@@ -273,7 +275,7 @@ def test_segments_that_share_a_parameter_are_computed_again() -> None:
     assert again.gradient_bytes == kept.gradient_bytes == 4 * 9
 
 
-def test_recurrent_layers_keep_copies_of_their_matrices() -> None:
+def test_recurrent_layers_save_copies_of_their_matrices() -> None:
     found = step(
         """
         agraph (float[2,3,5] x) => (float[2,1,3,7] y) <float[1,28,5] w, float[1,28,7] r> {
@@ -319,7 +321,7 @@ def test_a_parameter_is_cast_to_the_type_of_what_it_is_multiplied_by() -> None:
     assert sizes(found)["wide"] == [2 * 11]
 
 
-def test_a_parameter_that_is_cast_alone_stays_wide() -> None:
+def test_a_parameter_cast_without_an_operand_of_16_bits_stays_float32() -> None:
     """`w.float().exp()`, as state-space models have it."""
     found = step(
         """
@@ -344,13 +346,13 @@ TRIP = """
     }"""
 
 
-def test_casts_that_come_in_pairs_go_to_float32_and_back() -> None:
+def test_pairs_of_casts_go_to_float32_and_back() -> None:
     """`y * y.float().sigmoid().to(y.dtype)`."""
     found = sizes(step(TRIP, precision="mixed-fp16"))
     assert [found[name] for name in ("wide", "root", "back", "z")] == [[40], [40], [20], [20]]
 
 
-def test_a_cast_without_a_way_back_hands_on_what_it_gets() -> None:
+def test_a_cast_without_its_pair_returns_the_type_of_its_input() -> None:
     text = TRIP.replace("back = Cast <to = 1> (root)", "back = Identity(root)")
     assert sizes(step(text, precision="mixed-fp16"))["root"] == [20]
 
@@ -375,13 +377,13 @@ def test_a_square_runs_in_float32_and_the_cast_back_goes_to_its_operands_type() 
     assert [found[name] for name in names] == [[40], [20], [20], [10], [20]]
 
 
-def test_a_product_with_itself_without_a_cast_behind_it_stays_in_16_bits() -> None:
+def test_a_square_without_a_following_cast_stays_in_16_bits() -> None:
     text = ROOT_MEAN_SQUARE.replace("Cast <to = 1> (square)", "Identity(square)")
     assert sizes(step(text, precision="mixed-fp16"))["square"] == [20]
 
 
 @pytest.mark.parametrize("device", LISTS)
-def test_lists_name_operators_that_are_known(device: str) -> None:
+def test_autocast_lists_name_known_operators(device: str) -> None:
     onnx_names = [name for name in LISTS[device] if name[0].isupper()]
     assert [name for name in onnx_names if lookup(name) is UNKNOWN] == []
     assert LISTS[device]["MatMul"] is LISTS[device]["linear"] is Policy.LOWER

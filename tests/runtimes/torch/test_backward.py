@@ -17,7 +17,7 @@ FORK = """
     }"""
 
 
-def test_gradients_are_added_in_place_where_nothing_else_looks() -> None:
+def test_gradients_are_added_in_place_without_other_references() -> None:
     """Of three readers of ``h`` the last gives the first gradient, to which two are added."""
     assert happenings(step(FORK)) == [
         *("+gradient of y", "+gradient of c", "+gradient of ab", "-gradient of y", "-ab"),
@@ -29,7 +29,7 @@ def test_gradients_are_added_in_place_where_nothing_else_looks() -> None:
     ]
 
 
-def test_a_sums_gradient_is_added_to_in_place_once_its_other_reader_is_done() -> None:
+def test_a_shared_gradient_is_added_to_in_place_once_its_other_owner_is_done() -> None:
     """It went to both operands as it is; Exp has let go of it when its own result is added."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {
@@ -46,8 +46,8 @@ def test_a_sums_gradient_is_added_to_in_place_once_its_other_reader_is_done() ->
     assert found.backward_peak_bytes == max(at_exp, at_w)
 
 
-def test_a_gradient_that_another_reader_waits_for_is_added_to_out_of_place() -> None:
-    """That of ``y`` waits for Exp when Tanh's comes; then the rest is added in place."""
+def test_a_gradient_with_another_owner_is_added_to_out_of_place() -> None:
+    """That of ``y`` is pending for Exp when Tanh's arrives; later ones are added in place."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {
             h = MatMul(x, w)
@@ -65,8 +65,8 @@ def test_a_gradient_that_another_reader_waits_for_is_added_to_out_of_place() -> 
     assert sizes(found)["gradient of h"] == [40, 40, 40]
 
 
-def test_a_view_of_a_gradient_is_not_written_over() -> None:
-    """The reshape's gradient is a look into that of ``r``: the sum is a new tensor."""
+def test_a_view_of_a_gradient_is_not_added_to_in_place() -> None:
+    """The reshape's gradient is a view of that of ``r``: the sum is a new tensor."""
     found = step("""
         agraph (float[2,3] x) => (float[10] y, float[2,5] z) <float[3,5] w, int64[1] s = {10}> {
             h = MatMul(x, w)
@@ -93,8 +93,8 @@ TIED = """
     }"""
 
 
-def test_a_tied_weight_has_one_gradient_of_two() -> None:
-    """That of the product is turned, so it is a view: the sum is a third tensor."""
+def test_a_tied_weight_has_the_sum_of_two_gradients() -> None:
+    """The matmul's is transposed, so that it is a view: the sum is a third tensor."""
     found = step(TIED)
     assert found.gradient_bytes == 4 * 35
     assert happenings(found) == [
@@ -106,7 +106,7 @@ def test_a_tied_weight_has_one_gradient_of_two() -> None:
     assert found.backward_peak_bytes == held + 4 * 3 * 35
 
 
-def test_a_weight_read_twice_gets_its_second_gradient_in_place() -> None:
+def test_a_weight_read_twice_accumulates_in_place() -> None:
     found = step("""
         agraph (float[2,5] x) => (float[2,5] y) <float[5,5] w> {
             h = MatMul(x, w)
@@ -118,8 +118,8 @@ def test_a_weight_read_twice_gets_its_second_gradient_in_place() -> None:
     ]
 
 
-def test_a_turned_weights_gradient_is_taken_over_in_its_layout() -> None:
-    """As a linear layer has its weight: the product gives a transposed matrix at once."""
+def test_the_gradient_of_a_transposed_weight_has_the_weights_layout() -> None:
+    """As in a linear layer: mm returns the transposed matrix directly."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[5,3] w> {
             t = Transpose <perm = [1, 0]> (w)
@@ -128,8 +128,8 @@ def test_a_turned_weights_gradient_is_taken_over_in_its_layout() -> None:
     assert happenings(found) == ["+gradient of y", "+gradient of w", "-gradient of y"]
 
 
-def test_a_gradient_that_lies_otherwise_than_its_parameter_is_copied() -> None:
-    """The sum's gradient is row-major, and turned back it is not: no look into it will do."""
+def test_a_gradient_of_another_layout_than_its_parameter_is_copied() -> None:
+    """The sum's gradient is row-major, and transposed back it is not: a view will not do."""
     found = step("""
         agraph (float[2,3] x) => (float[2,3] y) <float[3,2] w> {
             t = Transpose <perm = [1, 0]> (w)
@@ -138,7 +138,7 @@ def test_a_gradient_that_lies_otherwise_than_its_parameter_is_copied() -> None:
     assert happenings(found) == ["+gradient of y", "+gradient of w", "-gradient of y"]
 
 
-def test_a_parameter_that_is_added_gets_a_copy_of_a_shared_gradient() -> None:
+def test_a_parameter_of_an_add_gets_a_copy_of_the_shared_gradient() -> None:
     """The sum's gradient goes on to ``h`` as well, so the parameter cannot have it."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[2,5] table> {
@@ -151,7 +151,7 @@ def test_a_parameter_that_is_added_gets_a_copy_of_a_shared_gradient() -> None:
     ]
 
 
-def test_an_output_without_a_gradient_starts_nothing() -> None:
+def test_an_output_without_a_gradient_starts_no_backward_pass() -> None:
     """It is computed from the inputs alone."""
     found = step("""
         agraph (float[2,3] x) => (float[2,3] y, float[2,5] z) <float[3,5] w> {
@@ -178,14 +178,14 @@ def test_losses_start_from_the_last_output() -> None:
     assert order.index("-loss of z") < order.index("-loss of y")
 
 
-def test_without_anything_trained_there_is_no_backward_pass() -> None:
+def test_without_trained_parameters_there_is_no_backward_pass() -> None:
     found = step("agraph (float[2,3] x) => (float[2,3] y) { y = Exp(x) }", loss="mse")
     assert found.gradient_bytes == 0
     assert sizes(found).keys() & {"gradient of y"} == set()
 
 
 @pytest.mark.parametrize("accumulate", [2, 5])
-def test_gradients_that_are_added_up_are_there_from_the_start(accumulate: int) -> None:
+def test_accumulated_gradients_are_alive_from_the_start(accumulate: int) -> None:
     """New ones are let go of, each as it is added."""
     found = step(TIED, accumulate=accumulate)
     assert found.replay.live_set(found.replay.phase_peaks[Phase.FORWARD])
@@ -197,14 +197,14 @@ def test_gradients_that_are_added_up_are_there_from_the_start(accumulate: int) -
     assert found.optimizer_peak_bytes == held
 
 
-def test_parameters_gradients_are_called_so_at_the_peak() -> None:
+def test_parameter_gradients_have_their_own_category_at_the_peak() -> None:
     found = step(TIED)
     held = categories(found)
     assert held["gradient of w"] is Category.GRADIENT
     assert held["gradient of e"] is Category.ACTIVATION_GRADIENT
 
 
-def test_sixteen_bit_activations_give_gradients_that_are_cast_for_the_parameter() -> None:
+def test_gradients_of_16_bit_activations_are_cast_for_the_parameter() -> None:
     found = step(
         "agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> { y = MatMul(x, w) }",
         precision="mixed-bf16",

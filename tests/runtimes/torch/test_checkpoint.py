@@ -51,8 +51,8 @@ R0, R1, R2, R3, R4 = (4 * ROWS * wide for wide in WIDTHS[1:])
 W0, W1, W2, W3, W4 = (4 * count for count in (35, 15, 33, 22, 26))
 
 
-def test_every_second_unit_by_hand() -> None:
-    """``x``, ``r1`` and ``r3`` are kept; the first two segments run again, the last does not."""
+def test_checkpoints_after_every_second_unit() -> None:
+    """``x``, ``r1`` and ``r3`` are saved; the first two segments are recomputed."""
     found = step(chain(), checkpoint="every=2")
     y = R4
     assert found.saved_activation_bytes == R1 + R3 + R4 + y
@@ -83,7 +83,7 @@ def test_every_second_unit_by_hand() -> None:
     assert found.peak_bytes < step(chain()).peak_bytes
 
 
-def test_a_segment_runs_again_right_before_its_backward_pass() -> None:
+def test_a_segment_is_recomputed_right_before_its_backward_pass() -> None:
     found = step(chain((7, 5, 3, 2)), checkpoint="every=1")
     assert happenings(found, Phase.FORWARD) == [
         *("+h0", "+r0", "-h0", "+h1", "+r1", "-h1", "+h2", "+r2", "-h2", "+y"),
@@ -105,8 +105,8 @@ def test_a_segment_runs_again_right_before_its_backward_pass() -> None:
     )
 
 
-def test_a_copy_that_a_formula_reads_is_made_again() -> None:
-    """In the forward pass it is gone with its product."""
+def test_a_saved_copy_is_recomputed() -> None:
+    """In the forward pass it is freed after its matmul."""
     text = """
         agraph (float[2,3,5,7] x) => (float[2,3,5,11] y)
         <float[7,7] a, float[7,7] b, float[7,7] c, float[7,7] d, float[7,11] e> {
@@ -125,8 +125,8 @@ def test_a_copy_that_a_formula_reads_is_made_again() -> None:
 
 
 @pytest.mark.parametrize(("count", "units_again"), [(1, 4), (2, 4), (3, 3), (4, 4), (5, 0)])
-def test_flops_of_what_is_computed_again(count: int, units_again: int) -> None:
-    """All segments but the last: two FLOPs a product's multiplication, one a ReLU's element."""
+def test_flops_of_recomputed_nodes(count: int, units_again: int) -> None:
+    """All segments but the last: two FLOPs per multiply-add, one per element of a ReLU."""
     found = tape(chain())
     per_unit = [
         2 * ROWS * wide * narrow + ROWS * narrow for wide, narrow in itertools.pairwise(WIDTHS)
@@ -135,7 +135,7 @@ def test_flops_of_what_is_computed_again(count: int, units_again: int) -> None:
     assert [each.extra_flops(found) for each in schedules(found, "none")] == [0]
 
 
-def test_products_that_are_kept_are_not_computed_again() -> None:
+def test_saved_matmul_outputs_are_not_recomputed() -> None:
     found = tape(chain())
     relus = sum(ROWS * narrow for narrow in WIDTHS[1:5])
     schedule = every(units(found), 1, selective=True)
@@ -147,7 +147,7 @@ def test_products_that_are_kept_are_not_computed_again() -> None:
     ]
 
 
-def test_sqrt_makes_as_many_segments_as_the_root_of_the_units() -> None:
+def test_sqrt_has_as_many_segments_as_the_square_root_of_the_units() -> None:
     found = tape(chain((2,) * 12))
     assert len(units(found)) == 11
     (schedule,) = schedules(found, "sqrt")
@@ -156,7 +156,7 @@ def test_sqrt_makes_as_many_segments_as_the_root_of_the_units() -> None:
     assert are_equal(one, other)
 
 
-def test_units_begin_with_a_product() -> None:
+def test_every_unit_has_a_matmul() -> None:
     """What stands before the first belongs to it; what stands behind one, to that one."""
     layer = ["MatMul", "Relu"]
     assert ops_of(tape(chain((2, 3, 5, 7)))) == [layer, layer, [*layer, "Exp"]]
@@ -177,7 +177,7 @@ def test_a_residual_block_is_not_cut() -> None:
     assert ops_of(found) == [["Exp", *block], block, block, block, block]
 
 
-def test_long_skips_are_cut_where_more_tensors_go_on() -> None:
+def test_long_skips_are_cut_where_more_tensors_cross() -> None:
     """``e`` goes on to the end, so nowhere is one alone."""
     body = "  ".join(f"h{n + 1} = MatMul(h{n}, w{n})" for n in range(6))
     weights = ", ".join(f"float[3,3] w{n}" for n in range(6))
@@ -188,7 +188,7 @@ def test_long_skips_are_cut_where_more_tensors_go_on() -> None:
     assert len(units(found)) == 6
 
 
-def test_a_network_of_one_unit_has_nothing_to_compute_again() -> None:
+def test_a_network_of_one_unit_has_nothing_to_recompute() -> None:
     text = "agraph (float[2,3] x) => (float[2,3] y) <float[3,3] w> { y = MatMul(x, w) }"
     found = tape(text)
     assert [len(unit) for unit in units(found)] == [1]
@@ -217,7 +217,7 @@ def test_the_best_is_the_least_of_all_candidates() -> None:
     st.sampled_from((1, 7, 41)),
 )
 def test_options_are_a_pareto_front(widths: tuple[int, ...], rows: int) -> None:
-    """More FLOPs, fewer bytes, from one to the next; less is kept than without checkpoints."""
+    """More FLOPs, fewer bytes, from one to the next; less is saved than without checkpoints."""
     text = chain(widths, rows)
     options = step(text, checkpoint="best").checkpoints
     for cheaper, smaller in itertools.pairwise(options):
@@ -233,6 +233,6 @@ def test_options_are_a_pareto_front(widths: tuple[int, ...], rows: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["every=0", "every=", "every=-1", "every=x", "each=2", "", "all"])
-def test_a_schedule_of_no_sense_is_refused(name: str) -> None:
+def test_an_unknown_schedule_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="choose none, sqrt, every=K or best"):
         recipe_of(checkpoint=name)

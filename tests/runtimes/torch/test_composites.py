@@ -19,7 +19,7 @@ TANH = "float cubic = {0.044715}, float outer = {0.79788456}"
 
 
 def run(body: str, outputs: str = f"{SHAPE} y") -> list[str]:
-    """What is run in place of nodes between x and y; v is an input of the same shape."""
+    """The operators that replace the nodes between x and y; v is an input of the same shape."""
     return run_as(f"""
         agraph ({SHAPE} x, {SHAPE} v) => ({outputs})
         <{NUMBERS}, {GELU}, {TANH}, int64[2] halves = {{3, 3}}> {{ {body} }}""")
@@ -197,7 +197,7 @@ PRODUCTS = (
 
 @pytest.mark.parametrize("plus", ["a = Add(f, one)", "a = Add(one, f)"])
 @pytest.mark.parametrize(("scaling", "rest"), [*product(SCALINGS, PRODUCTS)])
-def test_gelu_in_any_order_of_its_products(scaling: str, plus: str, rest: str) -> None:
+def test_gelu_in_any_order_of_its_factors(scaling: str, plus: str, rest: str) -> None:
     assert run(f"{scaling}  f = Erf(e)  {plus}  {rest}") == ["Gelu"]
 
 
@@ -265,25 +265,25 @@ def test_gelu_by_tanh_written_by_hand_stays(cube: str) -> None:
     assert "Tanh" in found
 
 
-def test_a_gelu_by_tanh_needs_its_halved_product() -> None:
+def test_gelu_by_tanh_needs_its_halved_product() -> None:
     assert "Gelu" not in run(f"{CUBE}  f = Tanh(o)  y = Add(f, one)")
 
 
-def test_numbers_behind_casts_are_known() -> None:
+def test_numbers_after_casts_are_known() -> None:
     """Exporters cast each number of a program to the type of what it meets."""
     found = run("o = CastLike(one, x)  i = Identity(o)  r = Sqrt(x)  y = Div(i, r)")
     assert found == ["CastLike", "Identity", "rsqrt"]
 
 
-def test_a_composite_takes_the_name_and_place_of_its_last_node() -> None:
+def test_a_composite_has_the_name_and_position_of_its_last_node() -> None:
     graph = network(f"""
         agraph ({SHAPE} x) => ({SHAPE} y) {{ s = Sigmoid(x)  y = Mul(x, s) }}""").graph
     (node,) = graph.nodes
     assert (node.name, node.inputs, node.outputs) == ("Mul_1", ("x",), ("y",))
 
 
-def test_of_matches_that_share_nodes_the_first_wins() -> None:
-    """``x * sigmoid(x)`` and its gate squared: the first product has the Sigmoid."""
+def test_the_first_of_matches_that_share_nodes_is_used() -> None:
+    """``x * sigmoid(x)`` and its gate squared: the first Mul gets the Sigmoid."""
     assert run("s = Sigmoid(x)  m = Mul(x, s)  y = Sigmoid(m)") == ["Swish", "Sigmoid"]
 
 

@@ -42,12 +42,12 @@ def inputs_of(body: str) -> tuple[str, ...]:
 
 
 def test_attention_is_one_kernel() -> None:
-    """It reads the key as it is before it is turned and scaled."""
+    """It reads the key before it is transposed and scaled."""
     assert run_as(text_of(PLAIN)) == [ONE]
     assert inputs_of(PLAIN) == ("q", "k", "v")
 
 
-def test_attention_runs_as_products_where_a_recipe_says_so() -> None:
+def test_attention_runs_as_matmuls_with_the_math_backend() -> None:
     assert run_as(text_of(PLAIN), attention="math") == [
         *("Mul", "Transpose", "Mul", "MatMul", "Softmax", "MatMul"),
     ]
@@ -61,13 +61,13 @@ def test_attention_with_a_bias(add: str) -> None:
 
 
 def test_attention_with_dropout_of_its_weights() -> None:
-    """The kernel keeps a seed, and no mask."""
+    """The kernel saves a seed, and no mask."""
     body = f"{QUERY}  {KEY}  {SCORES}  {WEIGHTS}  w, m = Dropout(d, half, on)  y = MatMul(w, v)"
     assert run_as(text_of(body)) == [ONE]
 
 
-def test_a_key_that_is_flattened_to_be_turned() -> None:
-    """As the plain export does it: to three dims, turned, and back to four."""
+def test_a_key_that_is_flattened_and_transposed() -> None:
+    """As in a plain export: reshaped to three dims, transposed, and reshaped to four."""
     key = (
         "f = Reshape(k, three)  t = Transpose <perm = [0, 2, 1]> (f)  r = Reshape(t, four)"
         "  b = Mul(r, s)"
@@ -77,7 +77,7 @@ def test_a_key_that_is_flattened_to_be_turned() -> None:
     assert inputs_of(body) == ("q", "k", "v")
 
 
-def test_a_key_that_is_turned_as_its_heads_are_parted() -> None:
+def test_a_key_that_is_transposed_with_its_heads() -> None:
     """One Transpose does both: the kernel reads its result, a view."""
     key = "p = Reshape(flat, heads)  t = Transpose <perm = [0, 2, 3, 1]> (p)  b = Mul(t, s)"
     body = f"{QUERY}  {key}  {SCORES}  {WEIGHTS}  {OUT}"
@@ -105,13 +105,13 @@ def test_a_key_that_is_only_flattened_in_another_rank() -> None:
     ],
 )
 def test_no_attention(body: str) -> None:
-    """One side unscaled, no softmax, scaled later, no product before it, the key not turned."""
+    """One side unscaled, no softmax, scaled later, no matmul before it, the key not transposed."""
     assert ONE not in run_as(text_of(body))
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c", "d"])
-def test_what_the_kernel_never_makes_cannot_be_read_elsewhere(name: str) -> None:
-    """An output of the graph, or another node's input: the network makes the products itself."""
+def test_intermediate_tensors_that_other_nodes_read_prevent_a_match(name: str) -> None:
+    """An output of the graph, or another node's input: the network computes the matmuls itself."""
     dims = {"a": "2,3,5,7", "b": "2,3,7,5", "c": "2,3,5,5", "d": "2,3,5,5"}[name]
     more = f", float[{dims}] {name}2"
     body = f"{PLAIN}  {name}2 = Identity({name})"
@@ -146,7 +146,7 @@ LAYER = """
     }"""
 
 
-def test_the_kernel_keeps_its_operands_its_output_and_a_number_a_row() -> None:
+def test_the_kernel_saves_its_operands_its_output_and_a_number_per_row() -> None:
     """Rows are counted up to a multiple of 32; and 16 bytes of a seed."""
     one = 4 * 2 * 3 * 5 * 7
     found = step(LAYER)
@@ -187,7 +187,7 @@ def test_a_mask_of_booleans_is_an_operand() -> None:
     assert node.inputs == ("q", "k", "v", "", "seen")
 
 
-def test_weights_made_safe_and_then_dropped() -> None:
+def test_weights_with_a_nan_guard_and_dropout() -> None:
     assert run_as(masked(out="x = Dropout(w)  y = MatMul(x, v)")) == [ONE]
 
 
@@ -199,12 +199,12 @@ def test_weights_made_safe_and_then_dropped() -> None:
         "n = IsInf(d)  w = Where(n, zero, d)",
     ],
 )
-def test_another_choice_among_weights_is_the_networks_own(chosen: str) -> None:
-    """Asked of the scores, filled with another number, or asked for infinities."""
+def test_another_where_on_weights_is_the_networks_own(chosen: str) -> None:
+    """A condition on the scores, another number, or a condition on infinities."""
     assert ONE not in run_as(text_of(f"{PLAIN[: -len(OUT)]}  {chosen}  y = MatMul(w, v)"))
 
 
-def test_a_mask_that_several_kernels_read_is_turned_by_each() -> None:
+def test_a_mask_that_several_kernels_read_is_converted_by_each() -> None:
     """The shared Where stays, and goes into neither."""
     out = """x = MatMul(w, v)
         a2 = Mul(x, s)
@@ -220,7 +220,7 @@ def test_a_mask_that_several_kernels_read_is_turned_by_each() -> None:
     assert [node.op_type for node in found if node.op_type == "Where"] == ["Where"]
 
 
-def test_a_mask_of_booleans_is_kept_as_numbers() -> None:
+def test_a_converted_mask_of_booleans_is_saved() -> None:
     """One for each element of the mask, its rows of 11 up to a multiple of 8."""
     operands = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 7))
     call = Call((*(Operand(dims, 32) for dims in operands), None, Operand((2, 1, 5, 11), 8)), ())
@@ -231,7 +231,7 @@ def test_a_mask_of_booleans_is_kept_as_numbers() -> None:
     assert ATTENTION.saved_extra_bytes(unknown) is None
 
 
-def test_the_gradient_of_a_bias_is_made_for_all_scores() -> None:
+def test_the_gradient_of_a_bias_is_computed_for_all_scores() -> None:
     """A relative bias [3,5,11] that is trained gets its gradient from one of [2,3,5,11]."""
     (gradient,) = ATTENTION.gradients
     operands = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 7), (3, 5, 11))
@@ -276,10 +276,8 @@ NARROW = "near = Sub(down, window)  late = Greater(across, near)  seen = And(lat
     [(CAUSAL, 3, 3), (NARROW, 5, 5), (NARROW, 11, 3)],
     ids=["causal", "window", "window wider than the sequence"],
 )
-def test_a_mask_of_positions_alone_is_made_for_tracing(
-    seen: str, window: int, operands: int
-) -> None:
-    """In a training step transformers makes none: ``is_causal`` says as much."""
+def test_a_mask_of_positions_exists_only_in_a_trace(seen: str, window: int, operands: int) -> None:
+    """In a training step transformers passes ``is_causal`` instead."""
     graph = graph_of(POSITIONS.format(seen=seen, window=window), Request(dims={"b": 2, "s": 11}))
     nodes = as_run(graph).nodes
     (node,) = (node for node in nodes if node.op_type == ONE)
@@ -298,7 +296,7 @@ TURNED = "t = Transpose <perm = [0, 1, 3, 2]> (k)"
     ],
 )
 def test_a_factor_of_one_is_not_in_the_file(body: str) -> None:
-    """How the key is turned, or what is done to empty rows, tells all the same."""
+    """The transposition of the key, or the NaN guard, is enough to recognize it."""
     assert run_as(text_of(body)) == [ONE]
     assert inputs_of(body) == ("q", "k", "v")
 
@@ -317,7 +315,7 @@ def test_a_factor_of_one_is_not_in_the_file(body: str) -> None:
         (f"{TURNED}  c = MatMul(q, t)  {WEIGHTS}  {OUT}", "aten._softmax.default", 0),
     ],
 )
-def test_the_operator_that_torch_export_names_goes_first(
+def test_the_operator_that_torch_export_names_decides(
     body: str, operator: str, kernels: int
 ) -> None:
     model = model_of(text_of(body))
@@ -329,7 +327,7 @@ def test_the_operator_that_torch_export_names_goes_first(
     assert [node.op_type for node in graph.nodes].count(ONE) == kernels
 
 
-def test_a_mask_that_the_exporter_worked_out_is_no_memory() -> None:
+def test_a_mask_that_the_exporter_computed_takes_no_memory() -> None:
     """It is there for tracing alone, and nothing else reads it."""
     text = (
         masked(seen="seen")
@@ -355,8 +353,8 @@ def attention_findings(body: str, attention: str = "fused") -> list[str]:
     return [each.message for each in found if each.code == "attention_as_products"]
 
 
-def test_attention_of_which_the_file_does_not_tell_is_a_finding() -> None:
-    """Its weights [2,3,5,5] are what one kernel would not keep."""
+def test_attention_that_may_be_fused_is_a_warning() -> None:
+    """Its weights [2,3,5,5] are what one kernel would not save."""
     (message,) = attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}")
     assert message == (
         "1 attention counted as the matmuls and the softmax of the file: 'Softmax_3'; where the "
@@ -372,7 +370,7 @@ def test_attention_of_which_the_file_does_not_tell_is_a_finding() -> None:
         f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  w = Dropout(d)  y = MatMul(w, v)",
     ],
 )
-def test_masked_and_dropped_attention_is_a_finding_too(body: str) -> None:
+def test_attention_with_a_mask_and_dropout_is_a_warning_too(body: str) -> None:
     assert len(attention_findings(body)) == 1
 
 
@@ -388,9 +386,9 @@ def test_masked_and_dropped_attention_is_a_finding_too(body: str) -> None:
     ],
     ids=["one kernel", "of no scores", "no values"],
 )
-def test_no_finding_of_attention(body: str) -> None:
+def test_no_warning_on_attention(body: str) -> None:
     assert attention_findings(body) == []
 
 
-def test_no_finding_where_the_recipe_asks_for_products() -> None:
+def test_no_warning_with_the_math_backend() -> None:
     assert attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}", "math") == []

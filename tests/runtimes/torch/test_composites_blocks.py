@@ -28,24 +28,24 @@ def norm(body: str, outputs: str = OUT) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("square", ["q = Pow(c, two)", "q = Mul(c, c)"])
-def test_a_layer_norm_with_gain_and_shift_or_without(square: str, rest: str) -> None:
+def test_a_layer_norm_with_or_without_scale_and_bias(square: str, rest: str) -> None:
     deviation = DEVIATION.replace("q = Pow(c, two)", square)
     assert norm(f"{CENTRED}  {deviation}  {rest}") == ["LayerNormalization"]
 
 
 @pytest.mark.parametrize("shift", ["k = Mul(n, g)  y = Add(k, v)", "k = Mul(n, g)  y = Mul(k, b)"])
-def test_what_is_no_shift_by_a_weight_follows_the_norm(shift: str) -> None:
+def test_an_add_of_another_tensor_follows_the_norm(shift: str) -> None:
     found = norm(f"{CENTRED}  {DEVIATION}  n = Div(c, s)  {shift}")
     assert found[0] == "LayerNormalization"
     assert len(found) == 2
 
 
-def test_a_norm_whose_result_is_read_twice_has_no_gain() -> None:
+def test_a_norm_whose_result_is_read_twice_has_no_scale() -> None:
     body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, n)"
     assert norm(body) == ["LayerNormalization", "Mul", "Add"]
 
 
-def test_a_norm_keeps_its_input_and_two_numbers_a_row() -> None:
+def test_a_norm_saves_its_input_and_two_numbers_per_row() -> None:
     """The last of its nodes gives the name, the gain and shift stand in the layer's slots."""
     body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, b)"
     found = network(NORM.format(body=body, outputs=OUT))
@@ -176,7 +176,7 @@ LINEAR = """
         "m = MatMul(x, w)  c = Reshape(b, flat)  y = Add(m, c)",
     ],
 )
-def test_a_linear_layer_is_a_product_and_a_bias(body: str) -> None:
+def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
     assert run_as(LINEAR.format(body=body))[-1] == "linear"
 
 
@@ -191,7 +191,7 @@ def test_a_linear_layer_is_a_product_and_a_bias(body: str) -> None:
     ],
 )
 def test_no_linear_layer(body: str) -> None:
-    """The bias is no weight, or no vector, or what it is added to no layer's own product."""
+    """The bias is not a weight, or not a vector, or the matmul is not by a matrix."""
     assert "linear" not in run_as(LINEAR.format(body=body))
 
 
@@ -231,7 +231,7 @@ UNBOUND = "c = Squeeze(a, zero)  d = Squeeze(b, zero)  y = Add(c, d)"
 
 
 def test_slices_of_one_axis_are_an_unbind() -> None:
-    """They appear together, as views, in the place of the first."""
+    """They appear together, as views, at the position of the first."""
     body = f"t = Exp(x)  {PIECES}  {UNBOUND}"
     assert moved(body, "float[6,7] y") == ["Exp", "Split", "Squeeze", "Squeeze", "Add"]
 
@@ -253,7 +253,7 @@ def test_no_unbind(pieces: str, rest: str) -> None:
 
 
 @pytest.mark.parametrize("readers", ["y = Add(a, b)", "y = Identity(a)"])
-def test_a_sequence_of_which_pieces_are_taken_is_a_split(readers: str) -> None:
+def test_a_sequence_that_only_sequence_at_reads_is_a_split(readers: str) -> None:
     body = "q = SplitToSequence <axis = 0> (x, s)  a = SequenceAt(q, zero)  b = SequenceAt(q, one)"
     text = f"""
         agraph (float[2,6,7] x) => (float[1,6,7] y)
@@ -274,7 +274,7 @@ def test_a_sequence_of_which_pieces_are_taken_is_a_split(readers: str) -> None:
         "q = SplitToSequence <axis = 0> (x, s)  y = Exp(x)",
     ],
 )
-def test_a_sequence_that_is_read_otherwise_stays(body: str) -> None:
+def test_a_sequence_with_other_readers_stays(body: str) -> None:
     text = f"agraph (float[2,6,7] x) => (float y) <int64 s = {{1}}> {{ {body} }}"
     assert run_as(text)[0] == "SplitToSequence"
 
@@ -298,8 +298,8 @@ def statistics(factor: str = "c", data: str = "x", more: str = "", last: str = "
     return STATISTICS.format(factor=factor, data=data, more=more, last=last)
 
 
-def test_statistics_that_the_file_works_out_are_those_of_the_batch() -> None:
-    """As torch.onnx writes ``batch_norm`` without running ones, of standardized weights say."""
+def test_statistics_that_nodes_compute_are_those_of_the_batch() -> None:
+    """As torch.onnx writes ``batch_norm`` without running ones, such as of standardized weights."""
     assert run_as(statistics()) == ["BatchNormalization"]
     (node,) = network(statistics()).graph.nodes
     assert node.inputs == ("x", "scale", "shift")
@@ -347,8 +347,8 @@ def test_no_variance(body: str, more: str) -> None:
     assert "var" not in run_as(VARIANCE.format(body=body, more=more))
 
 
-def test_a_variance_keeps_its_operand_alone() -> None:
-    """Its gradient is made beside the centred operand."""
+def test_a_variance_saves_only_its_operand() -> None:
+    """Its gradient is computed beside the centered operand."""
     text = """
         agraph (float[2,3,5] x) => (float[2,3,1] y) <float[5,5] w, int64[1] last = {-1}> {
             h = MatMul(x, w)
@@ -372,8 +372,8 @@ PAD = """
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("reflect", 1), ("edge", 1), ("constant", 0)])
-def test_a_pad_that_repeats_its_operand_keeps_it(mode: str, kept: int) -> None:
-    """For its shape; one with a number keeps nothing."""
+def test_a_pad_that_repeats_its_operand_saves_it(mode: str, kept: int) -> None:
+    """For its shape; one with a constant saves nothing."""
     out = 4 * 2 * 3 * 7 * 9
     found = step(PAD.format(mode=mode))
     assert found.saved_activation_bytes == out + kept * 4 * 2 * 3 * 5 * 7

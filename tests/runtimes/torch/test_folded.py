@@ -17,7 +17,7 @@ from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.folded import folded_layers, has_own_bias
 
-# What tells a layer that a BatchNormalization was folded into from one that has a bias.
+# What distinguishes a layer with a folded BatchNormalization from one with a bias.
 
 
 NET = """
@@ -93,7 +93,7 @@ def found(graph: Graph) -> tuple[list[str], list[str]]:
         {"h": "m/re_lu/Relu;m/bn/FusedBatchNormV3;m/conv2d/Conv2D"},
     ],
 )
-def test_each_tool_that_folds_leaves_its_names(names: dict[str, str]) -> None:
+def test_names_of_each_tool_that_folds(names: dict[str, str]) -> None:
     graph = graph_of_net({**PLAIN, **names})
     assert found(graph) == ([names.get("h", "h")], [])
 
@@ -113,7 +113,7 @@ def test_each_tool_that_folds_leaves_its_names(names: dict[str, str]) -> None:
         {"h": "/batchnorm_block/conv/Conv_output_0"},
     ],
 )
-def test_a_bias_that_keeps_its_name_is_the_layers_own(names: dict[str, str]) -> None:
+def test_a_bias_with_the_layers_name_is_its_own(names: dict[str, str]) -> None:
     """A weight that is worked out (weight_norm) has a tool's name, and its bias has not."""
     assert found(graph_of_net({**PLAIN, **names})) == ([], [])
 
@@ -129,12 +129,12 @@ def test_a_bias_that_keeps_its_name_is_the_layers_own(names: dict[str, str]) -> 
         {"w": "stem.weight", "b": "norm.bias"},
     ],
 )
-def test_names_that_say_nothing_leave_it_open(names: dict[str, str]) -> None:
+def test_uninformative_names_leave_a_layer_open(names: dict[str, str]) -> None:
     assert found(graph_of_net({**PLAIN, **names})) == ([], ["h" if "h" not in names else "785"])
 
 
-def test_numbers_in_a_row_over_all_weights_are_those_of_a_frozen_module() -> None:
-    """The script exporter counts the output that a fold makes: a number is left out before each."""
+def test_consecutive_numbers_of_all_weights_are_those_of_a_frozen_module() -> None:
+    """The script exporter numbers the output of a fold too: a number is missing before each."""
     names = {"w": "onnx::Conv_5", "b": "onnx::Conv_6", "v": "onnx::Conv_7", "c": "onnx::Conv_8"}
     certain, _ = found(graph_of_net(names))
     assert certain == ["h"]
@@ -142,7 +142,7 @@ def test_numbers_in_a_row_over_all_weights_are_those_of_a_frozen_module() -> Non
     assert certain == ["h", "o"]
 
 
-def test_the_script_exporter_folds_into_conv_alone() -> None:
+def test_the_script_exporter_folds_only_into_conv() -> None:
     names = {"w": "onnx::Conv_66", "b": "onnx::Conv_67"}
     assert found(graph_of_net({**PLAIN, **names}, layer="ConvTranspose")) == ([], ["h"])
 
@@ -152,7 +152,7 @@ TARGET = (
 )
 
 
-def test_metadata_says_what_a_layer_was_made_of() -> None:
+def test_metadata_names_the_source_of_a_layer() -> None:
     """Whatever its names are."""
     for target, certain in (
         ("_native_batch_norm_legit_no_training.default", ["h"]),
@@ -168,7 +168,7 @@ def test_metadata_says_what_a_layer_was_made_of() -> None:
     assert found(graph_of_net(PLAIN, metadata=rules)) == (["h"], [])
 
 
-def test_a_linear_layer_is_told_by_its_output() -> None:
+def test_a_folded_linear_layer_is_recognized_by_its_output() -> None:
     text = """
         agraph (float[2,3] x) => (float[2,5] y) <float[3,7] w, float[7,5] v, float[5] c> {
             getitem = Gemm(x, w)
@@ -194,7 +194,7 @@ def test_ultralytics_fuses_its_blocks_before_the_export() -> None:
 
 
 def test_a_module_missing_before_the_activation_leaves_it_open() -> None:
-    """Fused in Python: names stay, and the Identity in place of the normalization is no node."""
+    """Fused in Python: names stay, and the Identity that replaces the normalization is no node."""
     for layer, activation in (
         ("/model.0/conv/Conv", "/model.0/act/Relu"),
         ("/features/features.0/Conv", "/features/features.2/Relu"),
@@ -206,7 +206,7 @@ def test_a_module_missing_before_the_activation_leaves_it_open() -> None:
         assert found(graph) == ([], [])
 
 
-def test_statistics_that_nothing_reads_belong_to_layers_of_their_size() -> None:
+def test_unread_statistics_belong_to_layers_of_their_size() -> None:
     """Where they are as many; else it is open which layers they were of."""
     one = ", float[7] bn.running_mean, float[7] bn.running_var"
     assert found(graph_of_net(PLAIN, more=_quoted(one))) == (["h"], [])
@@ -231,7 +231,7 @@ def test_a_network_with_another_normalization_has_no_second(norm: str, more: str
     assert found(graph_of_net(UNTOLD, norm=norm, more=more)) == ([], [])
 
 
-def test_a_normalization_left_behind_a_convolution_says_that_nothing_folds() -> None:
+def test_a_normalization_after_a_convolution_shows_that_nothing_was_folded() -> None:
     text = """
         agraph (float[2,3,11,11] x) => (float y)
         <float[7,3,3,3] v1, float[7] v2, float[7,7,3,3] w, float[7] s> {
@@ -244,7 +244,7 @@ def test_a_normalization_left_behind_a_convolution_says_that_nothing_folds() -> 
     assert found(graph) == ([], [])
 
 
-def test_a_layer_of_computed_weights_or_one_that_cuts_patches_had_none() -> None:
+def test_layers_with_computed_weights_and_patch_embeddings_had_none() -> None:
     computed = NET.format(layer="Conv", norm="Identity(a)", more="").replace(
         "h = Conv(x, w, b)", "u = Neg(w)  h = Conv(x, u, b)"
     )
@@ -260,13 +260,13 @@ def test_a_layer_of_computed_weights_or_one_that_cuts_patches_had_none() -> None
     assert found(graph) == ([], [])
 
 
-def test_where_some_layers_bear_a_trace_the_others_are_plain() -> None:
+def test_if_some_layers_show_a_fold_the_others_are_plain() -> None:
     """The tool that folds names each layer anew that it folds into."""
     names = {"w": "v1", "b": "v2", "v": "onnx::Conv_66", "c": "onnx::Conv_67"}
     assert found(graph_of_net(names)) == (["o"], [])
 
 
-def test_a_folded_layer_keeps_a_bias_of_its_own() -> None:
+def test_a_folded_layer_has_its_own_bias_still() -> None:
     layers = graph_of_net({**PLAIN, "c": "head.weight_bias"}).nodes
     assert has_own_bias(layers[0])
     assert not has_own_bias(layers[3])
@@ -290,7 +290,7 @@ MOST_PERCENT = 1
 MERGED = {"dla.dynamo.onnx.gz": 1.2}
 
 
-"""The exporter's CommonSubexpressionEliminationPass makes one of two equal poolings: no file tells
+"""The exporter's CommonSubexpressionEliminationPass merges two equal poolings: no file shows
 that training runs both. In percent."""
 
 
@@ -322,7 +322,7 @@ def test_a_default_export_trains_as_its_training_file(row: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("row", rows(has_batchnorm=False))
-def test_a_network_without_batchnorm_is_left_as_it_is(row: dict[str, Any]) -> None:
+def test_a_network_without_batchnorm_is_not_changed(row: dict[str, Any]) -> None:
     found = trained(row["file"])
     assert found.training is not None
     without = trained(row["file"], assume_batchnorm=False).training

@@ -13,8 +13,8 @@ def forward(found: TrainingMemory) -> list[str]:
     return happenings(found, Phase.FORWARD)
 
 
-def test_a_storage_goes_with_its_last_reader() -> None:
-    """Nothing is trained, so nothing is kept; ``b`` is read again by the last node."""
+def test_a_storage_is_freed_after_its_last_reader() -> None:
+    """Nothing is trained, so nothing is saved; ``b`` is read again by the last node."""
     found = step("""
         agraph (float[2,3] x) => (float[2,3] y) {
             a = Exp(x)
@@ -27,12 +27,12 @@ def test_a_storage_goes_with_its_last_reader() -> None:
     assert found.saved_activation_bytes == 4 * 6
 
 
-def test_what_nobody_reads_goes_at_once() -> None:
+def test_an_unread_tensor_is_freed_at_once() -> None:
     found = step("agraph (float[2,3] x) => (float[2,3] y) { dead = Tanh(x)  y = Exp(x) }")
     assert forward(found) == ["+dead", "-dead", "+y"]
 
 
-def test_a_view_holds_its_storage() -> None:
+def test_a_view_keeps_its_storage_alive() -> None:
     """``h`` is read last by the reshape, whose result is read on."""
     found = step("""
         agraph (float[2,3] x) => (float[6] y) <int64[1] s = {6}> {
@@ -44,7 +44,7 @@ def test_a_view_holds_its_storage() -> None:
     assert forward(found) == ["+h", "+t", "-h", "+y", "-t"]
 
 
-def test_an_output_is_held_to_the_end_and_so_is_what_it_looks_into() -> None:
+def test_an_output_lives_to_the_end_with_the_storage_it_is_a_view_of() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,1] y)
         <int64[1] from = {0}, int64[1] to = {1}, int64[1] axis = {1}> {
@@ -55,8 +55,8 @@ def test_an_output_is_held_to_the_end_and_so_is_what_it_looks_into() -> None:
     assert found.saved_activation_bytes == 4 * 6
 
 
-def test_a_mask_that_only_the_backward_pass_reads_is_no_storage() -> None:
-    """It is kept aside: a byte an element."""
+def test_a_mask_that_only_the_backward_pass_reads_is_not_a_tensor() -> None:
+    """It counts as extra bytes: one per element."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y)
         <float[3,5] w, float ratio = {0.5}, bool on = {1}> {
@@ -67,7 +67,7 @@ def test_a_mask_that_only_the_backward_pass_reads_is_no_storage() -> None:
     assert sizes(found)["saved by Dropout_1"] == [10]
 
 
-def test_a_mask_that_is_read_is_a_storage_too() -> None:
+def test_a_mask_that_a_node_reads_is_a_tensor() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y, bool[2,5] mask)
         <float[3,5] w, float ratio = {0.5}, bool on = {1}> {
@@ -77,7 +77,7 @@ def test_a_mask_that_is_read_is_a_storage_too() -> None:
     assert "+mask" in forward(found)
 
 
-def test_shapes_and_what_constants_give_take_nothing() -> None:
+def test_shapes_and_constants_take_no_memory() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,3] y) <float two = {2.0}, int64[1] wide = {3}> {
             shape = Shape(x)
@@ -89,7 +89,7 @@ def test_shapes_and_what_constants_give_take_nothing() -> None:
     assert forward(found) == ["+h"]
 
 
-def test_random_numbers_are_made_in_the_step() -> None:
+def test_random_numbers_are_allocated_in_the_step() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,3] y) {
             noise = RandomNormal <shape = [2, 3]> ()
@@ -98,8 +98,8 @@ def test_random_numbers_are_made_in_the_step() -> None:
     assert forward(found) == ["+noise", "+y", "-noise"]
 
 
-def test_a_product_makes_a_copy_of_what_it_cannot_fold() -> None:
-    """The right operand alone asks for a gradient, which reads the left one: its copy is kept."""
+def test_a_matmul_copies_an_operand_that_it_cannot_fold() -> None:
+    """Only the right operand requires a gradient, which reads the left one: its copy is saved."""
     text = """
         agraph (float[2,3,5,7] x) => (float[2,5,3,11] y) <float[2,5,7,11] w> {
             t = Transpose <perm = [0, 2, 1, 3]> (x)
@@ -110,8 +110,8 @@ def test_a_product_makes_a_copy_of_what_it_cannot_fold() -> None:
     assert found.saved_activation_bytes == 4 * (2 * 5 * 3 * 11 + 2 * 3 * 5 * 7)
 
 
-def test_a_copy_that_no_formula_reads_is_gone_with_the_product() -> None:
-    """The right operand is a constant: no gradient of it is asked for."""
+def test_an_unsaved_copy_is_freed_after_the_matmul() -> None:
+    """The right operand is a constant, which requires no gradient."""
     text = """
         agraph (float[2,3,5,7] x) => (float[2,5,3,11] y) <float[2,3,5,7] g, float[2,5,7,11] c> {
             h = Mul(x, g)
@@ -125,7 +125,7 @@ def test_a_copy_that_no_formula_reads_is_gone_with_the_product() -> None:
 
 
 def test_the_loss_is_the_end_of_the_pass() -> None:
-    """Cross-entropy keeps log-probabilities and the sum of weights; the loop holds its value."""
+    """Cross-entropy saves log-probabilities and the sum of weights; its value lives on."""
     found = step(
         "agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> { y = MatMul(x, w) }",
         loss="cross-entropy",
@@ -147,7 +147,7 @@ IN_PLACE = """
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "Tanh"])
-def test_an_activation_in_place_writes_over_its_input(op_type: str) -> None:
+def test_an_activation_in_place_overwrites_its_input(op_type: str) -> None:
     text = IN_PLACE.format(op_type=op_type, data="h", between="")
     found = step(text, in_place_activations=True)
     assert forward(found) == ["+h", "+y"]
@@ -169,13 +169,15 @@ def test_other_activations_gain_nothing_in_place(op_type: str) -> None:
         ("a = Add(h, h)  b = Exp(a)  z = Neg(b)", "a", "read twice"),
     ],
 )
-def test_what_is_still_needed_is_not_written_over(between: str, data: str, why: str) -> None:
+def test_a_tensor_that_is_still_needed_is_not_overwritten(
+    between: str, data: str, why: str
+) -> None:
     text = IN_PLACE.format(op_type="Relu", data=data, between=between)
     text = text.replace("float[5,7] v>", "float[5,7] v, int64[2] s = {2, 5}>")
     assert are_equal(step(text, in_place_activations=True), step(text)), why
 
 
-def test_an_input_of_the_graph_is_not_written_over() -> None:
+def test_an_input_of_the_graph_is_not_overwritten() -> None:
     text = "agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
     assert are_equal(step(text, in_place_activations=True), step(text))
 
@@ -184,8 +186,10 @@ def test_an_input_of_the_graph_is_not_written_over() -> None:
     ("op_type", "is_said"),
     [("Elu", True), ("LeakyRelu", True), ("Selu", True), ("Relu", False), ("Tanh", False)],
 )
-def test_inputs_that_in_place_would_not_be_kept_are_said(op_type: str, *, is_said: bool) -> None:
-    """ReLU and the like keep their output either way: there is nothing to say of saved bytes."""
+def test_inputs_that_would_not_be_saved_in_place_are_reported(
+    op_type: str, *, is_said: bool
+) -> None:
+    """ReLU and the like save their output either way: saved bytes are the same."""
     text = IN_PLACE.format(op_type=op_type, data="h", between="")
     found = step(text)
     codes = [finding.code for finding in found.findings]
@@ -210,8 +214,8 @@ BLOCK = """
 
 
 @pytest.mark.parametrize("op_type", ["LeakyRelu", "Elu", "Celu", "Selu"])
-def test_behind_a_norm_an_activation_that_would_keep_its_input_is_in_place(op_type: str) -> None:
-    """No file tells: what it would keep else is said with the flag that says so."""
+def test_after_a_norm_an_activation_that_would_save_its_input_is_in_place(op_type: str) -> None:
+    """No file shows it: the warning has the bytes that it would save otherwise, and the flag."""
     one = 4 * 2 * 3 * 5 * 7
     found = step(BLOCK.format(op_type=op_type))
     kept = step(BLOCK.format(op_type=op_type), in_place_activations=False)
@@ -223,14 +227,14 @@ def test_behind_a_norm_an_activation_that_would_keep_its_input_is_in_place(op_ty
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "Sigmoid", "Tanh", "HardSwish", "Softplus"])
-def test_behind_a_norm_others_keep_the_same_either_way(op_type: str) -> None:
+def test_after_a_norm_other_activations_are_not_in_place(op_type: str) -> None:
     text = BLOCK.format(op_type=op_type)
     found = step(text)
     assert are_equal(found, step(text, in_place_activations=False))
     assert found.findings == ()
 
 
-def test_nodes_without_inputs_are_no_activations() -> None:
+def test_nodes_without_inputs_are_not_activations() -> None:
     """A node that reads nothing at all is looked at like any other."""
     node = Node("n", "Relu", "", (), ("y",), lookup("Relu"))
     graph = type("G", (), {"nodes": (node,), "outputs": ("y",)})()

@@ -1,4 +1,4 @@
-"""How each kind of formula makes its inputs' gradients: new, shared, summed, looks and copies."""
+"""The gradients of each rule: new, shared, summed, views and copies."""
 
 import pytest
 from graphs import graph_of
@@ -8,7 +8,7 @@ from onnxmem.model.parameters import Parameters
 from onnxmem.runtimes.torch.tape import tensors_requiring_grad
 
 
-def test_a_broadcast_product_makes_the_full_gradient_before_it_sums() -> None:
+def test_a_broadcast_factor_has_a_full_gradient_before_its_sum() -> None:
     """The small operand's first: it is the later input. The sum's bias needs no full one."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] g, float[5] b> {
@@ -34,7 +34,7 @@ def test_a_factor_of_the_same_shape_needs_no_sum() -> None:
     assert "+gradient of g before reduction" not in happenings(found)
 
 
-def test_a_formula_brushes_past_its_temporaries() -> None:
+def test_temporaries_of_a_formula_are_freed() -> None:
     """Pow takes two tensors as large as its output beside the gradient."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float p = {3.0}> {
@@ -46,7 +46,7 @@ def test_a_formula_brushes_past_its_temporaries() -> None:
     assert found.backward_peak_bytes == held + 40 + 40 + 2 * 40
 
 
-def test_a_sum_hands_its_gradient_on_as_it_is() -> None:
+def test_an_add_shares_its_gradient() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[3,5] v> {
             h = MatMul(x, w)
@@ -58,7 +58,7 @@ def test_a_sum_hands_its_gradient_on_as_it_is() -> None:
     ]
 
 
-def test_pieces_of_a_joint_gradient_are_looks_into_it() -> None:
+def test_gradients_of_a_concats_inputs_are_views() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[2,12] y) <float[3,5] w, float[3,7] v> {
             h = MatMul(x, w)
@@ -70,7 +70,7 @@ def test_pieces_of_a_joint_gradient_are_looks_into_it() -> None:
     ]
 
 
-def test_a_piece_that_nothing_was_made_of_has_zeros() -> None:
+def test_a_split_output_without_a_gradient_has_zeros() -> None:
     """They are joined with what arrived, and gone when the split's formula is done."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,12] w, int64[2] s = {5, 7}> {
@@ -86,8 +86,8 @@ def test_a_piece_that_nothing_was_made_of_has_zeros() -> None:
     assert sizes(found)["zeros for b"] == [4 * 14]
 
 
-def test_a_sums_gradient_is_repeated_by_strides() -> None:
-    """The first product reads the rows again and again, without a copy."""
+def test_a_reductions_gradient_is_expanded_by_strides() -> None:
+    """The first matmul reads the same row several times, without a copy."""
     found = step("""
         agraph (float[2,3] x) => (float[2] y) <float[3,5] w, int64[1] axes = {1}> {
             h = MatMul(x, w)
@@ -104,7 +104,7 @@ def test_a_sums_gradient_is_repeated_by_strides() -> None:
         ("", "ReduceSum <keepdims = 0> (h)"),
     ],
 )
-def test_a_repeated_gradient_is_added_to_out_of_place(shape: str, reduce: str) -> None:
+def test_an_expanded_gradient_is_added_to_out_of_place(shape: str, reduce: str) -> None:
     """It is no storage of its own: the sum with the other reader's is new."""
     found = step(f"""
         agraph (float[2,3] x) => (float[{shape}] y, float[2,5] z)
@@ -121,8 +121,8 @@ def test_a_repeated_gradient_is_added_to_out_of_place(shape: str, reduce: str) -
     ]
 
 
-def test_rows_that_are_repeated_are_folded_by_a_copy() -> None:
-    """Stride 0 along the first of three axes, which the product before folds with the second."""
+def test_an_expanded_gradient_is_folded_by_a_copy() -> None:
+    """Stride 0 along the first of three axes, which the matmul before it folds with the second."""
     found = step("""
         agraph (float[2,3,11] x) => (float[1,3,5] y) <float[11,5] w, int64[1] axes = {0}> {
             h = MatMul(x, w)
@@ -134,8 +134,8 @@ def test_rows_that_are_repeated_are_folded_by_a_copy() -> None:
     ]
 
 
-def test_no_gradient_goes_through_what_has_no_derivative() -> None:
-    """Random numbers as large as ``h``: their exponential is not kept."""
+def test_no_gradient_passes_an_operator_without_derivative() -> None:
+    """Random numbers as large as ``h``: their exponential is not saved."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {
             h = MatMul(x, w)
@@ -158,7 +158,7 @@ def test_axes_of_a_mean_may_be_an_attribute() -> None:
     assert "gradient of h" in sizes(found)
 
 
-def test_an_expanded_tensors_gradient_is_summed() -> None:
+def test_the_gradient_of_an_expand_is_summed() -> None:
     found = step("""
         agraph (float[1,3] x) => (float[7,5] y) <float[3,5] w, int64[2] s = {7, 5}> {
             h = MatMul(x, w)
@@ -169,8 +169,8 @@ def test_an_expanded_tensors_gradient_is_summed() -> None:
     assert sizes(found)["gradient of h"] == [4 * 5]
 
 
-def test_a_reshape_of_a_turned_tensor_copies_its_gradient_for_the_product() -> None:
-    """In the forward pass it copies as well; back, the turned gradient is folded to rows."""
+def test_a_reshape_of_a_transposed_tensor_copies_its_gradient_for_the_matmul() -> None:
+    """In the forward pass it copies as well; in backward the transposed gradient is folded."""
     found = step("""
         agraph (float[2,3,11] x) => (float[2,15] y) <float[11,5] w, int64[2] s = {2, 15}> {
             h = MatMul(x, w)
@@ -186,7 +186,7 @@ def test_a_reshape_of_a_turned_tensor_copies_its_gradient_for_the_product() -> N
 
 
 def test_a_transpose_without_an_order_reverses_the_axes() -> None:
-    """Back they are reversed again: the product reads the gradient by its strides."""
+    """In backward they are reversed again: the matmul reads the gradient by its strides."""
     found = step("""
         agraph (float[2,3] x) => (float[5,2] y) <float[3,5] w> {
             h = MatMul(x, w)
@@ -195,7 +195,7 @@ def test_a_transpose_without_an_order_reverses_the_axes() -> None:
     assert happenings(found) == ["+gradient of y", "+gradient of w", "-gradient of y"]
 
 
-def test_a_reshape_in_row_major_order_is_a_look() -> None:
+def test_a_reshape_in_row_major_order_is_a_view() -> None:
     found = step("""
         agraph (float[2,3] x) => (float[10] y) <float[3,5] w, int64[1] s = {10}> {
             h = MatMul(x, w)
@@ -208,7 +208,7 @@ def test_a_reshape_in_row_major_order_is_a_look() -> None:
     ]
 
 
-def test_a_broadcast_operand_of_a_batched_product_is_summed() -> None:
+def test_the_gradient_of_a_broadcast_operand_of_a_batched_matmul_is_summed() -> None:
     found = step("""
         agraph (float[7,2,3] x) => (float[7,2,5] y) <float[1,3,5] w> {
             y = MatMul(x, w)
@@ -226,7 +226,7 @@ def test_a_vector_is_multiplied_without_folding() -> None:
     assert happenings(found) == ["+gradient of y", "+gradient of w", "-gradient of y"]
 
 
-def test_a_linear_layer_makes_its_bias_gradient_last() -> None:
+def test_a_linear_layer_computes_its_bias_gradient_last() -> None:
     found = step("""
         agraph (float[2,7,3] x) => (float[2,7,5] y) <float[3,5] w, float[5] b> {
             m = MatMul(x, w)
@@ -237,7 +237,7 @@ def test_a_linear_layer_makes_its_bias_gradient_last() -> None:
     ]
 
 
-def test_an_identity_hands_its_gradient_on() -> None:
+def test_an_identity_passes_its_gradient_on() -> None:
     """A Cast to the same type, and Dropout of nothing."""
     found = step("""
         agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float ratio = {0.0}, bool on = {1}> {
@@ -258,7 +258,7 @@ def test_an_identity_hands_its_gradient_on() -> None:
         "t = Reshape(h, shape)  u = Exp(t)  a = Add(t, u)  r = MatMul(a, a)",
     ],
 )
-def test_unknown_shapes_take_no_bytes_and_go_through(between: str) -> None:
+def test_gradients_of_unknown_shapes_pass_and_take_no_bytes(between: str) -> None:
     """The lower bound has all that is known: the parameter's gradient at least."""
     found = step(f"""
         agraph (float[2,3] x, int64[2] shape) => (float y) <float[3,5] w> {{

@@ -51,7 +51,7 @@ def test_a_phase_begins_with_what_is_alive() -> None:
     }
 
 
-def test_what_is_held_is_the_setup_and_counts_in_the_forward_phase() -> None:
+def test_the_setup_counts_in_the_forward_phase() -> None:
     held = [Allocation("w", Category.WEIGHT, 7), Allocation("none", Category.BUFFER, 0)]
     heap = Heap.with_setup(held)
     heap.enter_node("n")
@@ -70,7 +70,7 @@ def test_the_first_of_equal_peaks_counts() -> None:
     assert heap.replay().phase_peaks[Phase.FORWARD].node == "first"
 
 
-def test_what_is_alive_at_a_peak_is_listed_largest_first() -> None:
+def test_the_live_set_at_a_peak_is_sorted_by_size() -> None:
     heap = Heap.with_setup(())
     heap.release(heap.allocate("gone", Category.ACTIVATION, 2))
     heap.allocate("small", Category.ACTIVATION, 3)
@@ -82,14 +82,14 @@ def test_what_is_alive_at_a_peak_is_listed_largest_first() -> None:
     )
 
 
-def test_an_allocation_may_become_something_else() -> None:
+def test_an_allocation_may_be_relabeled() -> None:
     heap = Heap.with_setup(())
     number = heap.allocate("gradient inside", Category.ACTIVATION_GRADIENT, 3)
     heap.relabel(number, "gradient of w", Category.GRADIENT)
     assert [*heap.replay().allocations()] == [Allocation("gradient of w", Category.GRADIENT, 3)]
 
 
-def test_a_step_tells_every_allocation() -> None:
+def test_a_step_has_every_allocation() -> None:
     """ReLU's input goes with ReLU, its output with the backward formula of ReLU."""
     found = step(CHAIN)
     assert happenings(found, Phase.FORWARD) == ["+h", "+r", "-h", "+y"]
@@ -101,7 +101,7 @@ def test_a_step_tells_every_allocation() -> None:
     assert happenings(found, Phase.OPTIMIZER) == []
 
 
-def test_the_peaks_of_a_chain_by_hand() -> None:
+def test_the_peaks_of_a_chain() -> None:
     """Of rows 2: h and r of 5, y of 7 elements; w has 15 elements and v 35."""
     found = step(CHAIN)
     held = 4 * (15 + 35 + 6)
@@ -130,20 +130,20 @@ def test_peaks_are_the_maxima_of_the_events(optimizer: str, loss: str, checkpoin
 @pytest.mark.parametrize(
     ("loss", "more"), [("none", set()), ("cross-entropy", {"value of the loss of y", "targets"})]
 )
-def test_a_step_ends_with_what_it_holds_gradients_and_outputs(loss: str, more: set[str]) -> None:
+def test_a_step_ends_with_its_setup_gradients_and_outputs(loss: str, more: set[str]) -> None:
     program = step(CHAIN, loss=loss).replay.program
     alive = {program.labels[each] for each in program.alive_after(len(program.events))}
     assert alive == {"x", "w", "v", "y", "gradient of w", "gradient of v"} | more
 
 
-def test_what_is_held_before_the_step_comes_first() -> None:
+def test_setup_allocations_come_first() -> None:
     found = step(CHAIN, optimizer="momentum", loss="mse")
     program = found.replay.program
     before = [program.labels[each] for each in program.events[: program.num_setup_events]]
     assert before == ["w", "v", "state of w", "state of v", "x", "targets"]
 
 
-def test_bytes_at_the_peak_by_what_they_hold() -> None:
+def test_bytes_at_the_peak_by_category() -> None:
     found = step(CHAIN, loss="mse", optimizer="momentum")
     held = found.live_by_category()
     assert sum(held.values()) == found.peak_bytes
@@ -152,19 +152,19 @@ def test_bytes_at_the_peak_by_what_they_hold() -> None:
     assert Category.BUFFER not in held
 
 
-def test_allocations_of_no_bytes_are_left_out_of_what_is_held() -> None:
+def test_setup_allocations_of_no_bytes_are_left_out() -> None:
     assert "targets" not in sizes(step(CHAIN))
 
 
-def test_the_optimizer_is_where_the_step_peaks_if_it_holds_most() -> None:
+def test_the_peak_may_be_in_the_optimizer() -> None:
     """Its peak is at no node."""
     found = step(CHAIN, optimizer="adam")
     assert (found.peak_phase, found.peak_node) == (Phase.OPTIMIZER, None)
     assert found.peak_bytes == found.optimizer_peak_bytes
 
 
-def test_of_equal_peaks_the_backward_pass_counts() -> None:
-    """Nothing is trained: all phases hold the same."""
+def test_the_backward_pass_is_named_for_equal_peaks() -> None:
+    """Nothing is trained: all phases have the same peak."""
     found = step("agraph (float[2,3] x) => (float[2,3] y) { y = Exp(x) }")
     assert found.forward_peak_bytes == found.backward_peak_bytes == found.optimizer_peak_bytes
     assert (found.peak_phase, found.peak_node) == (Phase.BACKWARD, None)

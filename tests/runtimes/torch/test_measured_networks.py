@@ -1,7 +1,7 @@
 """Steps of networks on which no rule was worked out, as three exporters write them.
 
 Of data/training_new, by tools/training/new.py. Rows of attention that is run as products are left
-out where the network calls the framework's own, which a recipe takes to be one kernel.
+out where the network calls the framework's own, which is assumed to be one kernel.
 """
 
 import json
@@ -32,7 +32,7 @@ FIRST = [
     if row["batch"] == min(other["batch"] for other in ROWS if other["model"] == row["model"])
 ]
 MOST_PERCENT = 0.2
-"""Of all rows: buffers of an exporter's own tables, a mask made in the forward pass."""
+"""Of all rows: buffers of an exporter's own tables, a mask computed in the forward pass."""
 RECURRENT = frozenset({"gru_classifier", "lstm_lm"})
 
 
@@ -63,7 +63,7 @@ def error_percent(found_bytes: int | None, measured_bytes: int) -> float:
 
 
 @pytest.mark.parametrize(("row", "exporter"), FIRST, ids=name_of)
-def test_the_smaller_batch_is_as_measured(row: dict[str, Any], exporter: str) -> None:
+def test_the_smaller_batch_equals_the_measurement(row: dict[str, Any], exporter: str) -> None:
     """Each network as each exporter writes it, with SGD."""
     found = step(row, exporter)
     assert error_percent(found.peak_bytes, row["sgd"]["peak_bytes"]) <= MOST_PERCENT
@@ -75,7 +75,7 @@ def test_the_smaller_batch_is_as_measured(row: dict[str, Any], exporter: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["legacy", "dynamo", "dynamo_plain"])
-def test_peaks_of_all_rows_are_as_measured(exporter: str) -> None:
+def test_peaks_of_all_rows_equal_the_measurements(exporter: str) -> None:
     """At both batches, with three optimizers: half of them within 0.1 %, all within 5 %."""
     errors = [
         error_percent(step(row, exporter, optimizer).peak_bytes, row[optimizer]["peak_bytes"])
@@ -91,10 +91,10 @@ def test_peaks_of_all_rows_are_as_measured(exporter: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize(("row", "exporter"), CASES, ids=name_of)
-def test_phases_and_state_are_as_measured(
+def test_phases_and_state_equal_the_measurement(
     row: dict[str, Any], exporter: str, optimizer: str
 ) -> None:
-    """Recurrent layers keep their steps in other blocks; that is seen off the peak alone.
+    """Recurrent layers save their steps in other blocks, which shows only off the peak.
 
     The new exporter holds equal weights of networks that are not yet trained once: less gradients.
     """
@@ -107,7 +107,7 @@ def test_phases_and_state_are_as_measured(
     assert error_percent(found.gradient_bytes, row["gradient_bytes"]) <= 1
 
 
-def test_folded_normalisations_are_found_where_the_exporter_folds_them() -> None:
+def test_folded_normalizations_are_found_where_the_exporter_folds_them() -> None:
     """Every one of them, and nowhere else."""
     folded = {
         (row["model"], exporter)

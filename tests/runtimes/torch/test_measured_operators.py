@@ -27,12 +27,12 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 PAIRS = [(case, exporter) for case, row in ROWS.items() for exporter in row["files"]]
 FEW_BYTES = 16
-"""Of peaks: numbers of the program that a formula makes tensors of for a moment."""
+"""Of peaks: numbers of the program that a formula converts to tensors for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """What a file does not tell of its network, in what was found less what was measured."""
+    """What a file does not show of its network, as predicted minus measured bytes."""
 
     cause: str
     saved_bytes: int = 0
@@ -88,7 +88,7 @@ def test_an_operator_saves_and_peaks_as_measured(case: str, exporter: str) -> No
 
 
 @pytest.mark.parametrize(("case", "exporter"), MISSES)
-def test_a_miss_is_one_yet(case: str, exporter: str) -> None:
+def test_known_misses_are_still_misses(case: str, exporter: str) -> None:
     """What came right is to leave the table."""
     row, found, miss = ROWS[case], step(case, exporter), MISSES[case, exporter]
     is_off = [
@@ -99,7 +99,7 @@ def test_a_miss_is_one_yet(case: str, exporter: str) -> None:
 
 
 def test_most_cases_are_right_to_the_byte() -> None:
-    """A few bytes are allowed to few: where a number was made a tensor for a moment."""
+    """A few cases may differ by a few bytes: a number was a tensor for a moment."""
     exact = [
         step(case, exporter).peak_bytes == ROWS[case]["peak_bytes"] for case, exporter in PAIRS
     ]

@@ -70,7 +70,7 @@ KEPT = (
     ("alexnet", 32, 1_002_789_608, 752_605_924),
     ("tiny_transformer", 8, 27_760_648, 9_996_292),
 )
-"""Network, batch, and the peaks of backward and optimizer with gradients that are kept.
+"""Network, batch, and the peaks of backward and optimizer with persistent gradients.
 
 PYTHONPATH=tools python tools/training/measure.py NETWORK --optimizer momentum --zero-grad keep,
 with torch 2.13.0.
@@ -78,7 +78,7 @@ with torch 2.13.0.
 
 
 @pytest.mark.parametrize(("model", "batch", "backward", "optimizer"), KEPT)
-def test_gradients_that_are_kept_equal_the_measured_step(
+def test_persistent_gradients_equal_the_measured_step(
     model: str, batch: int, backward: int, optimizer: int
 ) -> None:
     """To the byte: ``zero_grad(set_to_none=False)``, as every step did before PyTorch 2.0."""
@@ -88,8 +88,10 @@ def test_gradients_that_are_kept_equal_the_measured_step(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_the_forward_peak_differs_by_what_the_file_does_not_tell(row: dict[str, Any]) -> None:
-    """ReLUs in place take less, a function's variables hold more: never the step's peak here."""
+def test_the_forward_peak_differs_by_tensors_that_the_file_does_not_show(
+    row: dict[str, Any],
+) -> None:
+    """ReLUs in place take less, a function's variables more: never at the step's peak here."""
     error = 100 * (step(row).forward_peak_bytes / row["sgd"]["forward_peak_bytes"] - 1)
     in_place = {"resnet18", "resnet50", "densenet121", "unet", "squeezenet"}
     held_longer = {"alexnet", "instnorm_mix"}
@@ -114,14 +116,14 @@ def of_mlp(
     )
 
 
-def test_phases_hold_their_terms() -> None:
+def test_phases_are_at_least_their_terms() -> None:
     found = of_mlp(optimizer="adam")
     weights, inputs, state = 4 * NUM_PARAMETERS, 4 * 32 + 8 * 4, 8 * NUM_PARAMETERS + 3 * 4
     relu, output, log_softmax, total_weight, loss = 4 * 64, 4 * 12, 4 * 12, 4, 4
     saved = relu + output + log_softmax + total_weight + loss
     assert found.saved_activation_bytes == saved
     assert found.forward_peak_bytes == weights + state + inputs + 2 * relu  # with its input
-    # At the first Gemm's backward: the output, the loss and its gradient, a one, are held yet, the
+    # At the first Gemm's backward: the output, the loss and its gradient, a one, are alive, the
     # gradient of relu's input is read, and all gradients of weights are there; relu itself is gone
     at_gemm = output + loss + 4 + 4 * 64 + weights
     # At the second's: relu is read, with the gradient of the output
@@ -132,7 +134,7 @@ def test_phases_hold_their_terms() -> None:
     assert found.peak_phase == "optimizer"
 
 
-def test_backward_is_the_peak_where_activations_weigh_most() -> None:
+def test_the_peak_is_in_backward_where_activations_dominate() -> None:
     assert of_mlp(optimizer="sgd").peak_phase == "backward"
 
 
@@ -144,7 +146,7 @@ def test_backward_is_the_peak_where_activations_weigh_most() -> None:
         ("none", 0, 0),
     ],
 )
-def test_losses_keep_and_read_their_own(loss: str, saved_bytes: int, target_bytes: int) -> None:
+def test_saved_and_target_bytes_of_losses(loss: str, saved_bytes: int, target_bytes: int) -> None:
     found = of_mlp(loss=loss)
     assert found.saved_activation_bytes == 4 * 64 + 4 * 12 + saved_bytes
     assert found.input_bytes == 4 * 32 + target_bytes
@@ -182,7 +184,7 @@ def test_bytes_per_element_of_a_precision(
     assert found.saved_activation_bytes == relu * (64 + 12) + copies
 
 
-def test_quantised_weights_and_statistics_are_buffers() -> None:
+def test_quantized_weights_and_statistics_are_buffers() -> None:
     """PyTorch's BatchNorm also counts its batches, in an int64."""
     graph = graph_of("""
         agraph (float[2,3,4,4] x) => (float[2,3,4,4] y)
@@ -205,14 +207,14 @@ TWO_OUTPUTS = """
     }"""
 
 
-def test_each_floating_output_has_a_loss_and_the_loop_holds_all() -> None:
+def test_each_floating_output_has_a_loss_that_lives_to_the_end() -> None:
     found = training_memory(graph_of(TWO_OUTPUTS), TrainingConfig(optimizer="sgd"))
     outputs, losses = 8 * 4 + 4 * 12 + 4 * 20, (4 * 12 + 4 + 4) + (4 * 20 + 4 + 4)
     assert found.saved_activation_bytes == outputs + losses
     assert found.input_bytes == 4 * 32 + 2 * 8 * 4
 
 
-def test_a_named_output_alone_has_a_loss() -> None:
+def test_only_a_named_output_has_a_loss() -> None:
     recipe = TrainingConfig(optimizer="sgd", outputs=("boxes",))
     found = training_memory(graph_of(TWO_OUTPUTS), recipe)
     assert found.saved_activation_bytes == 8 * 4 + 4 * 12 + 4 * 20 + (4 * 20 + 4 + 4)
@@ -225,7 +227,7 @@ def test_an_output_that_cannot_be_trained_is_refused(name: str) -> None:
         training_memory(graph_of(TWO_OUTPUTS), TrainingConfig(outputs=(name,)))
 
 
-def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
+def test_figures_of_a_network_of_unknown_shapes_are_lower_bounds() -> None:
     graph = graph_of("""
         <ir_version: 10, opset_import: ["" : 21, "my.own" : 1]>
         agraph (float[2,8] x) => (float[a,b] y) <float[8,8] w> {

@@ -1,4 +1,4 @@
-"""Optimizer state and temporaries, against what torch 2.13.0 was seen to keep and to allocate.
+"""Optimizer state and temporaries, compared with traces of torch 2.13.0.
 
 The figures that torch gave are in data/optimizer_state.json, by tools/training/optimizer_probe.py.
 """
@@ -80,7 +80,7 @@ def test_state_by_definition(name: str, state_bytes: int) -> None:
     assert optimizer_named(name).state_bytes(SHAPES, 4) == state_bytes
 
 
-def test_adam8bit_keeps_bytes_scales_and_small_tensors_in_float32() -> None:
+def test_adam8bit_has_bytes_and_scales_and_small_tensors_in_float32() -> None:
     """9,408 = 64 x 3 x 7 x 7 elements are 37 blocks of 256, and 512,000 are 2,000."""
     large = 2 * (9_408 + 512_000) + 2 * 4 * (37 + 2_000)
     small = 2 * 4 * (100 + 1 + 1)
@@ -105,14 +105,14 @@ def test_adam8bit_keeps_bytes_scales_and_small_tensors_in_float32() -> None:
 def test_foreach_optimizers_copy_all_parameters_at_once(
     name: str, copies: int, copies_decayed: int, element_bytes: int
 ) -> None:
-    """Adam lets the decayed copy of the gradients go before it makes the next."""
+    """Adam releases the decayed copy of the gradients before it allocates the next."""
     optimizer = optimizer_named(name)
     assert sum(optimizer.temporaries(SHAPES, element_bytes)) == copies * element_bytes * 521_510
     decayed = sum(optimizer.temporaries(SHAPES, element_bytes, weight_decay=True))
     assert decayed == copies_decayed * element_bytes * 521_510
 
 
-def test_a_loop_holds_what_its_variables_hold_of_the_parameter_before() -> None:
+def test_variables_of_a_loop_keep_tensors_of_the_previous_parameter() -> None:
     """Adam has the denominator of the parameter before, a root and a new denominator."""
     adam = optimizer_named("adam")
     assert adam.temporaries(PRIMES, 4, form="single") == (4 * 21, 4 * 31, 4 * 31)
@@ -120,21 +120,21 @@ def test_a_loop_holds_what_its_variables_hold_of_the_parameter_before() -> None:
     assert decayed == (4 * 21, 4 * 31, 4 * 31, 4 * 31)
 
 
-def test_lions_loop_holds_nothing_from_one_parameter_to_the_next() -> None:
+def test_lions_loop_keeps_nothing_from_one_parameter_to_the_next() -> None:
     assert optimizer_named("lion").temporaries(PRIMES, 4) == (4 * 31, 4 * 31)
 
 
-def test_radam_makes_most_once_it_rectifies() -> None:
+def test_radam_allocates_most_once_it_rectifies() -> None:
     assert optimizer_named("radam").temporaries(PRIMES, 4, form="single") == (4 * 31,) * 5
 
 
-def test_rprop_has_a_byte_an_element_as_a_mask() -> None:
+def test_rprop_has_a_mask_of_one_byte_per_element() -> None:
     blocks = optimizer_named("rprop").temporaries(PRIMES, 4)
     assert blocks == (4 * 21, 4 * 31, 4 * 13, 31, 4 * 31)
 
 
-def test_muon_iterates_in_bfloat16_and_leaves_what_is_no_matrix_to_adamw() -> None:
-    """An update, the iterate twice, and two products of 3 x 3; AdamW's vectors make more."""
+def test_muon_iterates_in_bfloat16_and_adamw_steps_other_tensors() -> None:
+    """An update, the iterate twice, and two matmuls of 3 x 3; AdamW's vectors take more."""
     muon = optimizer_named("muon")
     matrix = ((7, 3),)
     assert muon.temporaries(matrix, 4) == (4 * 21, 2 * 21, 2 * 9, 2 * 9, 2 * 21)
@@ -154,13 +154,13 @@ def test_muon_iterates_in_bfloat16_and_leaves_what_is_no_matrix_to_adamw() -> No
         ("muon", ("single", "single", "single")),
     ],
 )
-def test_a_form_that_is_not_there_falls_back(name: str, forms: tuple[str, ...]) -> None:
+def test_a_missing_form_falls_back(name: str, forms: tuple[str, ...]) -> None:
     optimizer = optimizer_named(name)
     assert tuple(map(optimizer.form_used, ("foreach", "single", "fused"))) == forms
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_no_parameters_take_nothing(name: str) -> None:
+def test_without_parameters_a_step_takes_nothing(name: str) -> None:
     optimizer = optimizer_named(name)
     assert optimizer.state_bytes((), 4) == 0
     for form in ("foreach", "single", "fused"):
@@ -175,17 +175,17 @@ def test_scalars_alone_are_stepped(name: str) -> None:
         assert sum(optimizer_named(name).temporaries(((), (1,)), 4, form=form)) <= 6 * 4
 
 
-def test_counters_on_the_cpu_are_said() -> None:
+def test_counters_on_the_cpu_are_reported() -> None:
     counters = {name: known.step_tensors_on_cpu for name, known in OPTIMIZERS.items()}
     assert (counters["adam"], counters["nadam"], counters["sgd"], counters["asgd"]) == (1, 2, 0, 0)
 
 
-def test_parts_of_a_script_share_what_is_bound() -> None:
+def test_parts_of_a_script_share_variables() -> None:
     script = in_sequence(together("sign"), each("mask:bytes -mask"))
     assert script.peak_blocks(((7,), (5,)), 4, weight_decay=False) == (28, 20, 7)
 
 
-def test_what_is_no_word_of_a_script_is_refused() -> None:
+def test_an_invalid_word_of_a_script_is_refused() -> None:
     with pytest.raises(ValueError, match=r"not a word of a script: 'mask:bits'"):
         each("grad mask:bits")
 
@@ -210,7 +210,7 @@ def test_an_unknown_optimizer_is_refused_with_the_known_names() -> None:
         ("bf16-master", 16, 18),
     ],
 )
-def test_bytes_a_parameter_with_adam(name: str, held: int, stepping: int) -> None:
+def test_bytes_per_parameter_with_adam(name: str, held: int, stepping: int) -> None:
     """Weights, gradients, masters and state, outside of the step and in it."""
     precision = precision_named(name)
     shape = (1_000,)

@@ -21,7 +21,7 @@ WIDTHS = (2, 3, 5, 7, 11)
 
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
-    """Operations on what was made before; parameters are new, or one of before that fits."""
+    """Operations on earlier results; parameters are new, or an earlier one that fits."""
     x = (draw(st.sampled_from(WIDTHS)), draw(st.sampled_from(WIDTHS)))
     shapes: dict[str, Shape] = {"x": x}
     parameters: dict[str, Shape] = {}
@@ -36,23 +36,23 @@ def programs(draw: st.DrawFn) -> Program:
         parameters[name] = shape
         return name
 
-    for place in range(draw(st.integers(1, 9))):
+    for index in range(draw(st.integers(1, 9))):
         operand = draw(st.sampled_from(sorted(shapes)))
         rows, columns = shape = shapes[operand]
         kind = draw(st.sampled_from(("unary", "product", "pair", "parameter", "view")))
         if kind == "unary":
-            line = Line(f"h{place}", draw(st.sampled_from(UNARY)), (operand,), shape)
+            line = Line(f"h{index}", draw(st.sampled_from(UNARY)), (operand,), shape)
         elif kind == "view":
-            line = Line(f"h{place}", "Reshape", (operand,), (columns, rows))
+            line = Line(f"h{index}", "Reshape", (operand,), (columns, rows))
         elif kind == "product":
             width = draw(st.sampled_from(WIDTHS))
             weight = parameter((columns, width))
-            line = Line(f"h{place}", "MatMul", (operand, weight), (rows, width))
+            line = Line(f"h{index}", "MatMul", (operand, weight), (rows, width))
         else:
             alike = [name for name, other in shapes.items() if other == shape]
             other = parameter(shape) if kind == "parameter" else draw(st.sampled_from(alike))
             pair = draw(st.permutations((operand, other)))
-            line = Line(f"h{place}", draw(st.sampled_from(("Add", "Mul"))), tuple(pair), shape)
+            line = Line(f"h{index}", draw(st.sampled_from(("Add", "Mul"))), tuple(pair), shape)
         lines.append(line)
         shapes[line.name] = line.shape
     return Program(x, parameters, tuple(lines))
@@ -91,13 +91,13 @@ def peaks_of(found: TrainingMemory) -> Peaks:
 
 @settings(max_examples=150)
 @given(programs())
-def test_peaks_are_those_of_a_step_that_is_taken(program: Program) -> None:
+def test_peaks_equal_those_of_a_simulated_step(program: Program) -> None:
     assert peaks_of(step(text_of(program))) == Run(program).peaks()
 
 
 @settings(max_examples=40)
 @given(programs())
-def test_a_step_ends_with_what_it_holds_gradients_and_outputs(program: Program) -> None:
+def test_a_step_ends_with_its_setup_gradients_and_outputs(program: Program) -> None:
     found = step(text_of(program))
     live = found.replay.live_bytes
     assert live.min() >= 0
@@ -112,8 +112,8 @@ def _left(found: TrainingMemory) -> list[int]:
     return [each.size_bytes for number, each in allocations if number not in gone]
 
 
-def test_the_oracle_by_hand() -> None:
-    """One product and a ReLU: x 2 x 3, w 3 x 5."""
+def test_the_oracle_on_a_small_program() -> None:
+    """A matmul and a ReLU: x 2 x 3, w 3 x 5."""
     lines = (Line("h", "MatMul", ("x", "w"), (2, 5)), Line("y", "Relu", ("h",), (2, 5)))
     program = Program((2, 3), {"w": (3, 5)}, lines)
     held = 4 * (6 + 15)

@@ -10,14 +10,14 @@ from paths import MODELS, ROOT
 PUBLISHED = ROOT / "tools" / "training" / "published"
 
 
-def test_the_contexts_of_messages_are_in_the_page() -> None:
+def test_contexts_in_messages_are_in_the_page() -> None:
     script = runpy.run_path(str(ROOT / "tools" / "training" / "published" / "contexts.py"))
     page = (ROOT / "docs" / "cuda-context.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("<!-- contexts -->\n")
     assert script["table"]() == rest.partition("\n<!-- /contexts -->")[0]
 
 
-def test_a_message_of_the_process_leaves_out_what_was_reserved() -> None:
+def test_a_message_of_the_process_does_not_count_reserved_memory() -> None:
     """23.60 GiB in use, 22.90 allocated and 0.19 cached: the rest is the context's."""
     script = runpy.run_path(str(ROOT / "tools" / "training" / "published" / "contexts.py"))
     assert any(abs(context - 0.51) < 0.005 for context in script["contexts_gib"](of_process=True))
@@ -44,7 +44,7 @@ def test_every_bracket_has_a_batch_that_ran_and_a_larger_that_did_not() -> None:
     assert all(one.failed is None or one.ran < one.failed for one in found)
 
 
-def test_the_page_tells_of_all_brackets() -> None:
+def test_the_page_has_all_brackets() -> None:
     page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("<!-- brackets -->\n")
     table = rest.partition("<!-- /brackets -->")[0]
@@ -55,7 +55,7 @@ def test_the_page_tells_of_all_brackets() -> None:
         assert right + table.count(f" | {layout} | ") == count
 
 
-def test_a_step_of_the_benchmark_runs_on_its_card_or_does_not(tmp_path: Path) -> None:
+def test_a_step_of_the_benchmark_is_compared_with_its_card(tmp_path: Path) -> None:
     """ResNet-50's network, as PyTorch exports it: 200 of it in a few GiB, 2,000 nowhere."""
     packed = tmp_path / "resnet50.onnx.gz"
     packed.write_bytes(gzip.compress((MODELS / "resnet50.train.onnx").read_bytes()))

@@ -35,7 +35,7 @@ def y_bytes(directions: int) -> int:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_step_keeps_its_gates_and_states(kind: str, directions: int) -> None:
+def test_each_step_saves_its_gates_and_states(kind: str, directions: int) -> None:
     found = step(layer(kind, directions))
     per_step = KEPT[kind] * 4 * B * H
     assert sizes(found)[f"a step of {kind}_1"] == [per_step] * (T * directions)
@@ -45,7 +45,7 @@ def test_each_step_keeps_its_gates_and_states(kind: str, directions: int) -> Non
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_gates_of_all_steps_are_made_at_once(kind: str, directions: int) -> None:
+def test_the_gates_of_all_steps_are_computed_at_once(kind: str, directions: int) -> None:
     """And gone with the layer, as is each direction's output before they are joined."""
     found = step(layer(kind, directions))
     parts = y_bytes(2) if directions == 2 else 0
@@ -74,7 +74,7 @@ def test_gradients_of_a_layer_step_by_step() -> None:
 
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_middle_of_a_long_sequence_as_one_block_leaves_the_figures_as_they_are(
+def test_one_block_for_the_middle_of_a_long_sequence_changes_no_figure(
     kind: str, directions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = layer(kind, directions, num_steps=1031)
@@ -95,13 +95,13 @@ def test_no_sequence_is_too_long_or_too_short() -> None:
     assert step(layer("LSTM", 2, num_steps=0)).unknown == ()
 
 
-def test_a_layer_with_a_body_is_none_that_is_known() -> None:
+def test_a_recurrent_node_with_a_subgraph_is_not_a_layer() -> None:
     """No exporter writes one, but a broken file may."""
     text = layer("LSTM").replace("hidden_size = 7,", "hidden_size = 7, odd = b () => () {},")
     assert step(text).assumed_nodes == ("LSTM_1",)
 
 
-def test_both_directions_are_gone_through_the_last_first() -> None:
+def test_the_last_direction_goes_first_in_backward() -> None:
     """The packed matrices' gradients come with one of them."""
     found = step(layer("GRU", 2))
     steps = [each for each in happenings(found) if each.startswith("-a step")]
@@ -110,14 +110,14 @@ def test_both_directions_are_gone_through_the_last_first() -> None:
     assert sizes(found)["gradient of r"] == [4 * 2 * 3 * H * H]
 
 
-def test_the_inputs_gradient_goes_on() -> None:
+def test_the_inputs_gradient_is_passed_on() -> None:
     found = step(layer("LSTM", more="i = Mul(x, g)"))
     assert sizes(found)["gradient of i"] == [4 * T * B * I]
     assert sizes(found)["gradient of g"] == [4 * I]
 
 
-def test_an_input_that_lies_otherwise_is_copied_for_each_direction() -> None:
-    """As a batch-first network hands it over."""
+def test_an_input_of_another_layout_is_copied_for_each_direction() -> None:
+    """As in a batch-first network."""
     text = layer("LSTM", 2, more="m = Mul(t, g)  i = Transpose <perm = [1, 0, 2]> (m)")
     text = text.replace(f"float[{T},{B},{I}] x", f"float[{B},{T},{I}] t")
     found = step(text)
@@ -125,7 +125,7 @@ def test_an_input_that_lies_otherwise_is_copied_for_each_direction() -> None:
 
 
 def test_a_layer_of_which_only_the_last_state_is_read() -> None:
-    """Its output is made all the same, and gone with it."""
+    """Its output is allocated all the same, and freed with it."""
     text = layer("GRU", outputs="_, y").replace(f"float[{T},1,{B},{H}] y", f"float[1,{B},{H}] y")
     text = text.replace("_, y", ", y")
     found = step(text)
@@ -134,7 +134,7 @@ def test_a_layer_of_which_only_the_last_state_is_read() -> None:
 
 
 def packed(kind: str = "LSTM", *, between: str = "") -> str:
-    """The exporter's way: each matrix of the framework cut, put in order and given an axis."""
+    """As the exporter does it: each matrix of the framework sliced, reordered and unsqueezed."""
     gates = GATES[kind] * H
     return f"""
         agraph (float[{T},{B},{I}] x) => (float[{T},1,{B},{H}] y)
@@ -151,7 +151,7 @@ def packed(kind: str = "LSTM", *, between: str = "") -> str:
         }}"""
 
 
-def test_weights_that_nodes_pack_are_the_frameworks_own() -> None:
+def test_weights_that_nodes_pack_are_read_unpacked() -> None:
     """Nothing of the packing takes memory, and each parameter gets its gradient."""
     found = step(packed())
     forward = happenings(found, Phase.FORWARD)
@@ -163,7 +163,7 @@ def test_weights_that_nodes_pack_are_the_frameworks_own() -> None:
     assert found.gradient_bytes == 4 * 28 * (I + H + 2)
 
 
-def test_packed_tensors_by_the_parameters_that_they_are_made_of() -> None:
+def test_packed_tensors_by_their_parameters() -> None:
     found = network(packed())
     wanted = {"w": ("wi",), "ordered": ("wi",), "b": ("bh", "bi"), "r": ("wh",)}
     packs = packed_weights(found.graph, found.parameters)
@@ -187,7 +187,7 @@ def test_what_is_computed_is_not_packed(between: str) -> None:
     assert "r" not in packed_weights(found.graph, found.parameters)
 
 
-def test_an_input_that_is_packed_is_no_weight() -> None:
+def test_a_packed_input_is_not_a_weight() -> None:
     text = f"""
         agraph (float[{T},{B},{I}] x, float[28,{H}] v) => (float[{T},1,{B},{H}] y)
         <float[1,28,{I}] w, int64[1] zero = {{0}}> {{

@@ -1,4 +1,4 @@
-"""What the forward pass keeps for the backward pass.
+"""What the forward pass saves for backward.
 
 Figures marked "torch" were seen with torch 2.13.0's saved_tensors_hooks: distinct storages, inputs
 and parameters left out.
@@ -19,7 +19,7 @@ def tape(text: str, precision: str = "fp32") -> Tape:
 
 
 def kept(text: str, precision: str = "fp32") -> dict[str, int | None]:
-    """Storages and copies that are kept, but for the output ``y``, which the loop always holds."""
+    """Storages and copies that are saved, except the output ``y``, which always lives on."""
     found = tape(text, precision)
     sizes: dict[str, int | None] = {}
     for each in found.saved.values():
@@ -28,12 +28,12 @@ def kept(text: str, precision: str = "fp32") -> dict[str, int | None]:
 
 
 def extras(text: str) -> int:
-    """Bytes that formulas keep beside tensors."""
+    """Bytes that formulas save beside tensors."""
     return sum(each.extra_bytes or 0 for each in tape(text).saved.values())
 
 
-def test_each_storage_is_kept_once() -> None:
-    """Relu keeps its output, which the next layer reads: one tensor."""
+def test_each_storage_is_saved_once() -> None:
+    """Relu saves its output, which the next layer reads: one tensor."""
     assert kept("""
         agraph (float[2,8] x) => (float[2,4] y) <float[8,8] w, float[8,4] v> {
             h = MatMul(x, w)
@@ -42,7 +42,7 @@ def test_each_storage_is_kept_once() -> None:
         }""") == {"r": 64}
 
 
-def test_relu_keeps_its_output_and_batchnorm_its_input() -> None:
+def test_relu_saves_its_output_and_batchnorm_its_input() -> None:
     text = """
         agraph (float[2,3,8,8] x) => (float[2,4,6,6] y)
         <float[4,3,3,3] w, float[4] s, float[4] b, float[4] mean, float[4] var> {
@@ -54,7 +54,7 @@ def test_relu_keeps_its_output_and_batchnorm_its_input() -> None:
     assert extras(text) == 2 * 4 * 4
 
 
-def test_maxpool_keeps_its_input_and_int64_indices() -> None:
+def test_maxpool_saves_its_input_and_int64_indices() -> None:
     text = """
         agraph (float[1,3,8,8] x) => (float[1,4,4,4] y) <float[4,3,1,1] w> {
             c = Conv(x, w)
@@ -64,7 +64,7 @@ def test_maxpool_keeps_its_input_and_int64_indices() -> None:
     assert extras(text) == 8 * 64
 
 
-def test_concat_keeps_nothing_but_its_readers_keep_its_result() -> None:
+def test_concat_saves_nothing_but_its_readers_save_its_result() -> None:
     """As in DenseNet; torch: 1,536 bytes."""
     assert kept("""
         agraph (float[2,6,8] x) => (float[2,6,16] y) <float[8,8] w, float[16] gain> {
@@ -78,7 +78,7 @@ def test_concat_keeps_nothing_but_its_readers_keep_its_result() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "keeps"), [(0.0, 0), (0.5, 96)])
-def test_dropout_of_nothing_is_an_identity(ratio: float, keeps: int) -> None:
+def test_dropout_with_ratio_zero_is_an_identity(ratio: float, keeps: int) -> None:
     """torch: 384 bytes with a ratio of 0."""
     text = f"""
         agraph (float[2,6,8] x) => (float[2,6,8] y)
@@ -104,7 +104,7 @@ def test_a_saved_view_keeps_its_whole_storage() -> None:
         }""") == {"e": 384}
 
 
-def test_a_view_of_an_input_keeps_nothing() -> None:
+def test_a_view_of_an_input_saves_nothing() -> None:
     assert (
         kept("""
         agraph (float[2,6,8] x) => (float[12,8] y) <float[8,8] w, int64[2] shape = {12, 8}> {
@@ -126,8 +126,8 @@ def test_a_reshape_after_a_transpose_copies() -> None:
         }""") == {"r": 384}
 
 
-def test_an_attention_head_keeps_copies_of_its_transposed_operands() -> None:
-    """torch: 768 bytes, of two copies; the products that they look into are not kept."""
+def test_an_attention_head_saves_copies_of_its_transposed_operands() -> None:
+    """torch: 768 bytes, of two copies; the matmul outputs that they are views of are not saved."""
     assert kept("""
         agraph (float[2,6,8] x) => (float[2,2,6,6] y)
         <float[8,8] w, float[8,8] v, int64[4] heads = {2, 6, 2, 4}> {
@@ -151,7 +151,7 @@ def test_three_dimensional_operands_are_read_by_strides() -> None:
         }""") == {"h": 384}
 
 
-def test_integers_and_truth_values_carry_no_gradient() -> None:
+def test_integers_and_booleans_have_no_gradient() -> None:
     """The Cast to int64 ends the way back: what comes after it needs no gradient."""
     assert (
         kept("""
@@ -165,7 +165,7 @@ def test_integers_and_truth_values_carry_no_gradient() -> None:
     )
 
 
-def test_a_mask_is_kept_and_the_values_are_not() -> None:
+def test_a_mask_is_saved_and_the_values_are_not() -> None:
     assert kept("""
         agraph (float[2,8] x, float[2,8] limit, float z) => (float[2,8] y) <float[8,8] w> {
             h = MatMul(x, w)
@@ -174,7 +174,7 @@ def test_a_mask_is_kept_and_the_values_are_not() -> None:
         }""") == {"mask": 16}
 
 
-def test_indices_that_the_caller_hands_in_add_nothing() -> None:
+def test_indices_that_are_graph_inputs_add_nothing() -> None:
     assert (
         kept("""
         agraph (int64[2,5] i) => (float[2,5,4] y) <float[9,4] table> {
@@ -184,7 +184,7 @@ def test_indices_that_the_caller_hands_in_add_nothing() -> None:
     )
 
 
-def test_one_slice_taken_by_a_number_is_a_view() -> None:
+def test_a_gather_by_one_number_is_a_view() -> None:
     """Exporters write ``h[:, 0]`` as a Gather by a scalar."""
     assert kept("""
         agraph (float[2,6,8] x) => (float[2,8] y) <float[8,8] w, float[8] g, int64 zero = {0}> {
@@ -195,7 +195,7 @@ def test_one_slice_taken_by_a_number_is_a_view() -> None:
         }""") == {"e": 384}
 
 
-def test_a_branch_that_reaches_no_output_keeps_nothing() -> None:
+def test_a_branch_that_reaches_no_output_saves_nothing() -> None:
     assert (
         kept("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
@@ -206,12 +206,12 @@ def test_a_branch_that_reaches_no_output_keeps_nothing() -> None:
     )
 
 
-def test_without_parameters_nothing_is_kept_but_the_output() -> None:
+def test_without_parameters_only_the_output_lives_on() -> None:
     text = "agraph (float[2,8] x) => (float[2,8] y) { e = Exp(x)  y = Exp(e) }"
     assert kept(text) == {}
 
 
-def test_silu_keeps_its_input_alone() -> None:
+def test_silu_saves_only_its_input() -> None:
     """PyTorch's exporter writes SiLU as x * Sigmoid(x); the framework runs one operator."""
     assert kept("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
@@ -221,7 +221,7 @@ def test_silu_keeps_its_input_alone() -> None:
         }""") == {"h": 64}
 
 
-def test_a_gate_keeps_both_factors() -> None:
+def test_a_gate_saves_both_factors() -> None:
     assert kept("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w, float[8,8] v> {
             h = MatMul(x, w)
@@ -231,7 +231,7 @@ def test_a_gate_keeps_both_factors() -> None:
         }""") == {"h": 64, "s": 64}
 
 
-def test_an_unknown_operator_keeps_everything_and_is_named() -> None:
+def test_an_unknown_operator_saves_everything_and_is_reported() -> None:
     text = """
         <ir_version: 10, opset_import: ["" : 21, "my.own" : 1]>
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
@@ -243,7 +243,7 @@ def test_an_unknown_operator_keeps_everything_and_is_named() -> None:
     assert kept(text) == {"h": 64, "m": None}
 
 
-def test_a_body_keeps_all_that_it_makes_and_is_named() -> None:
+def test_a_body_saves_all_its_outputs_and_is_reported() -> None:
     found = tape("""
         agraph (bool c, float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             y = If (c) <

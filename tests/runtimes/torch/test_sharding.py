@@ -1,4 +1,4 @@
-"""What one rank of several holds: worked out by hand for a prime number of ranks."""
+"""The memory of one rank of several: computed by hand for a prime number of ranks."""
 
 import pytest
 from runtimes.torch.training_steps import happenings, sizes, step
@@ -47,7 +47,7 @@ def bytes_of(found: TrainingMemory, category: Category, phase: Phase) -> int:
         ("zero3", shares(4), shares(4), 2 * shares(4) + 5 * share(4)),
     ],
 )
-def test_what_a_rank_holds(how: str, weights: int, gradients: int, state: int) -> None:
+def test_bytes_of_one_rank(how: str, weights: int, gradients: int, state: int) -> None:
     """Weights, gradients, and Adam's two moments with a counter."""
     found = sharded(how, optimizer="adam")
     assert found.weight_bytes == weights
@@ -63,14 +63,14 @@ def test_buckets_are_as_large_as_all_gradients(how: str, has_buckets: int) -> No
     assert "gradient buckets" not in sizes(sharded("none"))
 
 
-def test_ddp_takes_its_buckets_more_in_every_phase() -> None:
+def test_ddp_adds_its_buckets_to_every_phase() -> None:
     alone, ddp = sharded("none"), sharded("ddp")
     for phase, peak in alone.replay.phase_peaks.items():
         assert ddp.replay.phase_peaks[phase].size_bytes == peak.size_bytes + 4 * TOTAL
 
 
-def test_gradients_are_cut_as_they_come() -> None:
-    """Each is made whole, reduced to the rank's share, and let go of."""
+def test_gradients_are_sharded_as_they_are_computed() -> None:
+    """Each is computed whole, reduced to the rank's shard, and freed."""
     found = sharded("zero2")
     assert happenings(found)[:5] == [
         *("+gradient of y", "+gradient of e", "+gradient of k", "-gradient of y", "-k"),
@@ -93,14 +93,14 @@ def test_weights_are_gathered_for_the_largest_unit() -> None:
     assert found.backward_peak_bytes >= held + at_first
 
 
-def test_what_is_made_in_the_optimizer_is_cut_too() -> None:
+def test_temporaries_of_the_optimizer_are_sharded_too() -> None:
     found = sharded("zero1", optimizer="adam")
     steps = sorted(sizes(found)["adam step"])
     assert steps == sorted(share(4 * count) for count in COUNTS)
 
 
 @pytest.mark.parametrize("precision", ["bf16-master", "fp16-master"])
-def test_masters_are_part_of_the_state(precision: str) -> None:
+def test_master_weights_are_part_of_the_state(precision: str) -> None:
     found = sharded("zero1", optimizer="sgd", precision=precision)
     assert found.optimizer_state_bytes == shares(4)
     assert found.weight_bytes == 2 * TOTAL
@@ -108,21 +108,21 @@ def test_masters_are_part_of_the_state(precision: str) -> None:
     assert wider == [share(2 * count) for count in COUNTS]
 
 
-def test_copies_of_mixed_precision_are_whole() -> None:
-    """They are made of the gathered weights, and kept by the layers."""
+def test_copies_of_mixed_precision_are_not_sharded() -> None:
+    """They are cast from the gathered weights, and saved by the layers."""
     found = sharded("zero3", precision="mixed-bf16")
     assert found.weight_bytes == shares(4)
     assert sizes(found)["copy of a"] == [2 * COUNTS[0]]
 
 
-def test_gradients_that_are_added_up_are_the_rank_s_share() -> None:
+def test_accumulated_gradients_are_the_ranks_shard() -> None:
     found = sharded("zero2", accumulate=2)
     held = 4 * TOTAL + INPUTS + 4 * 2 * 13
     assert found.optimizer_peak_bytes == held + shares(4)
 
 
 @pytest.mark.parametrize("how", SHARDINGS)
-def test_a_rank_alone_holds_all(how: str) -> None:
+def test_a_single_rank_has_everything(how: str) -> None:
     """But for the buckets, and what is gathered, which is there all the same."""
     alone, found = sharded("none", optimizer="adam"), sharded(how, world=1, optimizer="adam")
     assert found.weight_bytes == alone.weight_bytes
@@ -133,7 +133,7 @@ def test_a_rank_alone_holds_all(how: str) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3, 7, 101])
-def test_each_stage_holds_no_more_than_the_one_before(world: int) -> None:
+def test_each_stage_takes_no_more_than_the_one_before(world: int) -> None:
     """Of weights, gradients and state; more ranks, smaller shares."""
     held = [
         found.weight_bytes + found.gradient_bytes + found.optimizer_state_bytes

@@ -22,7 +22,7 @@ def reshapes(draw: st.DrawFn) -> tuple["np.ndarray[Dims, np.dtype[np.int8]]", Di
 
 
 @given(reshapes())
-def test_a_reshape_is_a_view_where_numpy_makes_one(
+def test_a_reshape_is_a_view_where_numpys_is(
     case: tuple["np.ndarray[Dims, np.dtype[np.int8]]", Dims],
 ) -> None:
     array, to = case

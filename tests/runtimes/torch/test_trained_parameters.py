@@ -1,4 +1,4 @@
-"""What a training configuration trains: frozen parameters, and low-rank adapters in their place."""
+"""What a training configuration trains: frozen parameters, and low-rank adapters instead."""
 
 import pytest
 from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
@@ -11,8 +11,8 @@ TWO = """
     }"""
 
 
-def test_frozen_parameters_are_held_and_get_no_gradient() -> None:
-    """Nothing before the head is kept, and the backward pass ends there."""
+def test_frozen_parameters_are_buffers_without_a_gradient() -> None:
+    """Nothing before the head is saved, and the backward pass ends there."""
     found = step(TWO, freeze=("encoder*",), optimizer="adam")
     assert found.weight_bytes == found.gradient_bytes == 4 * 35
     assert found.buffer_bytes == 4 * 15
@@ -21,7 +21,7 @@ def test_frozen_parameters_are_held_and_get_no_gradient() -> None:
     assert found.findings == ()
 
 
-def test_a_frozen_head_lets_gradients_through() -> None:
+def test_gradients_pass_a_frozen_head() -> None:
     found = step(TWO, freeze=("head_w",))
     assert happenings(found) == [
         *("+gradient of y", "+gradient of r", "-gradient of y"),
@@ -46,7 +46,7 @@ def test_patterns_are_a_shells(patterns: tuple[str, ...], trained: tuple[str, ..
     assert set(found.trained) | set(found.buffers) == {"encoder_w", "head_w"}
 
 
-def test_a_pattern_that_fits_nothing_is_said() -> None:
+def test_a_pattern_without_a_match_is_reported() -> None:
     findings = network(TWO, freeze=("encoder*", "decoder*", "x")).findings
     assert [(each.code, each.message.split(":")[0]) for each in findings] == [
         ("freeze_matches_nothing", "--freeze 'decoder*'"),
@@ -54,7 +54,7 @@ def test_a_pattern_that_fits_nothing_is_said() -> None:
     ]
 
 
-def test_a_network_that_is_frozen_whole_has_no_backward_pass() -> None:
+def test_an_entirely_frozen_network_has_no_backward_pass() -> None:
     found = step(TWO, freeze=("*",), optimizer="adam")
     assert (found.gradient_bytes, found.optimizer_state_bytes, found.weight_bytes) == (0, 0, 0)
     assert "+gradient of head_w" not in happenings(found)
@@ -82,14 +82,14 @@ def test_an_adapter_runs_beside_its_layer() -> None:
     assert graph.tensors["MatMul_0/MatMul_0_output"].shape == (2, 2)
 
 
-def test_the_last_adapters_steps_by_hand() -> None:
-    """Its factors' gradients come back through the scaled product; the layer's own way stops."""
+def test_events_of_the_last_adapter() -> None:
+    """Gradients reach its factors through the scaled matmul; the layer itself passes none on."""
     text = "agraph (float[2,3] x) => (float[2,7] y) <float[3,7] w> { y = MatMul(x, w) }"
     found = step(text, lora_rank=1)
     assert sizes(found)["gradient of MatMul_0/lora_A"] == [4 * 3]
     assert sizes(found)["gradient of MatMul_0/lora_B"] == [4 * 7]
     assert "gradient of w" not in sizes(found)
-    # what A makes, for B's gradient; the scale is a number, and x is held anyway
+    # A's output, for B's gradient; the scale is a number, and x is alive anyway
     assert found.saved_activation_bytes == 4 * (2 + 14)
 
 
@@ -121,7 +121,7 @@ def test_each_form_of_a_linear_layer_has_an_adapter(
         ("e = Exp(w)  y = MatMul(x, e)", "float[3,7] w"),
     ],
 )
-def test_what_is_no_linear_layer_has_no_adapter(layer: str, shapes: str) -> None:
+def test_other_layers_have_no_adapter(layer: str, shapes: str) -> None:
     text = f"agraph (float[2,3] x) => (float y) <{shapes}> {{ {layer} }}"
     found = network(text, lora_rank=2)
     assert found.parameters.trained == ()
@@ -130,14 +130,14 @@ def test_what_is_no_linear_layer_has_no_adapter(layer: str, shapes: str) -> None
 
 
 def test_frozen_layers_have_no_adapter() -> None:
-    """Patterns say which matrices are left as they are."""
+    """Patterns select the matrices without an adapter."""
     found = network(TWO, lora_rank=2, freeze=("encoder*",))
     assert found.parameters.trained == ("MatMul_2/lora_A", "MatMul_2/lora_B")
     assert set(found.parameters.buffers) == {"encoder_w", "head_w"}
 
 
-def test_a_layer_that_is_turned_and_frozen_in_one() -> None:
-    """A larger rank trains more, and never less is held."""
+def test_a_transposed_frozen_layer() -> None:
+    """A larger rank trains more, and never takes less."""
     small, large = (step(TWO, lora_rank=rank) for rank in (1, 3))
     assert small.weight_bytes * 3 == large.weight_bytes
     assert small.buffer_bytes == large.buffer_bytes

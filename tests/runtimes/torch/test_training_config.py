@@ -25,12 +25,12 @@ from onnxmem.settings import TrainingConfig
 COUNT = 15 + 35
 
 
-def test_gradients_of_the_step_before_are_freed_at_its_start() -> None:
+def test_gradients_of_the_previous_step_are_freed_at_the_start() -> None:
     found = step(CHAIN)
     assert not [each for each in happenings(found, Phase.FORWARD) if "gradient" in each]
 
 
-def test_or_only_before_the_backward_pass() -> None:
+def test_gradients_may_be_freed_right_before_backward() -> None:
     """Then the forward pass has them too, and the backward pass begins without."""
     start, late = step(CHAIN), step(CHAIN, zero_grad="before-backward")
     assert happenings(late, Phase.FORWARD)[:2] == ["+gradient of w", "+gradient of v"]
@@ -40,7 +40,7 @@ def test_or_only_before_the_backward_pass() -> None:
     assert late.saved_activation_bytes == start.saved_activation_bytes
 
 
-def test_or_never_they_are_filled_with_zeros() -> None:
+def test_gradients_may_be_zeroed_instead_of_freed() -> None:
     """Each new gradient is added to the one that is there, and freed; outputs stay one step's."""
     kept = step(CHAIN, zero_grad="keep")
     assert not [each for each in happenings(kept, Phase.FORWARD) if each.startswith("-grad")]
@@ -51,8 +51,8 @@ def test_or_never_they_are_filled_with_zeros() -> None:
     assert not [label for label in sizes(kept) if "pass before" in label]
 
 
-def test_a_release_brings_its_defaults() -> None:
-    """One parameter after another, gradients kept."""
+def test_a_release_of_pytorch_sets_its_defaults() -> None:
+    """One parameter after another, with persistent gradients."""
     old = TrainingConfig().with_fields(torch="1.12", optimizer="momentum")
     assert (old.optimizer_form, old.attention, old.zero_grad) == ("single", "math", "keep")
     assert TrainingConfig().with_fields(torch="1.12", zero_grad="start").zero_grad == "start"
@@ -60,14 +60,14 @@ def test_a_release_brings_its_defaults() -> None:
     assert old.with_fields(optimizer="adam").zero_grad == "keep"
 
 
-def test_a_release_that_is_not_known_is_refused() -> None:
+def test_an_unknown_release_is_refused() -> None:
     message = "release of PyTorch '1.5' is not known; choose one of 1.12, 2.0, 2.5, latest"
     with pytest.raises(UsageError, match=message):
         TrainingConfig(torch="1.5")
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adam-amsgrad", "adamw", "adamw-amsgrad"])
-def test_adam_of_2_0_holds_the_root_and_the_sum_with_eps(optimizer: str) -> None:
+def test_adam_of_2_0_has_temporaries_for_the_root_and_the_sum_with_eps(optimizer: str) -> None:
     """``_foreach_add`` of eps is not in place there: another copy of all parameters."""
     latest, old = (step(CHAIN, optimizer=optimizer, torch=name) for name in ("2.5", "2.0"))
     assert old.optimizer_peak_bytes == latest.optimizer_peak_bytes + 4 * COUNT
@@ -87,7 +87,7 @@ def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
 
 
 @pytest.mark.parametrize("zero_grad", recipes.ZERO_GRADS)
-def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
+def test_accumulated_gradients_stay(zero_grad: str) -> None:
     """The second pass and later ones have those of before, whenever they are zeroed."""
     found = step(CHAIN, accumulate=2, zero_grad=zero_grad)
     assert are_equal(found, step(CHAIN, accumulate=7))
@@ -97,14 +97,14 @@ def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
     assert found.optimizer_peak_bytes == step(CHAIN).optimizer_peak_bytes
 
 
-def test_the_outputs_of_the_pass_before_live_until_there_are_new_ones() -> None:
+def test_outputs_of_the_previous_pass_live_until_there_are_new_ones() -> None:
     found = step(CHAIN, accumulate=2)
     assert happenings(found, Phase.FORWARD)[2] == "+y of the previous pass"
     assert happenings(found, Phase.FORWARD)[-1] == "-y of the previous pass"
     assert found.forward_peak_bytes == step(CHAIN).forward_peak_bytes + 4 * COUNT + 4 * 14
 
 
-def test_the_first_step_makes_the_optimizers_state() -> None:
+def test_the_first_step_allocates_the_optimizers_state() -> None:
     """It is there in the optimizer's phase alone."""
     steady, first = (step(CHAIN, optimizer="adam", first_step=each) for each in (False, True))
     state = 8 * COUNT + 2 * 4
@@ -126,7 +126,7 @@ def test_the_first_step_makes_the_optimizers_state() -> None:
         ("fused", True, []),
     ],
 )
-def test_forms_of_a_step(form: str, *, weight_decay: bool, blocks: list[int]) -> None:
+def test_blocks_of_each_form_of_a_step(form: str, *, weight_decay: bool, blocks: list[int]) -> None:
     """Adam's temporaries are alive at once, and gone at its end."""
     found = step(CHAIN, optimizer="adam", optimizer_form=form, weight_decay=weight_decay)
     made = sorted(sizes(found).get("adam step", []))
@@ -142,7 +142,7 @@ def test_decay_copies_the_gradients_of_sgd() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp16-master", "bf16-master"])
-def test_masters_are_stepped_with_wider_gradients(precision: str) -> None:
+def test_master_weights_are_stepped_with_wider_gradients(precision: str) -> None:
     """Weights and gradients of 2 bytes, a master of 4, and in the step 2 more a gradient."""
     found = step(CHAIN, precision=precision)
     assert found.weight_bytes == found.gradient_bytes == 2 * COUNT
@@ -156,20 +156,20 @@ def test_masters_are_stepped_with_wider_gradients(precision: str) -> None:
     assert found_as["wider gradient of w"] is Category.TEMPORARY
 
 
-def test_mixed_precision_holds_copies_that_layers_read() -> None:
+def test_mixed_precision_keeps_copies_that_layers_read() -> None:
     found = step(CHAIN, precision="mixed-fp16")
     assert found.weight_bytes == 4 * COUNT
     assert found.gradient_bytes == 4 * COUNT
     assert sizes(found)["copy of w"] == [30]
 
 
-def test_moments_are_tensors_of_their_own() -> None:
+def test_moments_are_separate_tensors() -> None:
     """Two as large as the parameter, and a counter: an allocator rounds each."""
     assert sizes(step(CHAIN, optimizer="adam"))["state of w"] == [60, 60, 4]
     assert "state of w" not in sizes(step(CHAIN))
 
 
-def test_state_that_all_parameters_share_is_there_once() -> None:
+def test_shared_state_is_counted_once() -> None:
     assert sizes(step(CHAIN, optimizer="adam8bit"))["shared state"] == [2 * 256 * 4]
     assert "shared state" not in sizes(step(CHAIN, optimizer="adam8bit", freeze=("*",)))
 
@@ -202,13 +202,15 @@ def test_parameters_of_unknown_shape_have_no_state() -> None:
         ),
     ],
 )
-def test_what_no_step_can_be_is_refused(given: dict[str, object], message: str) -> None:
+def test_an_invalid_training_configuration_is_refused(
+    given: dict[str, object], message: str
+) -> None:
     with pytest.raises(UsageError) as error:
         recipe_of(**given)
     assert str(error.value).startswith(message)
 
 
-def test_settings_name_what_the_training_step_has_in_its_order() -> None:
+def test_settings_list_the_names_of_the_training_step_in_order() -> None:
     assert tuple(OPTIMIZERS) == recipes.OPTIMIZERS
     assert tuple(PRECISIONS) == recipes.PRECISIONS
     assert tuple(LOSSES) == recipes.LOSSES
@@ -216,7 +218,7 @@ def test_settings_name_what_the_training_step_has_in_its_order() -> None:
     assert {TrainingConfig(checkpoint=each).checkpoint for each in ("sqrt", "best", "every=12")}
 
 
-def test_names_that_are_not_known_are_refused_below_too() -> None:
+def test_unknown_names_are_refused_by_the_training_step_too() -> None:
     with pytest.raises(UsageError, match=r"loss 'l1': not known; one of cross-entropy, mse, none"):
         loss_named("l1")
     with pytest.raises(UsageError, match=r"precision 'fp8': not known; one of fp32"):

@@ -1,7 +1,7 @@
 """A tiny autograd under Python's own reference counts: what a step takes, found by doing it.
 
 It shares no code with the package. Storages tell a meter when they come and go; a gradient is
-added in place where Python says that nobody else holds it.
+added in place if Python's reference count shows no other owner.
 """
 
 import sys
@@ -13,7 +13,7 @@ from math import prod
 Shape = tuple[int, ...]
 FLOAT_BYTES = 4
 ALONE = 2
-"""References to what one variable holds, while it is asked for."""
+"""References to an object with one variable, while they are counted."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Meter:
     peak_bytes: int = 0
 
     def mark(self) -> int:
-        """Begin a phase; say the peak of the one before."""
+        """Begin a phase; return the peak of the previous one."""
         found, self.peak_bytes = self.peak_bytes, self.live_bytes
         return found
 
@@ -45,7 +45,7 @@ class Storage:
 
 @dataclass(slots=True, eq=False)
 class Grad:
-    """A gradient; a view holds what it looks into."""
+    """A gradient; a view keeps its base alive."""
 
     storage: Storage
     base: "Grad | None" = None
@@ -87,7 +87,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Operations on an input ``x`` and parameters; what nobody reads is handed out."""
+    """Operations on an input ``x`` and parameters; what no operation reads is an output."""
 
     x: Shape
     parameters: dict[str, Shape]
@@ -147,21 +147,21 @@ class Run:
         """Do every operation, and forget each variable after its last use."""
         left = Counter(name for line in self.program.lines for name in line.operands)
         left.update(self.program.outputs)
-        for place, line in enumerate(self.program.lines):
-            self.values[line.name] = self.done(place, line)
+        for index, line in enumerate(self.program.lines):
+            self.values[line.name] = self.done(index, line)
             left.subtract(line.operands)
             for name in set(line.operands):
                 if not left[name]:
                     self.values.pop(name)
 
-    def done(self, place: int, line: Line) -> Value:
+    def done(self, index: int, line: Line) -> Value:
         """Do one operation."""
         operands = [self.values[name] for name in line.operands]
         first = operands[0]
         storage = first.storage if line.op == "Reshape" else self.new(line.shape)
         if all(each.step is None for each in operands):
             return Value(storage, line.shape, None)
-        step = Step(place, line.shape)
+        step = Step(index, line.shape)
         step.targets = [each.step for each in operands if each.step is not None]
         step.saved = list(_saved(line.op, operands, storage))
         step.back = self.formula(line.op, operands)

@@ -20,7 +20,7 @@ CHAIN = """
 
 
 def recipe_of(**given: Any) -> TrainingConfig:  # noqa: ANN401 - any field
-    """SGD without a loss, changed by `given`."""
+    """SGD without a loss, with other settings."""
     return TrainingConfig(**({"optimizer": "sgd", "loss": "none"} | given))
 
 
@@ -42,7 +42,7 @@ def operators(graph: Graph) -> list[str]:
 
 
 def run_as(text: str, **given: Any) -> list[str]:  # noqa: ANN401
-    """The operators that the framework runs in place of a graph's."""
+    """The operators that the framework runs for a graph."""
     return operators(network(text, **given).graph)
 
 
