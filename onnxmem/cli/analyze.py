@@ -49,6 +49,7 @@ from onnxmem.cli.output import (
     wants_color,
 )
 from onnxmem.errors import OnnxmemError, UsageError, fault_of, shortened, worst_exit_code
+from onnxmem.files import reason_of
 from onnxmem.settings import BACKENDS, Settings
 
 if TYPE_CHECKING:
@@ -269,7 +270,12 @@ def run_view(arguments: Namespace) -> int:
         # In a folder of its own, named like the model; the system removes it some day.
         stem = Path(arguments.models[0]).stem if len(arguments.models) == 1 else ""
         safe = "".join(char if char.isalnum() else "-" for char in stem[:60]).strip("-")
-        path = str(Path(tempfile.mkdtemp(prefix="onnxmem-")) / f"{safe or 'models'}.html")
+        try:
+            folder = tempfile.mkdtemp(prefix="onnxmem-")
+        except OSError as fault:
+            message = f"no temporary folder can be made: {reason_of(fault)}; pass -o FILE"
+            raise UsageError(message) from fault
+        path = str(Path(folder) / f"{safe or 'models'}.html")
     arguments.html, arguments.output, arguments.format = path, None, "nothing"
     code = run(arguments)
     if not arguments.no_open and not webbrowser.open(Path(path).absolute().as_uri()):

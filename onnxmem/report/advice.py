@@ -30,8 +30,9 @@ _SESSION: Final = ("import onnxruntime", "options = onnxruntime.SessionOptions()
 def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice]") -> str:
     """Every combination and every single change, the least memory first; ends with a newline."""
     own = runtime.own
+    graph = f"graph {runtime.graph} {optimized_by(runtime)}"
     lines = [
-        f"{shortened(path)}  {runtime.name}, graph {runtime.graph} {optimized_by(runtime)}",
+        *paragraph(f"{shortened(path)}  ", [runtime.name, graph]),
         "",
         "Arena, resident memory at most in three runs, weights aside",
         *_choice_lines(runtime.advice, own),

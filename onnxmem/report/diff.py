@@ -33,7 +33,7 @@ def render(difference: Difference) -> str:
         *_side("A", difference.before),
         *_side("B", difference.after),
         "",
-        f"{'':<20}{'A':>12}{'B':>12}{'change':>26}",
+        f"{'':<20}{'A':>12}{'B':>12}{'change':>25}",
         *(_figure(change) for change in difference.figures),
         *_budget(difference),
         *_why("activations", "no node", difference.activations),
@@ -90,9 +90,9 @@ def _figure(change: Change) -> str:
     label = figure_label(change)
     sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
     if change.change_bytes is None:
-        return f"{label:<20}{sizes}{'unknown':>26}"
+        return f"{label:<20}{sizes}{'unknown':>25}"
     share = percent(change.change_percent)
-    return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>26}{share:>12}".rstrip()
+    return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>25}{share:>11}".rstrip()
 
 
 def budget_lines(difference: Difference) -> Iterator[str]:

@@ -21,6 +21,8 @@ from onnxmem.units import plural
 
 _NUM_TEXTS: Final = 3
 """Columns of text in the table of nodes, aligned left; numbers are aligned right."""
+_SPARE: Final = ("op_type", "reserved", "output shape", "scratch")
+"""What a narrow table does without, the first ones first."""
 _LONGEST: Final = 2000
 
 
@@ -46,7 +48,7 @@ def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -
     foretold = predicted.nodes if predicted else ()
     pairs = zip_longest(measurement.nodes, foretold[: len(measurement.nodes)])
     rows = [_node_cells(node, size, is_compared=bool(predicted)) for node, size in pairs]
-    return aligned([headings, *rows], _NUM_TEXTS)
+    return aligned([headings, *rows], _NUM_TEXTS, _SPARE)
 
 
 def _findings(measurement: Measurement) -> list[str]:

@@ -54,6 +54,8 @@ _HEADINGS: Final = (
 )
 _NUM_TEXTS: Final = 4
 """Columns of text among them, aligned left; numbers are aligned right."""
+_SPARE: Final = ("dtype", "weight bytes", "MACs", "op_type", "output shape", "FLOPs")
+"""What a narrow table does without, the first ones first."""
 
 
 def render_answer(analysis: "Analysis") -> str:
@@ -173,7 +175,7 @@ def render_layers(analysis: "Analysis") -> str:
     from onnxmem.analysis.compute import layers
 
     nodes = layers(analysis.graph, analysis.parameters, analysis.compute)
-    return aligned([_HEADINGS, *map(_layer_cells, nodes)], _NUM_TEXTS)
+    return aligned([_HEADINGS, *map(_layer_cells, nodes)], _NUM_TEXTS, _SPARE)
 
 
 def _layer_cells(layer: "Layer") -> tuple[str, ...]:

@@ -38,6 +38,8 @@ _MOST_START: Final = 0.6
 """Share of the columns that the start of a list may take on its first line."""
 _INDENT: Final = "    "
 """Of what stands below its label."""
+_GAP: Final = "  "
+"""Between the columns of a table."""
 
 
 def width() -> int:
@@ -130,6 +132,16 @@ def _lines(section: Section) -> list[str]:
     return laid_out(section.lines)
 
 
+def _facts(section: Section) -> list[str]:
+    """Labels in a column that is as wide as the longest, their words behind it."""
+    label_width = max((len(line.label) for line in section.lines), default=0) + 4
+    return [
+        text
+        for line in section.lines
+        for text in prose(f"{f'  {line.label}':<{label_width}}", line.words)
+    ]
+
+
 def _bars(section: Section) -> list[str]:
     """The largest and the sum of the others, each with its share of the total."""
     whole = None if section.total is None else section.total.number
@@ -213,6 +225,7 @@ def _exact(num_bytes: int | None) -> str:
 
 _LAYOUTS: Final[Mapping[Layout, Callable[[Section], list[str]]]] = MappingProxyType(
     {
+        Layout.FACTS: _facts,
         Layout.LINES: _lines,
         Layout.BARS: _bars,
         Layout.MULTIPLES: _multiples,
@@ -296,17 +309,50 @@ def finding_rows(findings: Iterable[Finding]) -> list[dict[str, object]]:
     ]
 
 
-def aligned(table: Sequence[Sequence[str]], num_texts: int) -> str:
-    """Rows in columns, a line each: the first ``num_texts`` at the left, numbers at the right."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "".join(
-        "  ".join(
-            f"{cell:<{width}}" if column < num_texts else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        + "\n"
-        for row in table
-    )
+def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str] = ()) -> str:
+    """Rows in columns below their headings, names at the left and numbers at the right.
+
+    Where the lines are too wide, the columns with the headings ``spare`` are left out, the first
+    ones first, and a last line names them. What is still too wide are the names in the first
+    column: a name that is too long stands on lines of its own, above its row.
+
+    Args:
+        table: The headings and the rows, all of the same length.
+        num_texts: Columns of text; those behind them are numbers.
+        spare: Headings of the columns that a narrow table does without.
+    """
+    is_text = dict.fromkeys(table[0][:num_texts])
+    columns = dict(zip(table[0], zip(*table, strict=True), strict=True))
+    left_out = []
+    for heading in spare:
+        if _table_width(columns.values()) <= width():
+            break
+        left_out.append(heading)
+        del columns[heading]
+    names, *others = columns.values()
+    room = max(width() - _table_width(others) - len(_GAP), len(names[0]))
+    widths = [max(len(name) for name in names if len(name) <= room)]
+    widths += [max(map(len, column)) for column in others]
+    lines = []
+    for row in zip(*columns.values(), strict=True):
+        cells = row
+        if len(row[0]) > room:
+            lines += broken(row[0], width())
+            cells = ("", *row[1:])
+        aligned_cells = (
+            f"{cell:<{size}}" if heading in is_text else f"{cell:>{size}}"
+            for heading, cell, size in zip(columns, cells, widths, strict=True)
+        )
+        lines.append(_GAP.join(aligned_cells).rstrip())
+    if left_out:
+        wide = _table_width(zip(*table, strict=True))
+        lines += prose("left out: ", f"{', '.join(left_out)}; COLUMNS={wide} or --json shows them")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _table_width(columns: Iterable[Sequence[str]]) -> int:
+    """Characters of a line that has place for the longest cell of each column."""
+    return sum(max(map(len, column)) + len(_GAP) for column in columns) - len(_GAP)
 
 
 def shape_text(dims: Sequence[int | None] | None) -> str:

@@ -148,11 +148,15 @@ def ran(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     results = folder / "results"
     results.touch()
     results.chmod(0o666)
+    # Some cases run as another user, who may not write to the temporary folder of this one.
+    temporary = folder.with_name(f"{folder.name}-temporary")
+    temporary.mkdir(exist_ok=True)
+    temporary.chmod(0o777)
     done = subprocess.run(
         [sys.executable, "-B", "-m", "hostile.bad_day", str(results)],
         input=json.dumps(cases),
         cwd=folder,
-        env=environment(),
+        env=environment() | {"TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,

@@ -29,6 +29,8 @@ PEAK: Final = "peak activation memory"
 class Layout(Enum):
     """How the numbers of a section are to be read."""
 
+    FACTS = "facts"
+    """As words, each behind its label."""
     LINES = "lines"
     """Each by itself, or as terms of the total."""
     BARS = "bars"

@@ -102,6 +102,7 @@ def answer(analysis: "Analysis") -> Section:
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
         ),
+        layout=Layout.FACTS,
     )
 
 
@@ -119,11 +120,12 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
                 Line("warning", text=shortened(_doubt_text(each), _LONGEST))
                 for each in result.doubts
             ),
-            Line("largest batch that fits", text=largest_text(result)),
+            Line("largest batch", text=largest_text(result)),
             Line("error", text=short_error(result.accuracy)),
             Line("next", text=_next_step(result)),
             *_assumed(analysis),
         ),
+        layout=Layout.FACTS,
     )
 
 
@@ -135,12 +137,12 @@ def _doubt_text(doubt: "Doubt") -> str:
 
 
 def _assumed(analysis: "Analysis") -> Iterator[Line]:
-    """The settings of the figures, but for what other lines report."""
+    """The settings of the figures, but for what other lines report and sums of other dims."""
     told = ("training", "inference", "batch ", "graph raw", "no batch")
     parts = [
         each
         for each in assumptions(analysis)
-        if not each.startswith(told) and "BatchNormalization" not in each
+        if not each.startswith(told) and "BatchNormalization" not in each and " + " not in each
     ]
     if parts:
         yield Line("assumes", text=", ".join(parts))

@@ -171,9 +171,11 @@ class _Cpu:
         number = GROWTHS.index(options.arena_extend_strategy)
         return (
             "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
-            'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)',
+            "kind = onnxruntime.OrtMemType.DEFAULT",
+            'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, kind)',
             f'growth = onnxruntime.OrtArenaCfg({{"arena_extend_strategy": {number}}})',
-            "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
+            "# before any session:",
+            "onnxruntime.create_and_register_allocator(memory, growth)",
             'options.add_session_config_entry("session.use_env_allocators", "1")',
         )
 

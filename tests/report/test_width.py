@@ -1,0 +1,142 @@
+"""No line of a command's text output is wider than COLUMNS, and an answer has at most 25 lines."""
+
+from pathlib import Path
+
+import pytest
+from paths import MODELS
+
+from onnxmem.cli import main
+from onnxmem.report.text import aligned
+
+COLUMNS = 80
+PIPED = 100
+"""Columns where nothing requests a number of them."""
+MOST_LINES = 25
+ALL = sorted(MODELS.glob("*.onnx"))
+FEW = [MODELS / f"{name}.onnx" for name in ("mlp", "mobilenet_v2.int8", "smollm_cached")]
+COMMANDS = (
+    "{model}",
+    "{model} -v",
+    "{model} -q",
+    "{model} --layers",
+    "{model} --train --batch 4 --budget 2GiB",
+    "{model} --train --batch 4 --budget 2GiB -v",
+    "{model} --runtime ort-cpu --emulate-optimiser -v",
+    "fit {model} --device 8GiB",
+    "advise {model} --budget 8MiB",
+    "explain process {model}",
+    "explain peak {model}",
+    "diff {model} {other}",
+    "check {model} --budget-peak 1MiB",
+)
+ANSWERS = (
+    "{model} --budget 24GiB",
+    "{model} --train --batch 4 --budget 24GiB",
+    "{model} --runtime ort-cpu --emulate-optimiser",
+)
+
+
+def printed(command: str, model: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines that a command prints on a model."""
+    words = command.format(model=model.relative_to(MODELS.parent), other="models/mlp.onnx")
+    main(words.split())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    return lines
+
+
+@pytest.fixture(autouse=True)
+def beside_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths in the output are those that a user of a clone gives."""
+    monkeypatch.chdir(MODELS.parent)
+
+
+@pytest.mark.parametrize("model", FEW, ids=lambda path: path.stem)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_than_columns(
+    command: str, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    assert [line for line in printed(command, model, capsys) if len(line) > COLUMNS] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
+def test_no_line_of_any_command_on_any_model_is_wider(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    wide = {
+        command: line
+        for command in COMMANDS
+        for line in printed(command, model, capsys)
+        if len(line) > COLUMNS
+    }
+    assert wide == {}
+
+
+@pytest.mark.parametrize("model", FEW, ids=lambda path: path.stem)
+@pytest.mark.parametrize("command", ANSWERS)
+def test_an_answer_has_at_most_25_lines(
+    command: str, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(PIPED))
+    assert len(printed(command, model, capsys)) <= MOST_LINES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
+def test_an_answer_on_any_model_has_at_most_25_lines(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(PIPED))
+    long = {command: len(printed(command, model, capsys)) for command in ANSWERS}
+    assert {command: lines for command, lines in long.items() if lines > MOST_LINES} == {}
+
+
+TABLE = (
+    ("node", "op_type", "shape", "bytes"),
+    ("a/name/of/fifty/characters/that/no/narrow/row/has/i", "Conv", "3x5x7", "420"),
+    ("b", "LayerNormalization", "11x13", "572"),
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            "200",
+            """\
+node                                                 op_type             shape  bytes
+a/name/of/fifty/characters/that/no/narrow/row/has/i  Conv                3x5x7    420
+b                                                    LayerNormalization  11x13    572
+""",
+        ),
+        (
+            "70",
+            """\
+node                                                 shape  bytes
+a/name/of/fifty/characters/that/no/narrow/row/has/i  3x5x7    420
+b                                                    11x13    572
+left out: op_type; COLUMNS=85 or --json shows them
+""",
+        ),
+        (
+            "40",
+            """\
+node  shape  bytes
+a/name/of/fifty/characters/that/no/narro
+w/row/has/i
+      3x5x7    420
+b     11x13    572
+left out: op_type; COLUMNS=85 or --json
+          shows them
+""",
+        ),
+    ],
+)
+def test_a_narrow_table_leaves_out_columns_and_wraps_names(
+    columns: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert aligned(TABLE, 3, ["op_type"]) == expected
