@@ -13,11 +13,11 @@ from onnxmem.cli.options import (
     add_model_options,
     add_result_options,
     add_runtime_options,
+    add_size,
     add_training_options,
     add_verdict_options,
     refuse_contradictions,
     refuse_unused_options,
-    size,
     step_settings,
     verdict_settings,
 )
@@ -63,19 +63,14 @@ class AdvisedModel:
 def advise_parser() -> ArgumentParser:
     """The flags of ``onnxmem advise``."""
     parser = Parser(
-        prog="onnxmem advise",
-        usage="onnxmem advise MODEL... [options]",
-        description="Work out what would lower a model's memory, what it saves and what it costs.",
+        "advise",
+        "MODEL... [options]",
+        "Work out what would lower a model's memory, what it saves and what it costs.",
+        run,
     )
     add_model_options(parser)
     advice = parser.add_argument_group("advice")
-    advice.add_argument(
-        "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="find what meets it, alone or together, as in 24GiB or 512MiB",
-    )
+    add_size(advice, "--budget", "find what meets it, alone or together, as in 24GiB or 512MiB")
     add_verdict_options(advice)
     advice.add_argument(
         "--emit",
@@ -86,7 +81,6 @@ def advise_parser() -> ArgumentParser:
     add_training_options(parser)
     add_runtime_options(parser)
     add_json_option(add_result_options(parser))
-    parser.set_defaults(run=run)
     return parser
 
 

@@ -11,7 +11,6 @@ from argparse import (
     ArgumentParser,
     BooleanOptionalAction,
     Namespace,
-    RawDescriptionHelpFormatter,
     _ArgumentGroup,
 )
 from contextlib import ExitStack, closing, suppress
@@ -27,9 +26,11 @@ from onnxmem.cli.options import (
     add_json_option,
     add_model_options,
     add_order_option,
+    add_repeatable,
     add_report_options,
     add_result_options,
     add_runtime_options,
+    add_size,
     add_training_options,
     add_verdict_options,
     analyze_settings,
@@ -38,7 +39,6 @@ from onnxmem.cli.options import (
     refuse_contradictions,
     refuse_unused_options,
     seconds,
-    size,
     verdict_settings,
 )
 from onnxmem.cli.output import (
@@ -89,11 +89,11 @@ analyzed (with --strict: or not completely), 70 an internal error, 130 interrupt
 def analyze_parser() -> ArgumentParser:
     """The flags of ``onnxmem MODEL``."""
     parser = Parser(
-        prog="onnxmem",
-        usage="onnxmem MODEL... [options]",
-        description="Say how much memory an ONNX model takes, to run and to train.",
+        "analyze",
+        "MODEL... [options]",
+        "Say how much memory an ONNX model takes, to run and to train.",
+        run,
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     _add_options(parser)
     parser.add_argument_group("report").add_argument(
@@ -110,23 +110,22 @@ def analyze_parser() -> ArgumentParser:
         "several a chart; with FOLDER/ each of several has a page, which the chart opens",
     )
     _add_accuracy(page)
-    parser.set_defaults(run=run)
     return parser
 
 
 def view_parser() -> ArgumentParser:
     """The flags of ``onnxmem view``: those of ``onnxmem MODEL``, but for the page's own."""
     parser = Parser(
-        prog="onnxmem view",
-        usage="onnxmem view MODEL... [options]",
-        description="Show what a model takes as a page in the browser: one file, which needs no "
+        "view",
+        "MODEL... [options]",
+        "Show what a model takes as a page in the browser: one file, which needs no "
         "network. -o says where it stays; else it is a temporary file.",
+        run_view,
     )
     _add_options(parser)
     page = parser.add_argument_group("page")
     page.add_argument("--no-open", action="store_true", help="write the page, open no browser")
     _add_accuracy(page)
-    parser.set_defaults(run=run_view)
     return parser
 
 
@@ -141,12 +140,10 @@ def _add_options(parser: ArgumentParser) -> None:
     )
     add_context_option(parser)
     budget = parser.add_argument_group("budget")
-    budget.add_argument(
+    add_size(
+        budget,
         "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="find the largest batch that fits, as in 24GiB; exit with 1 if this batch does not",
+        "find the largest batch that fits, as in 24GiB; exit with 1 if this batch does not",
     )
     add_verdict_options(budget)
     add_report_options(parser)
@@ -186,13 +183,11 @@ def _add_collection_options(parser: ArgumentParser) -> None:
         action=BooleanOptionalAction,
         help="as text: a line a model and a summary (default: of more than 10 models)",
     )
-    group.add_argument(
+    add_repeatable(
+        group,
         "--device",
-        dest="targets",
-        action="append",
-        default=[],
-        metavar="NAME|SIZE",
-        help="count the models that fit it (repeatable; default: common sizes of GPUs)",
+        "targets",
+        ("NAME|SIZE", "count the models that fit it (repeatable; default: common sizes of GPUs)"),
     )
     add_devices_file(group)
     group.add_argument("--no-progress", action="store_true", help="no counter on a terminal")

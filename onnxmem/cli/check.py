@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.cli.options import (
     Parser,
     add_dims,
+    add_repeatable,
     add_result_options,
     add_shapes,
     add_training_options,
@@ -63,18 +64,17 @@ exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a mis
 def check_parser() -> ArgumentParser:
     """The flags of ``onnxmem check``."""
     parser = Parser(
-        prog="onnxmem check",
-        usage="onnxmem check [PATH...] [options]",
-        description="Hold models against budgets; the exit code tells whether all of them fit.",
+        "check",
+        "[PATH...] [options]",
+        "Hold models against budgets; the exit code tells whether all of them fit.",
+        run,
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     _add_models(parser)
     _add_budgets(parser)
     add_training_options(parser)
     _add_output(parser)
     parser.set_defaults(values=[])
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -158,13 +158,12 @@ def _add_output(parser: ArgumentParser) -> None:
     output.add_argument(
         "--format", choices=FORMAT_NAMES, help="default: by the ending of -o FILE, or text"
     )
-    output.add_argument(
+    add_repeatable(
+        output,
         "--also",
-        type=_format_and_file,
-        action="append",
-        default=[],
-        metavar="FORMAT=FILE",
-        help="write another format to a file, too (repeatable)",
+        "also",
+        ("FORMAT=FILE", "write another format to a file, too (repeatable)"),
+        _format_and_file,
     )
 
 

@@ -37,9 +37,10 @@ SCHEMA_VERSION: Final = "1.0"
 def devices_parser() -> ArgumentParser:
     """The flags of ``onnxmem devices``."""
     parser = Parser(
-        prog="onnxmem devices",
-        usage="onnxmem devices [NAME...] [options]",
-        description="List devices, or bound the time that a model takes on each.",
+        "devices",
+        "[NAME...] [options]",
+        "List devices, or bound the time that a model takes on each.",
+        run,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="devices to list (default: all)")
     add_devices_file(parser)
@@ -51,7 +52,6 @@ def devices_parser() -> ArgumentParser:
     output = add_result_options(parser)
     add_json_option(output)
     add_color_option(output)
-    parser.set_defaults(run=run)
     return parser
 
 

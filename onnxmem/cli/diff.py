@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxmem.cli.options import (
     Parser,
     add_json_option,
+    add_repeatable,
     add_result_options,
+    add_size,
     add_sized_models,
     add_training_options,
     add_verdict_options,
@@ -22,7 +24,6 @@ from onnxmem.cli.options import (
     refuse_contradictions,
     refuse_untrained,
     refuse_without_budget,
-    size,
     verdict_settings,
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
@@ -87,17 +88,17 @@ class _Side:
 def diff_parser() -> ArgumentParser:
     """The flags of ``onnxmem diff``."""
     parser = Parser(
-        prog="onnxmem diff",
-        usage="onnxmem diff A [B] [options]",
-        description="Say what changed between two models, two settings (--b-batch 8), or a report "
+        "diff",
+        "A [B] [options]",
+        "Say what changed between two models, two settings (--b-batch 8), or a report "
         "saved by onnxmem MODEL --json -o FILE and a model now.",
+        run,
     )
     add_sized_models(parser)
     parser.set_defaults(values=[])
     add_training_options(parser)
     _add_own_options(parser)
     _add_output(parser)
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -146,15 +147,7 @@ def _add_own_options(parser: ArgumentParser) -> None:
         ("dim", named_dim, "NAME=N"),
         ("shape", named_shape, "INPUT:1,3,224,224"),
     ):
-        own.add_argument(
-            f"--b-{flag}",
-            dest=f"b_{flag}s",
-            type=kind,
-            action="append",
-            default=[],
-            metavar=shown,
-            help=f"as --{flag} (repeatable)",
-        )
+        add_repeatable(own, f"--b-{flag}", f"b_{flag}s", (shown, f"as --{flag} (repeatable)"), kind)
     own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME", help="as --optimizer")
     own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME", help="as --precision")
     own.add_argument("--b-checkpoint", metavar="HOW", help="as --checkpoint")
@@ -162,12 +155,10 @@ def _add_own_options(parser: ArgumentParser) -> None:
 
 def _add_output(parser: ArgumentParser) -> None:
     output = add_result_options(parser)
-    output.add_argument(
+    add_size(
+        output,
         "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
+        "whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
     )
     add_verdict_options(output)
     output.add_argument(

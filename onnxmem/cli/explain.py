@@ -47,10 +47,11 @@ _MODEL_SUFFIX: Final = ".onnx"
 def explain_parser() -> ArgumentParser:
     """The flags of ``onnxmem explain``."""
     parser = Parser(
-        prog="onnxmem explain",
-        usage="onnxmem explain [WHAT [MODEL]] [options]",
-        description="Say what a figure, a code or an out-of-memory message means, and what a model "
+        "explain",
+        "[WHAT [MODEL]] [options]",
+        "Say what a figure, a code or an out-of-memory message means, and what a model "
         "says to it; or answer a question.",
+        run,
     )
     parser.add_argument(
         "words",
@@ -74,7 +75,6 @@ def explain_parser() -> ArgumentParser:
     )
     add_context_option(parser)
     add_json_option(add_result_options(parser))
-    parser.set_defaults(run=run)
     return parser
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from onnxmem.cli.options import (
     add_model_options,
     add_result_options,
     add_runtime_options,
+    add_size,
     add_training_options,
     analyze_settings,
     dim,
     refuse_contradictions,
     refuse_unused_options,
-    size,
 )
 from onnxmem.cli.output import (
     check_output,
@@ -89,11 +89,11 @@ _CHUNK_CHARACTERS: Final = 1 << 16
 def export_parser() -> ArgumentParser:
     """The flags of ``onnxmem export``."""
     parser = Parser(
-        prog="onnxmem export",
-        usage="onnxmem export MODEL --format NAME [options]",
-        description="Write what a model takes in the format of another tool.",
+        "export",
+        "MODEL --format NAME [options]",
+        "Write what a model takes in the format of another tool.",
+        run,
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     add_model_options(parser)
     parser.add_argument(
@@ -103,7 +103,6 @@ def export_parser() -> ArgumentParser:
     add_runtime_options(parser)
     _add_budget_and_context(parser)
     add_result_options(parser)
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -152,13 +151,7 @@ def staged(name: str, stack: ExitStack) -> str:
 
 def _add_budget_and_context(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("budget and context")
-    group.add_argument(
-        "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="find the largest batch that fits, as in 24GiB: among the metrics",
-    )
+    add_size(group, "--budget", "find the largest batch that fits, as in 24GiB: among the metrics")
     group.add_argument(
         "--context",
         type=dim,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
@@ -11,6 +11,7 @@ from onnxmem.cli.options import (
     add_devices_file,
     add_json_option,
     add_model_options,
+    add_reserve,
     add_result_options,
     add_session_options,
     add_training_options,
@@ -20,7 +21,6 @@ from onnxmem.cli.options import (
     named_dim,
     refuse_contradictions,
     refuse_unused_of_fit,
-    size,
     step_settings,
     target_memory,
     verdict_settings,
@@ -62,11 +62,11 @@ SCHEMA_VERSION: Final = "1.0"
 def fit_parser() -> ArgumentParser:
     """The flags of ``onnxmem fit``."""
     parser = Parser(
-        prog="onnxmem fit",
-        usage="onnxmem fit MODEL... --device NAME|SIZE|auto [options]",
-        description="Say whether models fit a device, how far they go on it, and what limits them.",
+        "fit",
+        "MODEL... --device NAME|SIZE|auto [options]",
+        "Say whether models fit a device, how far they go on it, and what limits them.",
+        run,
         epilog=_EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
     )
     _add_device(parser)
     add_model_options(parser, named_dim_or_free)
@@ -76,7 +76,6 @@ def fit_parser() -> ArgumentParser:
     output = add_result_options(parser)
     add_json_option(output)
     add_color_option(output)
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -153,14 +152,7 @@ def _add_device(parser: ArgumentParser) -> None:
         "default ddp; zero3 is FSDP)",
     )
     add_devices_file(device)
-    device.add_argument(
-        "--reserve",
-        dest="reserve_bytes",
-        type=size,
-        default=0,
-        metavar="SIZE",
-        help="memory to keep free",
-    )
+    add_reserve(device)
     device.add_argument(
         "--instances", type=dim, default=1, metavar="N", help="of each model (default: 1)"
     )

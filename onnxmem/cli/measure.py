@@ -15,9 +15,9 @@ from onnxmem.cli.options import (
     add_model_options,
     add_report_options,
     add_result_options,
+    add_size,
     refuse_contradictions,
     seconds,
-    size,
 )
 from onnxmem.cli.output import (
     check_output,
@@ -57,16 +57,16 @@ Outcome: TypeAlias = "tuple[str, tuple[Measurement, Predicted | None] | Fault]"
 def measure_parser() -> ArgumentParser:
     """The flags of ``onnxmem measure``."""
     parser = Parser(
-        prog="onnxmem measure",
-        usage="onnxmem measure MODEL... [options]",
-        description="Run a model in onnxruntime, in a process of its own, and say what it took.",
+        "measure",
+        "MODEL... [options]",
+        "Run a model in onnxruntime, in a process of its own, and say what it took.",
+        run,
     )
     add_model_options(parser)
     _add_run_options(parser)
     _add_session_options(parser)
     add_report_options(parser)
     add_json_option(add_result_options(parser))
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -94,12 +94,11 @@ def _add_run_options(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help="of each process that runs the model (default: 300)",
     )
-    run.add_argument(
+    add_size(
+        run,
         "--memory-limit",
+        "of each such process, as in 4GiB (default: what is free)",
         dest="memory_bytes",
-        type=size,
-        metavar="SIZE",
-        help="of each such process, as in 4GiB (default: what is free)",
     )
 
 

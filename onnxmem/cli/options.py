@@ -12,7 +12,9 @@ from argparse import (
     ArgumentParser,
     ArgumentTypeError,
     BooleanOptionalAction,
+    HelpFormatter,
     Namespace,
+    RawDescriptionHelpFormatter,
     _ArgumentGroup,
 )
 from collections.abc import Callable, Iterable, Sequence
@@ -58,22 +60,41 @@ _SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
 _CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
 _FLAGS: Final = {"outputs": "--loss-output"}
 _THIS_MACHINE: Final = "auto"
+_VALUE_HELP: Final = (
+    "what a small input holds, where shapes or a runtime follow from it (repeatable; "
+    "lists with commas)"
+)
 _IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
 
 
 class Parser(ArgumentParser):
     """A parser whose faults are reported like any other, and whose ``--help`` is one screen."""
 
-    def __init__(self, *, prog: str, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
-        super().__init__(prog=prog, add_help=False, allow_abbrev=False, **settings)
+    def __init__(
+        self,
+        command: str,
+        words: str,
+        description: str,
+        run: Callable[[Namespace], int],
+        *,
+        epilog: str | None = None,
+    ) -> None:
+        """``words`` is what its usage names after the command; an epilog keeps its lines."""
+        prog = "onnxmem" if command == "analyze" else f"onnxmem {command}"
+        super().__init__(
+            prog=prog,
+            usage=f"{prog} {words}",
+            description=description,
+            epilog=epilog,
+            formatter_class=HelpFormatter if epilog is None else RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.command = command
+        self.set_defaults(run=run)
         help_ = self.add_argument_group("help")
         help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
         help_.add_argument("--help-all", action="help", help="every option")
-
-    @property
-    def command(self) -> str:
-        """Its command's name."""
-        return self.prog.partition(" ")[2] or "analyze"
 
     def parse_command(self, words: Sequence[str]) -> Namespace:
         """Read a command line; what follows ``--`` is a name, however it begins.
@@ -141,6 +162,45 @@ def _without_nul(value: object) -> object:
     return value.removeprefix(_NUL) if isinstance(value, str) else value
 
 
+def add_size(
+    group: _ArgumentGroup,
+    flag: str,
+    text: str,
+    *,
+    dest: str | None = None,
+    default: int | None = None,
+) -> None:
+    """Add a size in bytes; ``--budget`` sets ``budget_bytes``."""
+    dest = dest or f"{flag.lstrip('-').replace('-', '_')}_bytes"
+    group.add_argument(flag, dest=dest, type=size, default=default, metavar="SIZE", help=text)
+
+
+def add_repeatable(
+    group: ArgumentParser | _ArgumentGroup,
+    flag: str,
+    dest: str,
+    shown: tuple[str, str],
+    read: Callable[[str], object] = str,
+) -> None:
+    """Add a flag of which every use counts; ``shown`` is its metavar and its help."""
+    metavar, text = shown
+    group.add_argument(
+        flag, dest=dest, type=read, action="append", default=[], metavar=metavar, help=text
+    )
+
+
+def add_reserve(device: _ArgumentGroup) -> None:
+    """Add what is kept free of a device's memory."""
+    add_size(device, "--reserve", "memory to keep free", default=0)
+
+
+def add_one_model(parser: ArgumentParser) -> _ArgumentGroup:
+    """Add the one model of a command that takes no other."""
+    model = parser.add_argument_group("model")
+    model.add_argument("model", metavar="MODEL", help="path of an .onnx file")
+    return model
+
+
 def add_model_options(
     parser: ArgumentParser,
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
@@ -167,41 +227,34 @@ def add_dims(
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
 ) -> None:
     """Add the numbers of symbolic dims; ``dim_type`` reads each."""
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--dim",
-        dest="dims",
-        type=dim_type or named_dim,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="a number for a symbolic dim (repeatable)",
+        "dims",
+        ("NAME=N", "a number for a symbolic dim (repeatable)"),
+        dim_type or named_dim,
     )
 
 
 def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Add whole shapes of inputs."""
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--shape",
-        dest="shapes",
-        type=named_shape,
-        action="append",
-        default=[],
-        metavar="INPUT:1,3,224,224",
-        help="the whole shape of an input (repeatable)",
+        "shapes",
+        ("INPUT:1,3,224,224", "the whole shape of an input (repeatable)"),
+        named_shape,
     )
 
 
 def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Add what small inputs hold."""
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--value",
-        dest="values",
-        type=named_value,
-        action="append",
-        default=[],
-        metavar="INPUT=16000",
-        help="what a small input holds, where shapes or a runtime follow from it (repeatable; "
-        "lists with commas)",
+        "values",
+        ("INPUT=16000", _VALUE_HELP),
+        named_value,
     )
 
 
@@ -359,13 +412,7 @@ def add_session_options(runtime: _ArgumentGroup) -> None:
         " this machine's)",
     )
     for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
-        runtime.add_argument(
-            f"--cuda-{flag}",
-            dest=f"cuda_{flag}_bytes",
-            type=size,
-            metavar="SIZE",
-            help=f"{what}, in place of what is assumed",
-        )
+        add_size(runtime, f"--cuda-{flag}", f"{what}, in place of what is assumed")
     runtime.add_argument(
         "--expandable-segments",
         action="store_true",
@@ -398,20 +445,17 @@ def add_training_options(parser: ArgumentParser) -> None:
     )
     _add_choices(group)
     group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
-    group.add_argument(
+    add_repeatable(
+        group,
         "--loss-output",
-        dest="outputs",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an output that a loss reads (repeatable; default: every floating one)",
+        "outputs",
+        ("NAME", "an output that a loss reads (repeatable; default: every floating one)"),
     )
-    group.add_argument(
+    add_repeatable(
+        group,
         "--freeze",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="parameters that are not trained, as in 'encoder.*' (repeatable)",
+        "freeze",
+        ("PATTERN", "parameters that are not trained, as in 'encoder.*' (repeatable)"),
     )
     group.add_argument(
         "--lora-rank", type=int, metavar="R", help="train low-rank adapters of linear layers alone"
@@ -495,13 +539,8 @@ def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
         help="what is compared: the tensors alone, or the process with its allocator and context "
         "(default: process with --train or --runtime)",
     )
-    group.add_argument(
-        "--accept",
-        dest="accepted",
-        action="append",
-        default=[],
-        metavar="CODE",
-        help="give a verdict in spite of this warning",
+    add_repeatable(
+        group, "--accept", "accepted", ("CODE", "give a verdict in spite of this warning")
     )
 
 

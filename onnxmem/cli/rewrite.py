@@ -17,6 +17,7 @@ from onnxmem.cli.options import (
     Parser,
     add_dims,
     add_model_options,
+    add_one_model,
     add_result_options,
     add_shapes,
     add_training_options,
@@ -51,15 +52,15 @@ _OWN_ORDER: Final = (
 def annotate_parser() -> ArgumentParser:
     """The flags of ``onnxmem annotate``."""
     parser = Parser(
-        prog="onnxmem annotate",
-        usage="onnxmem annotate MODEL -o FILE.onnx [options]",
-        description="Write a copy of a model with its figures as metadata, which Netron shows. "
+        "annotate",
+        "MODEL -o FILE.onnx [options]",
+        "Write a copy of a model with its figures as metadata, which Netron shows. "
         "Nothing else is changed, and no weight is read.",
+        run_annotate,
     )
     add_model_options(parser)
     add_training_options(parser)
     add_result_options(parser)
-    parser.set_defaults(run=run_annotate)
     return parser
 
 
@@ -96,18 +97,17 @@ def run_annotate(arguments: Namespace) -> int:
 def reorder_parser() -> ArgumentParser:
     """The flags of ``onnxmem reorder``."""
     parser = Parser(
-        prog="onnxmem reorder",
-        usage="onnxmem reorder MODEL [-o FILE.onnx] [options]",
-        description="Write a model with its nodes in an order that takes less, weights untouched; "
+        "reorder",
+        "MODEL [-o FILE.onnx] [options]",
+        "Write a model with its nodes in an order that takes less, weights untouched; "
         "without -o say what there is to gain.",
+        run_reorder,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument("model", metavar="MODEL", help="path of an .onnx file")
+    model = add_one_model(parser)
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model)
     add_shapes(model)
     add_result_options(parser)
-    parser.set_defaults(run=run_reorder)
     return parser
 
 

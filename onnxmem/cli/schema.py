@@ -15,11 +15,7 @@ _SUFFIX: Final = ".schema.json"
 
 def schema_parser() -> ArgumentParser:
     """The flags of ``onnxmem schema``."""
-    parser = Parser(
-        prog="onnxmem schema",
-        usage="onnxmem schema [NAME]",
-        description="Print the JSON Schema of what --json writes.",
-    )
+    parser = Parser("schema", "[NAME]", "Print the JSON Schema of what --json writes.", run)
     parser.add_argument(
         "name",
         nargs="?",
@@ -27,7 +23,6 @@ def schema_parser() -> ArgumentParser:
         metavar="NAME",
         help="report (the default), check, diff, fit, devices and so on",
     )
-    parser.set_defaults(run=run)
     return parser
 
 

@@ -11,6 +11,8 @@ from onnxmem.cli.options import (
     add_devices_file,
     add_dims,
     add_json_option,
+    add_one_model,
+    add_reserve,
     add_result_options,
     add_session_options,
     add_shapes,
@@ -20,7 +22,6 @@ from onnxmem.cli.options import (
     dim,
     refuse_contradictions,
     refuse_unused_of_fit,
-    size,
     step_settings,
     target_memory,
     verdict_settings,
@@ -41,13 +42,13 @@ _MOST: Final = 1000
 def sweep_parser() -> ArgumentParser:
     """The flags of ``onnxmem sweep``."""
     parser = Parser(
-        prog="onnxmem sweep",
-        usage="onnxmem sweep MODEL [--batch 1..512] [options]",
-        description="Say what a model takes at one batch after another, whether memory is "
+        "sweep",
+        "MODEL [--batch 1..512] [options]",
+        "Say what a model takes at one batch after another, whether memory is "
         "proportional to the batch, and whether a larger batch is faster.",
+        run,
     )
-    model = parser.add_argument_group("model")
-    model.add_argument("model", metavar="MODEL", help="path of an .onnx file")
+    model = add_one_model(parser)
     model.add_argument(
         "--batch",
         dest="batches",
@@ -66,14 +67,7 @@ def sweep_parser() -> ArgumentParser:
         help="as in 'RTX 4090' or 24GiB: verdicts, the largest batch, and of a device times",
     )
     add_devices_file(device)
-    device.add_argument(
-        "--reserve",
-        dest="reserve_bytes",
-        type=size,
-        default=0,
-        metavar="SIZE",
-        help="memory to keep free",
-    )
+    add_reserve(device)
     runtime = parser.add_argument_group("runtime")
     runtime.add_argument(
         "--runtime",
@@ -90,7 +84,7 @@ def sweep_parser() -> ArgumentParser:
     )
     add_color_option(output)
     # What shared functions read of the flags of `fit`, of which there are none here.
-    parser.set_defaults(run=run, batch=None, which_device=False, ask_onnxruntime=False)
+    parser.set_defaults(batch=None, which_device=False, ask_onnxruntime=False)
     return parser
 
 
