@@ -30,6 +30,12 @@ class FakeNvml(SimpleNamespace):
         used = {"index 0": 13, "index 1": 17, "uuid GPU-a": 19}[device]
         return SimpleNamespace(used=used, total=80 * GIB, free=80 * GIB - used)
 
+    def nvmlDeviceGetUtilizationRates(self, device: str) -> SimpleNamespace:  # noqa: N802
+        """GPU 0 is busy; the others do not tell."""
+        if device != "index 0":
+            raise self.NVMLError
+        return SimpleNamespace(gpu=37, memory=5)
+
     def nvmlDeviceGetName(self, _device: str) -> str | bytes:  # noqa: N802
         name: str | bytes = self.name
         return name

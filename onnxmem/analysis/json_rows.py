@@ -457,6 +457,8 @@ def measured_row(
         **{name: getattr(measurement, name) for name, _, _ in FIGURES},
         "process_baseline_bytes": measurement.process_baseline_bytes,
         "device_baseline_bytes": measurement.device_baseline_bytes,
+        "device_utilization_percent": measurement.device_utilization_percent,
+        "device_utilization_peak_percent": measurement.device_utilization_peak_percent,
         "runs": measurement.runs,
         "seconds_per_run": list(measurement.seconds_per_run),
         "onnxruntime_version": measurement.onnxruntime_version,
@@ -465,8 +467,26 @@ def measured_row(
     }
 
 
-def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
+def predicted_row(
+    predicted: Predicted | None, measurement: "Measurement"
+) -> dict[str, object] | None:
+    """What was predicted of each measured figure, and its error; null: the prediction failed."""
+    if predicted is None:
+        return None
+    return {
+        name: {
+            "bytes": predicted.figures.get(name),
+            "error_percent": error_percent(predicted.figures.get(name), getattr(measurement, name)),
+        }
+        for name, _, _ in FIGURES
+    }
+
+
+def node_rows(
+    measurement: "Measurement", predicted: Predicted | None = None
+) -> list[dict[str, object]]:
     """A row for every node that ran; sizes are those of the arena, base included."""
+    foretold = () if predicted is None else predicted.nodes
     return [
         {
             "node": printable(node.name),
@@ -474,11 +494,12 @@ def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
             "provider": node.provider,
             "output_shapes": [list(shape) for shape in node.output_shapes],
             "requested_bytes": node.requested_bytes,
+            "predicted_bytes": foretold[index] if index < len(foretold) else None,
             "in_use_bytes": node.in_use_bytes,
             "held_bytes": node.held_bytes,
             "scratch_bytes": node.scratch_bytes,
         }
-        for node in measurement.nodes
+        for index, node in enumerate(measurement.nodes)
     ]
 
 

@@ -247,9 +247,10 @@ def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
 def _row(
     path: str, found: tuple[Measurement, Predicted | None] | Fault, *, with_layers: bool
 ) -> JsonDict:
-    from onnxmem.analysis.json_rows import measured_row, node_rows
+    from onnxmem.analysis.json_rows import measured_row, node_rows, predicted_row
 
-    row: JsonDict = {"path": printable(path), "status": "ok", "error": None, "measured": None}
+    row: JsonDict = {"path": printable(path), "status": "ok", "error": None}
+    row |= {"measured": None, "predicted": None}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}
         return row | {"status": "error", "error": error, "layers": None, "findings": []}
@@ -258,9 +259,10 @@ def _row(
         {"code": finding.code, "message": printable(finding.message), "node": finding.node}
         for finding in measurement.findings
     ]
-    nodes = node_rows(measurement) if with_layers else None
+    nodes = node_rows(measurement, predicted) if with_layers else None
     return row | {
         "measured": measured_row(measurement, predicted),
+        "predicted": predicted_row(predicted, measurement),
         "layers": nodes,
         "findings": findings,
     }

@@ -74,6 +74,10 @@ class Measurement:
     """Peak in use on the GPU, of all samples."""
     device_steady_bytes: int | None
     """In use on the GPU after the last run."""
+    device_utilization_percent: int | None
+    """How busy the GPU was during the runs, the mean of all samples, as nvidia-smi shows it."""
+    device_utilization_peak_percent: int | None
+    """The same at most."""
     runs: int
     seconds_per_run: tuple[float, ...]
     """Wall time, the first run included."""
@@ -93,7 +97,10 @@ class Measurement:
         return None if floor is None or steady is None else steady - floor
 
 
-_SIZES: Final = tuple(each.name for each in fields(Measurement) if each.name.endswith("_bytes"))
+_SIZES: Final = tuple(
+    each.name for each in fields(Measurement) if each.name.endswith(("_bytes", "_percent"))
+)
+"""Fields that the children give as they are."""
 
 
 def read_measurement(

@@ -49,25 +49,41 @@ def _status(field: str) -> int | None:
 
 
 class PeakSampler:
-    """Mutable: samples the bytes in use on a device, and has the largest sample."""
+    """Mutable: samples the bytes in use on a device and its utilization, and has the largest."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Reader, read_percent: Reader | None = None) -> None:
         self._read = read
+        self._read_percent = read_percent
         self.peak_bytes = 0
+        self.restart_utilization()
+
+    def restart_utilization(self) -> None:
+        """Forget the utilization of the samples so far."""
+        self.peak_percent = self._sum_percent = self._num_percent = 0
+
+    @property
+    def mean_percent(self) -> int | None:
+        """The mean utilization of the samples; ``None``: none has one."""
+        return round(self._sum_percent / self._num_percent) if self._num_percent else None
 
     def sample(self) -> int:
         """Bytes in use now."""
         now = self._read()
         self.peak_bytes = max(self.peak_bytes, now)
+        if self._read_percent is not None:
+            percent = self._read_percent()
+            self.peak_percent = max(self.peak_percent, percent)
+            self._sum_percent += percent
+            self._num_percent += 1
         return now
 
 
 @contextmanager
-def sampled(read: Reader) -> Iterator[PeakSampler]:
-    """Sample a device's memory every few milliseconds during a ``with`` block."""
+def sampled(read: Reader, read_percent: Reader | None = None) -> Iterator[PeakSampler]:
+    """Sample a device every few milliseconds during a ``with`` block."""
     from threading import Event, Thread  # 150 KiB, which a process without a GPU does not need
 
-    sampler, is_over = PeakSampler(read), Event()
+    sampler, is_over = PeakSampler(read, read_percent), Event()
 
     def sample_until_over() -> None:
         while not is_over.wait(_POLL_SECONDS):
@@ -92,6 +108,23 @@ def device_reader() -> Reader | None:
         return None
     nvml, device = found
     return lambda: int(nvml.nvmlDeviceGetMemoryInfo(device).used)
+
+
+def utilization_reader() -> Reader | None:
+    """A function that reads how busy CUDA's first GPU is, in percent, as ``nvidia-smi`` shows it.
+
+    It is the share of the last sixth of a second, or more, in which a kernel ran. ``None``: no
+    ``pynvml``, driver or GPU, or NVML does not say.
+    """
+    found = cuda_device()
+    if found is None:
+        return None
+    nvml, device = found
+    try:
+        nvml.nvmlDeviceGetUtilizationRates(device)
+    except nvml.NVMLError:
+        return None
+    return lambda: int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)
 
 
 def cuda_device() -> tuple[Any, Any] | None:

@@ -23,6 +23,7 @@ from onnxmem.measure.memory import (
     resident_bytes,
     restart_peak,
     sampled,
+    utilization_reader,
 )
 
 if TYPE_CHECKING:
@@ -56,10 +57,14 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
     before, baseline = peak_resident_bytes(), resident_bytes()
     has_restarted = restart_peak()
     seconds: list[float] = []
-    sampling: AbstractContextManager[PeakSampler | None] = sampled(read) if read else nullcontext()
+    sampling: AbstractContextManager[PeakSampler | None] = nullcontext()
+    if read is not None:
+        sampling = sampled(read, utilization_reader())
     with sampling as sampler:
         session = open_session(plan, native_options(plan))
         loaded = peak_resident_bytes() if has_restarted else None
+        if sampler is not None:
+            sampler.restart_utilization()
         for _ in range(plan.runs):
             start = time.perf_counter()
             session.run(None, feeds, ending)
@@ -77,6 +82,10 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
         "device_baseline_bytes": device_baseline,
         "device_peak_bytes": sampler.peak_bytes if sampler else None,
         "device_steady_bytes": device_steady,
+        "device_utilization_percent": sampler.mean_percent if sampler else None,
+        "device_utilization_peak_percent": sampler.peak_percent
+        if sampler and sampler.mean_percent is not None
+        else None,
         "seconds_per_run": seconds,
     }
 

@@ -119,6 +119,7 @@ def test_json_has_a_row_for_every_model(capsys: Capture) -> None:
     assert good["layers"] is None
     assert [finding["code"] for finding in good["findings"]] == ["made_up_weights"]
     assert bad["error"] == {"code": "measure_crash", "message": "it crashed"}
+    assert bad["predicted"] is None
     assert set(good) == set(bad)
 
 
@@ -223,8 +224,22 @@ def test_the_error_is_in_the_row_and_nodes_are_compared(capsys: Capture) -> None
     run(parsed("m.onnx --json"))
     (row,) = json.loads(capsys.readouterr().out)["models"]
     assert row["measured"]["error_percent"] == pytest.approx(5.00065)
+    figure = row["predicted"]["requested_peak_bytes"]
+    assert figure == {"bytes": 2_100_013, "error_percent": pytest.approx(5.00065)}
+    unknown = {"bytes": None, "error_percent": None}
+    assert row["predicted"]["process_peak_bytes"] == unknown
+    run(parsed("m.onnx --json --layers"))
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert row["layers"][0]["predicted_bytes"] == 1_100_009
     run(parsed("m.onnx --layers"))
     assert "1,100,009  1,000,000  +10.0 %" in capsys.readouterr().out
+
+
+def test_how_busy_the_gpu_was_is_a_line() -> None:
+    busy = replace(MEASUREMENT, device_utilization_percent=61, device_utilization_peak_percent=67)
+    words = " ".join(render_measured("m.onnx", busy).split())
+    assert "GPU utilization 61 % on average during the runs, 67 % at most" in words
+    assert "GPU utilization" not in render_measured("m.onnx", MEASUREMENT)
 
 
 @pytest.mark.usefixtures("asked")

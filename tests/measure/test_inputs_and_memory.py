@@ -358,3 +358,26 @@ def test_without_nvml_or_driver_no_gpu_is_read(monkeypatch: pytest.MonkeyPatch) 
     assert memory.device_reader() is None
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=False))
     assert memory.device_reader() is None
+
+
+def test_the_utilization_is_the_mean_since_it_was_restarted() -> None:
+    percents = iter([100, 10, 20, 60])
+    sampler = memory.PeakSampler(lambda: 7, lambda: next(percents))
+    sampler.sample()
+    assert sampler.peak_percent == 100
+    sampler.restart_utilization()
+    for _ in range(3):
+        sampler.sample()
+    assert (sampler.mean_percent, sampler.peak_percent) == (30, 60)
+
+
+def test_how_busy_a_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=True))
+    read = memory.utilization_reader()
+    assert read is not None
+    assert read() == 37
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert memory.utilization_reader() is None
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=False))
+    assert memory.utilization_reader() is None

@@ -50,6 +50,8 @@ SAID: dict[str, dict[str, JSON]] = {
         "device_baseline_bytes": None,
         "device_peak_bytes": None,
         "device_steady_bytes": None,
+        "device_utilization_percent": 61,
+        "device_utilization_peak_percent": 67,
         "seconds_per_run": [0.5, 0.25],
     },
 }
@@ -136,6 +138,8 @@ def test_what_the_children_say_is_the_measurement(children: Children, tmp_path: 
         device_baseline_bytes=None,
         device_peak_bytes=None,
         device_steady_bytes=None,
+        device_utilization_percent=61,
+        device_utilization_peak_percent=67,
         runs=2,
         seconds_per_run=(0.5, 0.25),
         onnxruntime_version="1.31.1",

@@ -356,9 +356,35 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
     sizes = iter([3])
     monkeypatch.setattr(process_run, "device_reader", lambda: lambda: next(sizes, 13))
     monkeypatch.setattr(process_run, "open_session", on_the_cpu)
+    percents = iter([90, 90])
+    monkeypatch.setattr(process_run, "utilization_reader", lambda: lambda: next(percents, 17))
     said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
     assert said["device_baseline_bytes"] == 3
     assert said["device_peak_bytes"] == said["device_steady_bytes"] == 13
+    assert isinstance(said["device_utilization_percent"], int)
+    assert isinstance(said["device_utilization_peak_percent"], int)
+    mean, peak = said["device_utilization_percent"], said["device_utilization_peak_percent"]
+    assert 17 <= mean <= peak <= 90
+
+
+def test_a_gpu_that_does_not_tell_how_busy_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxmem.measure import process_run
+
+    open_session = process_run.open_session
+
+    def on_the_cpu(request: RunRequest, native: object) -> object:
+        on_cpu = SimpleNamespace(**{**vars(request), "provider": "cpu"})
+        return open_session(cast("RunRequest", on_cpu), native)
+
+    monkeypatch.setattr(process_run, "device_reader", lambda: lambda: 13)
+    monkeypatch.setattr(process_run, "utilization_reader", lambda: None)
+    monkeypatch.setattr(process_run, "open_session", on_the_cpu)
+    said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
+    assert said["device_peak_bytes"] == 13
+    assert said["device_utilization_percent"] is None
+    assert said["device_utilization_peak_percent"] is None
 
 
 def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:

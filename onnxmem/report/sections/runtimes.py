@@ -161,9 +161,20 @@ def measured_section(measurement: "Measurement", predicted: Predicted | None = N
         key="measured",
         title="Measured",
         remark=f"{measurement.backend} {measurement.onnxruntime_version}, {runs}",
-        lines=(*known, _time(measurement)),
+        lines=(*known, *_utilization(measurement), _time(measurement)),
         layout=Layout.LINES if predicted is None else Layout.COMPARED,
     )
+
+
+def _utilization(measurement: "Measurement") -> Iterator[Line]:
+    """How busy the GPU was, where that was sampled."""
+    mean, peak = (
+        measurement.device_utilization_percent,
+        measurement.device_utilization_peak_percent,
+    )
+    if mean is not None and peak is not None:
+        text = f"{mean} % on average during the runs, {peak} % at most, as nvidia-smi shows it"
+        yield Line("GPU utilization", text=text)
 
 
 def _time(measurement: "Measurement") -> Line:
