@@ -204,6 +204,7 @@ def _add_accuracy(page: _ArgumentGroup) -> None:
 def run(arguments: Namespace) -> int:
     """Analyze every model, and write the results in the order of their names."""
     from onnxmem.cli.results import (
+        BY_ROW,
         FORMS,
         SUMMED,
         Progress,
@@ -240,7 +241,8 @@ def run(arguments: Namespace) -> int:
             train=arguments.train,
             summary=status.summary if is_collection else None,
         )
-        with pieces_to(arguments.output, quiet=arguments.quiet) as write:
+        is_by_row = form in BY_ROW
+        with pieces_to(arguments.output, quiet=arguments.quiet, is_by_row=is_by_row) as write:
             pairs = zip(names, found, strict=True)
             write_results(pairs, FORMS[form](render), status, page, write)
         status.progress.clear()

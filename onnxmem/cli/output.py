@@ -9,6 +9,7 @@ it is used.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -16,7 +17,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
-from typing import Final, TextIO
+from typing import IO, Final, TextIO
 
 from onnxmem.errors import Fault, UsageError, shortened
 from onnxmem.files import is_stream, reason_of, remove_stale_parts, replaced
@@ -189,8 +190,12 @@ def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> Non
 
 
 @contextmanager
-def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool]]:
+def pieces_to(
+    path: str | None, *, quiet: bool, is_by_row: bool = False
+) -> Iterator[Callable[[str], bool]]:
     """A function that writes a piece and flushes it; false: the reader of stdout has gone away.
+
+    A file is there once it is whole. A new file that is written by row has the rows so far.
 
     :raises UsageError: it cannot be written.
     """
@@ -198,7 +203,11 @@ def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool
 
     name = "stdout" if path is None else shortened(path)
     with ExitStack() as stack:
-        stream = sys.stdout if path is None else stack.enter_context(_opened(path, name))
+        if path is None:
+            stream: TextIO = sys.stdout
+        else:
+            is_new = is_by_row and not os.path.lexists(path)
+            stream = stack.enter_context(_opened(path, name, is_new=is_new))
         _escape_unencodable(stream)
         yield lambda piece: _is_written(legible(piece, stream.encoding), stream, name)
     if path is not None and not quiet:
@@ -206,16 +215,13 @@ def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool
 
 
 @contextmanager
-def _opened(path: str, name: str) -> Iterator[TextIO]:
-    """A new file is written as its pieces come, so that those so far stay; an old one is replaced.
+def _opened(path: str, name: str, *, is_new: bool) -> Iterator[TextIO]:
+    """Text that goes to a new file at once, or replaces one at the end.
 
     :raises UsageError: it cannot be written.
     """
-    is_new = not os.path.lexists(path)
-    if is_new:
-        remove_stale_parts(os.path.dirname(path) or os.curdir)  # noqa: PTH120
     try:
-        with open(path, "wb") if is_new else replaced(path) as file:  # noqa: PTH123
+        with _new_file(path) if is_new else replaced(path) as file:
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
             try:
                 yield stream
@@ -227,6 +233,19 @@ def _opened(path: str, name: str) -> Iterator[TextIO]:
     except OSError as fault:
         message = f"{name}: cannot be written: {reason_of(fault)}"
         raise UsageError(message) from fault
+
+
+@contextmanager
+def _new_file(path: str) -> Iterator[IO[bytes]]:
+    """A file that is written in its place.
+
+    :raises OSError: it cannot be written, or was removed meanwhile.
+    """
+    remove_stale_parts(os.path.dirname(path) or os.curdir)  # noqa: PTH120
+    with open(path, "wb") as file:  # noqa: PTH123
+        yield file
+        if not os.path.exists(path):  # noqa: PTH110
+            raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile")
 
 
 def _escape_unencodable(stream: TextIO) -> None:

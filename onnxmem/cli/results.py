@@ -166,6 +166,10 @@ SUMMED: Final = frozenset({"table", "json"})
 """Those that end with a summary."""
 
 
+BY_ROW: Final = frozenset({"text", "jsonl", "csv"})
+"""Those of which the rows so far are of use, should the run end early."""
+
+
 WHOLE: Final = frozenset({"json", "jsonl"})
 """Those whose rows hold all of the contract, and a row for every node where that is requested."""
 

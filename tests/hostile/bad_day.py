@@ -4,7 +4,10 @@
 for each to RESULTS. A case has ``words``, and may have ``stdin``, the file that is read there;
 ``vanishing``, a file that goes as it is opened; ``removed``, a folder that goes before the command
 works in it; ``removed after``, a folder that it may make; ``file_bytes``, the most that may be
-written to a file; ``locked``: it has no rights to what it names.
+written to a file; ``locked``: it has no rights to what it names; ``growing``, a file that grows
+from when it is opened; ``emptied``, a folder whose files go while a result is written; ``killed``:
+a signal, and the audit event of a result's file at which it comes, or the bytes of it that are
+written before.
 """
 
 import contextlib
@@ -15,6 +18,7 @@ import resource
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +30,7 @@ SECONDS: Final = 5
 """Of wall time for a command; one that waits for something has none of its own."""
 ADDRESS_BYTES: Final = 3 * 2**30
 NOBODY: Final = 65534
+_HUNG: Final = 99
 
 
 class HangError(BaseException):
@@ -39,26 +44,87 @@ def run_all(results: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, _hang)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    vanishing: set[str] = set()
-
-    def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str):
-            for name in [name for name in vanishing if _is_at(arguments[0], name)]:
-                vanishing.remove(name)
-                _remove(Path(name))
-
-    sys.addaudithook(hook)
+    faults = _Faults()
+    sys.addaudithook(faults.hook)
     with results.open("w") as told:
         for case in cases:
-            if (name := case.get("vanishing")) is not None:
-                _make(name)
-                vanishing.add(name)
             if (name := case.get("removed")) is not None:
                 Path(name).mkdir()
-            told.write(json.dumps(_of_nobody(case) if case.get("locked") else _one(case)) + "\n")
+            with faults.of(case):
+                told.write(json.dumps(_run(case, faults)) + "\n")
             told.flush()
-            vanishing.clear()
             shutil.rmtree(case.get("removed after", ""), ignore_errors=True)
+
+
+def _run(case: dict[str, Any], faults: "_Faults") -> dict[str, object]:
+    if case.get("killed"):
+        return _killed(case, faults)
+    return _of_nobody(case) if case.get("locked") else _one(case)
+
+
+class _Faults:
+    """Mutable: what happens at audit events while a case runs."""
+
+    def __init__(self) -> None:
+        self.vanishing: set[str] = set()
+        self.growing: str | None = None
+        self.emptied: str | None = None
+        self.killed: dict[str, Any] = {}
+
+    @contextlib.contextmanager
+    def of(self, case: dict[str, Any]) -> Iterator[None]:
+        if (name := case.get("vanishing")) is not None:
+            _make(name)
+            self.vanishing.add(name)
+        self.growing, self.emptied = case.get("growing"), case.get("emptied")
+        if self.growing is not None:
+            _make(self.growing)
+        try:
+            yield
+        finally:
+            if case.get("growing") is not None:
+                Path(case["growing"]).unlink()
+            self.vanishing.clear()
+            self.growing = self.emptied = None
+
+    def hook(self, event: str, arguments: tuple[object, ...]) -> None:
+        path = arguments[0] if arguments else None
+        if not isinstance(path, str):
+            return
+        if event == "open":
+            for name in [name for name in self.vanishing if _is_at(path, name)]:
+                self.vanishing.remove(name)
+                _remove(Path(name))
+            if self.growing is not None and _is_at(path, self.growing):
+                threading.Thread(target=self._grow, args=(self.growing,), daemon=True).start()
+        if self.emptied is not None and event in {"open", "os.chmod"}:
+            for file in Path(self.emptied).glob("*"):
+                file.unlink()
+        if self.killed.get("at") == event and path.endswith(".part"):
+            os.kill(os.getpid(), self.killed["signal"])
+
+    def _grow(self, name: str) -> None:
+        """Faster than it is read: what is not written takes no space on the disk."""
+        for num_bytes in range(2**20, 2**38, 2**24):
+            with contextlib.suppress(OSError):
+                os.truncate(name, num_bytes)
+            time.sleep(0.0005)
+            if self.growing != name:
+                return
+
+
+def _killed(case: dict[str, Any], faults: _Faults) -> dict[str, object]:
+    """Run a case in a process that is killed meanwhile; its code is minus the signal."""
+    pid = os.fork()
+    if pid == 0:
+        faults.killed = case["killed"]
+        if (num_bytes := faults.killed.get("bytes")) is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            case["file_bytes"] = num_bytes
+        code = _one(case)["code"]
+        os._exit(code if isinstance(code, int) else _HUNG)
+    status = os.waitpid(pid, 0)[1]
+    return {"words": case["words"], "code": os.waitstatus_to_exitcode(status), "err": ""}
 
 
 def _is_at(path: str, name: str) -> bool:

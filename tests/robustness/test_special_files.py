@@ -1,128 +1,35 @@
-"""Each option that takes a path with each kind of file, each output with each fault.
+"""Each option that takes a path with each kind of file, each output with each fault and each death.
 
-The tables below are multiplied, so that a new option, kind or fault meets all others. A case may
-end with any documented code and says why in one line; it never ends with an internal error, never
-waits, never grows, and an older result is whole after it.
+The options are those of the commands' parsers, so that a new one meets all kinds and faults. A case
+may end with any documented code and says why in one line; it never ends with an internal error,
+never waits, never grows, and an older result is whole after it. The default run takes one case of
+four, so that each option and each kind occurs; the slow one takes all.
 """
 
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
-from argparse import Action, ArgumentParser
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hostile.path_options import BRANCHES, STDIN, path_options, reads, stale_lines, writes
 from hostile.running import MODEL
 from models_on_disk import write_model
 from paths import environment
 
-from onnxmem.cli import COMMANDS
-
 pytest.importorskip("resource", reason="limits as POSIX has them")
 
-READS: Final = {
-    "analyze models": f"{MODEL} {{}} --format jsonl",
-    "analyze @list": "@{} --format jsonl",
-    "analyze --cache": f"{MODEL} --cache {{}}",
-    "analyze --cache of models": f"{MODEL} {{}} --format jsonl --cache rows",
-    "analyze --devices": f"{MODEL} {MODEL} --summary --device 1GiB --devices {{}}",
-    "analyze --accuracy": f"{MODEL} {MODEL} --html /dev/null --accuracy {{}}",
-    "view models": "view {} --no-open --quiet -o /dev/null",
-    "view --cache": f"view {MODEL} --no-open --quiet -o /dev/null --cache {{}}",
-    "view --devices": f"view {MODEL} {MODEL} --no-open -o /dev/null --devices {{}}",
-    "view --accuracy": f"view {MODEL} {MODEL} --no-open -o /dev/null --accuracy {{}}",
-    "advise models": "advise {}",
-    "annotate models": "annotate {} -o /dev/null",
-    "check models": "check {} --budget-peak 1GiB",
-    "check @list": "check @{} --budget-peak 1GiB",
-    "check --config": f"check {MODEL} --config {{}}",
-    "check --baseline": f"check {MODEL} --max-growth 5% --baseline {{}}",
-    "devices --devices": "devices --devices {}",
-    "devices --model": "devices --model {}",
-    "diff models": f"diff {{}} {MODEL}",
-    "diff models, the second": f"diff {MODEL} {{}}",
-    "diff models, a report": f"diff {{}}.json {MODEL}",
-    "explain model": "explain weights {}",
-    "export models": "export {} --format chrome",
-    "fit models": "fit {} --device 1GiB",
-    "fit --devices": f"fit {MODEL} --which-device --devices {{}}",
-    "fit --prices": f"fit {MODEL} --which-device --prices {{}}",
-    "measure models": "measure {}",
-    "measure --inputs": f"measure {MODEL} --inputs {{}}",
-    "reorder model": "reorder {}",
-    "sweep model": "sweep {}",
-    "sweep --devices": f"sweep {MODEL} --device T4 --devices {{}}",
-}
-"""Command and option or argument: a command line that reads the file."""
-STDIN: Final = {
-    "analyze": f"{MODEL} - --format jsonl",
-    "export": "export - --format chrome",
-    "annotate": "annotate - -o /dev/null",
-    "explain": "explain -",
-}
-WRITES: Final = {
-    "analyze --output": f"{MODEL} --json -o {{}}",
-    "analyze --output, line by line": f"{MODEL} --format jsonl -o {{}}",
-    "analyze --html": f"{MODEL} --html {{}}",
-    "view --output": f"view {MODEL} --no-open -o {{}}",
-    "advise --output": f"advise {MODEL} --emulate-optimiser -o {{}}",
-    "annotate --output": f"annotate {MODEL} -o {{}}",
-    "check --output": f"check {MODEL} --budget-peak 1GiB -o {{}}",
-    "check --also": f"check {MODEL} --budget-peak 1GiB --also sarif={{}}",
-    "devices --output": "devices -o {}",
-    "diff --output": f"diff {MODEL} {MODEL} -o {{}}",
-    "diff --html": f"diff {MODEL} {MODEL} --html {{}}",
-    "explain --output": "explain weights -o {}",
-    "export --output": f"export {MODEL} --format chrome -o {{}}",
-    "export --output, of bytes": f"export {MODEL} --format torch-snapshot -o {{}}",
-    "fit --output": f"fit {MODEL} --device 1GiB -o {{}}",
-    "reorder --output": "reorder branches.onnx -o {}",
-    "sweep --output": f"sweep {MODEL} --batch 1..2 -o {{}}",
-}
-"""``measure --output`` runs a model first, and is in the slow table."""
-PATHS: Final = ("FILE", "DIR", "MODEL", "PATH")
-"""What a metavar holds if its option takes a path."""
+PARTS: Final = 4
+"""The default run takes one case of so many."""
 OLD: Final = b"o" * 8000
-
-
-def kinds(folder: Path) -> dict[str, str]:
-    """A name of each kind of file."""
-    os.mkfifo(folder / "fifo")
-    (folder / "folder").mkdir()
-    (folder / "dangling").symlink_to("nowhere")
-    (folder / "itself").symlink_to("itself")
-    (folder / "empty").touch()
-    (folder / "unreadable").write_text("[tool]")
-    (folder / "unreadable").chmod(0)
-    (folder / "noise").write_bytes(bytes(range(255, 0, -1)) * 40)
-    (folder / "deep").write_text(f"a = {'[' * 5000}{']' * 5000}")
-    (folder / "deep.json").write_text(f"{'[' * 100_000}{']' * 100_000}")
-    with (folder / "huge").open("wb") as file:
-        file.truncate(2**34)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / "socket"))
-    for name in ("fifo", "folder", "dangling", "itself", "empty", "unreadable", "noise", "huge"):
-        (folder / f"{name}.json").symlink_to(name)
-    names = ("fifo", "folder", "dangling", "itself", "empty", "unreadable", "noise", "deep", "huge")
-    return {
-        **{name: name for name in names},
-        "socket": "socket",
-        "missing": "missing",
-        "device": "/dev/zero",
-        "over-long": "n" * 300,
-        "below a file": f"{MODEL}/below",
-        "no name": "",
-        "vanishing": "vanishing",
-    }
-
-
-BRANCHES: Final = """agraph (float[N,64] x) => (float[N,1] y) {
+BRANCHING: Final = """agraph (float[N,64] x) => (float[N,1] y) {
     a = Concat <axis = 1> (x, x, x, x)
     b = Concat <axis = 1> (x, x, x, x)
     p = ReduceMax <axes = [1]> (a)
@@ -131,19 +38,41 @@ BRANCHES: Final = """agraph (float[N,64] x) => (float[N,1] y) {
 }"""
 """Takes less where the second Concat waits for the first ReduceMax."""
 
+Pair = tuple[str, str]
+"""The name of an option, and a kind or a fault."""
+Case = dict[str, Any]
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder that anyone may write to, with models."""
     write_model(tmp_path / MODEL)
-    write_model(tmp_path / "branches.onnx", BRANCHES)
+    write_model(tmp_path / BRANCHES, BRANCHING)
     for each in (*tmp_path.parents, tmp_path):
         if each.owner() == tmp_path.owner() and "pytest" in str(each):
             each.chmod(0o777)
     return tmp_path
 
 
-def ran(folder: Path, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+@pytest.fixture(params=["sample", pytest.param("all", marks=pytest.mark.slow)])
+def parts(request: pytest.FixtureRequest) -> int:
+    """How many cases one is taken of."""
+    return PARTS if request.param == "sample" else 1
+
+
+def drawn(options: Sequence[str], kinds: Sequence[str], parts: int) -> list[Pair]:
+    """One of so many pairs, of each option and of each kind some."""
+    found = [
+        (option, kind)
+        for (row, option), (column, kind) in product(enumerate(options), enumerate(kinds))
+        if (row + column) % parts == 0
+    ]
+    assert {pair[0] for pair in found} == set(options)
+    assert {pair[1] for pair in found} == set(kinds)
+    return found
+
+
+def ran(folder: Path, cases: list[Case]) -> list[Case]:
     """Run cases in one process."""
     results = folder / "results"
     results.touch()
@@ -187,61 +116,95 @@ def refused(case: Mapping[str, Any]) -> Iterator[str]:
         yield f"exit code {case['code']}, {case['err'][:300]!r}"
 
 
-def none_is_wrong(told: list[str]) -> None:
+def none_is_wrong(told: Iterable[str]) -> None:
     """Fail with all that is wrong: an assertion would leave most of it out."""
-    if told:
-        pytest.fail("\n".join([f"{len(told)} are wrong", *told]), pytrace=False)
+    if faults := list(told):
+        pytest.fail("\n".join([f"{len(faults)} are wrong", *faults]), pytrace=False)
 
 
-def test_every_option_that_takes_a_path_is_in_a_table() -> None:
-    tables = {name.partition(",")[0] for name in (*READS, *WRITES, "measure --output")}
-    lacking = [
-        f"{command} {_name(action)}"
-        for command, module in COMMANDS.items()
-        for action in _actions(getattr(import_module(f"onnxmem.cli.{module}"), f"{command}_parser"))
-        if any(word in str(action.metavar or "") for word in PATHS)
-    ]
-    assert len(lacking) > 30
-    # What -o, --html and --also are of a command that takes them all from one function, and a page.
-    same = {"view --html", "explain what", "diff --b-precision"}
-    assert [name for name in lacking if name not in tables | same] == []
+def counted(what: str, cases: Sequence[object], found: Iterable[Case]) -> None:
+    """Print how many cases ended with each code."""
+    codes = [case["code"] for case in found]
+    ends = ", ".join(f"{codes.count(code)} end with {code}" for code in sorted(set(codes), key=str))
+    print(f"{what}: {len(cases)} cases, {ends}")  # noqa: T201 - the count is the point
 
 
-def _actions(parser: Callable[[], ArgumentParser]) -> list[Action]:
-    return parser()._actions  # noqa: SLF001 - argparse has no other list
+def test_the_options_are_those_of_the_parsers() -> None:
+    options = path_options()
+    assert stale_lines() == set()
+    assert len({each.name for each in options}) == len(options) > 40
+    assert len(reads()) > 25
+    assert len(writes()) > 15
 
 
-def _name(action: Action) -> str:
-    return action.option_strings[-1] if action.option_strings else action.dest
+# What is read
 
 
-def test_each_kind_of_file_at_each_option(folder: Path) -> None:
+def kinds(folder: Path) -> dict[str, str]:
+    """A name of each kind of file; each has a link with the ending of a model and of a report."""
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "itself").symlink_to("itself")
+    (folder / "empty").touch()
+    (folder / "unreadable").write_text("[tool]")
+    (folder / "unreadable").chmod(0)
+    (folder / "noise").write_bytes(bytes(range(255, 0, -1)) * 40)
+    (folder / "deep").write_text(f"a = {'[' * 5000}{']' * 5000}")
+    (folder / "deep.json").write_text(f"{'[' * 100_000}{']' * 100_000}")
+    with (folder / "huge").open("wb") as file:
+        file.truncate(2**34)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+    names = "fifo folder dangling itself empty unreadable noise deep huge socket".split()
+    found = {
+        **{name: name for name in names},
+        "missing": "missing",
+        "device": "/dev/zero",
+        "over-long": "n" * 300,
+        "below a file": f"{MODEL}/below",
+        "no name": "",
+        "vanishing": "vanishing",
+        "growing": "growing",
+    }
+    for name, ending in product((*names, "device"), (".json", ".onnx")):
+        if not (link := folder / f"{name}{ending}").exists():
+            link.symlink_to(found[name])
+    return found
+
+
+def read_case(line: str, kind: str, names: Mapping[str, str]) -> Case:
+    name = kind if kind == "device" and "{}." in line else names[kind]
+    words = [word.format(name) for word in line.split()]
+    case: Case = {"words": words}
+    if kind in {"vanishing", "growing"}:
+        case[kind] = next(word for word in words if kind in word).removeprefix("@")
+    elif kind == "unreadable":
+        case["locked"] = True
+    elif kind == "missing":
+        case["removed after"] = name
+    return case
+
+
+def is_fine(option: str, kind: str) -> bool:
+    """Whether a case may succeed, or have a line for each name of a list."""
+    makes_its_folder = option.endswith("--cache") and kind in {"folder", "missing", "vanishing"}
+    return makes_its_folder or (option.endswith("@list") and kind == "noise")
+
+
+def test_each_kind_of_file_at_each_option(folder: Path, parts: int) -> None:
     names = kinds(folder)
-    cases = []
-    for line, (kind, name) in product(READS.values(), names.items()):
-        words = [word.format(name) for word in line.split()]
-        case: dict[str, Any] = {"words": words}
-        if kind == "vanishing":
-            own = next(word for word in words if "vanishing" in word).removeprefix("@")
-            case["vanishing"] = own
-        elif kind == "unreadable":
-            case["locked"] = True
-        elif kind == "missing":
-            case["removed after"] = name
-        cases.append(case)
-    told = []
-    for (option, kind), case, found in zip(
-        product(READS, names), cases, ran(folder, cases), strict=True
-    ):
-        if case["words"][:2] == ["explain", "weights"] and kind == "no name":
-            continue  # no model is named: what is meant is explained
-        makes_its_folder = option.endswith("--cache") and kind in {"folder", "missing", "vanishing"}
-        # Each line of a list is a name, of which each has a line.
-        if makes_its_folder or (option.endswith("@list") and kind == "noise"):
-            told += [f"{option}, {kind}: {text}" for text in wrong(found)]
-        else:
-            told += [f"{option}, {kind}: {text}" for text in refused(found)]
-    print(f"{len(READS)} options x {len(names)} kinds = {len(cases)} cases")  # noqa: T201
+    lines = reads()
+    pairs = drawn(list(lines), list(names), parts)
+    # Imports a module that one without rights could not: each command once before.
+    warm = [{"words": [word.format("missing") for word in line.split()]} for line in lines.values()]
+    found = ran(folder, warm + [read_case(lines[name], kind, names) for name, kind in pairs])
+    told = [
+        f"{option}, {kind}: {text}"
+        for (option, kind), case in zip(pairs, found[len(warm) :], strict=True)
+        for text in (wrong if is_fine(option, kind) else refused)(case)
+    ]
+    counted(f"{len(lines)} options x {len(names)} kinds", pairs, found[len(warm) :])
     none_is_wrong(told)
 
 
@@ -260,53 +223,142 @@ def test_each_kind_of_file_on_stdin(folder: Path) -> None:
     none_is_wrong(told)
 
 
+# What is written
+
 FAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "full disk": {"file_bytes": 16},
-    "read-only folder": {"locked": True},
-    "folder that goes while it is written": {"vanishing": "out"},
-    "folder that is gone": {},
-    "current folder that is gone": {"removed": "gone"},
-    "folder in place of the file": {},
-    "link to itself": {},
-    "over-long name": {},
-    "no name": {},
+    "full disk": {"name": "old", "file_bytes": 16},
+    "full device": {"name": "/dev/full"},
+    "read-only folder": {"name": "locked/old", "locked": True},
+    "read-only file system": {"name": "/sys/onnxmem.out"},
+    "closed descriptor": {"name": "/dev/fd/777"},
+    "folder that goes while it is written": {"name": "out/new", "vanishing": "out"},
+    "removed while it is written": {"name": "emptied/new", "emptied": "emptied"},
+    "folder that is gone": {"name": "nowhere/new"},
+    "current folder that is gone": {"name": "new", "removed": "gone"},
+    "folder in place of the file": {"name": "a folder"},
+    "link to itself": {"name": "itself"},
+    "over-long name": {"name": "n" * 300},
+    "no name": {"name": ""},
 }
 
 
-def test_each_output_with_each_fault(folder: Path) -> None:
-    (folder / "locked").mkdir()
+def write_case(folder: Path, line: str, fault: str) -> Case:
+    rest = dict(FAULTS[fault])
+    name = rest.pop("name")
+    if fault == "full disk":
+        name = str(folder / name)
+    words = [word.format(name) for word in line.split()]
+    if "removed" in rest:
+        words = [str(folder / word) if word in {MODEL, BRANCHES} else word for word in words]
+    return {"words": [*words, "--force"], **rest}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="devices as Linux has them")
+def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
+    for name in ("locked", "emptied", "a folder"):
+        (folder / name).mkdir()
     old = folder / "old"
     for path in (old, folder / "locked" / "old"):
         path.write_bytes(OLD)
         path.chmod(0o666)
     (folder / "itself").symlink_to("itself")
-    (folder / "a folder").mkdir()
     (folder / "locked").chmod(0o555)
-    names = {
-        "full disk": str(old),
-        "read-only folder": "locked/old",
-        "folder that goes while it is written": "out/new",
-        "folder that is gone": "nowhere/new",
-        "current folder that is gone": "new",
-        "folder in place of the file": "a folder",
-        "link to itself": "itself",
-        "over-long name": "n" * 300,
-        "no name": "",
-    }
-    cases = []
-    for line, (fault, extra) in product(WRITES.values(), FAULTS.items()):
-        words = [word.format(names[fault]) for word in line.split()]
-        force = [] if words[0] == "schema" else ["--force"]
-        if "removed" in extra:
-            words = [
-                str(folder / word) if word in {MODEL, "branches.onnx"} else word for word in words
-            ]
-        cases.append({"words": words + force, **extra})
-    told = []
-    for (option, fault), found in zip(product(WRITES, FAULTS), ran(folder, cases), strict=True):
-        told += [f"{option}, {fault}: {text}" for text in refused(found)]
-    print(f"{len(WRITES)} outputs x {len(FAULTS)} faults = {len(cases)} cases")  # noqa: T201
+    lines = writes()
+    pairs = drawn(list(lines), list(FAULTS), parts)
+    warm = [
+        {"words": [*(word.format("warm") for word in line.split()), "--force"]}
+        for line in lines.values()
+    ]
+    found = ran(folder, warm + [write_case(folder, lines[name], fault) for name, fault in pairs])
+    told = [
+        f"{option}, {fault}: {text}"
+        for (option, fault), case in zip(pairs, found[len(warm) :], strict=True)
+        for text in refused(case)
+    ]
+    counted(f"{len(lines)} outputs x {len(FAULTS)} faults", pairs, found[len(warm) :])
     none_is_wrong(told)
+    assert {case["code"] for case in found[: len(warm)]} == {0}
     assert old.read_bytes() == (folder / "locked" / "old").read_bytes() == OLD
-    left = [path.name for path in folder.rglob("*") if path.name.endswith(".part")]
-    assert left == []
+    assert left_parts(folder) == []
+
+
+def left_parts(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.name.endswith(".part")]
+
+
+# Processes that are killed while they write
+
+MOMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    **{f"after {size} bytes": {"bytes": size} for size in (0, 1, 100, 1000, 4096, 10_000)},
+    **{
+        f"{each.name} before {event}": {"signal": each.value, "at": event}
+        for each in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGSEGV)
+        for event in ("open", "os.chmod", "os.rename")
+    },
+}
+"""When a process is killed: at a byte of the result, or at a step of its replacement."""
+
+
+def test_each_output_at_each_death(folder: Path, parts: int) -> None:
+    lines = writes()
+    pairs = drawn(list(lines), list(MOMENTS), parts * 4 if parts > 1 else 1)
+    ages = ["old", "new"]
+    cases, next_ones, outputs = [], [], []
+    for age, (number, (option, moment)) in product(ages, enumerate(pairs)):
+        place = folder / f"{age}{number}"
+        place.mkdir()
+        outputs.append(place / "result")
+        if age == "old":
+            outputs[-1].write_bytes(OLD)
+        words = [word.format(outputs[-1]) for word in lines[option].split()]
+        cases.append({"words": [*words, "--force"], "killed": MOMENTS[moment]})
+        next_ones.append({"words": [*words, "--force"]})
+    sound = folder / "sound"
+    sound.mkdir()
+    whole = [
+        {"words": [*(word.format(sound / str(row)) for word in line.split()), "--force"]}
+        for row, line in enumerate(lines.values())
+    ]
+    killed = ran(folder, whole + cases)[len(whole) :]
+    expected = {option: (sound / str(row)).read_bytes() for row, option in enumerate(lines)}
+    told = [
+        f"{option}, {moment}: {text}"
+        for (_, (option, moment)), case, output in zip(
+            product(ages, pairs), killed, outputs, strict=True
+        )
+        for text in after_death(case, output, MOMENTS[moment], expected[option])
+    ]
+    again = ran(folder, next_ones)
+    for (_, (option, moment)), case, output in zip(
+        product(ages, pairs), again, outputs, strict=True
+    ):
+        told += [f"{option}, {moment}, next run: {text}" for text in wrong(case)]
+        if output.read_bytes() != expected[option]:
+            told.append(f"{option}, {moment}: the next run writes something else")
+    counted(f"{len(lines)} outputs x {len(MOMENTS)} deaths x old and new", cases, killed)
+    none_is_wrong(told)
+    assert left_parts(folder) == []
+    assert sum(case["code"] < 0 for case in killed) > len(killed) / 2
+
+
+def after_death(
+    case: Case, output: Path, moment: Mapping[str, Any], expected: bytes
+) -> Iterator[str]:
+    """Say what is wrong once a process was killed."""
+    code = case["code"]
+    is_old = output.parent.name.startswith("old")
+    content = output.read_bytes() if output.exists() else None
+    if code == 0 and content == expected:
+        return  # shorter than the bytes at which it was to die, or nothing is replaced
+    if code not in {-signal.SIGXFSZ, -moment.get("signal", 0), 130}:
+        yield f"exit code {code}"
+    if is_old and content != OLD:
+        yield "the older result is lost"
+    if not is_old and not (content is None or is_row_by_row(content, expected)):
+        yield f"{len(content or b'')} bytes of a result are left"
+
+
+def is_row_by_row(content: bytes, expected: bytes) -> bool:
+    """Whether these are the first bytes of what may be written row by row."""
+    is_document = re.match(rb"\s*(<|\{\n|\{\s*\"schema|\[|\x08|\x80)", expected) is not None
+    return expected.startswith(content) and not is_document
