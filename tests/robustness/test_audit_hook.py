@@ -14,6 +14,8 @@ import hostile
 import pytest
 from hostile.not_models import whole
 
+from onnxmem.files import is_part
+
 PROGRAM = """
 import json, os, sys
 from onnxmem.cli import main
@@ -119,5 +121,16 @@ def test_the_model_alone_is_opened_and_nothing_is_made(folder: Path, flags: list
 
 
 def test_the_result_is_opened_too(folder: Path) -> None:
+    seen = events(folder, [["external-20_GiB.onnx", "--format", "jsonl", "-o", "result.jsonl"]])[0]
+    assert [each[1] for each in seen] == ["result.jsonl", "external-20_GiB.onnx"]
+
+
+def test_a_result_lies_beside_its_place_until_it_is_whole(folder: Path) -> None:
     seen = events(folder, [["external-20_GiB.onnx", "--json", "-o", "result.json"]])[0]
-    assert [each[1] for each in seen] == ["result.json", "external-20_GiB.onnx"]
+    names = {Path(each[1]).name for each in seen if each[0] == "open"}
+    parts = {name for name in names if is_part(name)}
+    assert len(parts) == 1
+    # Python opens a temporary file by the name of its folder.
+    assert names - parts == {"external-20_GiB.onnx", folder.name}
+    assert {each[0] for each in seen} == {"open", "tempfile.mkstemp", "os.chmod", "os.rename"}
+    assert not any(is_part(path.name) for path in folder.iterdir())
