@@ -23,6 +23,7 @@ from onnxmem.ops.spatial import (
     CONVOLUTION_FLOPS,
     CONVOLUTION_MACS,
     CONVOLUTION_SAVED,
+    fused_convolution,
     transposed_macs,
 )
 from onnxmem.ops.spec import Call, Formula, Operand, OpSpec, Saved, unknown
@@ -70,26 +71,6 @@ def _experts_macs(call: Call) -> int | None:
     if len(known) < len(experts) or elements is None or not hidden or chosen is None:
         return None
     return elements // hidden * chosen * sum(prod(expert[1:]) for expert in known)
-
-
-def _fused_convolution(op_type: str) -> OpSpec:
-    """Convolution, bias, a sum with Z, an activation."""
-    return OpSpec(
-        op_type=op_type,
-        domain=DOMAIN,
-        inputs=("X", "W", "B", "Z"),
-        outputs=("Y",),
-        may_inplace=(("Z", "Y"),) if op_type == "FusedConv" else (),
-        parameters=("W", "B"),
-        saved=(*CONVOLUTION_SAVED, Saved("Y")),  # the activation's: Relu reads Y
-        macs=CONVOLUTION_MACS,
-        flops=total(
-            CONVOLUTION_FLOPS,
-            if_input(3, one_per_element),
-            if_set("activation", one_per_element),
-        ),
-        source=f"{_SOURCE}; onnxruntime 1.31.1 CPU kernel",
-    )
 
 
 def _matmul(op_type: str) -> OpSpec:
@@ -156,8 +137,11 @@ def _skip_normalization(op_type: str, shift: tuple[str, ...], per_row: int) -> O
     )
 
 
+_FUSED_CONV = fused_convolution("FusedConv", DOMAIN, "Z", _SOURCE)
+_NHWC_FUSED_CONV = replace(_FUSED_CONV, op_type="NhwcFusedConv", may_inplace=())
 _NHWC_CONV = replace(
-    _fused_convolution("NhwcConv"),
+    _NHWC_FUSED_CONV,
+    op_type="NhwcConv",
     inputs=("X", "W", "B"),
     saved=CONVOLUTION_SAVED,
     flops=CONVOLUTION_FLOPS,
@@ -165,8 +149,8 @@ _NHWC_CONV = replace(
 """Not fused with anything."""
 
 OPS = (
-    _fused_convolution("FusedConv"),
-    _fused_convolution("NhwcFusedConv"),
+    _FUSED_CONV,
+    _NHWC_FUSED_CONV,
     _NHWC_CONV,
     OpSpec(
         op_type="ConvTransposeWithDynamicPads",

@@ -345,6 +345,26 @@ _RESIZES = (
 )
 
 
+def fused_convolution(op_type: str, domain: str, addend: str, source: str) -> OpSpec:
+    """Convolution, bias, a sum with ``addend``, an activation."""
+    return OpSpec(
+        op_type=op_type,
+        domain=domain,
+        inputs=("X", "W", "B", addend),
+        outputs=("Y",),
+        may_inplace=((addend, "Y"),),
+        parameters=("W", "B"),
+        saved=(*CONVOLUTION_SAVED, Saved("Y")),  # the activation's: Relu reads Y
+        macs=CONVOLUTION_MACS,
+        flops=total(
+            CONVOLUTION_FLOPS,
+            if_input(3, one_per_element),
+            if_set("activation", one_per_element),
+        ),
+        source=f"{source}; onnxruntime 1.31.1 CPU kernel",
+    )
+
+
 DOMAIN = "com.microsoft.nchwc"
 _SOURCE = "onnxruntime nchwc_schema_defs.cc"
 
@@ -373,22 +393,7 @@ def _unary(
 
 
 _BLOCKED = (
-    OpSpec(
-        op_type="Conv",
-        domain=DOMAIN,
-        inputs=("X", "W", "B", "Sum"),
-        outputs=("Y",),
-        may_inplace=(("Sum", "Y"),),
-        parameters=("W", "B"),
-        saved=(*CONVOLUTION_SAVED, Saved("Y")),  # the activation's: Relu reads Y
-        macs=CONVOLUTION_MACS,
-        flops=total(
-            CONVOLUTION_FLOPS,
-            if_input(3, one_per_element),
-            if_set("activation", one_per_element),
-        ),
-        source=f"{_SOURCE}; onnxruntime 1.31.1 CPU kernel",
-    ),
+    fused_convolution("Conv", DOMAIN, "Sum", _SOURCE),
     _unary("MaxPool", window_flops(), (Saved("X"),), _index_bytes),  # dX[indices] += dY
     _unary("AveragePool", window_flops(), (Saved("X"),)),  # dX = dY / k over each window
     _unary("GlobalMaxPool", one_per_input_element, (Saved("X"),), _index_bytes),

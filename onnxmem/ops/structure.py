@@ -8,14 +8,14 @@ from onnxmem.ops.formulas import one_per_element
 from onnxmem.ops.spec import Formula, OpSpec, nothing, unknown
 
 
-def _constant(
-    op_type: str, inputs: tuple[str, ...], output: str, flops: Formula = nothing
+def _no_gradient(
+    op_type: str, inputs: tuple[str, ...], *outputs: str, flops: Formula = nothing
 ) -> OpSpec:
-    """An output that does not depend on a tensor with a gradient."""
+    """Outputs that do not depend on a tensor with a gradient: constants, shapes, strings."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
-        outputs=(output,),
+        outputs=outputs,
         differentiable=False,
         flops=flops,
         source="ONNX operator document: no gradient",
@@ -45,29 +45,18 @@ def _container(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
     )
 
 
-def _text(op_type: str, inputs: tuple[str, ...], *outputs: str, flops: Formula = nothing) -> OpSpec:
-    """Operators on strings: no numbers, no gradient."""
-    return OpSpec(
-        op_type=op_type,
-        inputs=inputs,
-        outputs=outputs,
-        differentiable=False,
-        flops=flops,
-        source="ONNX operator document: no gradient",
-    )
-
-
 OPS = (
-    _constant("Constant", (), "output"),
-    _constant("ConstantOfShape", ("input",), "output"),
-    _constant("Shape", ("data",), "shape"),
-    _constant("Size", ("data",), "size"),
-    _constant("RandomNormal", (), "output", one_per_element),
-    _constant("RandomNormalLike", ("input",), "output", one_per_element),
-    _constant("RandomUniform", (), "output", one_per_element),
-    _constant("RandomUniformLike", ("input",), "output", one_per_element),
-    _constant("Bernoulli", ("input",), "output", one_per_element),  # a comparison each
-    _constant("Multinomial", ("input",), "output", unknown),  # a search through running sums
+    _no_gradient("Constant", (), "output"),
+    _no_gradient("ConstantOfShape", ("input",), "output"),
+    _no_gradient("Shape", ("data",), "shape"),
+    _no_gradient("Size", ("data",), "size"),
+    _no_gradient("RandomNormal", (), "output", flops=one_per_element),
+    _no_gradient("RandomNormalLike", ("input",), "output", flops=one_per_element),
+    _no_gradient("RandomUniform", (), "output", flops=one_per_element),
+    _no_gradient("RandomUniformLike", ("input",), "output", flops=one_per_element),
+    _no_gradient("Bernoulli", ("input",), "output", flops=one_per_element),  # a comparison each
+    # a search through running sums
+    _no_gradient("Multinomial", ("input",), "output", flops=unknown),
     OpSpec(
         op_type="If",
         inputs=("cond",),
@@ -85,13 +74,13 @@ OPS = (
     _container("ConcatFromSequence", ("input_sequence",), "concat_result"),
     _container("Optional", ("input",), "output"),
     _container("OptionalGetElement", ("input",), "output"),
-    _constant("SequenceEmpty", (), "output"),
-    _constant("SequenceLength", ("input_sequence",), "length"),
-    _constant("OptionalHasElement", ("input",), "output"),
-    _text("StringConcat", ("X", "Y"), "Z"),
-    _text("StringNormalizer", ("X",), "Y"),
-    _text("StringSplit", ("X",), "Y", "Z"),
-    _text("RegexFullMatch", ("X",), "Y"),
-    _text("TfIdfVectorizer", ("X",), "Y", flops=unknown),  # counts and weights n-grams
-    _text("ImageDecoder", ("encoded_stream",), "image", flops=unknown),  # the format decides
+    _no_gradient("SequenceEmpty", (), "output"),
+    _no_gradient("SequenceLength", ("input_sequence",), "length"),
+    _no_gradient("OptionalHasElement", ("input",), "output"),
+    _no_gradient("StringConcat", ("X", "Y"), "Z"),
+    _no_gradient("StringNormalizer", ("X",), "Y"),
+    _no_gradient("StringSplit", ("X",), "Y", "Z"),
+    _no_gradient("RegexFullMatch", ("X",), "Y"),
+    _no_gradient("TfIdfVectorizer", ("X",), "Y", flops=unknown),  # counts and weights n-grams
+    _no_gradient("ImageDecoder", ("encoded_stream",), "image", flops=unknown),  # the format decides
 )

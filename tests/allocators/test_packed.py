@@ -38,8 +38,12 @@ def program_of(blocks: Blocks) -> tuple[Program, Sizes]:
     return program, Sizes.of([size for size, _, _ in blocks])
 
 
-def packing_of(blocks: Blocks) -> Packing:
-    return pack(*program_of(blocks))
+def packing_of(blocks: Blocks, **limits: int) -> Packing:
+    """Pack with limits of the search other than its own: ``max_steps`` for ``_MAX_STEPS``."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(packed, f"_{name.upper()}", limit)
+        return pack(*program_of(blocks))
 
 
 @st.composite
@@ -71,40 +75,26 @@ def check(found: Packing, blocks: Blocks) -> None:
 
 @given(lifetimes())
 def test_no_two_buffers_overlap_in_time_and_address(blocks: Blocks) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        # Where no order meets the bound, the search would take all its steps on most examples.
-        patch.setattr(packed, "_MAX_STEPS", 500)
-        check(packing_of(blocks), blocks)
+    # Where no order meets the bound, the search would take all its steps on most examples.
+    check(packing_of(blocks, max_steps=500), blocks)
 
 
 @given(lifetimes())
 def test_nor_where_buffers_are_too_many_for_pairs(blocks: Blocks) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "_MAX_STEPS", 100)
-        patch.setattr(packed, "_MAX_CONFLICTS", 0)
-        check(packing_of(blocks), blocks)
+    check(packing_of(blocks, max_steps=100, max_conflicts=0), blocks)
 
 
 @given(lifetimes())
 def test_nor_where_there_is_no_work_but_for_one_order(blocks: Blocks) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "_MAX_STEPS", 100)
-        patch.setattr(packed, "_MAX_WORK", 0)
-        check(packing_of(blocks), blocks)
-        patch.setattr(packed, "_MAX_CONFLICTS", 0)
-        patch.setattr(packed, "_MOST_FLAT", 0)
-        check(packing_of(blocks), blocks)
+    check(packing_of(blocks, max_steps=100, max_work=0), blocks)
+    found = packing_of(blocks, max_steps=100, max_work=0, max_conflicts=0, most_flat=0)
+    check(found, blocks)
 
 
 @given(lifetimes())
 def test_no_search_makes_it_larger_than_the_order_by_time(blocks: Blocks) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "_MAX_CONFLICTS", 0)
-        patch.setattr(packed, "_MAX_STEPS", 0)
-        patch.setattr(packed, "_MOST_FLAT", 0)
-        by_time = packing_of(blocks)
-        patch.setattr(packed, "_MOST_FLAT", 1_000)
-        flat = packing_of(blocks)
+    by_time = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=0)
+    flat = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=1_000)
     assert flat.size_bytes <= by_time.size_bytes
     assert packing_of(blocks).size_bytes <= by_time.size_bytes
 
@@ -177,9 +167,7 @@ def test_a_block_is_lowered_where_no_order_is_good() -> None:
     found = packing_of(blocks)
     check(found, blocks)
     assert packing_of(blocks) == found
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packed, "_MAX_STEPS", 0)
-        assert packing_of(blocks).size_bytes > found.size_bytes
+    assert packing_of(blocks, max_steps=0).size_bytes > found.size_bytes
 
 
 def test_very_many_pairs_are_packed_well() -> None:

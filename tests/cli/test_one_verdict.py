@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,15 +120,13 @@ def told(capsys: Capture, *words: str) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
+def face_of(code: int, verdict: Mapping[str, Any], findings: Iterable[Mapping[str, Any]]) -> Face:
+    codes = frozenset(each["code"] for each in findings)
+    return Face(verdict["verdict"], code, verdict["bytes"], codes, verdict["fits_up_to"])
+
+
 def row_face(code: int, row: Mapping[str, Any]) -> Face:
-    found = row["verdict"]
-    return Face(
-        found["verdict"],
-        code,
-        found["bytes"],
-        frozenset(each["code"] for each in row["findings"]),
-        found["fits_up_to"],
-    )
+    return face_of(code, row["verdict"], row["findings"])
 
 
 def of_fitting(asked: Case, _: Capture, __: Path) -> Face:
@@ -208,13 +206,7 @@ def of_fit_text(asked: Case, capsys: Capture, _: Path) -> Face:
 def of_fit_json(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, "fit", asked.path, *asked.words, "--device", asked.budget, "--json")
     row = json.loads(text)
-    return Face(
-        row["verdict"],
-        code,
-        row["bytes"],
-        frozenset(each["code"] for each in row["findings"]),
-        row["fits_up_to"],
-    )
+    return face_of(code, row, row["findings"])
 
 
 def of_check_json(asked: Case, capsys: Capture, _: Path) -> Face:

@@ -1,5 +1,7 @@
 """How Transposes are pushed past each operator, compared with onnxruntime."""
 
+from functools import partial
+
 import pytest
 from runtimes.onnxruntime.transposed_graphs import optimized_ops
 
@@ -11,6 +13,7 @@ IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,7] x2, bool[2,3,5,7] b, bool[2
   <int64[2] axes = {{3, -3}}, int64[0] no_axes = {{}}, int64[2] parts = {{1, 3}}, float[3] bias,
    int64 index = {{1}}, int64[1] indices = {{1}}, float lowest = {{0.0}}>
   {{ {body} }}"""
+images = partial(optimized_ops, IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,7] x2, bool[2,3,5,7] b, bool[2
     ],
 )
 def test_unary_operators(operation: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, f"a = Last(x) c = {operation} y = First(c)") == expected
+    assert images(f"a = Last(x) c = {operation} y = First(c)") == expected
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_unary_operators(operation: str, expected: str) -> None:
     ],
 )
 def test_bitwise_operators(body: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, body) == expected
+    assert images(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,9 +115,7 @@ def test_bitwise_operators(body: str, expected: str) -> None:
 )
 def test_elementwise_operators(given: str, operator: str, expected: str) -> None:
     assert (
-        optimized_ops(
-            IMAGES, f"a = Last({given}) c = Last({given}2) d = {operator}(a, c) y = First(d)"
-        )
+        images(f"a = Last({given}) c = Last({given}2) d = {operator}(a, c) y = First(d)")
         == expected
     )
 
@@ -126,7 +127,7 @@ def test_elementwise_operators(given: str, operator: str, expected: str) -> None
     ],
 )
 def test_where(body: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, body) == expected
+    assert images(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,10 +157,7 @@ def test_where(body: str, expected: str) -> None:
 )
 def test_reductions(operator: str, keepdims: int, expected: str) -> None:
     assert (
-        optimized_ops(
-            IMAGES, f"a = Last(x) y = {operator}<keepdims = {keepdims}>(a, axes)", opset=18
-        )
-        == expected
+        images(f"a = Last(x) y = {operator}<keepdims = {keepdims}>(a, axes)", opset=18) == expected
     )
 
 
@@ -180,7 +178,7 @@ def test_reductions(operator: str, keepdims: int, expected: str) -> None:
     ],
 )
 def test_reductions_without_axes(reduction: str, opset: int, expected: str) -> None:
-    assert optimized_ops(IMAGES, f"a = Last(x) y = {reduction}", opset=opset) == expected
+    assert images(f"a = Last(x) y = {reduction}", opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -190,7 +188,7 @@ def test_reductions_without_axes(reduction: str, opset: int, expected: str) -> N
     ],
 )
 def test_reductions_with_unknown_axes(body: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, body) == expected
+    assert images(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -212,7 +210,7 @@ def test_reductions_with_unknown_axes(body: str, expected: str) -> None:
     ],
 )
 def test_concat_and_split(body: str, opset: int, expected: str) -> None:
-    assert optimized_ops(IMAGES, body, opset=opset) == expected
+    assert images(body, opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -230,9 +228,7 @@ def test_concat_and_split(body: str, opset: int, expected: str) -> None:
 )
 def test_softmax(operator: str, axis: int, opset: int, expected: str) -> None:
     assert (
-        optimized_ops(
-            IMAGES, f"a = Last(x) c = {operator}<axis = {axis}>(a) y = First(c)", opset=opset
-        )
+        images(f"a = Last(x) c = {operator}<axis = {axis}>(a) y = First(c)", opset=opset)
         == expected
     )
 
@@ -247,7 +243,7 @@ def test_softmax(operator: str, axis: int, opset: int, expected: str) -> None:
     ],
 )
 def test_arg_max_and_arg_min(search: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, f"a = Last(x) y = {search}(a)") == expected
+    assert images(f"a = Last(x) y = {search}(a)") == expected
 
 
 @pytest.mark.parametrize(
@@ -261,7 +257,7 @@ def test_arg_max_and_arg_min(search: str, expected: str) -> None:
     ],
 )
 def test_gather_with_a_scalar_index(body: str, expected: str) -> None:
-    assert optimized_ops(IMAGES, body) == expected
+    assert images(body) == expected
 
 
 RANK_IMAGES = """agraph (float[2,3,5,7] x, float[2,5,7,3] fed, float[3] fed1, float number,
@@ -272,6 +268,7 @@ RANK_IMAGES = """agraph (float[2,3,5,7] x, float[2,5,7,3] fed, float[3] fed1, fl
    float scalar = {{3.0}}, int64[2] front = {{0, 1}}, int64[2] both = {{0, 3}},
    int64[3,2] counts = {{1, 2, 3, 4, 5, 6}}>
   {{ {body} }}"""
+ranks = partial(optimized_ops, RANK_IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -291,10 +288,7 @@ RANK_IMAGES = """agraph (float[2,3,5,7] x, float[2,5,7,3] fed, float[3] fed1, fl
 def test_constant_operands_are_unsqueezed_and_transposed(
     sum_of: str, opset: int, expected: str
 ) -> None:
-    assert (
-        optimized_ops(RANK_IMAGES, f"a = Last(x) b = {sum_of} y = First(b)", opset=opset)
-        == expected
-    )
+    assert ranks(f"a = Last(x) b = {sum_of} y = First(b)", opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -309,7 +303,7 @@ def test_constant_operands_are_unsqueezed_and_transposed(
 def test_other_readers_of_a_changed_constant_read_the_old_layout(
     body: str, opset: int, expected: str
 ) -> None:
-    assert optimized_ops(RANK_IMAGES, f"a = Last(x) b = Add(a, {body}", opset=opset) == expected
+    assert ranks(f"a = Last(x) b = Add(a, {body}", opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -327,7 +321,7 @@ def test_other_readers_of_a_changed_constant_read_the_old_layout(
     ],
 )
 def test_constants_with_other_uses_stay(body: str, expected: str) -> None:
-    assert optimized_ops(RANK_IMAGES, body) == expected
+    assert ranks(body) == expected
 
 
 @pytest.mark.parametrize(
@@ -381,7 +375,7 @@ def test_constants_with_other_uses_stay(body: str, expected: str) -> None:
 def test_computed_operands_are_unsqueezed_and_transposed(
     body: str, opset: int, expected: str
 ) -> None:
-    assert optimized_ops(RANK_IMAGES, body, opset=opset) == expected
+    assert ranks(body, opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -392,7 +386,7 @@ def test_computed_operands_are_unsqueezed_and_transposed(
     ],
 )
 def test_the_elements_of_a_constant_are_transposed(body: str, expected: str) -> None:
-    assert optimized_ops(RANK_IMAGES, body) == expected
+    assert ranks(body) == expected
 
 
 AXIS_IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,12] x12, float[2,1,5,7] x1,
@@ -407,6 +401,7 @@ AXIS_IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,12] x12, float[2,1,5,7] x
    int64[8] pads = {{0, 1, 2, 3, 4, 5, 6, 7}}, float value = {{3.0}},
    int64[2] last_pads = {{1, 2}}>
   {{ {body} }}"""
+axes = partial(optimized_ops, AXIS_IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +417,7 @@ AXIS_IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,12] x12, float[2,1,5,7] x
     ],
 )
 def test_squeeze(body: str, opset: int, expected: str) -> None:
-    assert optimized_ops(AXIS_IMAGES, body, opset=opset) == expected
+    assert axes(body, opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -455,7 +450,7 @@ def test_squeeze(body: str, opset: int, expected: str) -> None:
     ],
 )
 def test_unsqueeze(body: str, opset: int, expected: str) -> None:
-    assert optimized_ops(AXIS_IMAGES, body, opset=opset) == expected
+    assert axes(body, opset=opset) == expected
 
 
 @pytest.mark.parametrize(
@@ -475,9 +470,7 @@ def test_unsqueeze(body: str, opset: int, expected: str) -> None:
     ],
 )
 def test_slice(inputs: str, expected: str) -> None:
-    assert (
-        optimized_ops(AXIS_IMAGES, f"a = Last(x) b = Slice(a, {inputs}) y = First(b)") == expected
-    )
+    assert axes(f"a = Last(x) b = Slice(a, {inputs}) y = First(b)") == expected
 
 
 @pytest.mark.parametrize(
@@ -489,8 +482,7 @@ def test_slice(inputs: str, expected: str) -> None:
 )
 def test_slice_with_attributes(attributes: str, expected: str) -> None:
     assert (
-        optimized_ops(
-            AXIS_IMAGES,
+        axes(
             f"a = Last(x) b = Slice<{attributes}>(a) y = First(b)",
             opset=9,
         )
@@ -512,8 +504,7 @@ def test_slice_with_attributes(attributes: str, expected: str) -> None:
 )
 def test_pad_and_tile(operation: str, opset: int, expected: str) -> None:
     assert (
-        optimized_ops(
-            AXIS_IMAGES,
+        axes(
             f"a = Last(x) b = {operation} y = First(b)",
             opset=opset,
         )
@@ -539,8 +530,7 @@ def test_pad_and_tile(operation: str, opset: int, expected: str) -> None:
 )
 def test_reshape_that_moves_dims_of_1(given: str, order: str, target: str, expected: str) -> None:
     assert (
-        optimized_ops(
-            AXIS_IMAGES,
+        axes(
             f"s = Constant<value_ints = {target}>() a = {order}({given}) y = Reshape(a, s)",
         )
         == expected
@@ -568,8 +558,7 @@ def test_reshape_that_moves_dims_of_1(given: str, order: str, target: str, expec
 )
 def test_reshape_that_splits_dims(given: str, order: str, target: str, expected: str) -> None:
     assert (
-        optimized_ops(
-            AXIS_IMAGES,
+        axes(
             f"s = Constant<value_ints = {target}>() a = {order}({given}) y = Reshape(a, s)",
         )
         == expected
@@ -590,8 +579,7 @@ def test_reshape_that_splits_dims(given: str, order: str, target: str, expected:
 )
 def test_reshape_needs_known_dims(body: str, expected: str) -> None:
     assert (
-        optimized_ops(
-            AXIS_IMAGES,
+        axes(
             f"s = Constant<value_ints = [2, 3, 4, 3, 5]>() a = First(x12) {body}",
         )
         == expected

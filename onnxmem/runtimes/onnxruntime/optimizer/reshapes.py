@@ -148,18 +148,22 @@ def is_dim_of(graph: Graph, concat: Node, input_index: int, wanted: tuple[str, i
 
 
 def _gather_path(graph: Graph, node: Node, input_index: int) -> tuple[Node, Node] | None:
-    unsqueeze = graph.parent(node, input_index)
-    if unsqueeze is None or not is_op(unsqueeze, "Unsqueeze", _UNSQUEEZE):
-        return None
-    if axes_of(graph, unsqueeze) != [0]:
-        return None
-    gather = graph.parent(unsqueeze, 0)
+    unsqueeze = _unsqueeze(graph, node, input_index)
+    gather = None if unsqueeze is None else graph.parent(unsqueeze, 0)
     if gather is None or not is_op(gather, "Gather", _GATHER):
         return None
     shape = graph.parent(gather, 0)
     if shape is None or not is_op(shape, "Shape", _SHAPE):
         return None
     return gather, shape
+
+
+def _unsqueeze(graph: Graph, node: Node, input_index: int) -> Node | None:
+    """The Unsqueeze that makes a scalar a vector of one element, if an input is one."""
+    unsqueeze = graph.parent(node, input_index)
+    if unsqueeze is None or not is_op(unsqueeze, "Unsqueeze", _UNSQUEEZE):
+        return None
+    return unsqueeze if axes_of(graph, unsqueeze) == [0] else None
 
 
 def _has_same_dim(graph: Graph, measured: str, value: str, axis: int) -> bool:
@@ -176,10 +180,8 @@ def is_one_element(graph: Graph, concat: Node, input_index: int, value: str) -> 
     path = _gather_path(graph, concat, input_index)
     if path is not None and known_size(graph, path[0].inputs[1]) == 1:
         return True
-    unsqueeze = graph.parent(concat, input_index)
-    if unsqueeze is None or not is_op(unsqueeze, "Unsqueeze", _UNSQUEEZE):
-        return False
-    if axes_of(graph, unsqueeze) != [0]:
+    unsqueeze = _unsqueeze(graph, concat, input_index)
+    if unsqueeze is None:
         return False
     source = graph.parent(unsqueeze, 0)
     if source is not None and (
