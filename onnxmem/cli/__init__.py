@@ -18,7 +18,7 @@ from typing import Final
 
 from onnxmem.children.safe_path import leave_current_folder_out
 from onnxmem.cli.options import Parser
-from onnxmem.cli.output import open_closed_streams, report_fault
+from onnxmem.cli.output import WAITING, open_closed_streams, report_fault
 from onnxmem.errors import UsageError, fault_of, nearest
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -72,10 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser_of(command).parse_command(words)
         if argv is None:
             _freeze()
+            if not (getattr(arguments, "quiet", False) or getattr(arguments, "no_progress", False)):
+                WAITING.start(f"onnxmem {command}")
         run: Callable[[Namespace], int] = arguments.run
         return run(arguments)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every fault has a code
         return report_fault(fault_of(error), error)
+    finally:
+        WAITING.stop()
 
 
 def parser_of(command: str) -> Parser:

@@ -17,10 +17,13 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
-from typing import IO, Final, TextIO
+from typing import IO, TYPE_CHECKING, Final, TextIO
 
 from onnxmem.errors import Fault, UsageError, shortened
 from onnxmem.files import is_stream, reason_of, remove_stale_parts, replaced
+
+if TYPE_CHECKING:
+    import threading
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -42,6 +45,7 @@ _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 Formats of ``onnxmem export`` name their endings themselves (``cli/export.py``).
 """
+_STDERR: Final = 2
 _LONGEST: Final = 2000
 """Characters of a message, which may name a few long names."""
 
@@ -103,6 +107,57 @@ def _is_same_file(path: str, model: str) -> bool:
         return False
 
 
+class Waiting:
+    """Mutable: a line on a terminal that says how long a command has been at work.
+
+    It appears after a second and goes with the first output, so that nothing is written over.
+    """
+
+    def __init__(self) -> None:
+        self._ticking: tuple[threading.Event, threading.Lock] | None = None
+        self._is_shown = False
+
+    def start(self, text: str) -> None:
+        """Show the line to a person who waits: only on a terminal."""
+        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            return
+        import threading
+
+        self._ticking = threading.Event(), threading.Lock()
+        arguments = (shortened(text), *self._ticking)
+        threading.Thread(target=self._tick, args=arguments, daemon=True).start()
+
+    def stop(self) -> None:
+        """Leave the line to what is written next."""
+        if self._ticking is None:
+            return
+        (stopped, lock), self._ticking = self._ticking, None
+        # Under the lock no tick can write between the two.
+        with lock:
+            stopped.set()
+            if self._is_shown:
+                self._write("")
+
+    def _tick(self, text: str, stopped: threading.Event, lock: threading.Lock) -> None:
+        number = 0
+        while not stopped.wait(1):
+            number += 1
+            with lock:
+                if not stopped.is_set():
+                    self._is_shown = True
+                    self._write(f"{text}: {number:,} s")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        # Not by ``sys.stderr``, whose lock the interrupted main thread may hold.
+        with suppress(OSError):
+            os.write(_STDERR, f"\r\x1b[K{text}".encode(errors="backslashreplace"))
+
+
+WAITING: Final = Waiting()
+"""The line of this process's command."""
+
+
 def write_result(text: str, arguments: Namespace) -> None:
     """Write a result to the requested file, else to stdout."""
     if arguments.output is None:
@@ -123,6 +178,7 @@ def write_bytes_to_stdout(pieces: Iterable[bytes]) -> None:
 
     :raises UsageError: it cannot be written.
     """
+    WAITING.stop()
     try:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -259,6 +315,8 @@ def _is_written(piece: str, stream: TextIO, name: str) -> bool:
 
     :raises UsageError: it cannot be written.
     """
+    if stream is sys.stdout:
+        WAITING.stop()
     try:
         stream.write(piece)
         stream.flush()
@@ -292,6 +350,7 @@ def open_closed_streams() -> None:
 
 def notify(text: str, end: str = "\n") -> None:
     """Write a message to stderr; one that stderr does not take is lost, and costs no result."""
+    WAITING.stop()
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:

@@ -173,6 +173,19 @@ def test_bytes_that_do_not_fall_have_one_place_where_tight_begins() -> None:
     assert (found.number, found.comfortable) == (100, 99)
 
 
+def test_where_nothing_is_tight_no_place_is_sought_where_tight_begins() -> None:
+    tried = []
+
+    def exact(number: int) -> Demand:
+        tried.append(number)
+        return Demand(size_bytes=10 * number, least_bytes=10 * number)
+
+    found = largest_fitting(Search(10**9, Accuracy(None, "made up"), exact), is_rising=True)
+    assert found is not None
+    assert found.number == found.comfortable == 10**8
+    assert len(tried) <= 6
+
+
 def test_a_search_of_unknown_bytes_finds_nothing() -> None:
     search = Search(1000, Accuracy(None, "made up"), lambda _: None)
     assert largest_fitting(search, is_rising=True) is None

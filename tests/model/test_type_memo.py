@@ -15,13 +15,16 @@ from runtime_kinds import KINDS
 
 import onnxmem
 from onnxmem import analyze
+from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.errors import OnnxmemError
+from onnxmem.kv_cache.steps import Step
 from onnxmem.model.binding import Request, bind
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.shapes import type_memo
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.ops.spec import Shape
+from onnxmem.settings import Settings
 
 FILES = sorted(MODELS.glob("*.onnx"))
 BATCHES = (None, 5)
@@ -365,3 +368,23 @@ def test_nodes_of_one_signature_share_a_result() -> None:
     types = {each.name: each.type for each in model.graph.input}
     one, other = (ask.output_types(node, types, {}) for node in model.graph.node)
     assert one["y"] is other["z"]
+
+
+@pytest.mark.parametrize("context", [1, 2, 512])
+def test_a_prefill_without_past_tokens_is_memoized(
+    context: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its past keys and values have a dim of 0."""
+    monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
+    cached = request_of(MODELS / "smollm_cached.onnx", Settings())
+
+    def prefill(min_nodes: int) -> tuple[Prepared, BoundModel]:
+        monkeypatch.setattr(type_memo, "MIN_NODES", min_nodes)
+        request = cached.at_context(context, Step.PREFILL).at(3)
+        return request.prepared, request.results.bound
+
+    _, whole = prefill(NEVER)
+    prepared, bound = prefill(0)
+    assert facts(bound) == facts(whole)
+    assert 0 in (bound.graph.tensors["past_key_values.0.key"].shape or ())
+    assert tells(prepared, bound)

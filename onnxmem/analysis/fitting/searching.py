@@ -183,7 +183,10 @@ def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
     if number is None:
         return max_batch
     comfortable = 0
-    if number and search.verdict(1) is Verdict.FITS:
+    if number and search.verdict(number) is Verdict.FITS:
+        # Nothing below it is tight. So it is of figures that have no error.
+        comfortable = number
+    elif number and search.verdict(1) is Verdict.FITS:
         comfortable = _bisected(lambda each: search.verdict(each) is Verdict.FITS, 1, number + 1)
     return replace(max_batch, comfortable=comfortable)
 

@@ -33,7 +33,7 @@ from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
 from onnxmem.model.shapes.inference import agree
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import is_followed
-from onnxmem.model.value_types import Known, dense_type, dims_of, is_complete, known_of, shape_of
+from onnxmem.model.value_types import Known, dense_type, dims_of, is_complete, known_of
 from onnxmem.ops.spec import known_dims
 
 MIN_NODES: Final = 200
@@ -268,14 +268,14 @@ class TypeMemo:
     def input_type_ids(self, shapes: Shapes) -> TypeIds:
         """The type ids of the graph's inputs.
 
-        :raises MemoMissError: a type is unknown, or a dim is 0.
+        :raises MemoMissError: a type is unknown.
         """
         ids = {}
         for value in self.inputs:
             proto = value.type
             if value.name in shapes:
                 proto = dense_type(proto.tensor_type.elem_type, shapes[value.name])
-            if not is_complete(proto) or 0 in (shape_of(proto) or ()):
+            if not is_complete(proto):
                 raise MemoMissError
             ids[value.name] = self.interner.id_of(proto)
         return ids
