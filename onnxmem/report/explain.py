@@ -241,6 +241,8 @@ def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
     marks = [
         *(("the node of the message",) if candidate.is_named else ()),
         *(("its shape",) if is_shape(candidate, message.shape) else ()),
+        *(("live at the peak",) if candidate.is_live_at_peak else ()),
+        *(("not live at the peak",) if candidate.is_live_at_peak is False else ()),
         *((candidate.graph,) if candidate.graph != "file" else ()),
     ]
     text = f"{candidate.tensor}  by {producer}" + (f"  ({', '.join(marks)})" if marks else "")
@@ -311,6 +313,7 @@ def _candidate_rows(candidates: Sequence[Candidate]) -> list[JsonDict]:
             "batch": each.batch,
             "shape": None if each.shape is None else list(each.shape),
             "is_named": each.is_named,
+            "is_live_at_peak": each.is_live_at_peak,
             "graph": each.graph,
         }
         for each in candidates

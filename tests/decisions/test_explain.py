@@ -378,12 +378,43 @@ def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
     assert totals[0] <= 1_000_000 < totals[1]
 
 
+@pytest.mark.parametrize("train", [False, True])
+def test_candidates_that_are_live_at_the_peak_are_marked_and_come_first(*, train: bool) -> None:
+    """By hand: a tensor of the peak's live set, at the batch and at another one."""
+    analysis = onnxmem.analyze(model_of(CONVNET), batch=8, train=train)
+    live = analysis.training.live_at_peak() if analysis.training else ()
+    labels = {each.label for each in live or analysis.activations.live_at_peak}
+    labels &= {*analysis.graph.tensors}
+    marked: dict[str, bool | None] = {}
+    for tensor in analysis.graph.tensors.values():
+        size = tensor.size_bytes or 0
+        message = OutOfMemory(program="x", meaning="y", sizes=RequestedBytes(size, size))
+        report = inquest_on(CONVNET, message, batch=8, train=train)
+        flags = [each.is_live_at_peak for each in report.at_batch]
+        assert flags == sorted(flags, key=lambda flag: not flag)
+        marked |= {each.tensor: each.is_live_at_peak for each in report.at_batch}
+    stored = {each.name for each in analysis.graph.tensors.values() if each.role != "activation"}
+    assert labels
+    assert {name for name in labels if marked[name]} == labels
+    assert all(marked[name] for name in stored if name in marked)
+    assert False in marked.values()
+
+
 def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
     message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
     assert inquest.fit_result is not None
     assert (inquest.fit_result.verdict, inquest.fit_result.max_batch) == (Verdict.UNKNOWN, None)
     assert [doubt.code for doubt in inquest.fit_result.doubts] == ["partial"]
+
+
+def test_a_tensor_of_another_batch_is_held_against_the_peak_there() -> None:
+    analysis = onnxmem.analyze(model_of(CONVNET), batch=32)
+    largest = analysis.activations.live_at_peak[0]
+    sizes = RequestedBytes(largest.size_bytes, largest.size_bytes)
+    report = inquest_on(CONVNET, OutOfMemory(program="x", meaning="y", sizes=sizes), batch=8)
+    found = {each.tensor: each for each in report.at_others}
+    assert (found[largest.label].batch, found[largest.label].is_live_at_peak) == (32, True)
 
 
 def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(

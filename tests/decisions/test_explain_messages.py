@@ -239,3 +239,21 @@ def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:
 @pytest.mark.parametrize("text", ["", "held", "all is well", "shape mismatch: 3 and 4"])
 def test_other_texts_are_no_messages(text: str) -> None:
     assert read_message(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "capacity_bytes"),
+    [
+        # mm/memcontrol.c of Linux, mem_cgroup_print_oom_meminfo.
+        (
+            "memory: usage 2097152kB, limit 2097152kB, failcnt 52\nKilled process 3 (python)",
+            2**31,
+        ),
+        ("OOMKilled: memory limit: 512 MiB, exit code 137", 2**29),
+        ("OOMKilled, exit code 137", None),
+    ],
+)
+def test_the_limit_of_a_container_is_its_capacity(text: str, capacity_bytes: int | None) -> None:
+    message = read_message(text)
+    assert message is not None
+    assert (message.program, message.capacity_bytes) == ("Linux", capacity_bytes)

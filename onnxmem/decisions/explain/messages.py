@@ -99,6 +99,11 @@ _PROGRAMS: Final = (
         "the caching allocator could not get another segment from the device",
     ),
     _Program(
+        "PyTorch on CUDA (cudaMallocAsync)",
+        r"would exceed allowed memory",
+        "CUDA's own pool could not get memory from the device, or reached its limit",
+    ),
+    _Program(
         "PyTorch on CUDA",
         r"Tried to allocate [\d.]+ (bytes|[KMG]iB)|torch\.(cuda\.)?OutOfMemoryError",
         "the caching allocator could not get another segment from the device",
@@ -112,6 +117,11 @@ _PROGRAMS: Final = (
         "TensorFlow",
         r"OOM when allocating tensor",
         "the allocator could not allocate one tensor",
+    ),
+    _Program(
+        "CuPy",
+        r"cupy\.cuda|allocated so far: .{0,40}limit set to",
+        "the memory pool could not get memory from the device, or reached its limit",
     ),
     _Program(
         "XLA",
@@ -206,6 +216,8 @@ _REQUESTED: Final = tuple(
         r"(?i)\ballocat(?:e|ing|ion of) ",
         r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
         r"(?i)requested amount of (?:GPU )?memory \(",
+        r"smaller than requested bytes of ",
+        r"\bRequested\s*: ",
         r"(?i)(?:memory|buffer|allocation) of size:? ",
     )
 )
@@ -222,18 +234,26 @@ _CAPACITY: Final = (
     r"growth limit " + _SIZE,
     r"\bLimit:\s*" + _SIZE,
     r"memory_limit_: " + _SIZE,
+    r"limit set to: " + _SIZE,
+    r"Device limit\s*: " + _SIZE,
+    r"memory: usage \d+kB, limit " + _SIZE,
+    r"(?i)\bmemory limit[ :=]+(?:of |is |set to )?" + _SIZE,
 )
 _FREE: Final = (
     _SIZE + r" free(?:;|\)| bytes)",
     r"with (\d+)() free bytes",
     r"of which " + _SIZE + r" is free",
     r"available memory is only " + _SIZE,
+    r"Available memory of (\d+)() is smaller",
+    r"Free \(according to CUDA\)\s*: " + _SIZE,
 )
 _USED: Final = (
     r"this process has " + _SIZE + r" memory in use",
     r"MPS allocated: " + _SIZE,
     r"\bUsed " + _SIZE + r" of ",
     r"\bInUse:\s*" + _SIZE,
+    r"allocated so far: " + _SIZE,
+    r"Currently allocated\s*: " + _SIZE,
 )
 _NODES: Final = (
     r"Name: ?\\?['\"]([^'\"\\]*)",

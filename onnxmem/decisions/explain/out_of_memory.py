@@ -6,7 +6,7 @@ memory-pattern buffer of onnxruntime, or scratch memory of a kernel, which no mo
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, assess, fit
@@ -14,7 +14,7 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
-from onnxmem.model.graph import Graph, Tensor
+from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
@@ -24,6 +24,7 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 _LARGEST_BATCH: Final = 1 << 20
 """Matches at larger batches are dropped: at some batch, nearly every tensor has any size."""
 _MOST: Final = 12
+_ALWAYS_LIVE: Final = frozenset({Role.WEIGHT.value, Role.INPUT.value})
 _OF_GRAPH_OPTIMIZER: Final = ("_nchwc", "_FusedMatMulAndScale", "_fused")
 
 
@@ -44,6 +45,9 @@ class Candidate:
     """Whether the message names its node."""
     graph: str
     """``file``, ``session`` (as onnxruntime optimizes it) or ``training``."""
+    is_live_at_peak: bool | None = None
+    """Whether its buffer is live at the peak of the step or, without training, of inference, at
+    this batch; ``None`` if it is unknown, as in a session's graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +85,10 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     batch = results.bound.binding.batch
     graphs = dict(_graphs(request, message))
     found = () if message.sizes is None else tuple(_candidates(request, graphs, message))
-    here = _ordered((each for each in found if each.batch in {batch, None}), message)
+    peaks = _Peaks(request)
+    here = _ordered(
+        map(peaks.marked, (each for each in found if each.batch in {batch, None})), message
+    )
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(request) if message.program == "onnxruntime" else None
     basis = _basis(request, message)
@@ -90,7 +97,7 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         batch=batch,
         at_batch=here[:_MOST],
         num_at_batch=len(here),
-        at_others=elsewhere[:_MOST],
+        at_others=tuple(map(peaks.marked, elsewhere[:_MOST])),
         num_at_others=len(elsewhere),
         pattern_block_bytes=block_bytes,
         is_pattern_block=bool(
@@ -102,6 +109,37 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     )
 
 
+@dataclass(slots=True)
+class _Peaks:
+    """Mutable: the tensors that are live at the peak, by batch; a batch is analyzed once."""
+
+    request: AnalysisRequest
+    _live: dict[int | None, frozenset[str] | None] = field(default_factory=dict)
+
+    def marked(self, candidate: Candidate) -> Candidate:
+        """The candidate, with whether it is live at the peak of its batch."""
+        if candidate.role in _ALWAYS_LIVE:
+            return replace(candidate, is_live_at_peak=True)
+        batch = candidate.batch
+        if batch not in self._live:
+            self._live[batch] = self._at(batch)
+        live = self._live[batch]
+        if candidate.graph == "session" or live is None:
+            return candidate
+        return replace(candidate, is_live_at_peak=candidate.tensor in live)
+
+    def _at(self, batch: int | None) -> frozenset[str] | None:
+        request = self.request if batch is None else self.request.at(batch)
+        try:
+            results = request.results
+            replayed = (results.training or results.activations).replay
+        except OnnxmemError:
+            return None
+        program, peak = replayed.program, replayed.peak
+        alive = program.alive_after(peak.num_events)
+        return frozenset(name for each in alive for name in program.tensors_of(each))
+
+
 def is_shape(candidate: Candidate, shape: tuple[int, ...] | None) -> bool:
     """Whether a tensor has a message's shape; TensorFlow may have channels on another axis."""
     if shape is None or candidate.shape is None:
@@ -110,13 +148,16 @@ def is_shape(candidate: Candidate, shape: tuple[int, ...] | None) -> bool:
 
 
 def _ordered(candidates: Iterable[Candidate], message: OutOfMemory) -> tuple[Candidate, ...]:
-    """The most likely first: by the message's node, then its shape, its operator, and the batch."""
+    """The most likely first: by the message's node, its shape, its operator, what is live at the
+    peak, and the batch.
+    """
     ordered = sorted(
         candidates,
         key=lambda each: (
             not each.is_named,
             not is_shape(each, message.shape),
             message.op_type is None or each.op_type != message.op_type,
+            not each.is_live_at_peak,
             each.role == "weight",
             each.batch or 0,
         ),
