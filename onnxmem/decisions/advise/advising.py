@@ -39,6 +39,7 @@ from onnxmem.decisions.advise.weights import (
     unread_weights,
     weight_estimates,
 )
+from onnxmem.decisions.advise.widths import width_suggestions
 from onnxmem.errors import Finding
 from onnxmem.runtimes.from_settings import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
@@ -198,6 +199,7 @@ def _suggestions(
     if figure in _OF_STEPS:
         yield from accumulation_suggestions(subject)
         yield from training_suggestions(subject)
+        yield from width_suggestions(subject)
         return
     yield from edit_suggestions(subject)
     if figure is Objective.TOTAL:

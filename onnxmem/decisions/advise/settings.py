@@ -97,14 +97,14 @@ def batch_suggestions(
     batch = subject.results().bound.binding.batch
     if batch is None or batch == 1:
         return
-    yield _fewer_samples(batch, batch // 2, "batch")
+    yield _fewer_samples(subject, batch, batch // 2, "batch")
     if budget_bytes is None:
         return
     # Figures of allocators may fall as the batch grows (docs/decisions/0017-one-verdict.md); the
     # crossing is then one of several, and the suggestion is analyzed like any other.
     found = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
     if found is not None and found.number and found.number < batch and found.number != batch // 2:
-        yield _fewer_samples(batch, found.number, "largest_batch")
+        yield _fewer_samples(subject, batch, found.number, "largest_batch")
 
 
 def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
@@ -148,7 +148,7 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
     known = {finding.code for finding in before.findings}
     if not after.is_whole or any(f.code not in known for f in after.bound.findings):
         return
-    flops = _flops(before.graph, after.bound.graph)
+    flops = flops_text(before.graph, after.bound.graph)
     yield Suggestion(
         id="resolution",
         group="resolution",
@@ -276,13 +276,14 @@ def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
     )
 
 
-def _fewer_samples(batch: int, number: int, word: str) -> Suggestion:
+def _fewer_samples(subject: Subject, batch: int, number: int, word: str) -> Suggestion:
+    graphs = (each.results().bound.graph for each in (subject, subject.with_batch(number)))
     return Suggestion(
         id=word,
         group=_BATCH_GROUP,
         what=f"--batch {number} instead of {batch}",
         tradeoff=Tradeoff.SAMPLES,
-        cost=f"{-(-batch // number)} runs for the same samples",
+        cost=f"{-(-batch // number)} runs for the same samples{flops_text(*graphs)}",
         change=lambda subject: subject.with_batch(number),
         settings={"batch": number},
         changes_training=True,
@@ -319,7 +320,8 @@ def _flag(name: str, dims: tuple[int, ...]) -> str:
     return f"--shape {name}:{','.join(map(str, dims))}"
 
 
-def _flops(before: Graph, after: Graph) -> str:
+def flops_text(before: Graph, after: Graph) -> str:
+    """By how much the FLOPs of a forward pass change; empty where they are unknown."""
     now, then = compute(before).forward_flops, compute(after).forward_flops
     if not now or then is None:
         return ""
