@@ -7,11 +7,11 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from onnxmem.children.running import JSON, ChildLimits
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 
 _CALLERS = (
     "onnxmem.measure.measuring",
@@ -20,11 +20,20 @@ _CALLERS = (
 )
 
 
-def work_without_children(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Measure, and ask onnxruntime for its graph, without children; files go to ``folder``."""
+def work_without_children(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, *, but: str | None = None
+) -> None:
+    """Measure, and ask onnxruntime for its graph, without children; files go to ``folder``.
+
+    One function may have a child all the same.
+    """
+
+    def run(function: str, *given: Any, **more: Any) -> dict[str, JSON] | ChildFault:  # noqa: ANN401 - what a child is given
+        return (run_in_child if function == but else _run_here)(function, *given, **more)
+
     monkeypatch.chdir(folder)
     for name in _CALLERS:
-        monkeypatch.setattr(f"{name}.run_in_child", _run_here)
+        monkeypatch.setattr(f"{name}.run_in_child", run)
 
 
 def _run_here(

@@ -58,6 +58,8 @@ MAX_REPLY_BYTES: Final = 256 * 2**20
 LONGEST_MESSAGE: Final = 1000
 """Characters of a message; a longer one is cut in the middle."""
 
+_RAISED: Final = frozenset({"raised", "text", "missing", "is_memory"})
+"""What a reply has that reports an exception."""
 _COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _OUT_OF_MEMORY: Final = ("bad_alloc", "bad allocation", "failed to allocate", "cannot allocate")
 """What allocators of C++, onnxruntime (``bfc_arena.cc``) and the C library say, lower case."""
@@ -268,12 +270,15 @@ class _Exchange:
             return ChildFault("error", f"a reply of more than {MAX_REPLY_BYTES:,} bytes")
         try:
             reply = json.loads(bytes(self.reply))
-        except ValueError:
-            return fault_of_end(self.process.returncode, self.stderr.decode(errors="replace"))
-        if "result" in reply:
-            result: dict[str, JSON] = reply["result"]
-            return result
-        return fault_of(reply)
+        except (ValueError, RecursionError):
+            reply = None
+        # Native code that went astray may have written anything to any descriptor.
+        if isinstance(reply, dict):
+            if isinstance(result := reply.get("result"), dict):
+                return result
+            if reply.keys() >= _RAISED:
+                return fault_of(reply)
+        return fault_of_end(self.process.returncode, self.stderr.decode(errors="replace"))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

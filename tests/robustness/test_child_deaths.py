@@ -1,0 +1,255 @@
+"""Each child process with each way to die: a row or a line that says so, and nothing is left.
+
+The functions that run in children are those that the source names, so that a new one meets all
+deaths. Those beside the one that dies run in the process of the test.
+"""
+
+import errno
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import pytest
+from hostile.running import MODEL
+from models_on_disk import write_model
+from paths import ROOT
+from without_children import work_without_children
+
+from onnxmem.children import running
+from onnxmem.cli import main
+from onnxmem.collection import workers
+from onnxmem.measure import measuring
+from onnxmem.runtimes.onnxruntime import session_files
+from onnxmem.runtimes.onnxruntime.session_graph import optimization
+
+pytest.importorskip("onnxruntime")
+pytestmark = [
+    pytest.mark.measure,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX"),
+]
+
+Capture = pytest.CaptureFixture[str]
+
+SIGNALS: Final = ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGTERM", "SIGXCPU", "SIGPIPE")
+_DIE: Final = "import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+_REPLY: Final = "import os, sys; sys.stdin.buffer.readline(); os.write(1, {!r}); os._exit(0)"
+DEATHS: Final[Mapping[str, str]] = {
+    **{name: f"{_DIE}os.kill(os.getpid(), signal.{name})" for name in SIGNALS},
+    **{
+        f"{name} at work": (
+            f"{_DIE}import _thread, time\n"
+            f"_thread.start_new_thread(lambda: (time.sleep(0.15), os.kill(os.getpid(), "
+            f"signal.{name})), ())\n{running._START}"  # noqa: SLF001 - what a child begins with
+        )
+        for name in ("SIGKILL", "SIGSEGV")
+    },
+    "exit without a reply": "raise SystemExit(0)",
+    "exit with a line": "raise SystemExit('the library says so')",
+    "a flood of messages": "import sys; sys.stderr.write('noise ' * 10**6); raise SystemExit(1)",
+    "a library is missing": "import no_such_library",
+    "nothing is sent": _REPLY.format(b""),
+    "half a reply": _REPLY.format(b'{"result": {"nodes": ['),
+    "noise": _REPLY.format(bytes(range(256))),
+    "null": _REPLY.format(b"null"),
+    "a list": _REPLY.format(b"[1, 2]"),
+    "another object": _REPLY.format(b"{}"),
+    "deep lists": _REPLY.format(b"[" * 100_000),
+    "pipes are closed": "import os, time; os.close(1); os.close(2); os.close(0); time.sleep(60)",
+    "hang": "import time; time.sleep(60)",
+    "no process": "",
+}
+PARTS: Final = 6
+
+
+def functions() -> list[str]:
+    """What runs in children, as the source names it."""
+    pattern = re.compile(r'"(onnxmem\.[a-z_.]+:[a-z_]+)"')
+    texts = (path.read_text() for path in (ROOT / "onnxmem").rglob("*.py"))
+    return sorted({name for text in texts for name in pattern.findall(text)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a sound model, and have temporary files in another."""
+    work, temporary = tmp_path / "work", tmp_path / "temporary"
+    work.mkdir()
+    temporary.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    write_model(work / MODEL)
+    return work
+
+
+def pairs(parts: int) -> list[tuple[str, str]]:
+    """One of so many functions and deaths, of each some."""
+    found = [
+        (function, death)
+        for row, function in enumerate(functions())
+        for column, death in enumerate(DEATHS)
+        if (row + column) % parts == 0
+    ]
+    assert {function for function, _ in found} == set(functions())
+    assert {death for _, death in found} == set(DEATHS)
+    return found
+
+
+COMMAND: Final = ("measure", MODEL, "--batch", "2", "--json", "--quiet")
+"""It runs every function in a child."""
+
+
+def test_one_command_runs_each_function(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[str] = set()
+    work_without_children(monkeypatch, folder)
+    run = vars(measuring)["run_in_child"]
+
+    def seeing(function: str, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - what a child is given
+        seen.add(function)
+        return run(function, *given, **more)
+
+    for caller in (measuring, session_files, optimization):
+        monkeypatch.setattr(caller, "run_in_child", seeing)
+    assert main(COMMAND) == 0
+    assert seen == set(functions())
+
+
+@pytest.mark.parametrize("parts", [PARTS, pytest.param(1, marks=pytest.mark.slow)])
+def test_each_child_with_each_death(
+    folder: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    told = []
+    codes = []
+    for function, death in pairs(parts):
+        with monkeypatch.context() as patch:
+            work_without_children(patch, folder, but=function)
+            let_die(patch, death)
+            codes.append(main(COMMAND))
+        out, err = capsys.readouterr()
+        told += [f"{function}, {death}: {text}" for text in wrong(codes[-1], out, err)]
+        left = list((folder.parent / "temporary").iterdir())
+        told += [f"{function}, {death}: leaves {path}" for path in left]
+    with capsys.disabled():
+        ends = {code: codes.count(code) for code in sorted(set(codes))}
+        print(f"{len(functions())} functions x {len(DEATHS)} deaths: {len(codes)} cases {ends}")  # noqa: T201
+    assert told == [], "\n".join(told)
+
+
+def let_die(patch: pytest.MonkeyPatch, death: str) -> None:
+    """Let the next child die so."""
+    patch.setattr(running, "_START", DEATHS[death])
+    if death == "no process":
+
+        def refuse(_: str) -> NoReturn:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        patch.setattr(running, "_started", refuse)
+    if death in {"hang", "pipes are closed"}:
+        reply = running._Exchange.reply_within  # noqa: SLF001 - hours are too long for a test
+        patch.setattr(
+            running._Exchange,  # noqa: SLF001
+            "reply_within",
+            lambda self, request, seconds: reply(self, request, min(seconds, 0.5)),
+        )
+
+
+def wrong(code: int, out: str, err: str) -> Iterator[str]:
+    """Say what is wrong with how a command ended whose child died."""
+    if code not in {0, 2, 3}:
+        yield f"exit code {code}"
+    if "internal" in err or "Traceback" in err or err.count("\n") > 2:
+        yield err[:300]
+    if code == 3 and not (err.startswith("error: ") or out):
+        yield "neither a row nor a line"
+
+
+# Workers of many models
+
+WORKER_DEATHS: Final[Mapping[str, str]] = {
+    **{name: f"os.kill(os.getpid(), signal.{name})" for name in SIGNALS},
+    "exit": "os._exit(0)",
+    "exit with a code": "os._exit(7)",
+    "an exception": "raise SystemExit('so')",
+    "pipes are closed": "os.closerange(3, 100)",
+}
+_DIES: Final = """
+import os, resource
+plain_serve, plain_work = workers.serve, workers.work
+def serve(connection):
+    die("before it serves")
+    plain_serve(connection)
+def work(task):
+    is_chosen = task.name.startswith("dying")
+    if is_chosen:
+        die("at a model")
+    found = plain_work(task)
+    if is_chosen:
+        die("after a model")
+    return found
+def die(moment):
+    if moment == {moment!r}:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        {death}
+workers.serve, workers.work = serve, work
+"""
+MOMENTS: Final = ("before it serves", "at a model", "after a model")
+WAYS: Final = ("fork", "spawn")
+
+
+def worker_cases(parts: int) -> list[tuple[str, str, str]]:
+    """One of so many ways to start, moments and deaths, of each some."""
+    starts = tuple(product(WAYS, MOMENTS))
+    found = [
+        (way, moment, death)
+        for row, (way, moment) in enumerate(starts)
+        for column, death in enumerate(WORKER_DEATHS)
+        if (row * 2 + column) % parts == 0
+    ]
+    assert {each[:2] for each in found} == set(starts)
+    return found
+
+
+@pytest.mark.parametrize("parts", [len(WORKER_DEATHS), pytest.param(1, marks=pytest.mark.slow)])
+def test_each_worker_with_each_death(
+    folder: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    names = (MODEL, "dying.onnx", "second.onnx", "third.onnx")
+    for name in names:
+        write_model(folder / name)
+    told = []
+    codes = []
+    for way, moment, death in worker_cases(parts):
+        with monkeypatch.context() as patch:
+            let_workers_die(patch, way, moment, death)
+            codes.append(main([*names, "--format", "jsonl", "--jobs", "2", "--quiet"]))
+        out, err = capsys.readouterr()
+        rows = [json.loads(line) for line in out.splitlines()]
+        case = f"{way}, {moment}, {death}"
+        told += [f"{case}: {text}" for text in wrong(codes[-1], out, err)]
+        statuses = [row["status"] for row in rows]
+        if moment == "before it serves" and not rows:
+            told += [] if (codes[-1], "no worker" in err) == (3, True) else [f"{case}: {err}"]
+        elif statuses[:1] + statuses[2:] != ["ok"] * 3:
+            told.append(f"{case}: {statuses}")
+        told += [f"{case}: leaves {each}" for each in (folder.parent / "temporary").iterdir()]
+    with capsys.disabled():
+        ends = {code: codes.count(code) for code in sorted(set(codes))}
+        product_ = f"{len(WAYS)} ways x {len(MOMENTS)} moments x {len(WORKER_DEATHS)} deaths"
+        print(f"{product_}: {len(codes)} cases {ends}")  # noqa: T201
+    assert told == [], "\n".join(told)
+
+
+def let_workers_die(patch: pytest.MonkeyPatch, way: str, moment: str, death: str) -> None:
+    """Let each worker that comes to the moment die so."""
+    start = workers._START  # noqa: SLF001 - what a worker begins with
+    dies = _DIES.format(moment=moment, death=WORKER_DEATHS[death])
+    for name in ("_FORK_SERVER", "_WORKER"):
+        call = getattr(workers, name).removeprefix(start)
+        patch.setattr(workers, name, f"{start}{dies}{call}")
+    if way == "spawn":
+        patch.setattr(workers, "starter", workers._Spawner)  # noqa: SLF001
