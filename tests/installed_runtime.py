@@ -69,7 +69,7 @@ def cpu_of_onnxruntime() -> Cpu:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     with TemporaryDirectory() as folder:
-        path = Path(folder, "optimised.onnx")
+        path = Path(folder, "optimized.onnx")
         options.optimized_model_filepath = str(path)
         ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         made = onnx.load(path)

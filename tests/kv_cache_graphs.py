@@ -81,7 +81,7 @@ MERGED = """agraph (float[batch,3,past,5] "past_key_values.0.decoder.key", bool 
         else_branch = no () => (float[batch,3,T,5] alone) { alone = Identity (new) }> }"""
 """A decoder that chooses whether it has a past."""
 
-QUANTISED = """agraph (int64[batch,seq] input_ids,
+QUANTIZED = """agraph (int64[batch,seq] input_ids,
     int8[batch,3,past,5] "past_key_values.0.key",
     float16[batch,3,past,1] "past_key_values.0.key_scale",
     uint4[batch,3,past,5] "past_key_values.0.value")

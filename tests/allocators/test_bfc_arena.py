@@ -54,7 +54,7 @@ def test_requests_are_rounded_up_to_256_bytes(asked: int, rounded: int) -> None:
 # Growth
 
 
-def test_the_first_region_is_of_one_mebibyte_and_each_later_one_twice_as_large() -> None:
+def test_the_first_region_is_one_mebibyte_and_each_later_one_twice_as_large() -> None:
     arena = BfcArena()
     for size in (1, 2, 4, 8):
         taken(arena, size * MIB)
@@ -76,7 +76,7 @@ def test_regions_stop_doubling_at_the_largest_growth() -> None:
     assert region_sizes(arena) == [1 * MIB, 2 * MIB, 4 * MIB, 4 * MIB, 4 * MIB]
 
 
-def test_a_request_beyond_the_largest_growth_doubles_on_and_the_growth_falls_back() -> None:
+def test_a_request_above_the_largest_growth_doubles_further_and_the_growth_falls_back() -> None:
     arena = BfcArena(ArenaOptions(max_growth_bytes=4 * MIB))
     for size in (5, 5, 3):
         taken(arena, size * MIB)
@@ -117,14 +117,14 @@ def test_a_chunk_of_twice_the_request_is_split(asked: int, in_use: int) -> None:
 
 
 @pytest.mark.parametrize(("asked", "in_use"), [(768, 768), (769, 1024)])
-def test_a_chunk_that_would_leave_too_much_unused_is_split(asked: int, in_use: int) -> None:
+def test_a_chunk_with_too_much_unused_space_is_split(asked: int, in_use: int) -> None:
     options = ArenaOptions(initial_bytes=1024, max_dead_bytes=256)
     arena = BfcArena(options)
     taken(arena, asked)
     assert (arena.in_use_bytes, arena.reserved_bytes) == (in_use, 1024)
 
 
-def test_too_much_is_128_mebibytes() -> None:
+def test_a_chunk_with_128_mebibytes_unused_is_split() -> None:
     arena = BfcArena(ArenaOptions(initial_bytes=512 * MIB))
     assert served(arena, 384 * MIB).size_bytes == 384 * MIB
     arena = BfcArena(ArenaOptions(initial_bytes=512 * MIB))
@@ -146,7 +146,7 @@ def test_the_smallest_chunk_that_holds_a_request_serves_it() -> None:
     assert served(arena, 1200).address == addresses[0]
 
 
-def test_of_equal_chunks_the_one_of_the_lowest_address_serves() -> None:
+def test_of_equal_chunks_the_one_at_the_lowest_address_is_taken() -> None:
     arena = BfcArena()
     first, _, second, _ = (taken(arena, 1024) for _ in range(4))
     addresses = [arena.chunk(number).address for number in (first, second)]
@@ -160,17 +160,17 @@ def addresses_of_regions(sizes: Iterable[int], mapped_from_bytes: int | None) ->
     return [served(arena, size).address for size in sizes]
 
 
-def test_regions_stand_in_the_order_of_making() -> None:
+def test_regions_are_at_ascending_addresses_in_allocation_order() -> None:
     found = addresses_of_regions((2048, 512, 1024), None)
     assert found == sorted(found)
 
 
-def test_mapped_regions_stand_below_one_another_and_above_the_others() -> None:
+def test_mapped_regions_are_at_descending_addresses_above_the_heap() -> None:
     first, small, second, smaller, third = addresses_of_regions((2048, 1792, 8192, 256, 2048), 2048)
     assert small < smaller < third < second < first
 
 
-def test_of_equal_chunks_in_mapped_regions_the_last_one_serves() -> None:
+def test_of_equal_chunks_in_mapped_regions_the_last_one_is_taken() -> None:
     arena = BfcArena(ArenaOptions(doubles=False, mapped_from_bytes=1024))
     numbers = [taken(arena, 1024) for _ in range(3)]
     for number in numbers:
@@ -178,7 +178,7 @@ def test_of_equal_chunks_in_mapped_regions_the_last_one_serves() -> None:
     assert [served(arena, 1024).region for _ in numbers] == [2, 1, 0]
 
 
-def test_of_equal_chunks_that_of_the_heap_serves_before_a_mapped_one() -> None:
+def test_of_equal_chunks_one_on_the_heap_is_taken_before_a_mapped_one() -> None:
     arena = BfcArena(ArenaOptions(initial_bytes=1024, max_dead_bytes=256, mapped_from_bytes=2048))
     first, second, third = taken(arena, 1024), taken(arena, 1024), taken(arena, 1024)
     assert region_sizes(arena) == [1024, 2048]
@@ -188,7 +188,7 @@ def test_of_equal_chunks_that_of_the_heap_serves_before_a_mapped_one() -> None:
     assert [served(arena, 1024).region for _ in range(2)] == [0, 1]
 
 
-def test_a_new_region_is_made_though_the_free_bytes_of_all_would_do() -> None:
+def test_a_region_is_added_when_no_single_chunk_is_large_enough() -> None:
     arena = BfcArena(SAME_AS_REQUESTED)
     for number in [taken(arena, 1024), taken(arena, 1024)]:
         arena.free(number)
@@ -200,7 +200,7 @@ def test_a_new_region_is_made_though_the_free_bytes_of_all_would_do() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
-def test_free_neighbours_become_one_chunk(order: tuple[int, ...]) -> None:
+def test_free_neighbors_become_one_chunk(order: tuple[int, ...]) -> None:
     arena = BfcArena(ArenaOptions(initial_bytes=3 * 1024, max_dead_bytes=256))
     numbers = [taken(arena, 1024) for _ in range(3)]
     for index in order:
@@ -209,7 +209,7 @@ def test_free_neighbours_become_one_chunk(order: tuple[int, ...]) -> None:
     assert region_sizes(arena) == [3 * 1024]
 
 
-def test_chunks_merge_over_no_chunk_in_use() -> None:
+def test_chunks_do_not_merge_across_a_chunk_in_use() -> None:
     arena = BfcArena(ArenaOptions(initial_bytes=3 * 1024, max_dead_bytes=256))
     first, _, third = (taken(arena, 1024) for _ in range(3))
     arena.free(first)
@@ -231,7 +231,7 @@ def test_a_chunk_is_freed_once() -> None:
 # Shrinking
 
 
-def test_shrinking_keeps_the_first_region_and_those_in_use() -> None:
+def test_shrinking_frees_all_but_the_first_region_and_those_in_use() -> None:
     arena = BfcArena()
     first, second, third = (taken(arena, size * MIB) for size in (1, 2, 4))
     arena.free(first)
@@ -244,7 +244,7 @@ def test_shrinking_keeps_the_first_region_and_those_in_use() -> None:
     assert arena.regions == {0: MIB}
 
 
-def test_a_region_in_use_by_a_part_stays() -> None:
+def test_shrinking_does_not_free_a_region_in_partial_use() -> None:
     arena = BfcArena()
     taken(arena, MIB)
     part, _ = taken(arena, 512 * KIB), taken(arena, 256)
@@ -263,7 +263,7 @@ def test_after_a_shrink_regions_grow_from_two_mebibytes() -> None:
     assert region_sizes(arena) == [MIB, 2 * MIB, 4 * MIB]
 
 
-def test_where_regions_do_not_double_the_first_one_goes_too() -> None:
+def test_shrinking_frees_the_first_region_too_if_regions_do_not_double() -> None:
     arena = BfcArena(SAME_AS_REQUESTED)
     arena.free(taken(arena, 7919))
     arena.shrink()
@@ -275,7 +275,7 @@ def test_where_regions_do_not_double_the_first_one_goes_too() -> None:
 # Limits
 
 
-def test_a_region_is_no_larger_than_the_limit_leaves() -> None:
+def test_a_region_is_at_most_what_the_limit_leaves() -> None:
     arena = BfcArena(ArenaOptions(limit_bytes=5 * MIB))
     for size in (1, 2, 2):
         taken(arena, size * MIB)
@@ -291,7 +291,7 @@ def test_what_the_limit_leaves_is_rounded_down() -> None:
     assert arena.reserved_bytes == 2 * MIB - 256
 
 
-def test_a_limit_below_the_first_region_makes_that_one_smaller() -> None:
+def test_a_limit_below_the_first_region_makes_it_smaller() -> None:
     arena = BfcArena(ArenaOptions(limit_bytes=7919))
     taken(arena, 256)
     assert region_sizes(arena) == [7936 - 256]
@@ -308,7 +308,7 @@ def test_reserved_bytes_count_towards_the_limit() -> None:
 # Reserving
 
 
-def test_weights_are_reserved_beside_the_regions_byte_for_byte() -> None:
+def test_weights_are_reserved_outside_the_regions_without_rounding() -> None:
     arena = BfcArena()
     arena.reserve(7919)
     assert (arena.requested_bytes, arena.in_use_bytes, arena.reserved_bytes) == (7919, 7919, 7919)
@@ -321,7 +321,7 @@ def test_weights_are_reserved_beside_the_regions_byte_for_byte() -> None:
 # As an allocator of programs
 
 
-def test_a_request_may_get_another_number() -> None:
+def test_a_request_can_be_renumbered() -> None:
     arena = BfcArena()
     arena.malloc(7, 7919)
     chunk = arena.chunk(7)
@@ -332,7 +332,7 @@ def test_a_request_may_get_another_number() -> None:
     assert arena.requested_bytes == 251
 
 
-def test_the_most_that_was_reserved_stays_known() -> None:
+def test_the_reserved_peak_is_remembered() -> None:
     arena = BfcArena(SAME_AS_REQUESTED)
     arena.reserve(1009)
     arena.free(taken(arena, 7919))
@@ -340,7 +340,7 @@ def test_the_most_that_was_reserved_stays_known() -> None:
     assert (arena.reserved_bytes, arena.reserved_peak_bytes) == (1009, 1009 + 7936)
 
 
-def test_equal_layouts_are_those_from_which_all_goes_alike() -> None:
+def test_equal_layouts_serve_later_requests_equally() -> None:
     one, other = BfcArena(), BfcArena()
     for arena in (one, other):
         for number, size in enumerate((7919, 251, 1009)):
@@ -355,7 +355,7 @@ def test_equal_layouts_are_those_from_which_all_goes_alike() -> None:
     assert one.layout() != other.layout()
 
 
-def test_a_program_replayed_again_finds_its_chunks() -> None:
+def test_a_second_iteration_reuses_the_chunks_of_the_first() -> None:
     builder = ProgramBuilder()
     first, second = (builder.malloc(label, Category.ACTIVATION) for label in "ab")
     builder.free(first)
@@ -373,7 +373,7 @@ def test_a_program_replayed_again_finds_its_chunks() -> None:
 # What is resident
 
 
-def test_touched_bytes_are_those_that_were_ever_requested() -> None:
+def test_resident_bytes_are_those_that_were_ever_requested() -> None:
     arena = BfcArena()
     low, high = taken(arena, 7919), taken(arena, 251)
     assert arena.resident_bytes == 7919 + 251
@@ -385,7 +385,7 @@ def test_touched_bytes_are_those_that_were_ever_requested() -> None:
     assert arena.resident_bytes == 7919 + 251 + MIB
 
 
-def test_a_region_that_goes_is_touched_no_more() -> None:
+def test_a_freed_region_is_not_resident() -> None:
     arena = BfcArena(SAME_AS_REQUESTED)
     chunk = taken(arena, 7919)
     taken(arena, 251)
@@ -394,7 +394,7 @@ def test_a_region_that_goes_is_touched_no_more() -> None:
     assert arena.resident_bytes == 251
 
 
-def test_ranges_that_meet_are_one() -> None:
+def test_adjacent_ranges_are_joined() -> None:
     ranges = ByteRanges()
     for start, stop in ((7, 11), (2, 3), (11, 13), (17, 19)):
         ranges.add(start, stop)
@@ -404,7 +404,7 @@ def test_ranges_that_meet_are_one() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9))))
-def test_a_union_of_ranges_is_one_of_bytes(spans: list[tuple[int, int]]) -> None:
+def test_a_union_of_ranges_has_the_bytes_of_all_of_them(spans: list[tuple[int, int]]) -> None:
     ranges = ByteRanges()
     for start, length in spans:
         ranges.add(start, start + length)
@@ -416,7 +416,7 @@ def test_a_union_of_ranges_is_one_of_bytes(spans: list[tuple[int, int]]) -> None
 
 @dataclass
 class Naive:
-    """Regions as lists of pieces [bytes, name of the user]; every search looks at every piece."""
+    """Regions as lists of pieces [bytes, owner]; every search scans every piece."""
 
     options: ArenaOptions
     regions: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)
@@ -446,7 +446,7 @@ class Naive:
             self.regions[number][place] = (piece, user)
 
     def _address(self, number: int) -> tuple[bool, int]:
-        """The heap's regions upwards, above them the mapped ones downwards."""
+        """Heap regions at ascending addresses; mapped ones above them, at descending addresses."""
         size, mapped_from = sum(p for p, _ in self.regions[number]), self.options.mapped_from_bytes
         is_mapped = mapped_from is not None and size >= mapped_from
         return is_mapped, -number if is_mapped else number
@@ -483,7 +483,7 @@ class Naive:
     def in_use(self) -> int:
         return sum(piece for piece, owner in self._pieces() if owner is not None)
 
-    def held(self) -> int:
+    def reserved_bytes(self) -> int:
         return sum(piece for piece, _ in self._pieces())
 
     def _pieces(self) -> Iterator[tuple[int, int | None]]:
@@ -505,7 +505,7 @@ STEPS = st.lists(st.one_of(SIZES, st.integers(-6, 0)), max_size=60)
 
 
 def replay(arena: BfcArena, naive: Naive, steps: Iterable[int]) -> Iterator[dict[int, Chunk]]:
-    """Both arenas after each step; the chunks alive by their users."""
+    """Both arenas after each step; live chunks by owner."""
     alive: dict[int, Chunk] = {}
     for user, step in enumerate(steps):
         if step > 0:
@@ -524,16 +524,21 @@ def replay(arena: BfcArena, naive: Naive, steps: Iterable[int]) -> Iterator[dict
 
 
 @given(OPTIONS, STEPS)
-def test_it_does_what_a_naive_arena_does(options: ArenaOptions, steps: list[int]) -> None:
+def test_the_arena_agrees_with_a_naive_one(options: ArenaOptions, steps: list[int]) -> None:
     arena, naive = BfcArena(options), Naive(options)
     for _ in replay(arena, naive, steps):
-        assert (arena.in_use_bytes, arena.reserved_bytes) == (naive.in_use(), naive.held())
+        assert (arena.in_use_bytes, arena.reserved_bytes) == (
+            naive.in_use(),
+            naive.reserved_bytes(),
+        )
         sizes = {number: sum(p for p, _ in pieces) for number, pieces in naive.regions.items()}
         assert arena.regions == sizes
 
 
 @given(OPTIONS, STEPS)
-def test_requested_is_within_in_use_is_within_held(options: ArenaOptions, steps: list[int]) -> None:
+def test_requested_is_at_most_allocated_and_allocated_at_most_reserved(
+    options: ArenaOptions, steps: list[int]
+) -> None:
     arena = BfcArena(options)
     for alive in replay(arena, Naive(options), steps):
         assert arena.requested_bytes == sum(chunk.requested_bytes or 0 for chunk in alive.values())
@@ -545,7 +550,7 @@ def test_requested_is_within_in_use_is_within_held(options: ArenaOptions, steps:
 
 
 @given(OPTIONS, STEPS)
-def test_no_two_chunks_alive_overlap(options: ArenaOptions, steps: list[int]) -> None:
+def test_no_two_live_chunks_overlap(options: ArenaOptions, steps: list[int]) -> None:
     for alive in replay(BfcArena(options), Naive(options), steps):
         chunks = sorted(alive.values(), key=lambda chunk: chunk.address)
         for one, other in pairwise(chunks):
@@ -554,7 +559,7 @@ def test_no_two_chunks_alive_overlap(options: ArenaOptions, steps: list[int]) ->
 
 
 @given(OPTIONS, STEPS)
-def test_when_all_is_given_back_each_region_is_one_chunk(
+def test_each_region_is_one_chunk_after_everything_is_freed(
     options: ArenaOptions, steps: list[int]
 ) -> None:
     arena = BfcArena(options)

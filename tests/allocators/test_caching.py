@@ -51,7 +51,9 @@ def test_a_block_is_a_multiple_of_512_bytes(size_bytes: int, rounded: int) -> No
         (700, 1, 1_024),
     ],
 )
-def test_or_a_part_of_a_power_of_2(size_bytes: int, divisions: int, rounded: int) -> None:
+def test_a_block_is_rounded_up_to_a_division_of_a_power_of_2(
+    size_bytes: int, divisions: int, rounded: int
+) -> None:
     assert rounded_bytes(size_bytes, divisions) == rounded
 
 
@@ -71,44 +73,44 @@ def test_a_segment_is_2_or_20_mib_or_of_the_requests_size(block_bytes: int, segm
     assert segment_bytes(block_bytes) == segment
 
 
-def test_small_requests_share_2_mib() -> None:
+def test_small_requests_share_a_segment_of_2_mib() -> None:
     found = after((0, 3), (1, 701 * KIB), (2, 907 * KIB))
     assert found.allocated_bytes == 512 + 701 * KIB + 907 * KIB
     assert found.requested_bytes == 3 + 701 * KIB + 907 * KIB
     assert (found.reserved_bytes, found.num_segments) == (2 * MIB, 1)
 
 
-def test_and_a_second_segment_when_the_first_is_full() -> None:
+def test_small_requests_take_a_second_segment_when_the_first_is_full() -> None:
     found = after((0, 3), (1, 701 * KIB), (2, 907 * KIB), (3, 443 * KIB))
     assert (found.reserved_bytes, found.num_segments) == (4 * MIB, 2)
     # 2048 - 0.5 - 701 - 907 KiB are left of the first, and 2048 - 443 KiB of the second.
     assert found.inactive_split_bytes == 2 * 2_048 * KIB - 512 - (701 + 907 + 443) * KIB
 
 
-def test_a_rest_of_512_bytes_is_split_off_a_small_block() -> None:
+def test_a_remainder_of_512_bytes_is_split_off_a_small_block() -> None:
     found = after((0, MIB), (1, MIB - 512), (2, 3))
     assert found.allocated_bytes == found.reserved_bytes == 2 * MIB
 
 
-def test_small_and_large_requests_share_nothing() -> None:
+def test_small_and_large_requests_never_share_a_segment() -> None:
     assert after((0, MIB), (1, 3)).reserved_bytes == 2 * MIB
     assert after((0, MIB + 1), (1, 3)).reserved_bytes == 22 * MIB
     assert after((0, 5 * MIB), (1, 3)).reserved_bytes == 22 * MIB
 
 
-def test_requests_below_10_mib_share_20_mib() -> None:
+def test_requests_below_10_mib_share_a_segment_of_20_mib() -> None:
     found = after((0, 3 * MIB), (1, 7 * MIB), (2, 8 * MIB))
     assert found.reserved_bytes == 20 * MIB
     assert found.allocated_bytes == 18 * MIB
 
 
-def test_a_rest_up_to_1_mib_stays_with_a_large_block_and_counts_as_allocated() -> None:
+def test_a_remainder_up_to_1_mib_stays_with_a_large_block_and_counts_as_allocated() -> None:
     found = after((0, 11 * MIB))
     assert (found.requested_bytes, found.allocated_bytes) == (11 * MIB, 12 * MIB)
     assert found.inactive_split_bytes == 0
 
 
-def test_a_larger_rest_is_split_off() -> None:
+def test_a_remainder_above_1_mib_is_split_off_a_large_block() -> None:
     found = after((0, 11 * MIB - 512))
     assert found.allocated_bytes == 11 * MIB - 512
     assert found.inactive_split_bytes == MIB + 512
@@ -141,7 +143,7 @@ def test_segments_do_not_merge() -> None:
     assert (found.reserved_bytes, found.num_segments) == (44 * MIB, 3)
 
 
-def test_a_freed_segment_is_kept() -> None:
+def test_a_freed_segment_stays_reserved() -> None:
     found = after((0, 37 * MIB), (0, -37 * MIB))
     assert (found.allocated_bytes, found.reserved_bytes) == (0, 38 * MIB)
     assert found.inactive_split_bytes == 0
@@ -158,7 +160,7 @@ def test_a_split_limit_keeps_large_blocks_whole() -> None:
     assert (near.reserved_bytes, near.allocated_bytes) == (58 * MIB, 58 * MIB)
 
 
-def test_and_is_above_the_segments_that_are_shared() -> None:
+def test_a_split_limit_must_be_above_the_size_of_a_shared_segment() -> None:
     with pytest.raises(ValueError, match="above 20971520, not 20971520"):
         CachingConfig(max_split_bytes=20 * MIB)
 
@@ -169,7 +171,7 @@ def test_an_expandable_segment_maps_20_mib_pages_at_its_end() -> None:
     assert found.allocated_bytes == 24 * MIB  # what is above 512 bytes is split off
 
 
-def test_and_2_mib_pages_for_small_requests() -> None:
+def test_an_expandable_segment_of_small_requests_maps_2_mib_pages() -> None:
     found = after((0, 701 * KIB), (1, 907 * KIB), (2, 443 * KIB), settings=EXPANDABLE)
     # The third lies across the two pages.
     assert (found.reserved_bytes, found.num_segments) == (4 * MIB, 1)
@@ -193,7 +195,7 @@ def test_a_hole_is_preferred_to_the_end_that_can_grow() -> None:
     assert (found.reserved_bytes, found.allocated_bytes) == (20 * MIB, 20 * MIB)
 
 
-def test_the_end_grows_from_what_was_freed_below_it() -> None:
+def test_a_growing_segment_reuses_the_free_block_at_its_end() -> None:
     made: list[Event] = [(0, 4 * MIB), (1, 16 * MIB), (1, -1), (0, -1), (2, 57 * MIB)]
     assert after(*made, settings=EXPANDABLE).reserved_bytes == 60 * MIB
 
@@ -222,7 +224,7 @@ SIZES = (
 
 @dataclass
 class Cell:
-    """A piece of a segment: free, unmapped, or of the block that is named."""
+    """A piece of a segment: free, unmapped, or owned by the named block."""
 
     size: int
     owner: str
@@ -230,7 +232,7 @@ class Cell:
 
 @dataclass
 class Naive:
-    """Segments as lists of pieces that are looked through from end to end."""
+    """Segments as lists of pieces, searched linearly."""
 
     expandable: bool
     limit: int = ENDLESS
@@ -330,7 +332,7 @@ def merge(segment: list[Cell]) -> None:
 
 @st.composite
 def events(draw: st.DrawFn, first: int = 0, most: int = 40) -> list[Event]:
-    """Allocations and frees in an order that makes sense."""
+    """Allocations and frees in a valid order."""
     made: list[Event] = []
     live: list[Event] = []
     for number in range(first, first + draw(st.integers(0, most))):
@@ -351,7 +353,9 @@ CONFIGS = st.builds(
 
 @given(events(), CONFIGS)
 @hypothesis_settings(max_examples=200, deadline=None)
-def test_it_does_what_a_naive_allocator_does(made: list[Event], config: CachingConfig) -> None:
+def test_the_caching_allocator_agrees_with_a_naive_one(
+    made: list[Event], config: CachingConfig
+) -> None:
     allocator = CachingAllocator(config)
     naive = Naive(config.expandable_segments, config.max_split_bytes or ENDLESS)
     for number, size_bytes in made:
@@ -366,7 +370,7 @@ def test_it_does_what_a_naive_allocator_does(made: list[Event], config: CachingC
 
 @given(events(), CONFIGS)
 @hypothesis_settings(deadline=None)
-def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
+def test_reserved_is_at_least_allocated_and_allocated_at_least_requested(
     made: list[Event], config: CachingConfig
 ) -> None:
     allocator = CachingAllocator(config)

@@ -56,7 +56,7 @@ def lifetimes(draw: st.DrawFn) -> Blocks:
 
 
 def check(found: Packing, blocks: Blocks) -> None:
-    """The oracle's part: who overlaps whom, what ends on top, what is live."""
+    """The oracle: which blocks overlap, the size of the arena, the live bytes."""
     offsets = dict(found.offsets)
     known: dict[int, Block] = {
         n: (size, start, stop) for n, (size, start, stop) in enumerate(blocks) if size
@@ -80,26 +80,26 @@ def test_no_two_buffers_overlap_in_time_and_address(blocks: Blocks) -> None:
 
 
 @given(lifetimes())
-def test_nor_where_buffers_are_too_many_for_pairs(blocks: Blocks) -> None:
+def test_no_two_buffers_overlap_above_the_limit_of_pairs(blocks: Blocks) -> None:
     check(packing_of(blocks, max_steps=100, max_conflicts=0), blocks)
 
 
 @given(lifetimes())
-def test_nor_where_there_is_no_work_but_for_one_order(blocks: Blocks) -> None:
+def test_no_two_buffers_overlap_without_a_search(blocks: Blocks) -> None:
     check(packing_of(blocks, max_steps=100, max_work=0), blocks)
     found = packing_of(blocks, max_steps=100, max_work=0, max_conflicts=0, most_flat=0)
     check(found, blocks)
 
 
 @given(lifetimes())
-def test_no_search_makes_it_larger_than_the_order_by_time(blocks: Blocks) -> None:
+def test_a_search_is_never_worse_than_the_order_by_time(blocks: Blocks) -> None:
     by_time = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=0)
     flat = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=1_000)
     assert flat.size_bytes <= by_time.size_bytes
     assert packing_of(blocks).size_bytes <= by_time.size_bytes
 
 
-def test_nothing_takes_nothing() -> None:
+def test_no_buffers_take_no_bytes() -> None:
     assert packing_of([]) == Packing(0, 0)
     assert packing_of([]).is_optimal
 
@@ -109,13 +109,13 @@ def test_buffers_of_no_or_unknown_size_have_no_offset() -> None:
     assert packing_of(blocks) == Packing(7, 7, {0: 0})
 
 
-def test_dead_bytes_are_used_again() -> None:
+def test_freed_bytes_are_reused() -> None:
     blocks = [(7, 0, 2), (5, 1, 3), (7, 2, 4)]
     found = packing_of(blocks)
     assert (found.size_bytes, found.gap_bytes, found.is_optimal) == (12, 0, True)
 
 
-def test_a_block_placed_as_it_comes_is_placed_anew_by_size() -> None:
+def test_the_order_by_size_improves_on_the_order_by_time() -> None:
     # In time order b lies above the hole that a leaves, and c does not fit into that hole.
     blocks = [(2, 0, 1), (3, 0, 3), (5, 1, 3)]
     blocks.append((3, 0, 1))
@@ -127,7 +127,7 @@ def test_offsets_are_not_padded() -> None:
     assert sorted(packing_of(blocks).offsets.values()) == [0, 7, 12]
 
 
-def test_a_gap_is_told_and_proves_nothing() -> None:
+def test_a_block_above_its_lower_bound_is_not_proven_optimal() -> None:
     found = Packing(size_bytes=13, lower_bound_bytes=11)
     assert (found.gap_bytes, found.is_optimal) == (2, False)
 
@@ -150,8 +150,8 @@ def test_real_networks_are_packed_to_the_bound_at_once(path: Path) -> None:
     assert found.is_optimal
 
 
-def test_a_block_is_lowered_where_no_order_is_good() -> None:
-    """A rectangle cut at random into pieces: the bound can be met, and no order meets it."""
+def test_local_search_improves_on_every_order() -> None:
+    """A rectangle cut at random into pieces: an optimal packing exists, and no order finds it."""
     draws = Random(5)  # noqa: S311 - the same pieces each time
     boxes = [(0, 40, 0, 4096)]
     while len(boxes) < 40:
@@ -170,8 +170,8 @@ def test_a_block_is_lowered_where_no_order_is_good() -> None:
     assert packing_of(blocks, max_steps=0).size_bytes > found.size_bytes
 
 
-def test_very_many_pairs_are_packed_well() -> None:
-    """Half of what the layers of a step make is kept until their backward."""
+def test_very_many_overlapping_pairs_are_packed_well() -> None:
+    """Half of the outputs of the layers of a step are saved for backward."""
     num_steps = 5_000
     blocks = []
     for step in range(num_steps // 2):
@@ -188,7 +188,7 @@ def test_very_many_pairs_are_packed_well() -> None:
 # Runs of allocations that are packed as one
 
 
-def test_a_run_is_one_block() -> None:
+def test_a_contiguous_group_is_packed_as_one_block() -> None:
     # Alone, the 5 would lie below the 3: as one they lie on the larger of the others.
     program, sizes = program_of([(2, 0, 2), (3, 1, 2), (None, 1, 2), (5, 1, 2), (7, 1, 3)])
     found = pack(program, sizes, [range(1, 4)])
@@ -197,7 +197,7 @@ def test_a_run_is_one_block() -> None:
     assert found.size_bytes == found.lower_bound_bytes == 2 + 3 + 5 + 7
 
 
-def test_a_run_without_bytes_has_no_offset() -> None:
+def test_a_contiguous_group_without_bytes_has_no_offset() -> None:
     program, sizes = program_of([(2, 0, 2), (None, 1, 2), (0, 1, 2)])
     assert pack(program, sizes, [range(1, 3)]) == Packing(2, 2, {0: 0})
 
@@ -205,7 +205,7 @@ def test_a_run_without_bytes_has_no_offset() -> None:
 # Programs that release before they allocate within a step
 
 
-def test_what_is_released_within_a_step_is_used_again_in_it() -> None:
+def test_bytes_released_within_a_step_are_reused_in_it() -> None:
     builder = ProgramBuilder()
     builder.enter_step("n")
     for label in ("a", "b"):
@@ -252,8 +252,8 @@ def meets(offsets: Ints, spans: Spans) -> bool:
 
 
 @given(BLOCKS)
-def test_each_arena_is_smaller_and_sound(blocks: list[tuple[int, int, int]]) -> None:
-    """From the worst there is, all blocks above each other."""
+def test_each_improvement_is_smaller_and_valid(blocks: list[tuple[int, int, int]]) -> None:
+    """Starting with the worst packing, all blocks on top of each other."""
     spans = spans_of(blocks)
     stacked = np.concatenate(([0], spans.sizes.cumsum()[:-1]))
     found = [stacked, *improved(stacked, spans, bound(spans), 200)]
@@ -264,26 +264,26 @@ def test_each_arena_is_smaller_and_sound(blocks: list[tuple[int, int, int]]) -> 
     assert min(each.min() for each in found) >= 0
 
 
-def test_a_block_takes_the_place_of_one_that_weighs_less() -> None:
-    """The first block lies on a small one that may as well lie above it, where nothing else is."""
+def test_a_block_displaces_a_smaller_one() -> None:
+    """The first block lies on a small one, which fits above it as well, where nothing else is."""
     spans = spans_of([(2, 0, 2), (5, 1, 3), (3, 3, 1)])
     offsets = np.array([0, 2, 7], np.int64)
     found = list(improved(offsets, spans, bound(spans), 40))
     assert top(found[-1], spans) == bound(spans) == 8
 
 
-def test_a_limit_that_cannot_be_met_ends() -> None:
-    """Two blocks that always meet: no arena is smaller, whatever the bound that is given."""
+def test_a_search_for_an_unreachable_bound_ends() -> None:
+    """Two blocks that always overlap: no arena is smaller, whatever the given bound."""
     spans = spans_of([(5, 0, 2), (7, 0, 2)])
     assert list(improved(np.array([0, 5], np.int64), spans, 7, 1_000)) == []
 
 
-def test_without_steps_nothing_is_tried() -> None:
+def test_no_steps_give_no_improvement() -> None:
     spans = spans_of([(5, 0, 1), (7, 0, 1)])
     assert list(improved(np.array([0, 9], np.int64), spans, 12, 0)) == []
 
 
-def test_the_offsets_that_are_given_stay() -> None:
+def test_the_given_offsets_are_not_modified() -> None:
     spans = spans_of([(5, 0, 1), (7, 0, 1)])
     given_offsets = np.array([0, 9], np.int64)
     assert [top(each, spans) for each in improved(given_offsets, spans, 12, 50)][-1] == 12

@@ -18,7 +18,7 @@ def largest_of(*lines: Callable[[int], int]) -> Callable[[int], int]:
 
 
 class Counted:
-    """Bytes at a batch that keep the batches they were asked for."""
+    """Bytes by a rule; records the requested batches."""
 
     def __init__(self, bytes_at: Callable[[int], int | None]) -> None:
         self.bytes_at = bytes_at
@@ -29,40 +29,40 @@ class Counted:
         return self.bytes_at(batch)
 
 
-def test_an_affine_figure_has_its_law() -> None:
+def test_a_figure_linear_in_the_batch_is_recognized() -> None:
     assert affine_in_batch(affine(17, 5), 128) == Affine(17, 5, 1, 128)
     assert Affine(17, 5, 1, 128).at(3) == 32
 
 
-def test_three_batches_are_evaluated_for_a_law() -> None:
+def test_linearity_in_the_batch_takes_three_evaluations() -> None:
     bytes_at = Counted(affine(17, 5))
     affine_in_batch(bytes_at, 101)
     assert sorted(bytes_at.asked) == [1, 51, 101]
 
 
-def test_a_bend_anywhere_in_the_stretch_refutes_the_law() -> None:
+def test_a_bend_anywhere_in_the_range_is_not_linear() -> None:
     for bend in range(2, 100):
         bent = largest_of(affine(0, 3), affine(-4 * bend, 7))
         assert affine_in_batch(bent, 100) is None, bend
 
 
-def test_a_bend_behind_the_stretch_is_none_of_the_laws_business() -> None:
+def test_a_bend_beyond_the_range_is_linear_within_it() -> None:
     bent = largest_of(affine(0, 3), affine(-400, 7))
     assert affine_in_batch(bent, 100) == Affine(0, 3, 1, 100)
 
 
-def test_bytes_that_do_not_grow_have_a_flat_law() -> None:
+def test_constant_bytes_are_linear_with_slope_zero() -> None:
     assert affine_in_batch(affine(17, 0), 128) == Affine(17, 0, 1, 128)
 
 
-def test_one_batch_or_unknown_bytes_have_no_law() -> None:
+def test_one_batch_or_unknown_bytes_are_not_linear() -> None:
     assert affine_in_batch(affine(17, 5), 1) is None
     assert affine_in_batch(lambda _: None, 128) is None
     assert affine_in_batch(lambda batch: None if batch == 64 else batch, 128) is None
     assert affine_in_batch(lambda batch: None if batch == 128 else batch, 128) is None
 
 
-def test_a_slope_that_is_no_whole_number_has_no_law() -> None:
+def test_a_fractional_slope_is_not_linear() -> None:
     assert affine_in_batch(lambda batch: batch // 2, 128) is None
 
 
@@ -74,7 +74,7 @@ LINES = st.lists(
 
 
 @given(LINES, st.integers(2, 300))
-def test_a_law_holds_at_every_batch_of_its_stretch(
+def test_a_linear_formula_is_exact_at_every_batch_of_its_range(
     lines: list[Callable[[int], int]], largest: int
 ) -> None:
     bytes_at = largest_of(*lines)

@@ -24,8 +24,8 @@ WIDE = """agraph (float[N,10007] x) => (float[N,7] y) <float[10007,7] w> {
     r = Relu(x)  y = MatMul(r, w) }"""
 
 
-def test_cached_segments_go_back_where_the_device_is_full() -> None:
-    """A free segment of 24 MiB is too small for 30, and both are more than there is."""
+def test_cached_segments_are_released_when_the_device_is_full() -> None:
+    """A free segment of 24 MiB is too small for 30, and both together exceed the device."""
     allocator = CachingAllocator(BARE.config, capacity_bytes=50 * MIB)
     allocator.malloc(0, 23 * MIB)
     allocator.free(0)
@@ -36,7 +36,7 @@ def test_cached_segments_go_back_where_the_device_is_full() -> None:
         allocator.malloc(2, 21 * MIB)
 
 
-def test_a_segment_that_is_in_use_in_part_stays() -> None:
+def test_a_segment_in_partial_use_is_not_released() -> None:
     allocator = CachingAllocator(BARE.config, capacity_bytes=70 * MIB)
     for number, size in enumerate((37, 3, 5)):
         allocator.malloc(number, size * MIB)
@@ -47,7 +47,7 @@ def test_a_segment_that_is_in_use_in_part_stays() -> None:
     assert allocator.reserved_bytes == (20 + 50) * MIB
 
 
-def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed() -> None:
+def test_oversize_blocks_are_released_first_and_only_as_many_as_needed() -> None:
     config = CachingConfig(max_split_bytes=30 * MIB)
     allocator = CachingAllocator(config, capacity_bytes=200 * MIB)
     for number, size in enumerate((40, 50, 60)):
@@ -61,7 +61,7 @@ def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed()
     assert (allocator.reserved_bytes, allocator.num_retries) == (200 * MIB, 0)
 
 
-def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
+def test_one_oversize_block_is_released_if_it_is_large_enough() -> None:
     config = CachingConfig(max_split_bytes=30 * MIB)
     allocator = CachingAllocator(config, capacity_bytes=130 * MIB)
     for number, size in enumerate((40, 90)):
@@ -73,7 +73,7 @@ def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
     assert allocator.reserved_bytes == (40 + 60) * MIB
 
 
-def test_pages_of_an_expandable_segment_go_back_and_leave_a_gap() -> None:
+def test_unmapped_pages_of_an_expandable_segment_leave_a_gap() -> None:
     allocator = CachingAllocator(EXPANDABLE.config, capacity_bytes=120 * MIB)
     for number, size in enumerate((40, 40, 20)):
         allocator.malloc(number, size * MIB)
@@ -94,7 +94,7 @@ SIZES = st.integers(1, 60 * MIB)
 
 
 @given(st.lists(st.tuples(SIZES, st.booleans()), max_size=40), st.booleans(), st.integers(0, 400))
-def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
+def test_reserved_bytes_are_those_of_the_segments_and_within_capacity(
     requests: list[tuple[int, bool]],
     expands: bool,  # noqa: FBT001 - drawn
     capacity_mib: int,
@@ -113,13 +113,13 @@ def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
         if frees:
             allocator.free(alive.pop(0))
     assert allocator.allocated_bytes <= allocator.reserved_bytes <= capacity_mib * MIB
-    held = sum(abs(size) for segment in allocator.layout() for size in segment)
+    segment_bytes = sum(abs(size) for segment in allocator.layout() for size in segment)
     if not expands:
-        assert held == allocator.reserved_bytes
+        assert segment_bytes == allocator.reserved_bytes
 
 
 @given(st.lists(st.tuples(SIZES, st.booleans()), max_size=30))
-def test_a_device_that_is_large_enough_makes_no_difference(
+def test_a_large_enough_device_changes_nothing(
     requests: list[tuple[int, bool]],
 ) -> None:
     events, alive = [], []
@@ -134,7 +134,7 @@ def test_a_device_that_is_large_enough_makes_no_difference(
     assert not tight.is_out_of_memory
 
 
-def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> None:
+def test_arena_regions_are_reduced_by_a_tenth_until_they_fit() -> None:
     arena = BfcArena(ArenaOptions(initial_bytes=64 * MIB, capacity_bytes=50 * MIB))
     arena.malloc(0, 13 * MIB)
     # 64 MiB times 0.9 as a float of 32 bits, three times, each rounded up to 256 bytes.
@@ -146,19 +146,19 @@ def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> No
         BfcArena(ArenaOptions(capacity_bytes=7)).reserve(8)
 
 
-def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
+def test_the_range_of_cudnn_ends_at_a_copy_of_all_operands() -> None:
     conv = """agraph (float[N,3,8,8] x) => (float[N,5,8,8] y) <float[5,3,1,1] w>
         { y = Conv(x, w) }"""
-    question = request_of(model_of(conv), Settings(batch=7))
-    term = question.workspace(question.results)
+    request = request_of(model_of(conv), Settings(batch=7))
+    term = request.workspace(request.results)
     assert term.low_bytes == 0
     assert term.high_bytes == 4 * (7 * 3 * 64 + 7 * 5 * 64 + 15)
     assert term.size_bytes == term.high_bytes  # less than what usually counts
     assert assumed.workspace_of(2**40, None).size_bytes == 32 * MIB
     assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.exactly(1009)
     linear = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
-    question = request_of(model_of(linear), Settings())
-    assert question.workspace(question.results) is assumed.NO_TERM
+    request = request_of(model_of(linear), Settings())
+    assert request.workspace(request.results) is assumed.NO_TERM
 
 
 @pytest.mark.parametrize(
@@ -169,22 +169,22 @@ def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
         (Basis.ORT_CPU, 80 * MIB),
     ],
 )
-def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
+def test_every_batch_up_to_twice_the_largest_agrees_with_its_replay(
     basis: Basis, memory_bytes: int
 ) -> None:
     settings = Settings(train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
-    question = request_of(model_of(CONVNET), settings)
+    request = request_of(model_of(CONVNET), settings)
     setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
-    reach = fit([question], setup).max_batch
+    reach = fit([request], setup).max_batch
     assert reach is not None
     assert reach.number
     again = {n for first, last in reach.above for n in range(first, last + 1)}
 
     @cache
     def is_met(batch: int) -> bool:
-        held = DemandCurve((question,), setup).at(batch)
-        assert held is not None
-        return held.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
+        fitted = DemandCurve((request,), setup).at(batch)
+        assert fitted is not None
+        return fitted.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
 
     step = max(1, reach.number // 40)
     near = range(max(1, reach.number - 5), reach.number + 6)
@@ -193,28 +193,31 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
             assert is_met(batch) == (batch <= reach.number or batch in again), batch
 
 
-def test_what_fits_by_retries_alone_is_tight() -> None:
-    question = request_of(model_of(CONVNET), Settings(train=True, batch=300))
+def test_a_batch_that_fits_only_after_retries_is_tight() -> None:
+    request = request_of(model_of(CONVNET), Settings(train=True, batch=300))
     setup = FitRequest(memory_bytes=0, basis=Basis.TORCH)
-    held = DemandCurve((question,), setup).at(300)
-    assert held is not None
+    fitted = DemandCurve((request,), setup).at(300)
+    assert fitted is not None
     accuracy = ACCURACIES[Basis.TORCH]
-    assert held.demand.verdict(held.total_bytes + held.demand.more_bytes, accuracy) is Verdict.FITS
-    assert held.demand.verdict(held.total_bytes, accuracy) is Verdict.TIGHT
-    assert held.demand.verdict(held.least_bytes - 1, accuracy) is Verdict.OVER
+    assert (
+        fitted.demand.verdict(fitted.total_bytes + fitted.demand.more_bytes, accuracy)
+        is Verdict.FITS
+    )
+    assert fitted.demand.verdict(fitted.total_bytes, accuracy) is Verdict.TIGHT
+    assert fitted.demand.verdict(fitted.least_bytes - 1, accuracy) is Verdict.OVER
 
 
 @pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])
-def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> None:
+def test_several_models_or_instances_never_fit_a_larger_batch(basis: Basis) -> None:
     settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
-    question = request_of(model_of(WIDE), settings)
+    request = request_of(model_of(WIDE), settings)
     memory_bytes = 5 * 2**30
     reached = []
-    for questions, instances in (((question,), 1), ((question,), 2), ((question, question), 3)):
+    for requests, instances in (((request,), 1), ((request,), 2), ((request, request), 3)):
         setup = FitRequest(
             memory_bytes=memory_bytes, basis=basis, deployment=Deployment(instances=instances)
         )
-        answer = fit(questions, setup)
+        answer = fit(requests, setup)
         assert answer.max_batch is not None
         assert answer.max_batch.number is not None
         reached.append(answer.max_batch.number)
@@ -222,8 +225,8 @@ def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> 
     assert len(set(reached)) == len(reached)
 
 
-def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
-    def held(basis: Basis, instances: int) -> tuple[int, int]:
+def test_each_training_process_has_its_own_context_and_a_server_has_one() -> None:
+    def fitted(basis: Basis, instances: int) -> tuple[int, int]:
         settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
         setup = FitRequest(
             memory_bytes=2**30, basis=basis, deployment=Deployment(instances=instances)
@@ -231,13 +234,13 @@ def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
         found = fit((request_of(model_of(CONVNET), settings),), setup).footprint
         return found.context.size_bytes, found.demand.more_bytes
 
-    context_bytes, more_bytes = held(Basis.TORCH, 1)
-    assert held(Basis.TORCH, 3) == (3 * context_bytes, 3 * more_bytes)
-    assert held(Basis.ORT_CUDA, 3)[0] == held(Basis.ORT_CUDA, 1)[0] > 0
+    context_bytes, more_bytes = fitted(Basis.TORCH, 1)
+    assert fitted(Basis.TORCH, 3) == (3 * context_bytes, 3 * more_bytes)
+    assert fitted(Basis.ORT_CUDA, 3)[0] == fitted(Basis.ORT_CUDA, 1)[0] > 0
 
 
-def test_the_largest_number_has_room_for_the_whole_of_an_open_range() -> None:
-    """10 a number, and 7 a number more by what the file leaves open: 5 x 17 = 85."""
+def test_the_largest_batch_fits_the_whole_range_of_an_unknown() -> None:
+    """10 bytes per unit, and up to 7 more that the file leaves unknown: 5 x 17 = 85."""
     search = Search(
         100,
         ACCURACIES[Basis.TOTAL],

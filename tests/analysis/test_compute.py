@@ -5,7 +5,7 @@ from graphs import graph_of
 from onnxmem.analysis.compute import compute
 
 
-def test_a_matrix_product_with_a_weight_and_an_activation() -> None:
+def test_a_matmul_of_a_weight_and_an_activation() -> None:
     graph = graph_of(
         """agraph (float[3,5] x) => (float[3,7] y) <float[5,7] w> {
             h = MatMul(x, w)
@@ -22,12 +22,12 @@ def test_a_matrix_product_with_a_weight_and_an_activation() -> None:
     assert counted.by_node[relu.name].flops == 21
 
 
-def test_a_product_of_two_activations_is_not_weighted() -> None:
+def test_a_matmul_of_two_activations_has_no_weight_macs() -> None:
     graph = graph_of("agraph (float[3,5] a, float[5,7] b) => (float[3,7] y) { y = MatMul(a, b) }")
     assert compute(graph).backward_flops == 2 * 3 * 5 * 7
 
 
-def test_no_gradient_passes_no_backward_arithmetic() -> None:
+def test_no_gradient_needs_no_backward_flops() -> None:
     graph = graph_of("agraph (float[3,5] x) => (int64[3,5] y) { y = Shape(x) }")
     assert compute(graph).backward_flops == 0
 
@@ -46,7 +46,7 @@ def test_an_operator_without_a_record_is_unknown_and_left_out() -> None:
     assert counted.by_node["strange"].flops is None
 
 
-def test_a_graph_of_which_nothing_is_known_is_unknown_and_not_zero() -> None:
+def test_an_unknown_graph_is_unknown_and_not_zero() -> None:
     graph = graph_of(
         """<ir_version: 10, opset_import: ["acme" : 1]>
         agraph (float[3,5] x) => (y) { y = acme.Mystery(x) }"""
@@ -65,7 +65,7 @@ BRANCHES = """agraph (bool flag, float[3,5] x) => (y) <float[5,7] w> {
 }"""
 
 
-def test_an_if_counts_its_dearer_branch() -> None:
+def test_an_if_counts_its_more_expensive_branch() -> None:
     counted = compute(graph_of(BRANCHES))
     assert counted.forward_flops == 2 * 105
     assert counted.by_node["choice"].macs == 105

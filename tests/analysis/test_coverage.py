@@ -54,25 +54,25 @@ ODD = """agraph (float[2,3] x) => (z) {
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_of_a_plain_model_nothing_is_assumed(*, train: bool) -> None:
+def test_a_plain_model_has_no_assumptions(*, train: bool) -> None:
     assert covered(WHOLE, train=train) == Coverage(3, (), ())
     assert remarks(WHOLE, train=train) == []
 
 
-def test_nodes_without_a_record_are_assumed() -> None:
+def test_nodes_without_a_record_are_listed_as_assumed() -> None:
     found = covered(ODD)
     assert (found.num_nodes, found.assumed_nodes) == (5, ("odd", "even", "odd_again"))
     assert found.unknown_tensors == ("b", "c", "d", "z")
 
 
-def test_nodes_whose_shape_is_the_word_of_the_file_are_assumed() -> None:
+def test_nodes_with_only_a_declared_shape_are_listed_as_assumed() -> None:
     text = ODD.replace("=> (z)", "=> (float[7] z) <float[2] c>")
     found = covered(text)
     assert found.assumed_nodes == ("odd", "follows", "even", "odd_again")
     assert found.unknown_tensors == ("b", "d")
 
 
-def test_unknown_inputs_come_first_and_nothing_twice() -> None:
+def test_unknown_inputs_come_first_and_each_tensor_once() -> None:
     text = ODD.replace("(float[2,3] x)", "(float[2,3] x, float unknown)")
     model = model_of(HEADER + text)
     model.graph.input[1].type.tensor_type.ClearField("shape")
@@ -91,7 +91,7 @@ def test_a_weight_of_unknown_size_is_unknown() -> None:
 # Findings of the model
 
 
-def test_each_unknown_operator_is_a_finding_once() -> None:
+def test_each_unknown_operator_is_reported_once() -> None:
     text = "unknown operator own::{}: it is assumed to share and overwrite no buffer"
     odd, even = remarks(ODD)
     assert even == Finding("unknown_operator", text.format("Even"), "even")
@@ -105,25 +105,25 @@ def test_an_unknown_operator_of_onnx_itself_has_no_domain() -> None:
     assert finding == Finding("unknown_operator", text, "n")
 
 
-def test_initializers_that_nothing_reads_are_a_finding() -> None:
+def test_unused_initializers_are_reported() -> None:
     text = WHOLE.replace("<float[3,5] w", "<float[9] lost, float[3,5] w")
     message = "unused initializers: 'lost'"
     assert remarks(text) == [Finding("unread_initializers", message)]
 
 
-def test_of_many_names_some_are_listed() -> None:
+def test_only_the_first_of_many_names_are_listed() -> None:
     weights = "".join(f"float[9] lost{i}, " for i in range(7))
     (finding,) = remarks(WHOLE.replace("<", f"<{weights}", 1))
     names = "'lost0', 'lost1', 'lost2', 'lost3', 'lost4' and 2 more"
     assert finding.message == f"unused initializers: {names}"
 
 
-def test_an_initializer_that_only_sizes_a_constant_is_no_finding() -> None:
+def test_an_initializer_that_only_sizes_a_constant_is_not_reported() -> None:
     text = "agraph (float[2] x) => (y) <int64[1] s = {2}> { w = ConstantOfShape(s)  y = Add(x, w) }"
     assert remarks(text) == []
 
 
-def test_sparse_weights_are_a_finding() -> None:
+def test_sparse_weights_are_reported() -> None:
     model = model_of(HEADER + WHOLE)
     weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
     model.graph.initializer.remove(weight)
@@ -145,19 +145,19 @@ LOOP = """agraph (float[2,3] x, int64 n, bool go) => (y) {
 OPEN = "loops with an unknown number of iterations count once: "
 
 
-def test_a_loop_that_the_file_does_not_bound_is_assumed_and_a_finding() -> None:
+def test_an_unbounded_loop_is_assumed_and_reported() -> None:
     assert covered(LOOP) == Coverage(3, ("loop",), ())
     assert remarks(LOOP) == [Finding("assumed_trip_count", f"{OPEN}'loop'", "loop")]
 
 
-def test_a_loop_of_a_constant_trip_count_is_whole() -> None:
+def test_a_loop_with_a_constant_trip_count_is_complete() -> None:
     text = LOOP.replace(", int64 n, bool go)", ")").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
     text = text.replace("(n, go, x)", "(n, , x)")
     assert covered(text) == Coverage(3, (), ())
     assert remarks(text) == []
 
 
-def test_a_training_step_assumes_what_a_body_keeps() -> None:
+def test_a_training_step_assumes_what_a_loop_body_saves() -> None:
     text = LOOP.replace(", int64 n, bool go)", ")").replace("(n, go, x)", "(n, , x)")
     text = text.replace("(y) {", "(y) <int64 n = {5}, float[3,3] w> {")
     text = text.replace("Relu(s)", "MatMul(s, w)")
@@ -166,18 +166,18 @@ def test_a_training_step_assumes_what_a_body_keeps() -> None:
 
 
 @pytest.mark.parametrize("condition", ["Not(go_in)", "Constant <value = bool {0}> ()"])
-def test_a_loop_that_its_body_ends_is_whole(condition: str) -> None:
+def test_a_loop_ended_by_its_body_is_complete(condition: str) -> None:
     text = LOOP.replace(", int64 n, bool go)", ")").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
     text = text.replace("(n, go, x)", "(n, , x)").replace("Identity(go_in)", condition)
     assert remarks(text) == []
 
 
-def test_a_loop_that_a_condition_may_end_is_open() -> None:
+def test_a_loop_with_only_a_condition_assumes_its_trip_count() -> None:
     text = LOOP.replace(", int64 n,", ",").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
     assert [finding.code for finding in remarks(text)] == ["assumed_trip_count"]
 
 
-def test_an_operator_named_loop_in_another_domain_is_no_loop() -> None:
+def test_an_operator_named_loop_in_another_domain_is_not_a_loop() -> None:
     (finding,) = remarks("agraph (float[2] x) => (y) { [n] y = own.Loop(x) }")
     assert finding.code == "unknown_operator"
 
@@ -189,7 +189,7 @@ IF = """agraph (float[2,3] x, bool c) => (y) {
 }"""
 
 
-def test_nodes_of_subgraphs_count() -> None:
+def test_nodes_of_subgraphs_are_counted() -> None:
     found = covered(IF)
     assert (found.num_nodes, found.assumed_nodes) == (3, ("if/else_branch/else",))
     assert [finding.node for finding in remarks(IF)] == ["if/else_branch/else"]
@@ -199,14 +199,14 @@ def test_nodes_of_subgraphs_count() -> None:
 
 
 def training(text: str) -> list[Finding]:
-    """What training alone adds."""
+    """The warnings that only training adds."""
     plain = remarks(text)
     found = remarks(text, train=True)
     assert found[: len(plain)] == plain
     return found[len(plain) :]
 
 
-def test_quantised_weights_are_not_trained() -> None:
+def test_quantized_weights_are_not_trained() -> None:
     text = """agraph (float[2,3] x) => (y)
     <int8[3,5] q, int8[5,5] r, float s = {1.0}, float[5,7] w> {
         a = DequantizeLinear(q, s)
@@ -227,7 +227,7 @@ def test_a_model_without_parameters_has_nothing_to_train() -> None:
     assert training(text) == [Finding("nothing_to_train", message)]
 
 
-def test_a_model_of_quantised_weights_alone_has_both_findings() -> None:
+def test_a_model_with_only_quantized_weights_has_both_warnings() -> None:
     text = """agraph (float[2,3] x) => (y) <int8[3,5] q, float s = {1.0}> {
         a = DequantizeLinear(q, s)
         y = MatMul(x, a)
@@ -236,7 +236,7 @@ def test_a_model_of_quantised_weights_alone_has_both_findings() -> None:
     assert codes == ["quantised_training", "nothing_to_train"]
 
 
-def test_training_through_control_flow_is_a_finding() -> None:
+def test_training_through_control_flow_is_reported() -> None:
     text = LOOP.replace("=> (y) {", "=> (y) <float[3,3] w> {").replace("Relu(s)", "MatMul(s, w)")
     message = "the bodies of control flow are assumed to save their tensors once: 'loop'"
     assert training(text) == [Finding("control_flow_training", message, "loop")]

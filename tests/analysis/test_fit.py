@@ -46,7 +46,7 @@ ATTENTION = """agraph (float[B,S,8] q) => (float[B,S,S] y) {
 
 
 class Counted:
-    """Bytes by a rule, and the numbers that were asked for."""
+    """Bytes by a rule; records the requested numbers."""
 
     def __init__(self, rule: Callable[[int], int | None]) -> None:
         self.rule = rule
@@ -61,12 +61,14 @@ class Counted:
 
 
 def largest_within(rule: Callable[[int], int], limit: int) -> int:
-    """The largest number whose bytes, which never fall, are within a limit; 0: none."""
+    """The largest number whose bytes, which never fall, are within a limit; 0 if none is."""
     return bisect_right(range(1, LARGEST_BATCH), limit, key=rule)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5000), st.integers(0, 9), st.integers(0, 10**9))
-def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, limit: int) -> None:
+def test_the_largest_batch_of_a_polynomial_is_exact(
+    fixed: int, slope: int, bend: int, limit: int
+) -> None:
     def rule(number: int) -> int:
         return fixed + slope * number + bend * number * number
 
@@ -89,7 +91,7 @@ def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, li
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 5000)), min_size=1, max_size=4),
     st.integers(0, 10**8),
 )
-def test_the_largest_of_several_lines_is_searched_exactly(
+def test_the_largest_batch_of_several_lines_is_exact(
     lines: list[tuple[int, int]], limit: int
 ) -> None:
     def rule(number: int) -> int:
@@ -119,7 +121,7 @@ def search_of(
 
 
 def verdict_by_hand(size: int, least: int, limit: int) -> Verdict:
-    """What the rule says, written down once more."""
+    """The expected verdict by the documented rule."""
     if size + 3 <= limit:
         return Verdict.FITS
     if size <= limit or max(size * 9 // 10, least) <= limit:
@@ -131,7 +133,9 @@ NOISE = st.lists(st.integers(0, 400), min_size=320, max_size=320)
 
 
 @given(NOISE, st.integers(0, 3000))
-def test_bytes_that_rise_and_fall_are_tried_at_every_number(noise: list[int], limit: int) -> None:
+def test_bytes_that_rise_and_fall_are_evaluated_at_every_number(
+    noise: list[int], limit: int
+) -> None:
     def size(number: int) -> int:
         return 10 * number + (noise[number] if number < 320 else 0)
 
@@ -151,7 +155,7 @@ def test_bytes_that_rise_and_fall_are_tried_at_every_number(noise: list[int], li
 
 
 @given(NOISE, st.integers(20_000, 60_000))
-def test_where_numbers_are_too_many_those_near_the_limit_are_tried(
+def test_only_numbers_near_the_limit_are_evaluated_if_there_are_too_many(
     noise: list[int], limit: int
 ) -> None:
     def size(number: int) -> int:
@@ -166,7 +170,7 @@ def test_where_numbers_are_too_many_those_near_the_limit_are_tried(
     assert search.verdict(found.number + 1) is Verdict.OVER
 
 
-def test_bytes_that_do_not_fall_have_one_place_where_tight_begins() -> None:
+def test_bytes_that_never_fall_have_one_first_tight_number() -> None:
     search = search_of(lambda n: 10 * n, lambda n: 10 * n, 1000)
     found = largest_fitting(search, is_rising=True)
     assert found is not None
@@ -193,20 +197,20 @@ def test_a_search_of_unknown_bytes_finds_nothing() -> None:
     assert search.verdict(1) is Verdict.UNKNOWN
 
 
-def test_an_allocator_without_a_limit_is_tried_at_the_largest_number() -> None:
+def test_an_allocator_without_a_limit_is_replayed_at_the_largest_number() -> None:
     found = largest_fitting(search_of(lambda _: 5, lambda _: 5, 1000), is_rising=False)
     assert found is not None
     assert (found.number, found.num_bytes) == (None, 5)
 
 
-def test_what_cannot_be_worked_out_stops_the_search() -> None:
+def test_a_number_that_cannot_be_computed_stops_the_search() -> None:
     reach = crossing(lambda n: 10 * n if n <= 512 else None, 10**6)
     assert reach is not None
     assert (reach.number, reach.over_bytes, reach.is_stopped) == (512, None, True)
     assert crossing(lambda _: None, 10**6) is None
 
 
-def test_bytes_that_do_not_grow_have_no_limit() -> None:
+def test_bytes_that_do_not_grow_have_no_largest_batch() -> None:
     reach = crossing(lambda _: 7, 10)
     assert reach is not None
     assert reach.number is None
@@ -230,9 +234,9 @@ def test_bytes_that_do_not_grow_have_no_limit() -> None:
         ("cuda", False, "ort-cpu", Basis.ORT_CPU),
     ],
 )
-def test_the_figure_follows_the_device(
+def test_the_compared_figure_depends_on_the_device(
     kind: str | None,
-    train: bool,  # noqa: FBT001 - parametrised
+    train: bool,  # noqa: FBT001 - parametrized
     runtime: str | None,
     basis: Basis,
 ) -> None:
@@ -240,37 +244,45 @@ def test_the_figure_follows_the_device(
     assert set(BASES) == set(Basis)
 
 
-def held(basis: Basis, **asked: object) -> Footprint:
+def compared_footprint(basis: Basis, **asked: object) -> Footprint:
     settings = Settings(batch=3, asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
     return footprint_of(request_of(model_of(LINEAR), settings), basis)
 
 
-def test_the_total_is_the_sum_and_its_weights_can_be_shared() -> None:
-    total = held(Basis.TOTAL)
+def test_the_total_is_a_sum_in_which_weights_can_be_shared() -> None:
+    total = compared_footprint(Basis.TOTAL)
     assert total.total_bytes == 140 + 3 * (20 + 28)
     assert (total.shared_bytes, total.own_bytes) == (140, 144)
-    assert held(Basis.MCU).total_bytes == 144
+    assert compared_footprint(Basis.MCU).total_bytes == 144
 
 
 def test_training_counts_the_context() -> None:
-    step, torch = held(Basis.STEP, train=True), held(Basis.TORCH, train=True)
+    step, torch = (
+        compared_footprint(Basis.STEP, train=True),
+        compared_footprint(Basis.TORCH, train=True),
+    )
     assert torch.context.size_bytes == 512 * 2**20
     assert torch.total_bytes > step.total_bytes + torch.context.size_bytes
     assert torch.common_bytes == 0  # every training is a process of its own
-    own = held(Basis.TORCH, train=True, cuda_context_bytes=1009)
+    own = compared_footprint(Basis.TORCH, train=True, cuda_context_bytes=1009)
     assert torch.total_bytes - own.total_bytes == 512 * 2**20 - 1009
 
 
-def test_a_runtime_s_process_or_context_is_there_once() -> None:
-    cpu, cuda = held(Basis.ORT_CPU), held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1)
+def test_a_process_or_context_counts_once_per_runtime() -> None:
+    cpu, cuda = (
+        compared_footprint(Basis.ORT_CPU),
+        compared_footprint(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1),
+    )
     assert cpu.common_bytes > 50_000_000
     assert cpu.total_bytes > cpu.common_bytes + cpu.shared_bytes
     assert cuda.common_bytes == cuda.context.size_bytes == 2**20 + 1
-    workspace = held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1, cuda_workspace_bytes=997)
+    workspace = compared_footprint(
+        Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1, cuda_workspace_bytes=997
+    )
     assert workspace.total_bytes == cuda.total_bytes + 997
 
 
-def test_instances_share_a_process_and_where_asked_weights() -> None:
+def test_instances_share_a_process_and_optionally_weights() -> None:
     one = Footprint(total_bytes=3 + 5 + 11, common_bytes=3, shared_bytes=5)
     other = Footprint(total_bytes=7 + 13 + 17, common_bytes=7, shared_bytes=13)
     apart, shared = Deployment(instances=2), Deployment(instances=2, shares_weights=True)
@@ -305,20 +317,20 @@ def test_the_largest_batch_and_its_neighbour() -> None:
     assert [row.number for row in found.table] == [1, 3, 8, 16, 32, 64, 101, 102, 128]
 
 
-def test_a_power_of_two_that_gives_up_little_is_the_better_pick() -> None:
+def test_a_power_of_two_that_costs_little_is_recommended() -> None:
     found = answer(memory_bytes=140 + 48 * 70)
     assert found.is_power_better
     assert not answer(memory_bytes=140 + 48 * 64).is_power_better  # it is one already
 
 
-def test_what_is_reserved_is_not_there() -> None:
-    question = request_of(model_of(LINEAR), Settings())
+def test_reserved_memory_is_not_available() -> None:
+    request = request_of(model_of(LINEAR), Settings())
     setup = FitRequest(memory_bytes=1000, reserve_bytes=900)
-    assert fit([question], setup).verdict is Verdict.OVER
-    assert fit([question], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
+    assert fit([request], setup).verdict is Verdict.OVER
+    assert fit([request], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
 
 
-def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
+def test_a_code_that_affects_no_verdict_cannot_be_accepted() -> None:
     with pytest.raises(UsageError) as caught:
         FitRequest(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
     assert str(caught.value).startswith(
@@ -327,8 +339,8 @@ def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
     )
 
 
-def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:
-    """The query and its transpose are 32 bytes an element of the sequence, y is 4 x S x S."""
+def test_the_largest_value_of_a_quadratic_dim_is_its_root() -> None:
+    """The query and its transpose take 32 bytes per sequence element, y takes 4 x S x S."""
     found = answer(ATTENTION, batch=1, dim="S", memory_bytes=10**6)
     assert found.max_batch is not None
     assert found.max_batch.method == "closed form"
@@ -337,17 +349,17 @@ def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:
     assert 64 * number + 4 * number**2 <= 10**6 < 64 * (number + 1) + 4 * (number + 1) ** 2
 
 
-def test_a_lower_bound_passes_nothing_and_may_fail() -> None:
+def test_a_lower_bound_never_passes_and_can_fail() -> None:
     assert answer(MYSTERY).verdict is Verdict.UNKNOWN
     assert answer(MYSTERY).max_batch is None
     assert answer(MYSTERY, memory_bytes=100).verdict is Verdict.OVER
 
 
-def test_weights_that_no_flash_holds_do_not_fit() -> None:
+def test_weights_larger_than_the_flash_do_not_fit() -> None:
     setup = FitRequest(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
-    question = request_of(model_of(LINEAR), Settings())
-    assert fit([question], setup).verdict is Verdict.OVER
-    assert fit([question], replace(setup, flash_bytes=140)).verdict is Verdict.FITS
+    request = request_of(model_of(LINEAR), Settings())
+    assert fit([request], setup).verdict is Verdict.OVER
+    assert fit([request], replace(setup, flash_bytes=140)).verdict is Verdict.FITS
 
 
 # The command.
@@ -359,12 +371,12 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return write_model(tmp_path / "net.onnx")
 
 
-def test_training_on_a_gpu(net: str, capsys: Capture) -> None:
+def test_fit_of_a_training_step_on_a_gpu(net: str, capsys: Capture) -> None:
     assert main(["fit", net, "--device", "rtx 3060", "--train", "--batch", "16"]) == 0
     assert_golden(capsys.readouterr().out, "fit_train.txt")
 
 
-def test_running_on_a_board_three_times(net: str, capsys: Capture) -> None:
+def test_fit_of_three_instances_on_a_board(net: str, capsys: Capture) -> None:
     flags = [
         "--device",
         "raspberry pi 3",
@@ -389,7 +401,7 @@ PI = ("--device", "Raspberry Pi 4B 2GB", "--runtime", "ort-cpu")
 
 
 @pytest.mark.usefixtures("net")
-def test_a_session_runs_on_the_cpu_of_the_device_unless_another_is_given(capsys: Capture) -> None:
+def test_a_session_runs_on_the_cpu_of_the_device_by_default(capsys: Capture) -> None:
     on = {cpu: bytes_on(capsys, "--cpu", cpu) for cpu in ("arm64", "avx2", "avx512")}
     assert len(set(on.values())) > 1
     assert bytes_on(capsys) == on["arm64"]
@@ -400,7 +412,7 @@ def test_a_session_runs_on_the_cpu_of_the_device_unless_another_is_given(capsys:
         assert told in capsys.readouterr().out
 
 
-def test_the_cpu_of_a_device_has_no_part_on_cuda(net: str, capsys: Capture) -> None:
+def test_the_cpu_of_a_device_does_not_matter_on_cuda(net: str, capsys: Capture) -> None:
     assert main(["fit", net, "--device", "Jetson Nano", "--runtime", "ort-cuda"]) == 0
     assert "arm64" not in capsys.readouterr().out
 
@@ -432,7 +444,7 @@ def test_each_device_is_ranked_by_its_own_cpu(net: str, tmp_path: Path, capsys: 
     assert {x["cpu"] for x in json.loads(capsys.readouterr().out)["devices"]} == {None}
 
 
-def test_running_on_cuda_and_on_a_controller(net: str, capsys: Capture) -> None:
+def test_fit_on_cuda_and_on_a_microcontroller(net: str, capsys: Capture) -> None:
     flags = ["--runtime", "ort-cuda", "--batch", "5", "--cuda-context", "300MiB"]
     assert main(["fit", net, "--device", "T4", *flags]) == 0
     cuda = capsys.readouterr().out
@@ -440,7 +452,7 @@ def test_running_on_cuda_and_on_a_controller(net: str, capsys: Capture) -> None:
     assert_golden(cuda + "\n" + capsys.readouterr().out, "fit_devices.txt")
 
 
-def test_the_smallest_devices_that_will_do(net: str, capsys: Capture) -> None:
+def test_the_smallest_devices_that_fit_are_listed(net: str, capsys: Capture) -> None:
     assert main(["fit", net, "--which-device", "--train", "--batch", "64"]) == 0
     told = capsys.readouterr().out
     sizes = [line.split() for line in told.splitlines() if "GiB " in line and "training" in line]
@@ -477,14 +489,14 @@ def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
         (["--device", "1MiB", "--dim", "N=x"], "'x' is not a positive integer"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_arguments_are_rejected(
     net: str, flags: list[str], told: str, capsys: Capture
 ) -> None:
     assert main(["fit", net, *flags]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_json_holds_the_whole_answer(net: str, capsys: Capture) -> None:
+def test_json_has_the_whole_result(net: str, capsys: Capture) -> None:
     assert main(["fit", net, "--device", "1MiB", "--batch", "2", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert (row["schema"], row["schema_version"]) == ("onnxmem.fit", "1.0")
@@ -499,7 +511,7 @@ def test_json_holds_the_whole_answer(net: str, capsys: Capture) -> None:
     assert {entry["fits"] for entry in row["table"]} == {True, False}
 
 
-def test_several_models_stand_together(net: str, tmp_path: Path, capsys: Capture) -> None:
+def test_several_models_add_up(net: str, tmp_path: Path, capsys: Capture) -> None:
     write_model(tmp_path / "linear.onnx", LINEAR)
     sizes = {}
     for models in ([net], ["linear.onnx"], [net, "linear.onnx"]):
@@ -508,7 +520,7 @@ def test_several_models_stand_together(net: str, tmp_path: Path, capsys: Capture
     assert sizes[2, "linear.onnx"] == sizes[1, net] + sizes[1, "linear.onnx"]
 
 
-def test_names_of_any_kind_stay_names(tmp_path: Path, capsys: Capture) -> None:
+def test_hostile_names_stay_names(tmp_path: Path, capsys: Capture) -> None:
     path = str(tmp_path / write_hostile_model(tmp_path / "hostile.onnx"))
     assert main(["fit", path, "--device", HOSTILE]) == 2
     assert main(["fit", path, "--device", "1MiB"]) == 0
@@ -536,17 +548,17 @@ THE_OTHERS = [(p, device) for p in PATHS for device in DEVICES if (p, device) no
     ],
     ids=lambda value: value.stem if isinstance(value, Path) else str(value),
 )
-def test_the_largest_batch_of_every_model(
+def test_every_model_has_its_largest_batch(
     path: Path,
     device: str,
-    train: bool,  # noqa: FBT001 - parametrised
+    train: bool,  # noqa: FBT001 - parametrized
 ) -> None:
-    """Full replays at the limit and all over, by no line and no search, agree with the answer."""
+    """Full replays of all batches and at the limit agree with the result."""
     place = catalog().find(device)
     runtime = {"cuda": "ort-cuda", "cpu": "ort-cpu"}.get(place.kind)
     basis = basis_for(place.kind, train=train, runtime=runtime)
-    question = request_of(path, Settings(train=train, asks_onnxruntime=False))
-    found = fit([question], FitRequest(memory_bytes=place.limit_bytes, basis=basis))
+    request = request_of(path, Settings(train=train, asks_onnxruntime=False))
+    found = fit([request], FitRequest(memory_bytes=place.limit_bytes, basis=basis))
     reach = found.max_batch
     if reach is None or reach.number is None:
         assert reach or not found.footprint.is_whole
@@ -556,7 +568,7 @@ def test_the_largest_batch_of_every_model(
     near = range(max(1, number - 4), number + 6)
     far = {max(1, number * part // 8) for part in range(1, 17)}
     for each in sorted({*near, *far}):
-        demand = footprint_of(question.at(each), found.setup.basis).demand
+        demand = footprint_of(request.at(each), found.setup.basis).demand
         verdict = demand.verdict(place.limit_bytes, ACCURACIES[basis])
         if reach.method != "replays" or each <= number + 1:
             assert verdict.is_met == (each <= number or each in again), each
@@ -564,7 +576,7 @@ def test_the_largest_batch_of_every_model(
             assert verdict is Verdict.FITS, each
 
 
-def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Capture) -> None:
+def test_tight_devices_are_listed_separately(net: str, tmp_path: Path, capsys: Capture) -> None:
     own = "".join(
         f"[[device]]\nname = '{name}'\nkind = 'cuda'\nmemory = '{size}'\n"
         for name, size in (("small", "300 MiB"), ("narrow", "700 MiB"), ("wide", "4 GiB"))
@@ -590,7 +602,7 @@ def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Captur
         (13, False, Verdict.UNKNOWN),
     ],
 )
-def test_a_figure_that_is_exact_by_definition_is_compared_as_it_is(
+def test_an_exact_figure_is_compared_without_a_margin(
     *, size_bytes: int | None, is_lower_bound: bool | None, verdict: Verdict
 ) -> None:
     doubts: tuple[Doubt, ...] = ()

@@ -35,14 +35,14 @@ from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
         (None, None, None),
     ],
 )
-def test_an_error_is_a_share_of_what_was_measured(
+def test_an_error_is_relative_to_the_measured_value(
     predicted: int | None, measured: int | None, error: float | None
 ) -> None:
     found = error_percent(predicted, measured)
     assert found == (None if error is None else pytest.approx(error))
 
 
-def test_the_row_has_every_figure_and_the_error_of_the_requested_peak() -> None:
+def test_a_measurement_in_json_has_every_figure_and_the_error() -> None:
     row = measured_row(MEASUREMENT, Predicted({"requested_peak_bytes": 2_100_000}))
     assert row["error_percent"] == pytest.approx(5.0)
     assert row["weights_made_up"] == 2
@@ -59,13 +59,13 @@ def test_without_a_prediction_of_the_requested_peak_there_is_no_error(
     assert measured_row(MEASUREMENT, predicted)["error_percent"] is None
 
 
-def test_every_figure_that_is_compared_is_one_of_a_measurement() -> None:
+def test_every_compared_figure_is_a_measured_one() -> None:
     names = [name for name, _, _ in COMPARED]
     assert all(hasattr(MEASUREMENT, name) for name in names)
     assert len(set(names)) == len(names)
 
 
-def test_a_row_for_every_node_that_ran() -> None:
+def test_every_executed_node_is_listed() -> None:
     first, second = node_rows(MEASUREMENT)
     assert first == {
         "node": "conv",
@@ -81,7 +81,7 @@ def test_a_row_for_every_node_that_ran() -> None:
     assert second["requested_bytes"] is None
 
 
-def test_a_prediction_speaks_of_the_same_figures() -> None:
+def test_a_prediction_has_the_same_figures_as_a_measurement() -> None:
     samples = (Sample(NODE, 11, 19), Sample(NODE, 23, 37))
     predicted = predicted_by(runtime_of(arena=replace(FIGURES, nodes=samples)))
     assert predicted.nodes == (11, 23)
@@ -101,7 +101,7 @@ def test_a_prediction_speaks_of_the_same_figures() -> None:
     assert set(predicted.figures) <= {name for name, _, _ in COMPARED}
 
 
-def test_what_is_not_predicted_stays_unknown() -> None:
+def test_figures_without_a_prediction_are_unknown() -> None:
     predicted = predicted_by(runtime_of(load_peak_bytes=None, process_bytes=None))
     unknown = Counter(size is None for size in predicted.figures.values())
     assert unknown == {True: 2, False: 7}

@@ -43,19 +43,19 @@ def row_of(name: str, *flags: str) -> dict[str, Any]:
 
 
 def nulls(value: object, path: str = "") -> set[str]:
-    """Name the keys of a row that hold null."""
+    """The keys of a JSON object whose values are null."""
     if isinstance(value, dict):
         return {key for name, inner in value.items() for key in nulls(inner, f"{path}.{name}")}
     return {path.removeprefix(".")} if value is None else set()
 
 
-def test_there_are_enough_models() -> None:
+def test_the_collection_has_enough_models() -> None:
     assert len(NAMES) >= 16
     assert sum((MODELS / name).stat().st_size for name in NAMES) < 10_000_000
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_of_the_contract_is_filled(name: str) -> None:
+def test_every_figure_of_the_contract_has_a_value(name: str) -> None:
     row = row_of(name, "--train", "--batch", "128")
     unknown = DATA_DEPENDENT.get(name, set())
     is_whole = not unknown and not row["settings"]["guessed_dims"]
@@ -66,14 +66,14 @@ def test_every_figure_of_the_contract_is_filled(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_has_rows_of_its_peak_or_a_reason(name: str) -> None:
+def test_an_inference_has_a_peak_formula_or_a_reason(name: str) -> None:
     activations = row_of(name)["activations"]
     assert (activations["peak_rows"] is None) == (activations["no_peak_rows"] is not None)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_and_macs_equal_what_the_framework_counts(name: str) -> None:
-    """``expected.json`` holds PyTorch's own counts, at the sizes of the exported example."""
+    """``expected.json`` has PyTorch's own counts, at the sizes of the exported example."""
     expected = EXPECTED[name]
     dims = [f"--dim={key}={value}" for key, value in expected["dims"].items()]
     row = row_of(name, *dims)
@@ -97,6 +97,6 @@ def is_folded(name: str) -> bool:
         ("greedy_translator.onnx", "control_flow_training"),
     ],
 )
-def test_a_finding_says_where_training_makes_little_sense(name: str, code: str) -> None:
+def test_training_an_unsuitable_model_is_reported(name: str, code: str) -> None:
     row = row_of(name, "--train", "--batch", "128")
     assert code in {finding["code"] for finding in row["findings"]}

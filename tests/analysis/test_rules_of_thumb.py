@@ -40,8 +40,8 @@ MLP = ModelSize(
 """1000 -> 4 x 100 -> 10, ReLU in place."""
 
 
-def test_the_lectures_sum() -> None:
-    """Activations twice for every image: 779,021,856 bytes."""
+def test_the_sum_of_the_lecture() -> None:
+    """Two times the activations of every image: 779,021,856 bytes."""
     assert rules_of_thumb(LECTURE).three_params_two_activations_bytes == 779_021_856
 
 
@@ -58,12 +58,12 @@ def test_multiples_of_file_and_weights() -> None:
     assert rules.four_and_a_half_weights_bytes == 343_313_712
 
 
-def test_batch_times_tensors_and_parameters() -> None:
+def test_the_rule_multiplies_tensors_and_parameters_by_the_batch() -> None:
     rules = rules_of_thumb(MLP)
     assert rules.batch_times_tensors_and_params_bytes == 4 * 256 * (1_410 + 131_410)
 
 
-def test_the_usual_batch_formula_turns_that_rule_round() -> None:
+def test_the_batch_rule_of_thumb_inverts_the_memory_rule() -> None:
     budget_bytes = 4 * 256 * (1_410 + 131_410)
     assert rule_of_thumb_batch(budget_bytes, 1_410, 131_410) == 256
     assert rule_of_thumb_batch(budget_bytes - 1, 1_410, 131_410) == 255
@@ -85,7 +85,7 @@ def test_elements_of_a_batch_and_of_a_sample() -> None:
     assert Elements(None, 5, 1).forward_per_sample is None
 
 
-def test_what_is_unknown_stays_unknown() -> None:
+def test_a_rule_of_unknown_terms_is_unknown() -> None:
     rules = rules_of_thumb(replace(MLP, activation_elements_per_sample=None, weight_bytes=None))
     assert rules.three_weights_bytes is None
     assert rules.four_and_a_half_weights_bytes is None

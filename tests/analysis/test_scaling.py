@@ -57,8 +57,8 @@ SIMILAR: Final = """agraph (float[batch, 16] image, float[batch, 12] words) => (
 LAWS: Final = {"square": SQUARE, "similar": SIMILAR, "concave": CONCAVE, "two rows": TWO_PIECES}
 
 
-def assert_law_is_walked(analysis: onnxmem.Analysis) -> None:
-    """A law is the total of every batch walked; without one the totals are on no line."""
+def assert_line_agrees_with_analyses(analysis: onnxmem.Analysis) -> None:
+    """A linear formula equals the analyzed total of every batch; without one no line does."""
     totals = [analysis.at(batch=batch).total_bytes for batch in BATCHES]
     law = analysis.batch_law
     if law is not None:
@@ -71,42 +71,42 @@ def assert_law_is_walked(analysis: onnxmem.Analysis) -> None:
 
 
 @pytest.mark.parametrize("text", LAWS.values(), ids=LAWS)
-def test_a_law_is_a_line_all_along(text: str) -> None:
-    assert_law_is_walked(onnxmem.analyze(model_of(text)))
+def test_a_linear_formula_agrees_with_analyses_at_each_batch(text: str) -> None:
+    assert_line_agrees_with_analyses(onnxmem.analyze(model_of(text)))
 
 
-def test_a_square_has_no_law_and_its_line_in_the_batch_is_none() -> None:
+def test_a_quadratic_is_not_linear_in_the_batch() -> None:
     analysis = onnxmem.analyze(model_of(SQUARE))
     assert analysis.batch_law is None
     assert closed_form_of(model_of(SQUARE)).line_in_batch(128) is None
     assert onnxmem.analyze(model_of(SQUARE), batch=20_000).batch_law is None
 
 
-def test_a_row_that_bends_and_leads_nowhere_leaves_the_law() -> None:
-    terms = closed_form_of(model_of(TWO_PIECES))
-    peaks = replace(terms.peaks)
+def test_a_quadratic_piece_below_the_peak_does_not_prevent_linearity() -> None:
+    closed_form = closed_form_of(model_of(TWO_PIECES))
+    peaks = replace(closed_form.peaks)
     line, bent = polynomial([((1,), 900)]), polynomial([((2,), 2)])
     vars(peaks)["in_place_peak_pieces"] = (line, bent)
-    start = terms.weights.at((0,))
-    slope = terms.inputs.at((1,)) + 900
-    found = replace(terms, peaks=peaks)
+    start = closed_form.weights.at((0,))
+    slope = closed_form.inputs.at((1,)) + 900
+    found = replace(closed_form, peaks=peaks)
     assert found.line_in_batch(128) == (start, slope)
     assert found.line_in_batch(451) is None
     assert found.line_in_batch(20_000) is None
 
 
 @pytest.mark.parametrize("text", [*COMPUTED, PADDED, BY_CHANCE])
-def test_rows_of_computed_dims_are_what_walks_say(text: str) -> None:
+def test_formulas_of_computed_dims_agree_with_analyses(text: str) -> None:
     lines = COMPUTED.get(text)
     model = model_of(text if lines is None else _COMPUTED.format(lines=lines))
     analysis = onnxmem.analyze(model)
-    assert_law_is_walked(analysis)
-    terms = analysis.symbolic
-    if isinstance(terms, NoClosedForm):
+    assert_line_agrees_with_analyses(analysis)
+    closed_form = analysis.symbolic
+    if isinstance(closed_form, NoClosedForm):
         assert text in {"even batch", "odd sum"}
-        assert "not a polynomial" in terms.reason
+        assert "not a polynomial" in closed_form.reason
         return
-    assert terms.symbols == ("batch",)
+    assert closed_form.symbols == ("batch",)
     for batch in BATCHES:
         assert_holds_at(analysis, (batch,))
 
@@ -121,7 +121,7 @@ WALKS: Final = {
 
 
 @pytest.mark.parametrize(("text", "num"), WALKS.items(), ids=range(len(WALKS)))
-def test_only_graphs_that_compute_dims_are_walked_more_often(
+def test_only_graphs_with_computed_dims_need_more_analyses(
     text: str, num: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walk, walked = AnalysisRequest.walk, []
@@ -135,11 +135,11 @@ def test_only_graphs_that_compute_dims_are_walked_more_often(
     for dim in model.graph.input[0].type.tensor_type.shape.dim:
         if dim.dim_param == "all":
             dim.dim_param = "past + new"
-    terms = closed_form_of(model)
-    assert (len(terms.symbols), len(walked)) == num
+    closed_form = closed_form_of(model)
+    assert (len(closed_form.symbols), len(walked)) == num
 
 
-def test_a_corner_that_no_walk_reached_is_walked() -> None:
+def test_the_largest_corner_of_the_range_is_verified() -> None:
     capped = """agraph (float[batch, time] x) => (float[n] y) {
         flat = Constant<value_ints = [-1]>() nought = Constant<value_ints = [0]>()
         most = Constant<value_ints = [66900]>()
@@ -152,7 +152,9 @@ def test_a_corner_that_no_walk_reached_is_walked() -> None:
     assert attention.last == (131, 512)
 
 
-def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_largest_batch_and_the_next_are_verified_by_analyses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = model_of(TWO_PIECES)
     budget_bytes = onnxmem.analyze(model, batch=50).total_bytes
     honest = onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch
@@ -168,13 +170,13 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
         assert limit.number == 0
 
 
-def test_a_total_that_the_rows_do_not_give_leaves_no_rows() -> None:
-    """In this random graph the weights that tell shapes do not grow evenly with the batch."""
+def test_a_total_that_differs_from_the_polynomials_has_no_closed_form() -> None:
+    """In this random graph the weights that give shapes do not grow linearly with the batch."""
     analysis = onnxmem.analyze(static_graph(164))
     assert analysis.symbolic == NoClosedForm("the total at some dims differs from the polynomials")
 
 
-def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
+def test_a_given_reshape_target_is_valid_at_its_batch_only() -> None:
     text = """agraph (float[batch, 12] x, int64[3] target) => (float[a, b, c] y) {
         r = Relu(x) y = Reshape(r, target) }"""
     fixed = onnxmem.analyze(model_of(text), values={"target": [1, 3, 4]})
@@ -198,7 +200,7 @@ _STEPS: Final = (
 
 @st.composite
 def small_graphs(draw: st.DrawFn) -> str:
-    """Chains and joins of tensors of a few shapes, dims that are computed among them."""
+    """Chains and joins of tensors of a few shapes, some with computed dims."""
     shapes, lines = {"x": "bsf", "w": "sf"}, []
     for number in range(draw(st.integers(1, 7))):
         name, source = f"t{number}", draw(st.sampled_from(sorted(shapes)))
@@ -232,7 +234,7 @@ _OF_NUMBERS: Final = {
 
 
 def _step(kind: str, name: str, source: str, shape: str) -> tuple[list[str], str]:
-    """The lines of a step and the shape of what it makes; no line: it joins."""
+    """The lines of a step and the shape of its output; without lines it joins."""
     if kind in _OF_NUMBERS:
         return [_OF_NUMBERS[kind].format(name), f"{name} = Expand(number, {name}d)"], name
     if kind == "Square" and shape == "bsf":
@@ -250,20 +252,22 @@ def _step(kind: str, name: str, source: str, shape: str) -> tuple[list[str], str
     return [], ""
 
 
-def test_random_graphs_at_random_points() -> None:
+def test_formulas_of_random_graphs_are_exact_at_random_points() -> None:
     had_rows = []
 
     @settings(deadline=None, max_examples=30, derandomize=True, database=None)
     @given(small_graphs(), st.tuples(st.integers(1, 131), st.integers(1, 509)))
-    def held(text: str, point: tuple[int, int]) -> None:
+    def assert_formulas_hold(text: str, point: tuple[int, int]) -> None:
         analysis = onnxmem.analyze(model_of(text))
-        terms = analysis.symbolic
-        had_rows.append(len(terms.symbols) if isinstance(terms, ClosedForm) else 0)
-        if isinstance(terms, ClosedForm) and terms.is_valid_at(point[: len(terms.symbols)]):
-            assert_holds_at(analysis, point[: len(terms.symbols)])
-        assert_law_is_walked(analysis)
+        closed_form = analysis.symbolic
+        had_rows.append(len(closed_form.symbols) if isinstance(closed_form, ClosedForm) else 0)
+        if isinstance(closed_form, ClosedForm) and closed_form.is_valid_at(
+            point[: len(closed_form.symbols)]
+        ):
+            assert_holds_at(analysis, point[: len(closed_form.symbols)])
+        assert_line_agrees_with_analyses(analysis)
 
-    held()
+    assert_formulas_hold()
     # Hypothesis also draws literals that it finds in the source code, so that examples, and how
     # many of them have a closed form, change with any edit of the package.
     assert had_rows.count(2) >= 3

@@ -70,7 +70,7 @@ from onnxmem.settings import BACKENDS, GRAPHS, OPTIMIZERS, PRECISIONS, RUNTIMES
         ),
     ],
 )
-def test_a_question_without_sense_is_refused(asked: Mapping[str, object], text: str) -> None:
+def test_an_invalid_request_is_rejected(asked: Mapping[str, object], text: str) -> None:
     with pytest.raises(UsageError) as refused:
         analyze("no such file", **asked)  # type: ignore[arg-type]
     assert str(refused.value) == text
@@ -86,12 +86,12 @@ def test_a_question_without_sense_is_refused(asked: Mapping[str, object], text: 
         *({"measure": backend} for backend in BACKENDS),
     ],
 )
-def test_a_question_with_sense_is_taken(asked: dict[str, object]) -> None:
+def test_a_valid_request_is_accepted(asked: dict[str, object]) -> None:
     settings = Settings(**asked)  # type: ignore[arg-type]
     assert all(getattr(settings, name) == value for name, value in asked.items())
 
 
-def test_what_can_be_asked_is_what_the_runtimes_know() -> None:
+def test_settings_list_the_levels_and_runtimes_that_exist() -> None:
     assert tuple(LEVELS) == GRAPHS
     assert tuple(PROVIDERS) == RUNTIMES
     assert tuple(name.replace("ort-", "") for name in RUNTIMES) == BACKENDS

@@ -23,7 +23,7 @@ def by_operator(analysis: Analysis, key: str) -> Counter[str]:
     return sums
 
 
-def test_mlp_at_batch_256() -> None:
+def test_figures_of_an_mlp_at_batch_256() -> None:
     """1000 -> 4 x 100 -> 10: input and activations once, and with the activations' gradients."""
     mlp = analysis_of("mlp", 256)
     assert mlp.num_parameters == 131_410
@@ -39,8 +39,8 @@ def test_mlp_at_batch_256() -> None:
     assert mlp.rules_of_thumb.inputs_activations_and_gradients_bytes == 1_863_680
 
 
-def test_vgg16_holds_the_sum_of_the_lecture_table() -> None:
-    """Its rows sum to 15,237,608 elements an image, the input among them, ReLU in place.
+def test_vgg16_has_the_sum_of_the_lecture_table() -> None:
+    """The rows sum to 15,237,608 elements per image, including the input, with ReLU in place.
 
     The file has one more row: an average pool of 7 x 7 x 512 that changes nothing.
     """
@@ -51,7 +51,7 @@ def test_vgg16_holds_the_sum_of_the_lecture_table() -> None:
     assert elements + 3 * 224 * 224 - 7 * 7 * 512 == 15_237_608
 
 
-def test_alexnet_holds_its_parameters_and_its_macs_in_different_layers() -> None:
+def test_alexnet_has_its_parameters_and_its_macs_in_different_layers() -> None:
     alexnet = analysis_of("alexnet", 1)
     parameters, macs = by_operator(alexnet, "parameters"), by_operator(alexnet, "macs")
     assert parameters["Gemm"] == 58_631_144
@@ -60,7 +60,7 @@ def test_alexnet_holds_its_parameters_and_its_macs_in_different_layers() -> None
     assert macs["Gemm"] == 58_621_952
 
 
-def test_a_depthwise_separable_block_computes_less_and_holds_more() -> None:
+def test_a_depthwise_separable_block_computes_less_and_stores_more() -> None:
     plain = analysis_of("plain_conv_block", 1)
     separable = analysis_of("depthwise_separable_block", 1)
     assert plain.compute.forward_macs is not None
@@ -71,7 +71,7 @@ def test_a_depthwise_separable_block_computes_less_and_holds_more() -> None:
 
 
 @pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
-def test_optimizer_state_in_copies_of_the_weights(optimizer: str, copies: int) -> None:
+def test_optimizer_state_is_a_multiple_of_the_weights(optimizer: str, copies: int) -> None:
     """Adam also counts its steps: 4 bytes for each of the 10 parameter tensors."""
     training = analysis_of("mlp", 1, optimizer=optimizer).training
     assert training is not None
@@ -79,7 +79,7 @@ def test_optimizer_state_in_copies_of_the_weights(optimizer: str, copies: int) -
     assert training.optimizer_state_bytes == copies * training.weight_bytes + steps
 
 
-def test_batch_128_is_affine_in_batch_1_not_proportional() -> None:
+def test_batch_128_is_affine_and_not_proportional_to_batch_1() -> None:
     one, many = analysis_of("resnet50", 1), analysis_of("resnet50", 128)
     law = many.batch_law
     assert law is not None
@@ -89,12 +89,12 @@ def test_batch_128_is_affine_in_batch_1_not_proportional() -> None:
     assert many.total_bytes < 128 * one.total_bytes
 
 
-def test_asking_again_at_another_batch_gives_what_asking_first_gives() -> None:
+def test_analyzing_again_at_another_batch_equals_a_first_analysis() -> None:
     again = analysis_of("resnet50.train", 8).at(batch=3)
     assert again.to_dict() == analysis_of("resnet50.train", 3).to_dict()
 
 
-def test_a_dim_given_for_the_batch_gives_way_to_another_batch() -> None:
+def test_another_batch_overrides_a_dim_named_batch() -> None:
     text = "agraph (float[batch,5] x) => (float[batch,5] y) { y = Relu(x) }"
     first = analyze(model_of(text), dims={"batch": 7})
     assert (first.settings.batch, first.inputs_bytes) == (7, 7 * 5 * 4)

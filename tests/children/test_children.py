@@ -33,7 +33,7 @@ POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits o
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place of temporary files, empty at first."""
+    """The folder of temporary files, empty at first."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -47,8 +47,8 @@ def run_code(code: str, limits: ChildLimits | None = None) -> ChildFault:
     return fault
 
 
-def said(code: str) -> str:
-    """What a statement that ends the child wrote last."""
+def output_of(code: str) -> str:
+    """The last output of a statement that ends the child."""
     return run_code(f"{code}; import os; os._exit(7)").message.removeprefix("exit code 7: ")
 
 
@@ -56,7 +56,7 @@ def test_a_child_replies_with_a_json_object() -> None:
     assert run_in_child("json:loads", {"s": '{"sizes": [3, 5, null]}'}) == {"sizes": [3, 5, None]}
 
 
-def test_what_is_not_a_json_object_is_not_a_reply() -> None:
+def test_a_reply_must_be_a_json_object() -> None:
     assert run_in_child("os:getcwd", {}) == ChildFault(
         "error", "TypeError: os:getcwd did not return a JSON object"
     )
@@ -72,7 +72,10 @@ def test_a_module_that_is_not_installed_is_named() -> None:
 
 
 def test_an_exit_is_reported_with_the_last_line() -> None:
-    assert said("import sys; sys.stderr.write('noise\\n' * 90_000 + 'the end\\n\\n')") == "the end"
+    assert (
+        output_of("import sys; sys.stderr.write('noise\\n' * 90_000 + 'the end\\n\\n')")
+        == "the end"
+    )
 
 
 @POSIX
@@ -81,14 +84,14 @@ def test_an_abort_is_a_crash() -> None:
 
 
 @POSIX
-def test_memory_that_does_not_suffice_has_its_own_kind() -> None:
+def test_running_out_of_memory_has_its_own_kind() -> None:
     limits = ChildLimits(memory_bytes=2**30)
     assert run_code("bytearray(2**31)", limits).kind == "memory"
     assert run_code("import os; os.kill(os.getpid(), 9)").kind == "memory"
     assert run_code("raise RuntimeError('Failed to allocate memory for a buffer')").kind == "memory"
 
 
-def test_a_loop_without_end_is_ended() -> None:
+def test_an_endless_loop_is_ended() -> None:
     start = time.monotonic()
     fault = run_code("while True: pass", ChildLimits(seconds=0.5))
     assert fault == ChildFault("timeout", "not finished within 0.5 s")
@@ -98,38 +101,40 @@ def test_a_loop_without_end_is_ended() -> None:
 @POSIX
 def test_a_child_sets_its_own_limits() -> None:
     limits = ChildLimits(seconds=5, memory_bytes=2**31, file_bytes=2**20)
-    tell = "import resource as r, os; os.write(2, repr([r.getrlimit(k)[0] for k in (%s)]).encode())"
+    statement = (
+        "import resource as r, os; os.write(2, repr([r.getrlimit(k)[0] for k in (%s)]).encode())"
+    )
     kinds = "r.RLIMIT_CORE, r.RLIMIT_FSIZE, r.RLIMIT_AS, r.RLIMIT_NOFILE, r.RLIMIT_CPU"
     processor_seconds = 15 * (os.cpu_count() or 1)
     expected = [0, 2**20, 2**31, 1024, processor_seconds]
-    assert said_under(tell % kinds, limits) == str(expected)
+    assert output_under(statement % kinds, limits) == str(expected)
     alarm = "import signal, os; os.write(2, str(int(signal.getitimer(0)[0])).encode())"
-    assert said_under(alarm, limits) in {"14", "15"}
+    assert output_under(alarm, limits) in {"14", "15"}
 
 
 def test_a_child_is_an_isolated_python_that_leads_its_own_session() -> None:
-    tell = "import os, sys; os.write(2, repr((sys.flags.isolated, %s)).encode())"
-    assert said(tell % "os.getsid(0) == os.getpgid(0) == os.getpid()") == "(1, True)"
+    statement = "import os, sys; os.write(2, repr((sys.flags.isolated, %s)).encode())"
+    assert output_of(statement % "os.getsid(0) == os.getpgid(0) == os.getpid()") == "(1, True)"
 
 
-def said_under(code: str, limits: ChildLimits) -> str:
+def output_under(code: str, limits: ChildLimits) -> str:
     return run_code(f"{code}; os._exit(7)", limits).message.removeprefix("exit code 7: ")
 
 
 def test_prints_are_not_part_of_the_reply() -> None:
-    assert said("print('from python'); import os; os.system('echo from native code')").endswith(
-        "from native code"
-    )
+    assert output_of(
+        "print('from python'); import os; os.system('echo from native code')"
+    ).endswith("from native code")
 
 
 def test_the_environment_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
     monkeypatch.setenv("PYTHONSTARTUP", "x.py")
-    tell = "import os; os.write(2, ' '.join(sorted(os.environ)).encode())"
-    assert not {"ORT_LOAD_CONFIG_FROM_MODEL", "PYTHONSTARTUP"} & {*said(tell).split()}
+    statement = "import os; os.write(2, ' '.join(sorted(os.environ)).encode())"
+    assert not {"ORT_LOAD_CONFIG_FROM_MODEL", "PYTHONSTARTUP"} & {*output_of(statement).split()}
 
 
-def test_a_file_in_the_working_folder_poses_as_no_module(
+def test_a_file_in_the_working_folder_is_not_imported_as_a_module(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "json.py").write_text("raise SystemExit('posed')")
@@ -138,14 +143,14 @@ def test_a_file_in_the_working_folder_poses_as_no_module(
     assert run_in_child("json:loads", {"s": "{}"}) == {}
 
 
-def test_a_child_is_at_home_in_an_empty_folder() -> None:
+def test_home_and_temporary_folder_of_a_child_are_one_empty_folder() -> None:
     homes = "{os.environ[name] for name in ('HOME', 'TMPDIR', 'TEMP', 'TMP')} == {os.getcwd()}"
-    tell = f"import os; os.write(2, repr((os.listdir(), {homes})).encode())"
-    assert said(tell) == "([], True)"
+    statement = f"import os; os.write(2, repr((os.listdir(), {homes})).encode())"
+    assert output_of(statement) == "([], True)"
 
 
 @POSIX
-def test_what_a_child_started_ends_with_its_time(folder: Path) -> None:
+def test_processes_that_a_child_started_end_at_its_time_limit(folder: Path) -> None:
     pids = folder / "pids"
     code = f"import os, time; os.system('sleep 60 & echo $! > {pids}'); time.sleep(60)"
     assert run_code(code, ChildLimits(seconds=3)).kind == "timeout"
@@ -153,7 +158,7 @@ def test_what_a_child_started_ends_with_its_time(folder: Path) -> None:
     wait_for(lambda: not is_running(pid))
 
 
-def test_nothing_is_left_of_a_child_and_what_it_started(folder: Path) -> None:
+def test_no_process_of_a_child_is_left(folder: Path) -> None:
     pids = folder / "pids"
     code = f"import os; os.system('sleep 60 & echo $! > {pids}'); open('mine', 'w').close()"
     run_code(code)
@@ -165,7 +170,7 @@ def test_nothing_is_left_of_a_child_and_what_it_started(folder: Path) -> None:
 
 @pytest.fixture
 def heeds_interrupts() -> Iterator[None]:
-    """Make them an exception, which they are not in what a shell has put in the background."""
+    """Interrupts raise an exception, which they do not in a shell's background job."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -200,7 +205,7 @@ def test_a_child_dies_with_its_parent(folder: Path) -> None:
     wait_for(lambda: [path.name for path in folder.iterdir()] == ["pids"])
 
 
-def test_a_reply_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_reply_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MAX_REPLY_BYTES", 1000)
     text = '{"name": "%s"}' % ("x" * 100_000)
     fault = run_in_child("json:loads", {"s": text})
@@ -225,12 +230,12 @@ def test_a_long_message_loses_its_middle() -> None:
         (0, "", "crash", "exit code 0"),
     ],
 )
-def test_ends_have_names(exit_code: int, stderr: str, kind: str, message: str) -> None:
+def test_ends_of_a_child_have_names(exit_code: int, stderr: str, kind: str, message: str) -> None:
     fault = fault_of_end(exit_code, stderr)
     assert (fault.kind, fault.message) == (kind, message)
 
 
-def test_an_exception_without_words_is_named_by_its_kind() -> None:
+def test_an_exception_without_a_message_is_named_by_its_type() -> None:
     assert fault_of(raised("KeyError")) == ChildFault("error", "KeyError")
     found = fault_of(raised("_ArrayMemoryError", is_memory=True))
     assert found == ChildFault("memory", "out of memory")
@@ -239,12 +244,12 @@ def test_an_exception_without_words_is_named_by_its_kind() -> None:
 def raised(
     kind: str, text: str = "", *, missing: str | None = None, is_memory: bool = False
 ) -> dict[str, JSON]:
-    """What a child answers where its work raises."""
+    """The reply of a child whose work raises."""
     return {"raised": kind, "text": text, "missing": missing, "is_memory": is_memory}
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives; one that nobody has waited for yet is dead."""
+    """Whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -272,15 +277,17 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     return noted
 
 
-def asked(function: str, limits: Mapping[str, object] | None = None, **arguments: object) -> object:
+def request_in_child(
+    function: str, limits: Mapping[str, object] | None = None, **arguments: object
+) -> object:
     kept = {"limits": limits or asdict(ChildLimits()), "uninitialized": ()}
     request = {"function": function, "arguments": arguments, **kept}
     return json.loads(reply_to(json.dumps(request).encode()))
 
 
-def test_a_request_is_answered_under_limits(limited: dict[int, int]) -> None:
+def test_a_request_runs_under_limits(limited: dict[int, int]) -> None:
     limits = {"seconds": 3, "memory_bytes": 11, "file_bytes": None}
-    assert asked("json:loads", limits, s='{"a": 1}') == {"result": {"a": 1}}
+    assert request_in_child("json:loads", limits, s='{"a": 1}') == {"result": {"a": 1}}
     assert limited[-1] == 13
     assert limited[resource.RLIMIT_AS] == 11
     assert limited[resource.RLIMIT_CORE] == 0  # below the hard limit of 7
@@ -288,15 +295,15 @@ def test_a_request_is_answered_under_limits(limited: dict[int, int]) -> None:
 
 
 @pytest.mark.usefixtures("limited")
-def test_faults_are_answers_too() -> None:
-    assert asked("os:getcwd") == {
+def test_errors_are_replies_too() -> None:
+    assert request_in_child("os:getcwd") == {
         "raised": "TypeError",
         "text": "os:getcwd did not return a JSON object",
         "missing": None,
         "is_memory": False,
     }
-    assert asked("sys:exit") == raised("SystemExit")
-    assert asked("no_such_module:work") == raised(
+    assert request_in_child("sys:exit") == raised("SystemExit")
+    assert request_in_child("no_such_module:work") == raised(
         "ModuleNotFoundError", "No module named 'no_such_module'", missing="no_such_module"
     )
     assert json.loads(reply_to(b"no JSON"))["raised"] == "JSONDecodeError"

@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Counted:
-    """``analyze``, and how often it was asked."""
+    """``analyze``; records the analyzed paths."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -38,7 +38,9 @@ class Counted:
         return onnxmem.analyze(source, **questions)  # type: ignore[arg-type]
 
 
-def kept(name: str, analyse: Counted, render: Render | None = None, **questions: object) -> Outcome:
+def cached(
+    name: str, analyzer: Counted, render: Render | None = None, **questions: object
+) -> Outcome:
     (task,) = tasks_of([name], render)
     return work(
         type(task)(
@@ -48,7 +50,7 @@ def kept(name: str, analyse: Counted, render: Render | None = None, **questions:
             render=render,
             cache=open_cache("cache"),
         ),
-        analyse,
+        analyzer,
     )
 
 
@@ -57,37 +59,37 @@ def entries() -> list[Path]:
 
 
 def test_a_row_is_computed_once_and_has_the_current_name() -> None:
-    analyse = Counted()
-    first = kept("net.onnx", analyse)
+    analyzer = Counted()
+    first = cached("net.onnx", analyzer)
     Path("net.onnx").rename("other.onnx")
-    second = kept("other.onnx", analyse)
-    assert analyse.paths == ["net.onnx"]
+    second = cached("other.onnx", analyzer)
+    assert analyzer.paths == ["net.onnx"]
     assert first["row"] | {"path": "other.onnx"} == second["row"]
     assert len(entries()) == 1
 
 
-def test_other_content_and_other_settings_have_entries_of_their_own() -> None:
-    analyse = Counted()
+def test_other_content_and_other_settings_have_separate_entries() -> None:
+    analyzer = Counted()
     trained = {"train": True, "recipe": TrainingConfig(optimizer="sgd")}
     for questions in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
-        kept("net.onnx", analyse, **questions)
-        kept("net.onnx", analyse, **questions)
+        cached("net.onnx", analyzer, **questions)
+        cached("net.onnx", analyzer, **questions)
     write_model(Path("net.onnx"), MYSTERY)
-    kept("net.onnx", analyse)
-    assert len(analyse.paths) == len(entries()) == 5
+    cached("net.onnx", analyzer)
+    assert len(analyzer.paths) == len(entries()) == 5
 
 
-def test_a_text_is_cached_for_its_name() -> None:
-    analyse = Counted()
-    kept("net.onnx", analyse)
-    text = kept("net.onnx", analyse, render)["text"]
+def test_a_text_is_cached_and_takes_the_current_name() -> None:
+    analyzer = Counted()
+    cached("net.onnx", analyzer)
+    text = cached("net.onnx", analyzer, render)["text"]
     assert text is not None
-    assert kept("net.onnx", analyse, render)["text"] == text
-    assert len(analyse.paths) == 2
+    assert cached("net.onnx", analyzer, render)["text"] == text
+    assert len(analyzer.paths) == 2
     Path("net.onnx").rename("other.onnx")
-    assert kept("other.onnx", analyse, render)["text"] == text.replace("net.onnx", "other.onnx")
-    assert kept("other.onnx", analyse)["text"] is None
-    assert len(analyse.paths) == 3
+    assert cached("other.onnx", analyzer, render)["text"] == text.replace("net.onnx", "other.onnx")
+    assert cached("other.onnx", analyzer)["text"] is None
+    assert len(analyzer.paths) == 3
 
 
 @pytest.mark.parametrize(
@@ -101,30 +103,30 @@ def test_a_text_is_cached_for_its_name() -> None:
         lambda text: text.replace('"total_bytes": ', '"total_bytes": 1'),
     ],
 )
-def test_an_entry_that_is_not_what_was_written_is_computed_again(harm: object) -> None:
-    analyse = Counted()
-    row = kept("net.onnx", analyse)["row"]
+def test_a_damaged_entry_is_computed_again(harm: object) -> None:
+    analyzer = Counted()
+    row = cached("net.onnx", analyzer)["row"]
     (entry,) = entries()
     assert callable(harm)
     entry.write_text(harm(entry.read_text()))
-    assert kept("net.onnx", analyse)["row"] == row
-    assert len(analyse.paths) == 2
-    assert kept("net.onnx", analyse)["row"] == row
-    assert len(analyse.paths) == 2
+    assert cached("net.onnx", analyzer)["row"] == row
+    assert len(analyzer.paths) == 2
+    assert cached("net.onnx", analyzer)["row"] == row
+    assert len(analyzer.paths) == 2
 
 
-def test_bytes_that_are_no_text_are_no_entry() -> None:
-    analyse = Counted()
-    kept("net.onnx", analyse)
+def test_bytes_that_are_not_text_are_not_an_entry() -> None:
+    analyzer = Counted()
+    cached("net.onnx", analyzer)
     entries()[0].write_bytes(b"\xff\xfe")
-    kept("net.onnx", analyse)
-    assert len(analyse.paths) == 2
+    cached("net.onnx", analyzer)
+    assert len(analyzer.paths) == 2
 
 
-def test_failures_and_faults_are_not_cached() -> None:
+def test_failures_and_errors_are_not_cached() -> None:
     Path("page.onnx").write_text("<html>")
-    assert kept("page.onnx", Counted())["row"]["status"] == "error"
-    assert kept("gone.onnx", Counted())["row"]["status"] == "error"
+    assert cached("page.onnx", Counted())["row"]["status"] == "error"
+    assert cached("gone.onnx", Counted())["row"]["status"] == "error"
 
     class Failing(Counted):
         def __call__(self, source: str, /, **_: object) -> onnxmem.Analysis:
@@ -133,22 +135,22 @@ def test_failures_and_faults_are_not_cached() -> None:
             analysis = super().__call__(source)
             return replace(analysis, findings=(Finding("runtime_failed", "it is not there"),))
 
-    assert kept("net.onnx", Failing())["faults"][0]["code"] == "runtime_failed"
+    assert cached("net.onnx", Failing())["faults"][0]["code"] == "runtime_failed"
     assert entries() == []
 
 
-def test_a_file_that_changes_meanwhile_is_not_cached() -> None:
+def test_a_file_that_changes_during_analysis_is_not_cached() -> None:
     class Changing(Counted):
         def __call__(self, source: str, /, **questions: object) -> onnxmem.Analysis:
             analysis = super().__call__(source, **questions)
             write_model(Path(source), MYSTERY)
             return analysis
 
-    kept("net.onnx", Changing())
+    cached("net.onnx", Changing())
     assert entries() == []
 
 
-def test_a_large_file_is_known_by_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_keyed_by_the_bytes_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("copy.onnx").write_bytes(Path("net.onnx").read_bytes())
     assert content_hash("net.onnx") == content_hash("copy.onnx")
     monkeypatch.setattr(cache, "_HASHED_WHOLE_BYTES", 10)
@@ -161,7 +163,9 @@ def test_a_large_file_is_known_by_what_is_read_of_it(monkeypatch: pytest.MonkeyP
         content_hash("page.onnx")
 
 
-def test_the_runtime_s_version_counts_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtimes_version_is_part_of_the_key_if_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def keys() -> list[str]:
         cache._versions.cache_clear()  # noqa: SLF001 - a new process
         return [Cache("x").key("net.onnx", {"runtimes": each}) for each in ((), ("ort-cpu",))]
@@ -176,7 +180,7 @@ def test_the_runtime_s_version_counts_where_it_is_used(monkeypatch: pytest.Monke
     cache._versions.cache_clear()  # noqa: SLF001
 
 
-def test_a_full_disk_costs_the_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_only_the_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     def replace(*_: object) -> None:
         raise OSError
 
@@ -186,7 +190,7 @@ def test_a_full_disk_costs_the_entry_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert [path for path in Path("cache").rglob("*") if path.is_file()] == []
 
 
-def test_a_cache_that_is_not_a_folder_is_refused() -> None:
+def test_a_cache_that_is_not_a_folder_is_rejected() -> None:
     with pytest.raises(UsageError, match="cannot be written to as a cache"):
         open_cache("net.onnx")
     with pytest.raises(UsageError, match="cannot be written to as a cache"):
@@ -198,7 +202,7 @@ def test_a_cache_has_an_absolute_path() -> None:
     assert json.dumps(open_cache("cache").folder)
 
 
-def test_peak_rows_are_left_out_where_nobody_reads_them_and_never_of_cached_rows(
+def test_peak_formulas_are_omitted_if_unused_but_never_from_cached_rows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     task = replace(tasks_of(["net.onnx"])[0], with_peak_rows=False)

@@ -39,7 +39,7 @@ NAMES = ("net.onnx", "page.onnx", "gone.onnx", "mystery.onnx", "net.onnx")
 STATUSES = ["ok", "error", "error", "partial", "ok"]
 
 
-def test_a_row_each_in_order_whatever_happens() -> None:
+def test_every_model_has_a_row_in_order() -> None:
     rows = list(analyze_many(map(Path, NAMES), train=True))
     assert [row["path"] for row in rows] == list(NAMES)
     assert [row["status"] for row in rows] == STATUSES
@@ -47,7 +47,7 @@ def test_a_row_each_in_order_whatever_happens() -> None:
     assert rows[0]["training"] is not None
 
 
-def test_workers_give_the_same_rows() -> None:
+def test_workers_return_the_same_rows() -> None:
     questions = {"batch": 3, "layers": True}
     here = list(analyze_many(NAMES, jobs=1, **questions))  # type: ignore[arg-type]
     assert list(analyze_many(NAMES, jobs=2, **questions)) == here  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_workers_give_the_same_rows() -> None:
         assert list(analyze_many(NAMES, executor=executor, **questions)) == here  # type: ignore[arg-type]
 
 
-def test_wrong_settings_are_refused_or_are_rows() -> None:
+def test_wrong_settings_are_rejected_or_reported_in_rows() -> None:
     with pytest.raises(UsageError, match="jobs 0 is not"):
         analyze_many(NAMES, jobs=0)
     with pytest.raises(UsageError, match="as a cache"):
@@ -79,17 +79,17 @@ def test_an_internal_error_is_a_row_with_a_trace_on_request() -> None:
     assert "Traceback" in str(traced["faults"][0]["trace"])
 
 
-def test_other_faults() -> None:
+def test_errors_of_an_interrupt_and_of_missing_memory() -> None:
     assert fault_of(KeyboardInterrupt()).exit_code == EXIT_INTERRUPTED
     assert fault_of(MemoryError()).code == "out_of_memory"
 
 
-def test_no_models_are_no_rows() -> None:
+def test_no_models_give_no_rows() -> None:
     assert list(analyze_many([])) == []
     assert list(analyze_many([], jobs=2)) == []
 
 
-def test_paths_are_drawn_as_they_are_needed() -> None:
+def test_paths_are_read_lazily() -> None:
     drawn = []
 
     def names() -> Iterator[str]:
@@ -107,7 +107,7 @@ def test_paths_are_drawn_as_they_are_needed() -> None:
         found.close()
 
 
-def test_a_worker_that_is_killed_costs_its_model_alone(folder: Path) -> None:
+def test_a_killed_worker_costs_only_its_model(folder: Path) -> None:
     write_model(folder / "killer.onnx")
     names = ("net.onnx", "killer.onnx", "killer.onnx", "mystery.onnx", "net.onnx")
     found = list(run_in_workers(tasks_of(names, killed), 2))
@@ -121,7 +121,7 @@ def test_a_worker_that_is_killed_costs_its_model_alone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_model_that_takes_too_long_is_given_up(jobs: int, folder: Path) -> None:
+def test_a_model_that_takes_too_long_is_skipped(jobs: int, folder: Path) -> None:
     write_model(folder / "stuck.onnx")
     names = ("net.onnx", "stuck.onnx", "mystery.onnx", "stuck.onnx", "net.onnx")
     found = list(run_in_workers(tasks_of(names, stuck), jobs, limit_seconds=5))
@@ -134,7 +134,7 @@ def test_a_model_that_takes_too_long_is_given_up(jobs: int, folder: Path) -> Non
     assert_nothing_is_left()
 
 
-def test_a_time_limit_asks_for_a_process_of_its_own() -> None:
+def test_a_time_limit_needs_a_worker_process() -> None:
     rows = list(analyze_many(NAMES, jobs=1, timeout_seconds=600))
     assert [row["status"] for row in rows] == STATUSES
     with (
@@ -144,7 +144,7 @@ def test_a_time_limit_asks_for_a_process_of_its_own() -> None:
         analyze_many(NAMES, executor=executor, timeout_seconds=1)
 
 
-def test_what_comes_early_waits_for_what_is_due(folder: Path) -> None:
+def test_early_results_wait_for_their_turn(folder: Path) -> None:
     write_model(folder / "first.onnx")
     names = ("first.onnx", *(("net.onnx",) * 20))
     found = list(run_in_workers(tasks_of(names, slow_first), 2))
@@ -152,7 +152,7 @@ def test_what_comes_early_waits_for_what_is_due(folder: Path) -> None:
     assert len({outcome["text"] for outcome in found}) == 2
 
 
-def test_an_early_end_leaves_no_process() -> None:
+def test_closing_early_leaves_no_process() -> None:
     found = run_in_workers(tasks_of(["net.onnx"] * 50), 2)
     next(found)
     found.close()
@@ -172,7 +172,7 @@ def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len({outcome["text"] for outcome in found}) == 4
 
 
-def test_an_idle_worker_that_dies_costs_nothing() -> None:
+def test_an_idle_worker_that_dies_costs_no_model() -> None:
     crew = workers._WorkerPool(2, tempfile.gettempdir())  # noqa: SLF001
     found = crew.outcomes(tasks_of(["net.onnx"] * 6))
     next(found)
@@ -193,7 +193,7 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
     ],
     ids=["server", "worker"],
 )
-def test_workers_that_do_not_start_are_reported_and_not_tried_for_ever(
+def test_workers_that_do_not_start_are_reported_and_not_retried_forever(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_FORK_SERVER", program)
@@ -222,7 +222,7 @@ def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
     crew.kill()
 
 
-def test_a_worker_s_life_in_this_process() -> None:
+def test_a_worker_serves_tasks_until_its_parent_closes() -> None:
     before = signal.getsignal(signal.SIGINT)
     ours, theirs = multiprocessing.Pipe()
     try:
@@ -238,7 +238,7 @@ def test_a_worker_s_life_in_this_process() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
+def test_a_killed_worker_costs_only_its_model_without_fork(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(socket, "send_fds")
@@ -249,7 +249,7 @@ def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
     assert_nothing_is_left()
 
 
-def test_a_process_that_does_not_end_is_waited_for_until_the_limit(folder: Path) -> None:
+def test_a_hanging_process_is_awaited_until_the_limit(folder: Path) -> None:
     starter = workers.starter(str(folder))
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
@@ -261,13 +261,15 @@ def test_a_process_that_does_not_end_is_waited_for_until_the_limit(folder: Path)
     starter.close()
 
 
-def test_what_a_worker_holds_is_unknown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resident_memory_of_a_worker_is_unknown_outside_linux(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(workers, "sys", SimpleNamespace(platform="darwin"))
     assert workers._resident_bytes() == 0  # noqa: SLF001
 
 
 class Broken(Executor):
-    """An executor that breaks: at the second task, or with every future failing."""
+    """An executor that breaks: at the second task, or with every future."""
 
     def __init__(self, error: Exception, *, at_once: bool) -> None:
         self._error = error
@@ -282,7 +284,7 @@ class Broken(Executor):
 
 
 class KilledWorker(Exception):  # noqa: N818 - dask's name
-    """As dask raises where a task's worker died at each trial."""
+    """Like dask's exception for a task whose worker died at every attempt."""
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ class KilledWorker(Exception):  # noqa: N818 - dask's name
         (RuntimeError("gone"), False, "internal"),
     ],
 )
-def test_an_executor_that_breaks_costs_rows_and_not_the_run(
+def test_a_broken_executor_costs_rows_and_not_the_whole_run(
     error: Exception,
     at_once: bool,  # noqa: FBT001 - a case of a table
     code: str,
@@ -304,7 +306,7 @@ def test_an_executor_that_breaks_costs_rows_and_not_the_run(
     assert {row["error"]["code"] for row in rows if isinstance(row["error"], dict)} == {code}
 
 
-def test_processes_are_for_those_who_have_enough_to_do(
+def test_workers_start_only_for_several_models_with_a_large_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -332,7 +334,9 @@ def test_processes_are_for_those_who_have_enough_to_do(
     assert jobs_of("large.onnx", "large.onnx", measure="cpu") is None
 
 
-def test_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cores_is_that_of_the_affinity_or_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert many.num_cores() >= 1
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert many.num_cores() == os.cpu_count()
@@ -349,7 +353,7 @@ def is_running(pid: int) -> bool:
 
 
 def assert_nothing_is_left() -> None:
-    """No child of this process, neither a fork server nor a worker that was spawned."""
+    """No child of this process is left, neither a fork server nor a spawned worker."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])

@@ -41,7 +41,7 @@ def test_without_dask_the_extra_is_named(capsys: Capture, monkeypatch: pytest.Mo
 
 
 class Client:
-    """What of a dask client is used, on threads of this process."""
+    """The used part of a dask client, on threads of this process."""
 
     def __init__(self, address: str, **_: object) -> None:
         if "1" in address:
@@ -73,7 +73,7 @@ def test_a_cluster_is_an_executor(capsys: Capture, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_a_worker_in_the_middle(folder: Path) -> None:
+def test_a_cluster_survives_a_lost_worker(folder: Path) -> None:
     pytest.importorskip("distributed")
     copies = ("vit_tiny", "mobilenet_v2", "unet", "mlp", "smollm_cached")
     (folder / "zoo").mkdir()
@@ -97,7 +97,7 @@ def test_a_cluster_that_loses_a_worker_in_the_middle(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cluster_that_loses_its_scheduler_in_the_middle(folder: Path) -> None:
+def test_a_cluster_reports_a_lost_scheduler(folder: Path) -> None:
     pytest.importorskip("distributed")
     (folder / "zoo").mkdir()
     for number in range(30):
@@ -125,7 +125,7 @@ def test_a_cluster_that_loses_its_scheduler_in_the_middle(folder: Path) -> None:
 
 
 class Lost(ThreadPoolExecutor):
-    """An executor whose scheduler goes after the first model."""
+    """An executor whose scheduler dies after the first model."""
 
     def submit(self, function: Callable[..., Any], /, *words: Any, **more: Any) -> Future[Any]:  # noqa: ANN401
         task = words[0]
@@ -140,7 +140,7 @@ class Lost(ThreadPoolExecutor):
         return future
 
 
-def test_a_lost_cluster_is_one_fault_and_a_row_of_each_model() -> None:
+def test_a_lost_cluster_is_one_error_and_a_row_for_each_model() -> None:
     names = ("net.onnx", "other.onnx", "refused.onnx", "net.onnx", "other.onnx")
     tasks = [Task(name=name, location=name, settings={}) for name in names]
     with Lost(1) as executor:
@@ -151,7 +151,7 @@ def test_a_lost_cluster_is_one_fault_and_a_row_of_each_model() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_of_s3() -> None:
+def test_models_are_read_from_an_s3_server() -> None:
     for package in ("moto.server", "s3fs", "boto3"):
         pytest.importorskip(package)
     with s3_server() as endpoint:
@@ -215,7 +215,7 @@ def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers that no nanny starts again: its address, and the three."""
+    """A scheduler and two workers that no nanny restarts: the address and the three processes."""
     file = folder / "scheduler.json"
     here = ("--host", "127.0.0.1", "--no-dashboard")
     words = ("distributed.cli.dask_scheduler", "--port", "0", *here)

@@ -29,7 +29,7 @@ from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two models, one in a folder of the other's, a hidden one and what is none."""
+    """Two models, one of them in a subfolder, a hidden one and a file that is not a model."""
     monkeypatch.chdir(tmp_path)
     for name in ("b.onnx", "zoo/z.onnx", "zoo/a.onnx", "zoo/deep/m.onnx", "zoo/.hidden.onnx"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,19 +42,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ZOO = ("zoo/a.onnx", "zoo/z.onnx", "zoo/deep/m.onnx")
 
 
-def test_folders_and_patterns_stand_for_their_models_in_order() -> None:
+def test_folders_and_patterns_expand_to_their_models_in_order() -> None:
     assert model_names(["zoo", "b.onnx"]) == (*ZOO, "b.onnx")
     assert model_names(["zoo/*.onnx"]) == ZOO[:2]
     assert model_names(["zoo/**/*.onnx"]) == ("zoo/a.onnx", "zoo/deep/m.onnx", "zoo/z.onnx")
     assert model_names(["zoo/deep/"]) == ("zoo/deep/m.onnx",)
 
 
-def test_what_is_named_twice_is_there_twice_and_what_stands_for_nothing_stays() -> None:
+def test_a_source_named_twice_counts_twice_and_an_empty_one_stays() -> None:
     names = ["b.onnx", "b.onnx", "gone.onnx", "gone/*.onnx", "empty", "-"]
     assert model_names(names) == tuple(names)
 
 
-def test_a_list_has_a_name_a_line() -> None:
+def test_a_list_has_one_name_per_line() -> None:
     Path("list.txt").write_bytes(
         b"\xef\xbb\xbf# models\n\n  zoo/deep \r\nb.onnx\n@other\n\xff.onnx"
     )
@@ -62,7 +62,7 @@ def test_a_list_has_a_name_a_line() -> None:
     assert names == ("zoo/deep/m.onnx", "b.onnx", "@other", "\udcff.onnx", "b.onnx")
 
 
-def test_a_file_whose_name_starts_so_is_no_list() -> None:
+def test_a_file_whose_name_starts_with_the_list_prefix_is_not_a_list() -> None:
     Path("@b.onnx").touch()
     assert model_names(["@b.onnx"]) == ("@b.onnx",)
 
@@ -91,12 +91,12 @@ def test_a_local_name_is_its_own_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["s3://a/b.onnx", "HTTP://a/b", "memory://b", "abfs+x://y"])
-def test_urls(name: str) -> None:
+def test_a_url_is_remote(name: str) -> None:
     assert is_remote(name)
 
 
 @pytest.mark.parametrize("name", ["C://b.onnx", "b.onnx", "a:/b", "://x", "zoo//a"])
-def test_no_urls(name: str) -> None:
+def test_a_local_path_is_not_remote(name: str) -> None:
     assert not is_remote(name)
 
 
@@ -111,10 +111,10 @@ def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, without ranges of bytes and without a log."""
+    """Files of a folder, without byte ranges and without a log."""
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Write no log."""
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def stored() -> None:
 class TestStores:
     """With fsspec."""
 
-    def test_a_store_s_folders_and_patterns(self) -> None:
+    def test_folders_and_patterns_of_a_store_expand(self) -> None:
         fsspec = pytest.importorskip("fsspec")
 
         files = fsspec.filesystem("memory")
@@ -154,7 +154,7 @@ class TestStores:
             assert Path(path).read_bytes() == b"model"
         assert not os.path.lexists(path)
 
-    def test_a_store_that_is_not_known_stands_for_itself(self) -> None:
+    def test_an_unknown_store_is_left_as_it_is(self) -> None:
         assert model_names(["nosuch://zoo/", "nosuch://zoo/*.onnx"]) == (
             "nosuch://zoo/",
             "nosuch://zoo/*.onnx",
@@ -162,7 +162,7 @@ class TestStores:
         with pytest.raises(RemoteError, match="Protocol not known: nosuch"):
             fetch("nosuch://zoo/a.onnx", io.BytesIO())
 
-    def test_what_is_not_there_and_what_is_too_large(self) -> None:
+    def test_a_missing_and_an_oversized_remote_file_are_reported(self) -> None:
         fsspec = pytest.importorskip("fsspec")
 
         fsspec.filesystem("memory").pipe("/large.onnx", bytes(101))
@@ -192,7 +192,7 @@ class TestStores:
         with pytest.raises(MemoryError):
             fetch("memory://a.onnx", io.BytesIO())
 
-    def test_a_server_that_knows_no_ranges(
+    def test_a_server_without_range_requests_is_supported(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("aiohttp")

@@ -44,7 +44,7 @@ def row_of(
     train: int | None = None,
     verdict: Verdict | None = None,
 ) -> JsonDict:
-    """As much of a row as a summary reads."""
+    """The part of a model's JSON object that a summary reads."""
     row = Failure(path, "model_file", "-").to_dict()
     row |= {
         "status": status,
@@ -93,7 +93,7 @@ def test_percentiles_are_nearest_ranks(numbers: list[int], percent: int, expecte
     assert percentile(numbers, percent) == expected
 
 
-def test_figures_leave_out_what_is_unknown_and_say_what_is_partial() -> None:
+def test_figures_exclude_unknown_values_and_mark_partial_ones() -> None:
     summary = summed(*ROWS)
     assert summary.num_models == 6
     assert summary.statuses == {"ok": 2, "partial": 1, "error": 3}
@@ -107,14 +107,14 @@ def test_figures_leave_out_what_is_unknown_and_say_what_is_partial() -> None:
     assert summary.heaviest_by == "total"
 
 
-def test_the_heaviest_are_by_training_peak_with_train() -> None:
+def test_the_heaviest_models_are_by_training_peak_with_train() -> None:
     rows = [row_of(f"m{n}", 10 * n, 1, train=1000 - n) for n in range(7)]
     summary = summed(*rows)
     assert [figure.name for figure in summary.figures][-1] == "training"
     assert summary.heaviest == tuple((f"m{n}", 1000 - n) for n in range(5))
 
 
-def test_nothing_known_is_unknown_and_not_nothing() -> None:
+def test_a_total_of_unknown_values_is_unknown_and_not_zero() -> None:
     summary = summed(ROWS[2])
     assert summary.figures[0].sum_bytes is None
     assert summary.figures[0].max_bytes is None
@@ -123,7 +123,7 @@ def test_nothing_known_is_unknown_and_not_nothing() -> None:
     assert "PERCENTILES" not in text
 
 
-def test_verdicts_are_counted_and_what_has_none_is_unknown() -> None:
+def test_verdicts_are_counted_and_missing_ones_are_unknown() -> None:
     rows = [row_of(f"m{n}", 1, 1, verdict=each) for n, each in enumerate([*Verdict, Verdict.FITS])]
     (fitting,) = summed(*rows, ROWS[2], held=(Target("it", 222),)).fittings
     assert fitting.basis is Basis.TOTAL
@@ -134,7 +134,7 @@ def test_verdicts_are_counted_and_what_has_none_is_unknown() -> None:
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize("train", [False, True])
 def test_a_device_of_a_collection_has_the_verdict_of_fit(
-    train: bool,  # noqa: FBT001 - parametrised
+    train: bool,  # noqa: FBT001 - parametrized
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -187,7 +187,7 @@ def test_targets_by_name_by_size_and_none() -> None:
     assert all(place.kind is None for place in common)
 
 
-def test_the_same_as_plain_values() -> None:
+def test_a_summary_in_json_has_the_same_values() -> None:
     row = summary_row(summed(*ROWS, held=(Target("size", 222),)))
     assert json.loads(json.dumps(row)) == row
     assert row["devices"] == [
@@ -204,7 +204,7 @@ def test_the_same_as_plain_values() -> None:
     assert row["errors"] == {"model_file": 2, "worker_died": 1}
 
 
-def test_the_words() -> None:
+def test_the_words_of_a_summary() -> None:
     text = render_summary(summed(*ROWS, held=(Target("size", 222),)))
     for words in (
         "Total of 6 models: 2 ok, 1 partial, 3 failed\n",
@@ -216,7 +216,7 @@ def test_the_words() -> None:
         assert words in text
 
 
-def test_a_line_a_model() -> None:
+def test_each_model_has_one_line() -> None:
     head = table_head(train=True)
     lines = [table_row(row, train=True) for row in ROWS]
     assert head.endswith("   MODEL\n")

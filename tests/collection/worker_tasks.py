@@ -15,28 +15,28 @@ def tasks_of(names: Sequence[str], render: Render | None = None) -> list[Task]:
 
 
 def killed(analysis: Analysis) -> str:
-    """End as the kernel ends a process where memory runs out, at models named so."""
+    """End as the kernel's out-of-memory killer ends a process, at models with that name."""
     if "killer" in analysis.path:
         os.kill(os.getpid(), signal.SIGKILL)
     return analysis.path
 
 
 def slow_first(analysis: Analysis) -> str:
-    """Take longest at the first model: others come out before it."""
+    """Take longest for the first model, so that others finish before it."""
     if "first" in analysis.path:
         time.sleep(0.3)
     return f"{os.getpid()}"
 
 
 def stuck(analysis: Analysis) -> str:
-    """Never end at models named so."""
+    """Never end at models with that name."""
     if "stuck" in analysis.path:
         time.sleep(600)
     return analysis.path
 
 
 def endless(analysis: Analysis) -> str:
-    """Say that work has begun, and never end."""
+    """Report that work has begun, and never end."""
     Path(f"{analysis.path}.begun").touch()
     time.sleep(600)
     return ""

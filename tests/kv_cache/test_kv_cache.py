@@ -16,7 +16,7 @@ from kv_cache_graphs import (
     MERGED,
     NO_CACHE,
     QDQ,
-    QUANTISED,
+    QUANTIZED,
     SCATTER,
     STACKED,
     growing,
@@ -205,7 +205,7 @@ def test_a_state_is_recognized_by_its_operator() -> None:
         (ATTENTION, 2 * 1 * 2 * 11 * 2, 0),
         (STACKED, 2 * 1 * 3 * 5 * 4, 0),
         (SCATTER, 0, 13 * 2 * 3 * 4),
-        (QUANTISED, 3 * 5 + 3 * 1 * 2 + 8, 0),  # 15 values of half a byte are 7.5
+        (QUANTIZED, 3 * 5 + 3 * 1 * 2 + 8, 0),  # 15 values of half a byte are 7.5
         (HYBRID, 3 * 5 * 4, 4 * (3 * 17 * 5 + 19 * 4 + 7 * 11 * 13)),
         (CROSS, 3 * 5 * 4, 3 * 5 * 4),  # one token of the encoder
         (MERGED, 3 * 5 * 4, 0),
@@ -226,7 +226,7 @@ def test_bytes_are_batch_times_context_times_bytes_per_token(batch: int, context
 
 
 def test_4_bit_elements_are_packed_over_the_whole_tensor() -> None:
-    assert at(QUANTISED).bytes_at(100) == 100 * (15 + 6) + 750
+    assert at(QUANTIZED).bytes_at(100) == 100 * (15 + 6) + 750
 
 
 def test_the_encoder_length_is_a_dim_of_its_own() -> None:

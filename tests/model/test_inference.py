@@ -552,7 +552,7 @@ def test_what_the_file_says_by_symbols_stands_at_any_number() -> None:
     assert found.graph.tensors["z"].shape == (7, 5)
 
 
-def test_of_many_names_some_are_listed() -> None:
+def test_only_the_first_of_many_names_are_listed() -> None:
     names = "abcdefg"
     nodes = " ".join(
         f"{after} = Relu({name})" for name, after in zip("x" + names, names, strict=False)

@@ -167,7 +167,7 @@ LEARNING = [
         "float32 5,10",
     ),
 ]
-NORMALISING = [
+NORMALIZING = [
     ("float[2,5,7] x, float[7] g", "LayerNormalization(x, g)", "float32 2,5,7; float32 2,5,1"),
     (
         "float[2,5,7] x, float[5,7] g",
@@ -217,7 +217,7 @@ def test_operators_of_machine_learning(case: Case) -> None:
     assert found_of(text_of(case, ML)) == case[2]
 
 
-@pytest.mark.parametrize("case", NORMALISING, ids=lambda case: case[1])
+@pytest.mark.parametrize("case", NORMALIZING, ids=lambda case: case[1])
 def test_layer_normalization_under_an_opset_without_it(case: Case) -> None:
     header = HEADER.replace('"": 21', '"": 14')
     assert found_of(text_of(case, "", header)) == case[2]
@@ -235,7 +235,7 @@ def test_operators_that_no_cpu_runs(case: Case) -> None:
 def together(opset: int) -> tuple[onnx.ModelProto, list[list[Dims]]]:
     """All cases of one opset in one model, and the shapes that they say."""
     header = HEADER.replace('"": 21', f'"": {opset}')
-    groups = [(MICROSOFT, MS), (LEARNING, ML)] if opset > 17 else [(NORMALISING, "")]
+    groups = [(MICROSOFT, MS), (LEARNING, ML)] if opset > 17 else [(NORMALIZING, "")]
     cases = [(case, domain) for group, domain in groups for case in group]
     whole = model_of(text_of(*cases[0], header))
     del whole.graph.node[:], whole.graph.input[:], whole.graph.output[:], whole.graph.initializer[:]

@@ -624,7 +624,7 @@ def test_a_recurrent_layer_that_does_not_fit_is_unknown() -> None:
     assert macs("LSTM", use((3, 5), (1, 44, 7), (1, 44, 11), out=(3, 1, 5, 11))) is None
 
 
-# Quantisation, and what onnxruntime fuses
+# Quantization, and what onnxruntime fuses
 
 
 def test_quantizing_and_dequantizing_take_six_flops_per_element() -> None:

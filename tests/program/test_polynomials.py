@@ -26,7 +26,7 @@ def line(slope: int, start: int) -> Polynomial:
     return polynomial((((1,), slope), ((0,), start)))
 
 
-def test_a_free_prime_divides_no_dim() -> None:
+def test_a_chosen_prime_divides_no_dim() -> None:
     text = "agraph (float[batch, 131] x, float[274] z) => (float[batch, 131] y) { y = Neg(x) }"
     graph = graph_of(text, Request(1))
     dims = dims_of(graph)
@@ -36,11 +36,11 @@ def test_a_free_prime_divides_no_dim() -> None:
     assert prime_up_to(2, {2, 3}) == 5
 
 
-def test_bytes_of_no_rows_are_none() -> None:
+def test_no_polynomials_are_zero_bytes() -> None:
     assert largest((), (7,)) == 0
 
 
-def test_a_dim_is_read_off_its_two_ends() -> None:
+def test_a_dim_is_recovered_from_its_values_at_two_points() -> None:
     growth = Growth((131, 509))
     assert growth.dim(7, 7) == constant(7, 2)
     assert growth.dim(14, 14 * 131 * 509) == polynomial([((1, 1), 14)])
@@ -53,7 +53,7 @@ def test_a_dim_is_read_off_its_two_ends() -> None:
 
 @settings(deadline=None)
 @given(lines_of_two, st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from([1, 2**60]))
-def test_what_is_left_out_is_nowhere_the_largest(
+def test_dropped_polynomials_are_nowhere_the_largest(
     numbers: list[tuple[int, ...]], point: tuple[int, int], scale: int
 ) -> None:
     columns = ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))
@@ -65,7 +65,7 @@ def test_what_is_left_out_is_nowhere_the_largest(
     assert set(kept) <= set(polynomials)
 
 
-def test_numbers_beyond_64_bits_are_pythons() -> None:
+def test_numbers_beyond_64_bits_are_exact() -> None:
     columns, rows = coefficients_of([line(2**70, 1), line(2**71, 0)], 3)
     assert rows.dtype == np.dtype(object)
     assert upper(columns, rows) == (line(2**71, 0),)

@@ -58,7 +58,7 @@ def programs(draw: st.DrawFn, *, phases: bool = False) -> Drawn:
 
 
 def by_hand() -> ProgramBuilder:
-    """The program of the module's docstring, a scratch within the second step added."""
+    """The program of the module's docstring, with a scratch buffer within the second step."""
     builder = ProgramBuilder()
     weight = builder.malloc("conv.w", Category.WEIGHT)
     builder.end_setup()
@@ -83,7 +83,7 @@ HAND_SIZES = Sizes.of([101, 13, 17, 5])
 # By hand
 
 
-def test_a_program_is_columns() -> None:
+def test_a_program_is_stored_in_columns() -> None:
     program = by_hand().program()
     assert program.events.tolist() == [0, 1, 2, 3, ~3, ~1, ~2]
     assert program.steps == ("", "", "conv", "", "conv", "relu")
@@ -95,7 +95,7 @@ def test_a_program_is_columns() -> None:
     assert program.num_setup_events == 1
 
 
-def test_the_peak_and_what_is_alive_there() -> None:
+def test_the_peak_has_its_live_allocations() -> None:
     found = replayed(by_hand().program(), HAND_SIZES)
     assert found.live_bytes.tolist() == [101, 114, 131, 136, 131, 118, 101]
     assert found.peak == Peak(101 + 13 + 17 + 5, 4, "conv")
@@ -115,7 +115,7 @@ def test_the_peak_and_what_is_alive_there() -> None:
     assert [each.size_bytes for each in found.allocations()] == [101, 13, 17, 5]
 
 
-def test_each_phase_has_a_peak_and_each_step_its_most() -> None:
+def test_each_phase_and_each_step_have_a_peak() -> None:
     found = replayed(by_hand().program(), HAND_SIZES)
     assert found.phase_peaks == {
         "forward": Peak(114, 2, "conv", "forward"),
@@ -151,7 +151,7 @@ def test_the_first_of_equal_peaks_counts() -> None:
     assert replayed(builder.program(), Sizes.of([11, 11])).peak == Peak(11, 1, "f")
 
 
-def test_an_empty_program_takes_nothing() -> None:
+def test_an_empty_program_takes_no_bytes() -> None:
     found = replayed(ProgramBuilder().program(), Sizes.of([]))
     assert found.peak == Peak(0, 0, "")
     assert (found.bytes_after(0), found.step_bytes.tolist()) == (0, [0])
@@ -168,7 +168,7 @@ def test_a_lifetime_ends_with_the_step_that_releases() -> None:
     ]
 
 
-def test_what_an_allocation_becomes_is_its_label() -> None:
+def test_relabeling_an_allocation_changes_its_label_and_category() -> None:
     builder = ProgramBuilder()
     number = builder.malloc("a", Category.TEMPORARY)
     builder.relabel(number, "gradient of w", Category.GRADIENT)
@@ -176,7 +176,7 @@ def test_what_an_allocation_becomes_is_its_label() -> None:
     assert found.allocation(number) == Allocation("gradient of w", Category.GRADIENT, 3)
 
 
-def test_a_program_of_steps_is_the_one_that_a_builder_writes() -> None:
+def test_a_program_from_steps_equals_the_one_of_a_builder() -> None:
     builder = ProgramBuilder()
     builder.enter_step("f")
     a = builder.malloc("a", Category.ACTIVATION)
@@ -192,7 +192,7 @@ def test_a_program_of_steps_is_the_one_that_a_builder_writes() -> None:
     assert built.alive_after(5) == [c]
 
 
-def test_programs_are_equal_where_all_columns_are() -> None:
+def test_programs_are_equal_if_all_columns_are() -> None:
     program = by_hand().program()
     assert program == by_hand().program()
     assert program != "a program"
@@ -217,7 +217,7 @@ def test_programs_are_equal_where_all_columns_are() -> None:
 @pytest.mark.parametrize(
     "sizes", [Sizes.of([1, 2, 3]), Sizes(np.zeros(4, np.int64), np.ones(4, np.int64))]
 )
-def test_sizes_are_those_of_the_program_at_one_number(sizes: Sizes) -> None:
+def test_sizes_describe_the_program_at_one_number(sizes: Sizes) -> None:
     with pytest.raises(ValueError, match="sizes at one number for 4 allocations"):
         replayed(by_hand().program(), sizes)
 
@@ -226,7 +226,7 @@ def test_sizes_are_those_of_the_program_at_one_number(sizes: Sizes) -> None:
 
 
 @given(programs())
-def test_live_bytes_and_peak_are_the_oracles(drawn: Drawn) -> None:
+def test_live_bytes_and_peak_agree_with_the_oracle(drawn: Drawn) -> None:
     program, found = drawn.program, replayed(drawn.program, Sizes.of(drawn.sizes))
     live = oracle.live_after_events(program.events.tolist(), drawn.sizes)
     assert found.live_bytes.tolist() == live
@@ -254,7 +254,7 @@ def test_the_live_set_sums_to_the_peak(drawn: Drawn) -> None:
 
 
 @given(programs(phases=True))
-def test_the_peak_of_a_phase_is_the_most_from_its_start_on(drawn: Drawn) -> None:
+def test_the_peak_of_a_phase_includes_its_start(drawn: Drawn) -> None:
     program, found = drawn.program, replayed(drawn.program, Sizes.of(drawn.sizes))
     live = [0, *oracle.live_after_events(program.events.tolist(), drawn.sizes)]
     starts = [*program.phase_starts.values(), len(program.events)]
@@ -269,7 +269,7 @@ def test_the_peak_of_a_phase_is_the_most_from_its_start_on(drawn: Drawn) -> None
 
 
 @given(programs())
-def test_each_step_holds_the_most_that_is_alive_in_it(drawn: Drawn) -> None:
+def test_the_peak_of_a_step_is_the_most_live_bytes_in_it(drawn: Drawn) -> None:
     program, found = drawn.program, replayed(drawn.program, Sizes.of(drawn.sizes))
     live = [0, *oracle.live_after_events(program.events.tolist(), drawn.sizes)]
     steps = program.event_steps.tolist()
@@ -302,7 +302,7 @@ def test_sizes_beyond_64_bits_are_exact(drawn: Drawn, factor: int) -> None:
 
 
 @given(programs(), st.data())
-def test_an_unknown_size_counts_nothing_and_is_known_to_be_unknown(
+def test_an_unknown_size_counts_zero_and_is_marked_unknown(
     drawn: Drawn, data: st.DataObject
 ) -> None:
     is_known = [data.draw(st.booleans()) for _ in drawn.sizes]
@@ -330,7 +330,7 @@ def test_memory_runs_out_at_the_first_event_above_the_capacity(drawn: Drawn, cap
 
 @dataclass
 class Scripted:
-    """An allocator that writes down what it serves, up to a limit."""
+    """An allocator that records its events, up to a limit."""
 
     limit: int = 2**62
     served: dict[int, int] = field(default_factory=dict)
@@ -361,7 +361,7 @@ class Scripted:
 
 
 @given(programs(phases=True), st.integers(0, 300))
-def test_an_allocator_serves_every_event_that_has_bytes(drawn: Drawn, limit: int) -> None:
+def test_an_allocator_receives_every_event_with_bytes(drawn: Drawn, limit: int) -> None:
     program, sizes = drawn.program, drawn.sizes
     allocator = Scripted(limit)
     found = replayed(program, Sizes.of(sizes), allocator)
@@ -378,7 +378,7 @@ def test_an_allocator_serves_every_event_that_has_bytes(drawn: Drawn, limit: int
 
 
 @given(programs())
-def test_a_packed_block_holds_all_that_is_alive(drawn: Drawn) -> None:
+def test_a_packed_block_is_at_least_the_live_peak(drawn: Drawn) -> None:
     program, sizes = drawn.program, Sizes.of(drawn.sizes)
     packing = pack(program, sizes)
     found = replayed(program, sizes)
@@ -406,7 +406,7 @@ def sizes_at(lines: Sequence[tuple[int, int]], number: int) -> Sizes:
 
 
 @given(st.lists(st.tuples(SIZES_BYTES, SIZES_BYTES)), POINTS, st.integers(1, 2**40))
-def test_sizes_on_lines_are_those_lines_at_every_number(
+def test_affine_sizes_are_exact_at_every_number(
     lines: list[tuple[int, int]], numbers: list[int], other: int
 ) -> None:
     found = Sizes.through([(number, sizes_at(lines, number)) for number in numbers])
@@ -434,7 +434,7 @@ def test_sizes_of_hostile_files_grow_exactly() -> None:
         [(1, [7]), (2, [None])],
     ],
 )
-def test_sizes_that_are_on_no_line_do_not_grow(points: list[tuple[int, list[int | None]]]) -> None:
+def test_sizes_that_are_not_affine_are_rejected(points: list[tuple[int, list[int | None]]]) -> None:
     assert Sizes.through([(number, Sizes.of(sizes)) for number, sizes in points]) is None
 
 
@@ -445,7 +445,7 @@ def test_sizes_at_one_number_are_those_at_every_one() -> None:
     assert HAND_SIZES.is_complete
 
 
-def test_one_program_with_many_sizes_is_a_batch_curve() -> None:
+def test_one_program_with_many_sizes_gives_a_batch_curve() -> None:
     program = by_hand().program()
     lines = [(101, 0), (0, 13), (0, 17), (5, 2)]
     grown = Sizes.through([(n, sizes_at(lines, n)) for n in (1, 7)])
@@ -455,7 +455,7 @@ def test_one_program_with_many_sizes_is_a_batch_curve() -> None:
 
 
 @given(st.integers(-99, 99), st.integers(-9, 9), POINTS, st.integers(-50, 99))
-def test_a_figure_on_a_line_is_that_line(
+def test_an_affine_figure_is_recognized(
     fixed: int, slope: int, numbers: list[int], other: int
 ) -> None:
     found = Affine.through([(number, fixed + slope * number) for number in numbers])
@@ -463,7 +463,7 @@ def test_a_figure_on_a_line_is_that_line(
     assert found.at(other) == fixed + slope * other
 
 
-def test_a_figure_on_no_line_is_none() -> None:
+def test_a_figure_that_is_not_affine_is_not_recognized() -> None:
     assert Affine.through([(1, 7), (3, 10)]) is None
     assert Affine.through([(1, 7), (2, 9), (3, 13)]) is None
     assert Affine.through([(1, 7), (2, 9), (3, 11)]) == Affine(5, 2, 1, 3)
@@ -485,7 +485,7 @@ def test_sizes_and_replays_are_equal_if_their_columns_are() -> None:
     assert replayed(program, Sizes.of([7, 11])) != program
 
 
-def test_a_program_without_phases_is_one_phase_without_a_name() -> None:
+def test_a_program_without_phases_has_one_unnamed_phase() -> None:
     builder = ProgramBuilder()
     builder.enter_step("one")
     builder.malloc("a", Category.ACTIVATION)
@@ -494,7 +494,7 @@ def test_a_program_without_phases_is_one_phase_without_a_name() -> None:
     assert {phase: peak.size_bytes for phase, peak in found.phase_peaks.items()} == {"": 7}
 
 
-def test_a_builder_refuses_what_no_program_can_do() -> None:
+def test_a_builder_rejects_invalid_programs() -> None:
     twice = ProgramBuilder()
     made = twice.malloc("a", Category.ACTIVATION)
     twice.free(made)
@@ -520,11 +520,11 @@ def test_a_setup_before_an_empty_first_phase_belongs_to_it() -> None:
     assert dict(program.phase_ranges) == {"a": range(1), "b": range(1, 2)}
 
 
-def test_a_capacity_below_nothing_is_too_little_for_an_empty_program() -> None:
+def test_a_negative_capacity_is_too_small_for_an_empty_program() -> None:
     found = replayed(ProgramBuilder().program(), Sizes.of([]), capacity_bytes=-1)
     assert found.out_of_memory_at == 0
 
 
-def test_one_point_gives_no_line() -> None:
+def test_one_point_determines_no_line() -> None:
     assert Affine.through([(3, 7)]) is None
     assert Sizes.through([(3, Sizes.of([7]))]) is None

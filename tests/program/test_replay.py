@@ -21,7 +21,7 @@ from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
 MIB = 2**20
 
 
-def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() -> None:
+def test_the_setup_is_allocated_once_and_leftovers_of_an_iteration_are_released() -> None:
     setup = [(0, 11 * MIB)]
     step = [(1, 23 * MIB), (2, 5 * MIB), (1, -23 * MIB)]
     found = replayed(setup, step, BARE, iterations=3)
@@ -39,13 +39,13 @@ def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() 
     assert not found.is_out_of_memory
 
 
-def test_allocations_of_no_bytes_are_passed_over() -> None:
+def test_allocations_of_zero_bytes_are_skipped() -> None:
     found = replayed([(0, 0)], [(1, 0), (2, 3), (1, -1), (0, -1)], BARE)
     assert found.requested_peak_bytes == 3
     assert found.reserved.by_iteration_bytes == (2 * MIB,) * 2
 
 
-def test_fragmentation_is_what_was_reserved_and_never_given_out_at_once() -> None:
+def test_fragmentation_is_reserved_minus_allocated_peak() -> None:
     # The small block's segment comes last, when the large one is free again.
     step = [(1, 23 * MIB), (1, -23 * MIB), (2, MIB // 2)]
     found = replayed([], step, BARE)
@@ -63,7 +63,7 @@ def test_later_iterations_can_need_more_than_the_first() -> None:
     assert grown.reserved.by_iteration_bytes == (40 * MIB,) * 2
 
 
-def test_what_an_iteration_leaves_inherits_the_setup_that_it_releases() -> None:
+def test_leftovers_of_an_iteration_replace_the_setup_that_it_releases() -> None:
     # Gradients that live through the forward pass: freed before the backward pass makes new ones.
     setup = [(0, 11 * MIB), (1, 23 * MIB), (2, 37 * MIB)]
     step = [(3, 5 * MIB), (1, -1), (2, -1), (4, 37 * MIB), (5, 23 * MIB)]
@@ -73,7 +73,7 @@ def test_what_an_iteration_leaves_inherits_the_setup_that_it_releases() -> None:
 
 
 class Log:
-    """An allocator that writes down what it is called for, and is never twice the same."""
+    """An allocator that records its calls, and whose layout never repeats."""
 
     reserved_bytes = reserved_peak_bytes = num_retries = 0
 
@@ -93,8 +93,8 @@ class Log:
         return len(self.calls)
 
 
-def test_the_order_of_two_iterations() -> None:
-    """The setup, the workspaces, the events; then leftovers, inheritance, the events again.
+def test_two_iterations_call_the_allocator_in_order() -> None:
+    """Setup, workspaces and events; then leftovers and replacements are freed, and events again.
 
     0 is released and 2, the first of equal size, takes its place; 1 stays and 3 and 4 go.
     """
@@ -111,14 +111,14 @@ def test_the_order_of_two_iterations() -> None:
     ]
 
 
-def test_an_allocator_that_never_comes_to_rest_is_left_after_the_iterations() -> None:
+def test_an_allocator_without_a_steady_state_is_replayed_for_all_iterations() -> None:
     for iterations in (1, 5):
         found = replay(*program_of([], [(0, 3)]), Log(), iterations=iterations)
         assert found.reserved is not None
         assert found.reserved.by_iteration_bytes == (0,) * iterations
 
 
-def test_workspaces_are_taken_from_the_allocator_and_the_context_is_not() -> None:
+def test_workspaces_come_from_the_allocator_and_the_context_does_not() -> None:
     settings = TorchRuntime(workspace=Assumed.exactly(31 * MIB), context=Assumed.exactly(401 * MIB))
     found = replayed([], [], settings)
     assert found.cublas_workspace_bytes == 2 * 8_519_680
@@ -153,7 +153,7 @@ def test_the_setup_workspaces_and_later_iterations_run_out_of_memory_too() -> No
     assert failed([], step, 38 * MIB) == Reserved(38 * MIB, (38 * MIB,), 1, 2)
 
 
-def test_without_an_allocator_a_capacity_is_held_against_live_bytes() -> None:
+def test_without_an_allocator_a_capacity_is_compared_with_live_bytes() -> None:
     made = program_of([(0, 7)], [(1, 11), (1, -1), (2, 13)])
     assert replay(*made, capacity_bytes=20).out_of_memory_at is None
     assert replay(*made, capacity_bytes=19).out_of_memory_at == 3
@@ -162,11 +162,11 @@ def test_without_an_allocator_a_capacity_is_held_against_live_bytes() -> None:
 
 @given(events(most=8), events(first=100), CONFIGS)
 @hypothesis_settings(deadline=None)
-def test_a_program_that_is_repeated_comes_to_rest(
+def test_a_repeated_program_reaches_a_steady_state(
     setup: list[Event], step: list[Event], config: CachingConfig
 ) -> None:
-    """Without a limit to splitting: a segment that was rounded up above it serves no request below
-    it, so that each step takes a new one until memory is out.
+    """Without a split limit: a segment that was rounded up above it serves no request below it,
+    so that each step takes a new one until memory runs out.
     """
     assume(config.max_split_bytes is None)
     found = replayed(setup, step, TorchRuntime(config=config)).reserved
@@ -200,7 +200,7 @@ def test_a_hundred_thousand_events_take_about_a_second() -> None:
 
 
 class _Growing:
-    """Reserves 10 bytes at a time, as many times as it takes, and gives none back."""
+    """Reserves multiples of 10 bytes and never frees them."""
 
     def __init__(self) -> None:
         self.reserved_bytes = 0
@@ -224,7 +224,7 @@ class _Growing:
         return dict(self._alive)
 
 
-def test_what_is_reserved_during_each_step_of_the_first_iteration() -> None:
+def test_reserved_bytes_are_recorded_at_each_step_of_the_first_iteration() -> None:
     builder = ProgramBuilder()
     builder.malloc("held", Category.WEIGHT)
     builder.end_setup()
@@ -243,7 +243,7 @@ def test_what_is_reserved_during_each_step_of_the_first_iteration() -> None:
     assert found == (20, 30, 30, 40, 40, 40)
 
 
-def test_what_is_released_of_the_setup_without_an_heir_is_released_once() -> None:
+def test_a_released_setup_without_a_replacement_is_released_once() -> None:
     builder = ProgramBuilder()
     held = builder.malloc("gradient of the step before", Category.GRADIENT)
     builder.end_setup()
@@ -283,7 +283,7 @@ def two_phases() -> Replay:
     return Replay(builder.program(), Sizes.of([7, 11, 13, 17, 23]))
 
 
-def test_what_is_alive_when_a_node_begins_counts() -> None:
+def test_moments_include_what_is_alive_when_a_node_begins() -> None:
     assert two_phases().live_bytes.tolist() == [7, 18, 31, 20, 37, 24, 7, 30]
     assert [*two_phases().moments()] == [
         Moment("forward", "", 1),
@@ -292,7 +292,7 @@ def test_what_is_alive_when_a_node_begins_counts() -> None:
     ]
 
 
-def test_or_in_a_first_moment_of_each_phase() -> None:
+def test_each_phase_can_begin_with_a_moment_of_its_own() -> None:
     assert [*two_phases().moments(begin_phases=True)] == [
         Moment("forward", "", 1),
         Moment("forward", "a", 5),
@@ -302,7 +302,7 @@ def test_or_in_a_first_moment_of_each_phase() -> None:
     ]
 
 
-def test_bytes_by_group_at_moments() -> None:
+def test_bytes_are_summed_by_group_at_each_moment() -> None:
     replay = two_phases()
     assert replay.live_bytes_by_group([0, 1, 1, 1, 2], [0, 1, 5, 8], 4) == [
         [0, 7, 7, 7],
@@ -335,7 +335,7 @@ def replays(draw: st.DrawFn) -> Replay:
 
 
 @given(replays())
-def test_the_moments_of_a_phase_have_its_peak(replay: Replay) -> None:
+def test_the_largest_moment_of_a_phase_is_its_peak(replay: Replay) -> None:
     assert replay.peak_bytes == replay.peak.size_bytes
     for begin_phases in (False, True):
         moments = [*replay.moments(begin_phases=begin_phases)]
@@ -347,7 +347,7 @@ def test_the_moments_of_a_phase_have_its_peak(replay: Replay) -> None:
 
 
 @given(replays())
-def test_the_bytes_of_all_groups_are_all_that_is_alive(replay: Replay) -> None:
+def test_the_bytes_of_all_groups_add_up_to_the_live_bytes(replay: Replay) -> None:
     num_events = range(len(replay.program.events) + 1)
     groups = [number % 3 for number in range(replay.program.num_allocations)]
     columns = replay.live_bytes_by_group(groups, num_events, 3)

@@ -105,7 +105,7 @@ def by_onnxruntime(model: onnx.ModelProto, level: str, dims: Mapping[str, int]) 
     for symbol, number in dims.items():
         options.add_free_dimension_override_by_name(symbol, number)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "optimised.onnx")
+        path = Path(folder, "optimized.onnx")
         options.optimized_model_filepath = str(path)
         ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         real = onnx.load(path)

@@ -46,7 +46,7 @@ def by_onnxruntime(text: str, level: str, dims: Mapping[str, int] | None = None)
     reader = pytest.importorskip("onnxmem.runtimes.onnxruntime.session_graph.saving")
     options = _options(ort, level, dims or {})
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "optimised.ort")
+        path = Path(folder, "optimized.ort")
         options.optimized_model_filepath = str(path)
         model = filled(parsed(text, 21)).SerializeToString()
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

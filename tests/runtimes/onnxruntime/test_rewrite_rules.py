@@ -590,7 +590,7 @@ def test_relu_before_clip_with_bounds_as_attributes(bounds: str, expected: str) 
     assert optimized_products(f"a = Relu(x) y = Clip<{bounds}>(a)", 10) == expected
 
 
-QUANTISED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
+QUANTIZED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
   <float scale = {{0.5}}, float[1] scale1 = {{0.5}}, uint8 nought = {{0}},
    uint8[1] nought1 = {{0}}, uint8 middle = {{128}},
    int8 lowest = {{-128}}, int8 centre = {{0}}, float low = {{-1.0}}, float zero = {{0.0}},
@@ -677,7 +677,7 @@ QUANTISED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
 )
 def test_activations_that_quantization_makes_redundant(body: str, zero: str, expected: str) -> None:
     outputs = "y, z" if "z =" in body else "y"
-    text = QUANTISED.format(
+    text = QUANTIZED.format(
         outputs=outputs, body=f"p = Abs(x) {body.replace('(x', '(p')}", zero=zero
     )
     assert optimized_text(text) == expected
