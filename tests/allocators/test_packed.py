@@ -135,9 +135,9 @@ def test_a_block_above_its_lower_bound_is_not_proven_optimal() -> None:
 @pytest.mark.parametrize("num_live", [3, 300])
 def test_a_hundred_thousand_buffers_take_seconds(num_live: int) -> None:
     blocks = [(1 + step % 97, step, step + 1 + step % num_live) for step in range(100_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     found = packing_of(blocks)
-    assert time.perf_counter() - start < 8  # 1 s on an idle machine
+    assert time.process_time() - start < 8  # 1 s on an idle machine
     assert found.size_bytes < 1.3 * found.lower_bound_bytes
 
 

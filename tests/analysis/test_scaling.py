@@ -1,13 +1,12 @@
-"""Rows of graphs that compute dims, and laws and limits that are read off rows."""
+"""Closed forms of graphs that compute dims, and the linear formulas and limits taken from them."""
 
 from dataclasses import replace
+from random import Random
 from typing import Final
 
 import pytest
 from closed_forms import ATTENTION, SQUARE, TWO_PIECES, assert_holds_at, closed_form_of
 from graphs import model_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from random_graphs import static_graph
 
 import onnxmem
@@ -198,19 +197,18 @@ _STEPS: Final = (
 )
 
 
-@st.composite
-def small_graphs(draw: st.DrawFn) -> str:
-    """Chains and joins of tensors of a few shapes, some with computed dims."""
+def small_graph(draws: Random) -> str:
+    """A graph of chains and joins of tensors of a few shapes, some with computed dims."""
     shapes, lines = {"x": "bsf", "w": "sf"}, []
-    for number in range(draw(st.integers(1, 7))):
-        name, source = f"t{number}", draw(st.sampled_from(sorted(shapes)))
+    for number in range(draws.randint(1, 7)):
+        name, source = f"t{number}", draws.choice(sorted(shapes))
         shape = shapes[source]
-        kind = draw(st.sampled_from(_STEPS))
+        kind = draws.choice(_STEPS)
         made, shapes[name] = _step(kind, name, source, shape)
         if made:
             lines += made
         else:
-            other = draw(st.sampled_from([n for n in shapes if shapes[n] == shape] or [source]))
+            other = draws.choice([n for n in shapes if shapes[n] == shape])
             lines.append(f"{name} = Concat<axis = 0>({source}, {other})")
             shapes[name] = "2" + name
     last = next(each for each in reversed(shapes) if each == "x" or each.startswith("t"))
@@ -253,22 +251,17 @@ def _step(kind: str, name: str, source: str, shape: str) -> tuple[list[str], str
 
 
 def test_formulas_of_random_graphs_are_exact_at_random_points() -> None:
-    had_rows = []
-
-    @settings(deadline=None, max_examples=30, derandomize=True, database=None)
-    @given(small_graphs(), st.tuples(st.integers(1, 131), st.integers(1, 509)))
-    def assert_formulas_hold(text: str, point: tuple[int, int]) -> None:
-        analysis = onnxmem.analyze(model_of(text))
+    draws = Random(11)  # noqa: S311 - the same graphs each time
+    num_symbols = []
+    for _ in range(30):
+        analysis = onnxmem.analyze(model_of(small_graph(draws)))
+        point = (draws.randint(1, 131), draws.randint(1, 509))
         closed_form = analysis.symbolic
-        had_rows.append(len(closed_form.symbols) if isinstance(closed_form, ClosedForm) else 0)
+        num_symbols.append(len(closed_form.symbols) if isinstance(closed_form, ClosedForm) else 0)
         if isinstance(closed_form, ClosedForm) and closed_form.is_valid_at(
             point[: len(closed_form.symbols)]
         ):
             assert_holds_at(analysis, point[: len(closed_form.symbols)])
         assert_line_agrees_with_analyses(analysis)
-
-    assert_formulas_hold()
-    # Hypothesis also draws literals that it finds in the source code, so that examples, and how
-    # many of them have a closed form, change with any edit of the package.
-    assert had_rows.count(2) >= 3
-    assert had_rows.count(1) >= 3
+    assert num_symbols.count(2) >= 3
+    assert num_symbols.count(1) >= 3
