@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
-    add_color_option,
     add_devices_file,
     add_dims,
-    add_json_option,
-    add_result_options,
+    add_text_result_options,
     add_training_options,
     dim,
     recipe_from,
@@ -49,9 +47,7 @@ def devices_parser() -> ArgumentParser:
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model)
     add_training_options(parser)
-    output = add_result_options(parser)
-    add_json_option(output)
-    add_color_option(output)
+    add_text_result_options(parser)
     return parser
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
+    add_context,
     add_model_options,
     add_result_options,
     add_runtime_options,
     add_size,
     add_training_options,
     analyze_settings,
-    dim,
     refuse_contradictions,
     refuse_unused_options,
 )
@@ -152,12 +152,7 @@ def staged(name: str, stack: ExitStack) -> str:
 def _add_budget_and_context(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("budget and context")
     add_size(group, "--budget", "find the largest batch that fits, as in 24GiB: among the metrics")
-    group.add_argument(
-        "--context",
-        type=dim,
-        metavar="N",
-        help="tokens that a language model's cache holds after a decode step",
-    )
+    add_context(group, "tokens that a language model's cache holds after a decode step")
 
 
 def _check(arguments: Namespace) -> None:

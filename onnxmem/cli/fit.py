@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
-    add_color_option,
     add_devices_file,
-    add_json_option,
     add_model_options,
     add_reserve,
-    add_result_options,
     add_session_options,
+    add_text_result_options,
     add_training_options,
     add_verdict_options,
     device_catalog,
@@ -73,9 +71,7 @@ def fit_parser() -> ArgumentParser:
     _add_context(parser)
     _add_runtime(parser)
     add_training_options(parser)
-    output = add_result_options(parser)
-    add_json_option(output)
-    add_color_option(output)
+    add_text_result_options(parser)
     return parser
 
 

@@ -259,14 +259,16 @@ def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def add_context_option(parser: ArgumentParser) -> None:
-    """Add the length of a language model's cache."""
-    cache = parser.add_argument_group("language models")
-    cache.add_argument(
-        "--context",
-        type=dim,
-        metavar="N",
-        help="tokens that the cache holds: a decode step after N - 1, and a prefill of N",
+    """Add the length of a language model's cache, for both of its steps."""
+    add_context(
+        parser.add_argument_group("language models"),
+        "tokens that the cache holds: a decode step after N - 1, and a prefill of N",
     )
+
+
+def add_context(group: _ArgumentGroup, text: str) -> None:
+    """Add the length of a language model's cache."""
+    group.add_argument("--context", type=dim, metavar="N", help=text)
 
 
 def seconds(text: str) -> float:
@@ -352,6 +354,14 @@ def add_json_option(output: _ArgumentGroup) -> None:
     output.add_argument(
         "--json", action="store_true", help="write JSON instead of text, as -o FILE.json does"
     )
+
+
+def add_text_result_options(parser: ArgumentParser) -> _ArgumentGroup:
+    """Add the file and the forms of a result that is text in color, or JSON."""
+    output = add_result_options(parser)
+    add_json_option(output)
+    add_color_option(output)
+    return output
 
 
 def add_color_option(output: ArgumentParser | _ArgumentGroup) -> None:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
-    add_color_option,
     add_devices_file,
     add_dims,
-    add_json_option,
     add_one_model,
     add_reserve,
-    add_result_options,
     add_session_options,
     add_shapes,
+    add_text_result_options,
     add_training_options,
     add_values,
     add_verdict_options,
@@ -77,12 +75,10 @@ def sweep_parser() -> ArgumentParser:
     add_session_options(runtime)
     add_verdict_options(runtime)
     add_training_options(parser)
-    output = add_result_options(parser)
-    add_json_option(output)
+    output = add_text_result_options(parser)
     output.add_argument(
         "--csv", action="store_true", help="write a table of the batches, as -o FILE.csv does"
     )
-    add_color_option(output)
     # What shared functions read of the flags of `fit`, of which there are none here.
     parser.set_defaults(batch=None, which_device=False, ask_onnxruntime=False)
     return parser

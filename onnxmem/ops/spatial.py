@@ -311,21 +311,20 @@ def _affine_grid_macs(call: Call) -> int | None:
     return times(columns, num_elements(call.output_at(0)))
 
 
+def _resize(op_type: str, *inputs: str) -> OpSpec:
+    """The gradient scatters dY to its taps, by shapes alone."""
+    return OpSpec(
+        op_type=op_type,
+        inputs=inputs,
+        outputs=("Y",),
+        flops=_resize_flops,
+        source="torch derivatives.yaml: upsample",
+    )
+
+
 _RESIZES = (
-    OpSpec(
-        op_type="Resize",
-        inputs=("X",),
-        outputs=("Y",),
-        flops=_resize_flops,
-        source="torch derivatives.yaml: upsample",  # dX scatters dY to its taps by shapes alone
-    ),
-    OpSpec(
-        op_type="Upsample",
-        inputs=("X", "scales"),
-        outputs=("Y",),
-        flops=_resize_flops,
-        source="torch derivatives.yaml: upsample",  # dX scatters dY to its taps by shapes alone
-    ),
+    _resize("Resize", "X"),
+    _resize("Upsample", "X", "scales"),
     OpSpec(
         op_type="GridSample",
         inputs=("X", "grid"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from onnxmem.errors import shortened
+from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.units import format_bytes, format_count, plural
@@ -77,9 +78,11 @@ def _picture(analysis: "Analysis") -> str:
     peak = format_bytes(max(timeline.sums))
     return area_svg(
         timeline.series,
-        chart_id=f"onnxmem-{content:08x}",
-        title=f"Live bytes over the steps of the {what}",
-        description=f"{plural(len(timeline.labels), 'step')}, peak {peak}.",
+        Frame(
+            f"onnxmem-{content:08x}",
+            f"Live bytes over the steps of the {what}",
+            f"{plural(len(timeline.labels), 'step')}, peak {peak}.",
+        ),
         peak_step=timeline.peak_step,
         labels=[shortened(label, _LONGEST_LABEL) for label in timeline.labels],
         marks=timeline.marks,

@@ -16,6 +16,7 @@ from onnxmem.report.charts.drawing import (
     FONT,
     LINE,
     WIDTH,
+    Frame,
     byte_label,
     byte_ticks,
     cut,
@@ -56,9 +57,7 @@ def sums(series: Sequence[Series]) -> list[int]:
 def area(series: Sequence[Series], **others: object) -> str:
     total = sums(series)
     asked: dict[str, object] = {
-        "chart_id": "t",
-        "title": "Memory",
-        "description": "All of it.",
+        "frame": Frame("t", "Memory", "All of it."),
         "peak_step": total.index(max(total)) if total else None,
         "labels": None,
     }
@@ -68,28 +67,21 @@ def area(series: Sequence[Series], **others: object) -> str:
 def bubbles(models: Sequence[Bubble], lines: Sequence[tuple[str, int]] = (), **axis: bool) -> str:
     return bubbles_svg(
         models,
+        Frame("u", "Models", "All of them."),
         lines=lines,
         axes=Axes("forward FLOPs", "memory of inference", **axis),
-        chart_id="u",
-        title="Models",
-        description="All of them.",
         groups=[("known whole", "c-saved"), ("known in part", "c-activations")],
     )
 
 
 def strips(given_strips: Sequence[Strip], num_steps: int = 4, size_bytes: int = 7) -> str:
     return strips_svg(
-        given_strips,
-        num_steps=num_steps,
-        size_bytes=size_bytes,
-        chart_id="s",
-        title="Arena",
-        description="Packed.",
+        given_strips, Frame("s", "Arena", "Packed."), num_steps=num_steps, size_bytes=size_bytes
     )
 
 
 def bars(items: Sequence[tuple[str, int]]) -> str:
-    return bars_svg(items, chart_id="b", title="Live", description="At the peak.")
+    return bars_svg(items, Frame("b", "Live", "At the peak."))
 
 
 def parsed(svg: str) -> ET.Element:
@@ -520,12 +512,9 @@ def test_every_large_bubble_has_its_name() -> None:
         shown = texts(
             bubbles_svg(
                 crowd,
+                Frame("u", "Models", "All.", width),
                 lines=(),
                 axes=Axes("forward FLOPs", "memory of inference"),
-                chart_id="u",
-                title="Models",
-                description="All.",
-                width=width,
             )
         )
         assert {f"model_{n}" for n in range(8)} <= set(shown)

@@ -64,17 +64,22 @@ _NARROW: Final = 0.61
 """Width of a letter of a sans-serif face in ems, on the safe side; East Asian ones take 1."""
 
 
-def framed(
-    body: Iterable[str],
-    height: float,
-    *,
-    chart_id: str,
-    title: str,
-    description: str,
-    width: int = WIDTH,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a picture is called, and its width."""
+
+    chart_id: str
+    """Of its element; each chart of a document has another."""
+    title: str
+    description: str
+    """The text alternative."""
+    width: int = WIDTH
+
+
+def framed(body: Iterable[str], height: float, frame: Frame) -> str:
     """One picture with its text alternative; it scales with what it stands in."""
-    name, text = (markup(each) for each in (title, description))
+    chart_id, width = frame.chart_id, frame.width
+    name, text = (markup(each) for each in (frame.title, frame.description))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" id="{chart_id}" role="img"'
         f' aria-labelledby="{chart_id}-title {chart_id}-desc" viewBox="0 0 {width} {height:g}"'

@@ -14,7 +14,7 @@ from onnxmem.report.charts.drawing import (
     LEFT,
     LINE,
     MARGIN,
-    WIDTH,
+    Frame,
     Scale,
     box,
     byte_label,
@@ -48,17 +48,14 @@ _MOST: Final = 24
 
 def bars_svg(
     items: Sequence[tuple[str, int]],
-    *,
-    chart_id: str,
-    title: str,
-    description: str,
-    width: int = WIDTH,
+    frame: Frame,
 ) -> str:
     """Draw sizes in bytes so that they add up to the last line; some may be below 0.
 
     Of many items the largest are shown, by their order, and the rest as one. On a phone's width a
     name stands above its bar.
     """
+    width = frame.width
     is_narrow = width < _NARROW
     shown = _shown(items, _MOST // 2 if is_narrow else _MOST)
     ends = list(accumulate((size for _, size in shown), initial=0))
@@ -68,9 +65,7 @@ def bars_svg(
     table = _Table(x, row, width, shown)
     body = [*_rows(table, ends), *_total(table, ends[-1])]
     height = len(shown) * row + _ROW + 10
-    return framed(
-        body, height, chart_id=chart_id, title=title, description=description, width=width
-    )
+    return framed(body, height, frame)
 
 
 def _shown(items: Sequence[tuple[str, int]], most: int) -> Sequence[tuple[str, int]]:
@@ -174,16 +169,13 @@ class _Drawn:
     radius: float
 
 
-def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
+def bubbles_svg(
     bubbles: Sequence[Bubble],
+    frame: Frame,
     *,
     lines: Sequence[tuple[str, int]],
     axes: Axes,
-    chart_id: str,
-    title: str,
-    description: str,
     groups: Sequence[tuple[str, str]] = (),
-    width: int = WIDTH,
 ) -> str:
     """Draw bubbles by ``x`` and bytes, on logarithmic scales unless the axis is linear.
 
@@ -191,6 +183,7 @@ def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     them. ``groups`` name each class of bubbles. A bubble with a number of 0 lies on the edge of a
     logarithmic scale.
     """
+    width = frame.width
     pieces, top = legend(groups, LEFT, 14, width)
     top += LINE + 4
     pieces.append(words(LEFT, top - 2, "circle area = parameters", is_faint=True))
@@ -220,9 +213,7 @@ def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
         *_limits(limits, y, right),
         *(_linked(each, axes, names.get(number, "")) for number, each in enumerate(drawn)),
     ]
-    return framed(
-        body, bottom + 44, chart_id=chart_id, title=title, description=description, width=width
-    )
+    return framed(body, bottom + 44, frame)
 
 
 def _useful_lines(lines: Sequence[tuple[str, int]], sizes: Sequence[int]) -> list[tuple[str, int]]:

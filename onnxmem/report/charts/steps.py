@@ -13,7 +13,7 @@ from onnxmem.report.charts.drawing import (
     LEFT,
     LINE,
     MARGIN,
-    WIDTH,
+    Frame,
     Scale,
     byte_label,
     byte_ticks,
@@ -117,17 +117,14 @@ _LONGEST: Final = 1000
 
 def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     series: Sequence[Series],
+    frame: Frame,
     *,
-    chart_id: str,
-    title: str,
-    description: str,
     peak_step: int | None,
     labels: Sequence[str] | None,
     marks: Sequence[Mark] = (),
     scale_bytes: int = 0,
     scale_steps: int = 0,
     limit: tuple[str, int] | None = None,
-    width: int = WIDTH,
 ) -> str:
     """Draw the bytes of each series on top of one another over the steps, the first lowest.
 
@@ -136,6 +133,7 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     so that two charts can share them. ``limit`` is a name and bytes: a dashed line, unless it is so
     far above the areas that they would be flat; then its name says so.
     """
+    width = frame.width
     steps, drawn = decimated(series, _MOST_POINTS)
     num_steps = len(series[0].values) if series else 0
     sums = stacked(drawn)
@@ -165,10 +163,7 @@ def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
         body += _limit(limit, x, y, is_drawn=is_drawn)
     if labels is not None and num_steps <= _MOST_TOOLTIPS:
         body += _tooltips(_step_tooltips(labels, sums, edges, (top, top + _AREAS_HEIGHT)))
-    height = top + _AREAS_HEIGHT + 38
-    return framed(
-        body, height, chart_id=chart_id, title=title, description=description, width=width
-    )
+    return framed(body, top + _AREAS_HEIGHT + 38, frame)
 
 
 def _areas(series: Sequence[Series], edges: Sequence[float], y: Scale) -> Iterator[str]:
@@ -266,21 +261,19 @@ class Strip:
     size_bytes: int
 
 
-def strips_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
+def strips_svg(
     strips: Sequence[Strip],
+    frame: Frame,
     *,
     num_steps: int,
     size_bytes: int,
-    chart_id: str,
-    title: str,
-    description: str,
     most_tooltips: int = _MOST_TOOLTIPS,
 ) -> str:
     """Draw each strip at its steps (across) and its addresses (upwards from 0).
 
     The largest, ``most_tooltips`` of them, are named in a tooltip.
     """
-    x = _across(num_steps, WIDTH)
+    x = _across(num_steps, frame.width)
     y = Scale(0, max(size_bytes, 1), _TOP + _STRIPS_HEIGHT, _TOP)
     largest = sorted(strips, key=lambda each: each.size_bytes * (each.start - each.stop))
     shown = sorted(largest[:_MOST], key=lambda each: (each.start, each.offset_bytes))
@@ -292,7 +285,7 @@ def strips_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     if left_out:
         text = f"{plural(left_out, 'buffer')} too small to be drawn"
         body.append(words(x.stop, bottom + LINE + 14, text, "end", is_faint=True))
-    return framed(body, bottom + 38, chart_id=chart_id, title=title, description=description)
+    return framed(body, bottom + 38, frame)
 
 
 def _rectangles(strips: Sequence[Strip], x: Scale, y: Scale) -> Iterator[str]:

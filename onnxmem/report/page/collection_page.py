@@ -12,6 +12,7 @@ from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.collection.summary import Accuracies, Summary, Target
 from onnxmem.errors import shortened
+from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.sizes import Axes, Bubble, bubbles_svg
 from onnxmem.report.page.markup import (
     Cell,
@@ -169,15 +170,17 @@ def _chart(
     def draw(width: int, suffix: str) -> str:
         return bubbles_svg(
             shown,
+            Frame(
+                f"onnxmem-bubbles{suffix}",
+                f"Memory of models by {axes.x}",
+                f"{remark} The table of models has the same numbers.",
+                width,
+            ),
             lines=lines,
             axes=axes,
-            chart_id=f"onnxmem-bubbles{suffix}",
-            title=f"Memory of models by {axes.x}",
-            description=f"{remark} The table of models has the same numbers.",
             groups=[
                 (_STATUS_TEXTS[status], _GROUPS[status]) for status in _GROUPS if status in statuses
             ],
-            width=width,
         )
 
     figure = f"<figure>{on_both(draw, 'chart of models')}</figure>"

@@ -10,6 +10,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.decisions.diff import Change, Difference, LayerChange, PeakChange, Snapshot
 from onnxmem.errors import shortened
+from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.sizes import bars_svg
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.diff import budget_lines, figure_label, notes
@@ -176,15 +177,17 @@ def _draw(picture: _Picture, title: str, width: int, suffix: str) -> str:
     num_steps = len(timeline.labels)
     return area_svg(
         timeline.series,
-        chart_id=f"onnxmem-{picture.chart_id}{suffix}",
-        title=title,
-        description=f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}.",
+        Frame(
+            f"onnxmem-{picture.chart_id}{suffix}",
+            title,
+            f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}.",
+            width,
+        ),
         peak_step=timeline.peak_step,
         labels=timeline.labels,
         marks=timeline.marks,
         scale_bytes=picture.scale_bytes,
         scale_steps=picture.scale_steps,
-        width=width,
     )
 
 
@@ -203,7 +206,7 @@ def _why(
 
     def draw(width: int, suffix: str) -> str:
         chart_id = f"onnxmem-{section_id}-bars{suffix}"
-        return bars_svg(items, chart_id=chart_id, title=title, description=description, width=width)
+        return bars_svg(items, Frame(chart_id, title, description, width))
 
     heads = [("block", False), ("kind", False), ("A", True), ("B", True), ("change", True)]
     rows = (

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
+from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section, swatch
@@ -214,11 +215,9 @@ def _packed(stop: Stop, chart_id: str, most_tooltips: int) -> str | None:
     count = plural(len(strips), "buffer")
     svg = strips_svg(
         strips,
+        Frame(chart_id, "Buffers over steps and addresses", f"{count} in one block of {packed}."),
         num_steps=len(program.steps) - 1,
         size_bytes=packing.size_bytes,
-        chart_id=chart_id,
-        title="Buffers over steps and addresses",
-        description=f"{count} in one block of {packed}.",
         most_tooltips=most_tooltips,
     )
     figure = markup.chart(svg, "buffers over steps and addresses")

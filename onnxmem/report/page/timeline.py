@@ -18,7 +18,7 @@ from onnxmem.errors import shortened
 from onnxmem.program.polynomials import Line, upper_lines
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import Affine, Sizes
-from onnxmem.report.charts.drawing import num_shared
+from onnxmem.report.charts.drawing import Frame, num_shared
 from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import chart, section
 from onnxmem.report.page.stops import Stops
@@ -57,9 +57,7 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
     )
     svg = area_svg(
         series,
-        chart_id="onnxmem-timeline-svg",
-        title=f"Live bytes over the steps of the {what}",
-        description=description,
+        Frame("onnxmem-timeline-svg", f"Live bytes over the steps of the {what}", description),
         peak_step=peak_step,
         labels=[shortened(name) for name in lifetimes.nodes]
         if lifetimes.num_steps <= _MOST_LABELS
@@ -312,9 +310,11 @@ def _reserved_section(key: str, whose: str, run: RuntimeRun, replay: Replay) -> 
             Series("alive", tuple(live), "c-activations"),
             Series("reserved beyond that", tuple(beyond), "c-temporary"),
         ),
-        chart_id=f"onnxmem-reserved-{key}",
-        title=f"What {whose} reserves",
-        description=f"At most {format_bytes(peak_bytes)} in the first iteration.",
+        Frame(
+            f"onnxmem-reserved-{key}",
+            f"What {whose} reserves",
+            f"At most {format_bytes(peak_bytes)} in the first iteration.",
+        ),
         peak_step=reserved.index(peak_bytes),
         labels=None,
         marks=[Mark(name=phase, start=int(step)) for step, phase in starts],

@@ -4,6 +4,7 @@ The records are of operators that exporters write as several nodes (``composites
 depends neither on an input's data nor on a trained parameter is computed before a step, or never.
 """
 
+from dataclasses import replace
 from math import prod
 
 from onnxmem.model.graph import Graph, Node, Role
@@ -73,14 +74,10 @@ RSQRT = OpSpec(
     source="torch derivatives.yaml: rsqrt",
 )
 
-SQUARE = OpSpec(
+SQUARE = replace(
+    RSQRT,
     op_type="square",
-    domain=FRAMEWORK,
-    inputs=("self",),
-    outputs=("result",),
-    saved=(Saved("self"),),  # dX = dY * (2 * X^1)
-    gradients=(Gradient("self", GradientRule.NEW, bytes_of_output(2)),),  # X^1, and 2 * X^1
-    preserves_strides=True,
+    saved=(Saved("self"),),  # dX = dY * (2 * X^1); beside it X^1 and 2 * X^1
     source="torch derivatives.yaml: pow, which square calls; FunctionsManual.cpp: pow_backward",
 )
 
