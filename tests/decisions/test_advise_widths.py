@@ -122,6 +122,10 @@ def test_a_weight_that_two_layers_read_differently_is_left_alone() -> None:
     assert found_in(text) == {}
 
 
+def test_a_convolution_of_no_groups_is_left_alone() -> None:
+    assert found_in(CNN.replace("c = Conv (s, w2)", "c = Conv <group = 0> (s, w2)")) == {}
+
+
 def test_layers_inside_are_read_by_layers_alone() -> None:
     """The first is added to the input again, as in a residual block; the second is inside."""
     text = """agraph (float[N,64] x) => (float[N,64] y)

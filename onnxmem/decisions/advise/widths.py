@@ -80,7 +80,7 @@ class _Narrowing:
         """Halve what a layer reads, and what it writes if it is chosen; whether that is halved."""
         weight = self.weights[node.input[1]]
         attributes = {each.name: each.i for each in node.attribute}
-        group = attributes.get("group", 1)
+        group = max(attributes.get("group", 1), 1)
         if group > 1 and weight[1] == 1:
             # Depthwise: an output for each input, so both are halved or neither is.
             if is_in:
