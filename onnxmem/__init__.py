@@ -27,13 +27,15 @@ from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.api import Analysis, advise, analyze, diff, fit
+    from onnxmem.api import Analysis, advise, analyze, check, diff, explain, fit
     from onnxmem.collection.many import analyze_many
+    from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.sweep import sweep
     from onnxmem.export.figures import to_metrics
 
 __all__ = [
     "Analysis",
+    "Budget",
     "OnnxmemError",
     "Settings",
     "TrainingConfig",
@@ -41,7 +43,9 @@ __all__ = [
     "advise",
     "analyze",
     "analyze_many",
+    "check",
     "diff",
+    "explain",
     "fit",
     "sweep",
     "to_metrics",
@@ -49,9 +53,12 @@ __all__ = [
 
 _MODULES = {
     "Analysis": "onnxmem.api",
+    "Budget": "onnxmem.decisions.check.budgets",
     "advise": "onnxmem.api",
     "analyze": "onnxmem.api",
+    "check": "onnxmem.api",
     "diff": "onnxmem.api",
+    "explain": "onnxmem.api",
     "fit": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",

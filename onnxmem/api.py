@@ -1,5 +1,8 @@
 """The public functions that join layers, and an analysis that shows itself in a notebook."""
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxmem.analysis.analysis import Analysis, analyze
@@ -7,10 +10,13 @@ from onnxmem.analysis.analysis import Analysis, analyze
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.decisions.advise.advising import Advised
+    from onnxmem.decisions.check.budgets import Budget
+    from onnxmem.decisions.check.checking import Checkup
     from onnxmem.decisions.diff import Difference
     from onnxmem.model.files import ModelSource
+    from onnxmem.report.explanation import Explanation
 
-__all__ = ["Analysis", "advise", "analyze", "diff", "fit"]
+__all__ = ["Analysis", "advise", "analyze", "check", "diff", "explain", "fit"]
 
 
 def fit(
@@ -101,6 +107,99 @@ def diff(
         for side in (before, after)
     ]
     return difference(*sides)
+
+
+def explain(
+    what: str | None = None,
+    source: "ModelSource | Analysis | None" = None,
+    **settings: Any,  # noqa: ANN401 - those of analyze
+) -> "Explanation":
+    """Explain a figure, a code, a tensor's size or an out-of-memory message; answer a question.
+
+    ``what`` is a name or a text, as after ``onnxmem explain``; without it all names are listed.
+    With a model, the answer has its figures: a training step or a runtime is analyzed if they are
+    of one. The other keywords are those of ``analyze``; an ``Analysis`` takes none, and has what it
+    was requested with.
+
+    :raises OnnxmemError: nothing is known about it, or the model cannot be read.
+    """
+    from onnxmem.report.explanation import Model, Needs, explanation
+
+    if source is None:
+        return explanation(what)
+    if isinstance(source, Analysis):
+        known = _analyzed(source, settings)
+        return explanation(what, Model(known.path, lambda _: known))
+    file = source
+
+    def analysis_with(needs: Needs) -> Analysis:
+        needed = {
+            "train": settings.get("train", False) or needs.training,
+            "runtimes": settings.get("runtimes") or ((needs.runtime,) if needs.runtime else ()),
+        }
+        return analyze(file, **(settings | needed))
+
+    return explanation(what, Model(_name_of(file), analysis_with))
+
+
+def check(
+    *paths: str,
+    config: str | None = None,
+    budget: "Budget | None" = None,
+    baseline: str | None = None,
+    allow_uncovered: bool = False,
+) -> "Checkup":
+    """Compare models with budgets; ``outcome`` of the result is the verdict on all of them.
+
+    ``paths`` are files, folders and patterns. ``budget`` applies to all models, ``config`` is a
+    file of budgets; without either it is the nearest ``onnxmem.toml`` or ``pyproject.toml``.
+    ``baseline`` is a saved report that limits on growth start from.
+
+    :raises OnnxmemError: the configuration is invalid, or a path names no model.
+    """
+    from onnxmem.analysis.json_rows import Failure
+    from onnxmem.collection.sources import covered_paths, model_paths
+    from onnxmem.decisions.check.budgets import (
+        Configuration,
+        find_configuration,
+        read_configuration,
+    )
+    from onnxmem.decisions.check.checking import Checkup, analyzed_at, gate_of
+    from onnxmem.errors import UsageError, fault_of
+
+    found = None
+    if config is not None:
+        found = read_configuration(config)
+    elif budget is None:
+        found = find_configuration(Path.cwd())
+    configuration = found or Configuration("", Path.cwd(), ())
+    if budget is not None:
+        configuration = replace(configuration, budgets=(budget, *configuration.budgets))
+    if not configuration.budgets:
+        message = "no budget: pass budget=onnxmem.Budget(...), or write [[tool.onnxmem.budgets]]"
+        raise UsageError(message)
+
+    def analysis_at(path: str, budget: "Budget") -> Analysis | Failure:
+        try:
+            return analyzed_at(path, budget)
+        except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
+            fault = fault_of(error)
+            return Failure(path, fault.code, fault.message)
+
+    gate = gate_of(configuration, analysis_at, baseline)
+    named = model_paths(paths)
+    models = named or covered_paths(configuration)
+    return Checkup(
+        tuple(gate.check(models)),
+        () if named else gate.unmatched(models),
+        allows_uncovered=allow_uncovered,
+    )
+
+
+def _name_of(source: "ModelSource") -> str:
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return "<bytes>" if isinstance(source, bytes) else "<ModelProto>"
 
 
 def _analyzed(source: "ModelSource | Analysis", settings: dict[str, Any]) -> Analysis:

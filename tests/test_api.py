@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,69 @@ def test_diff_is_the_command_diff(capsys: pytest.CaptureFixture[str]) -> None:
         name: figure["after_bytes"] for name, figure in row["figures"].items()
     }
     assert len(repr(difference).splitlines()) < 10
+
+
+@pytest.mark.parametrize(
+    "words", [["process"], ["saved"], ["rules"], ["OM301"], ["why", "more", "than", "the", "file"]]
+)
+def test_explain_is_the_command_explain(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = onnxmem.explain(" ".join(words), ALEXNET, batch=2, asks_onnxruntime=False)
+    row = printed(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimiser"], capsys)
+    assert list(found.rows) == row["explained"]
+    main(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimiser"])
+    assert f"{found}\n" == capsys.readouterr().out
+
+
+def test_explain_takes_an_analysis_and_an_out_of_memory_message() -> None:
+    analysis = onnxmem.analyze(RESNET, batch=2, train=True)
+    told = repr(onnxmem.explain("CUDA out of memory. Tried to allocate 20.00 MiB", analysis))
+    assert told.startswith("Message")
+    assert "live at the peak" in told
+    assert onnxmem.explain("training peak", analysis).rows[0]["value"] == (
+        analysis.training and analysis.training.peak_bytes
+    )
+    with pytest.raises(TypeError, match="an Analysis has its settings"):
+        onnxmem.explain("peak", analysis, batch=3)
+    with pytest.raises(onnxmem.OnnxmemError, match="did you mean"):
+        onnxmem.explain("wrkspace")
+    assert {row["kind"] for row in onnxmem.explain().rows} == {"metric", "code", "topic"}
+
+
+def test_check_is_the_command_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    budget = onnxmem.Budget(name="command line", peak_bytes=2**28, batch=2)
+    found = onnxmem.check(ALEXNET, RESNET, budget=budget)
+    main(["check", ALEXNET, RESNET, "--budget-peak", "256MiB", "--batch", "2", "--format", "json"])
+    row = json.loads(capsys.readouterr().out)
+    assert [model.path for model in found.models] == [each["path"] for each in row["models"]]
+    assert [
+        (check.size_bytes, check.outcome.replace(" ", "_"))
+        for model in found.models
+        for check in model.checks
+    ] == [(check["bytes"], check["outcome"]) for each in row["models"] for check in each["checks"]]
+    assert found.outcome == "does not fit"
+    assert repr(found).splitlines()[0] == "<Checkup of 2 models: does not fit"
+
+
+def test_check_reads_the_configuration_and_its_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").symlink_to(ALEXNET)
+    with pytest.raises(onnxmem.OnnxmemError, match="no budget"):
+        onnxmem.check("net.onnx")
+    main(["net.onnx", "--batch", "2", "--json", "-o", "before.json"])
+    capsys.readouterr()
+    text = '[[budgets]]\npeak = "1 GiB"\nbatch = 2\ngrowth = "5%"\nbaseline = "before.json"\n'
+    (tmp_path / "onnxmem.toml").write_text(text)
+    found = onnxmem.check()
+    assert found.outcome.is_met
+    assert len(found.models[0].checks) == 2
+    assert onnxmem.check("gone.onnx").outcome == "unknown"
 
 
 def test_an_analysis_prints_its_figures_and_not_its_graph() -> None:

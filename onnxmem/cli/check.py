@@ -35,13 +35,12 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.files import missing_file_text
-from onnxmem.settings import TrainingConfig
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.json_rows import Failure
     from onnxmem.decisions.check.budgets import Budget, Configuration
-    from onnxmem.decisions.check.checking import Analyze, Baseline, Checkup
+    from onnxmem.decisions.check.checking import Analyze, Checkup
 
 FORMAT_NAMES: Final = ("text", "json", "markdown", "github", "sarif", "junit")
 _EPILOG: Final = """\
@@ -80,8 +79,8 @@ def check_parser() -> ArgumentParser:
 
 def run(arguments: Namespace) -> int:
     """Check every model, then write the result in each requested format."""
-    from onnxmem.collection.sources import model_paths
-    from onnxmem.decisions.check.checking import Checkup, Gate
+    from onnxmem.collection.sources import covered_paths, model_paths
+    from onnxmem.decisions.check.checking import Checkup, gate_of
     from onnxmem.report.check import FORMATS
 
     refuse_contradictions(arguments)
@@ -95,15 +94,10 @@ def run(arguments: Namespace) -> int:
     configuration = _configuration(arguments)
     refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
     _refuse_process_of_run(configuration.budgets)
-    paths = named or _paths_of(configuration)
+    paths = named or covered_paths(configuration)
     codes: list[int] = []
-    gate = Gate(
-        configuration.budgets,
-        configuration.folder,
-        _analyze_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
-        _baseline(arguments, configuration),
-        _own_baselines(arguments, configuration),
-    )
+    analyze = _analyze_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ())
+    gate = gate_of(configuration, analyze, arguments.baseline)
     checkup = Checkup(
         tuple(gate.check(paths)),
         () if named else gate.unmatched(paths),
@@ -274,48 +268,13 @@ def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
     )
 
 
-def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | None:
-    from onnxmem.decisions.check.checking import read_baseline
-
-    file = arguments.baseline
-    if file is None and configuration.baseline is not None:
-        file = os.path.relpath(configuration.baseline)
-    return None if file is None else read_baseline(file, configuration.folder)
-
-
-def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
-    """Those that budgets name, each read once; ``--baseline`` replaces all of them."""
-    from onnxmem.decisions.check.checking import read_baseline
-
-    if arguments.baseline is not None:
-        return {}
-    named = {each.baseline for each in configuration.budgets if each.growth is not None}
-    return {
-        path: read_baseline(os.path.relpath(path), configuration.folder)
-        for path in named
-        if path is not None
-    }
-
-
-def _paths_of(configuration: Configuration) -> tuple[str, ...]:
-    """The models below the configuration's folder that some budget is of."""
-    from onnxmem.collection.sources import models_below
-    from onnxmem.decisions.check.checking import relative_path
-
-    folder = configuration.folder
-    return tuple(
-        os.path.relpath(path)
-        for path in models_below(folder)
-        if any(budget.covers(relative_path(path, folder)) for budget in configuration.budgets)
-    )
-
-
 def _analyze_with(codes: list[int], dims: Sequence[str]) -> Analyze:
     """Analyze at a budget's setting; a fault of any kind is this model's alone.
 
     ``dims`` are those that flags give for this model alone: it must have them.
     """
     from onnxmem.analysis.json_rows import Failure
+    from onnxmem.decisions.check.checking import analyzed_at
     from onnxmem.model.files import load
     from onnxmem.model.input_values import refuse_unknown_names
 
@@ -323,37 +282,13 @@ def _analyze_with(codes: list[int], dims: Sequence[str]) -> Analyze:
         try:
             if dims:
                 refuse_unknown_names(load(path).proto, dims)
-            return _analysis(path, budget)
+            return analyzed_at(path, budget)
         except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
             fault = fault_of(error)
             codes.append(report_fault(fault, error, path))
             return Failure(path, fault.code, fault.message)
 
     return analyze_path
-
-
-def _analysis(path: str, budget: Budget) -> Analysis:
-    from onnxmem.analysis.analysis import analyze
-
-    found = analyze(
-        path,
-        batch=budget.batch,
-        dims=budget.dims,
-        shapes=budget.shapes,
-        train=budget.trains,
-        recipe=budget.recipe if budget.trains else TrainingConfig(),
-        one_of_several=True,
-    )
-    batch = found.settings.batch
-    if budget.batch is None and batch is not None:
-        # A batch that nobody names is 1, or what the file says; naming it tells it from other
-        # dims that nobody names, of which a gate must not guess.
-        return found.at(batch=batch) if _has_unbound_dims(found) else found
-    return found
-
-
-def _has_unbound_dims(analysis: Analysis) -> bool:
-    return any(finding.code == "unbound_dims" for finding in analysis.findings)
 
 
 def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:

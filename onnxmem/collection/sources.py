@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxmem.errors import (
     EXIT_USAGE,
@@ -28,6 +28,9 @@ from onnxmem.errors import (
 )
 from onnxmem.files import blocks, is_part, read_text, reason_of, temporary_folder
 from onnxmem.model.files import may_begin_model
+
+if TYPE_CHECKING:
+    from onnxmem.decisions.check.budgets import Configuration
 
 MAX_BYTES: Final = 2**31 - 1
 """Of a model that is fetched or comes on stdin: protobuf's own limit of a message, so no runtime
@@ -81,6 +84,18 @@ def model_paths(named: Iterable[str]) -> tuple[str, ...]:
     :raises UsageError: a list that cannot be read.
     """
     return tuple(dict.fromkeys(path for name in with_lists(named) for path in _paths_of(name)))
+
+
+def covered_paths(configuration: "Configuration") -> tuple[str, ...]:
+    """The models below the folder of a configuration that one of its budgets is of."""
+    from onnxmem.decisions.check.checking import relative_path
+
+    folder = configuration.folder
+    return tuple(
+        os.path.relpath(path)
+        for path in models_below(folder)
+        if any(budget.covers(relative_path(path, folder)) for budget in configuration.budgets)
+    )
 
 
 def with_lists(named: Iterable[str]) -> Iterator[str]:

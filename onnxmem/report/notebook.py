@@ -9,6 +9,7 @@ from onnxmem.errors import shortened
 from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
+from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
@@ -29,8 +30,19 @@ def notebook_html(analysis: "Analysis") -> str:
     partial = "" if analysis.status == "ok" else "<p>Known in part: figures are lower bounds.</p>"
     return (
         f'<div class="onnxmem" style="max-width:50em"><p><b>{name}</b> {_facts(analysis)}</p>'
-        f"{partial}<table><tbody>{rows}</tbody></table>{_picture(analysis)}</div>"
+        f"{_verdict(analysis)}{partial}<table><tbody>{rows}</tbody></table>{_picture(analysis)}</div>"
     )
+
+
+def _verdict(analysis: "Analysis") -> str:
+    """What was asked first: whether it fits the budget, and the largest batch that does."""
+    result, budget_bytes = analysis.fit, analysis.settings.budget_bytes
+    if result is None or budget_bytes is None:
+        return ""
+    text = verdict_text(result.verdict, result.footprint.total_bytes, budget_bytes)
+    largest = None if result.max_batch is None else result.max_batch.number
+    batch = f"; largest batch that fits: {largest:,}" if largest else ""
+    return f"<p><b>{format_bytes(budget_bytes)}: {escape(text)}</b>{batch}</p>"
 
 
 def _facts(analysis: "Analysis") -> str:

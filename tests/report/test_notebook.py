@@ -85,3 +85,13 @@ def test_two_answers_in_one_notebook_have_ids_of_their_own(tmp_path: Path) -> No
         for answer in (analysis, analysis.at(batch=3))
     ]
     assert not ids[0] & ids[1]
+
+
+@pytest.mark.parametrize(("budget_bytes", "told"), [(2**30, "fits: "), (2**10, "does not fit: ")])
+def test_the_verdict_on_a_budget_stands_first(tmp_path: Path, budget_bytes: int, told: str) -> None:
+    write_model(tmp_path / "net.onnx")
+    analysis = onnxmem.analyze(tmp_path / "net.onnx", batch=2, budget_bytes=budget_bytes)
+    text = "".join(shown(analysis).itertext())
+    assert told in text.partition("inference")[0]
+    number = analysis.max_batch.number if analysis.max_batch else None
+    assert (f"largest batch that fits: {number:,}" in text) is bool(number)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, assess
 from onnxmem.analysis.fitting.footprints import NoFigureError
 from onnxmem.analysis.fitting.verdicts import (
@@ -26,9 +26,11 @@ from onnxmem.analysis.fitting.verdicts import (
     verdict_on_bytes,
 )
 from onnxmem.analysis.json_rows import Failure, SavedObject, read_saved, recipe_row
-from onnxmem.decisions.check.budgets import Budget, Growth
+from onnxmem.decisions.check.budgets import Budget, Configuration, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program.program import Allocation
+from onnxmem.settings import TrainingConfig
+from onnxmem.units import format_bytes, plural
 
 Analyze = Callable[[str, Budget], Analysis | Failure]
 """Analyze a model with a budget's settings; the function reports a failure itself."""
@@ -129,6 +131,18 @@ class Checkup:
     allows_uncovered: bool = False
     """Whether models without a budget pass."""
 
+    def __repr__(self) -> str:
+        """The outcome, and each check that is not met, up to five."""
+        lines = [f"<Checkup of {plural(len(self.models), 'model')}: {self.outcome.value}"]
+        lines += [
+            f"  {shortened(model.path)}: {check.figure.value} {format_bytes(check.size_bytes)} of "
+            f"{format_bytes(check.limit_bytes)}: {check.outcome.value}"
+            for model in self.models
+            for check in model.checks
+            if not check.outcome.is_met
+        ][:_MOST_LISTED]
+        return "\n".join(lines) + ">"
+
     @property
     def outcome(self) -> Verdict:
         """The verdict on all checks: unknown if one is unknown, then over, then tight."""
@@ -210,6 +224,25 @@ def read_baseline(file: str, folder: Path | None) -> Baseline:
     return Baseline(file, read_saved(file), folders)
 
 
+def gate_of(configuration: Configuration, analyze: Analyze, baseline: str | None = None) -> "Gate":
+    """The gate of a configuration; a baseline replaces all those that it and its budgets name.
+
+    :raises OnnxmemError: a baseline cannot be opened or is not a report.
+    """
+    folder, file = configuration.folder, baseline
+    if file is None and configuration.baseline is not None:
+        file = os.path.relpath(configuration.baseline)
+    growing = [each for each in configuration.budgets if each.growth is not None]
+    own = {each.baseline for each in growing if each.baseline is not None and baseline is None}
+    return Gate(
+        configuration.budgets,
+        folder,
+        analyze,
+        None if file is None else read_baseline(file, folder),
+        {path: read_baseline(os.path.relpath(path), folder) for path in own},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """Checks models: the budgets, the baselines, and the function that analyzes a model."""
@@ -273,6 +306,32 @@ class Gate:
         if figure is LimitedFigure.PEAK_GROWTH:
             return baseline.peak_bytes(analysis)
         return baseline.training_bytes(analysis)
+
+
+def analyzed_at(path: str, budget: Budget) -> Analysis:
+    """A model with the settings of a budget.
+
+    :raises OnnxmemError: it cannot be read, or the settings do not fit it.
+    """
+    found = analyze(
+        path,
+        batch=budget.batch,
+        dims=budget.dims,
+        shapes=budget.shapes,
+        train=budget.trains,
+        recipe=budget.recipe if budget.trains else TrainingConfig(),
+        one_of_several=True,
+    )
+    batch = found.settings.batch
+    if budget.batch is None and batch is not None:
+        # A batch that nobody names is 1, or what the file says; naming it tells it from other
+        # dims that nobody names, of which a gate must not guess.
+        return found.at(batch=batch) if _has_unbound_dims(found) else found
+    return found
+
+
+def _has_unbound_dims(analysis: Analysis) -> bool:
+    return any(finding.code == "unbound_dims" for finding in analysis.findings)
 
 
 def relative_path(path: str, folder: Path) -> str:
