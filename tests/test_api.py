@@ -94,9 +94,9 @@ def test_check_is_the_command_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    budget = onnxmem.Budget(name="command line", peak_bytes=2**28, batch=2)
+    budget = onnxmem.Budget(name="command line", peak_bytes=2**27, batch=2)
     found = onnxmem.check(ALEXNET, RESNET, budget=budget)
-    main(["check", ALEXNET, RESNET, "--budget-peak", "256MiB", "--batch", "2", "--format", "json"])
+    main(["check", ALEXNET, RESNET, "--budget-peak", "128MiB", "--batch", "2", "--format", "json"])
     row = json.loads(capsys.readouterr().out)
     assert [model.path for model in found.models] == [each["path"] for each in row["models"]]
     assert [
