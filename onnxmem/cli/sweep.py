@@ -46,6 +46,20 @@ def sweep_parser() -> ArgumentParser:
         "proportional to the batch, and whether a larger batch is faster.",
         run,
     )
+    _add_model(parser)
+    _add_device(parser)
+    _add_runtime(parser)
+    add_training_options(parser)
+    output = add_text_result_options(parser)
+    output.add_argument(
+        "--csv", action="store_true", help="write a table of the batches, as -o FILE.csv does"
+    )
+    # What shared functions read of the flags of `fit`, of which there are none here.
+    parser.set_defaults(batch=None, which_device=False, ask_onnxruntime=False)
+    return parser
+
+
+def _add_model(parser: ArgumentParser) -> None:
     model = add_one_model(parser)
     model.add_argument(
         "--batch",
@@ -58,6 +72,9 @@ def sweep_parser() -> ArgumentParser:
     add_dims(model)
     add_shapes(model)
     add_values(model)
+
+
+def _add_device(parser: ArgumentParser) -> None:
     device = parser.add_argument_group("device")
     device.add_argument(
         "--device",
@@ -66,6 +83,9 @@ def sweep_parser() -> ArgumentParser:
     )
     add_devices_file(device)
     add_reserve(device)
+
+
+def _add_runtime(parser: ArgumentParser) -> None:
     runtime = parser.add_argument_group("runtime")
     runtime.add_argument(
         "--runtime",
@@ -74,14 +94,6 @@ def sweep_parser() -> ArgumentParser:
     )
     add_session_options(runtime)
     add_verdict_options(runtime)
-    add_training_options(parser)
-    output = add_text_result_options(parser)
-    output.add_argument(
-        "--csv", action="store_true", help="write a table of the batches, as -o FILE.csv does"
-    )
-    # What shared functions read of the flags of `fit`, of which there are none here.
-    parser.set_defaults(batch=None, which_device=False, ask_onnxruntime=False)
-    return parser
 
 
 def batches(text: str) -> tuple[int, int, int | None]:

@@ -75,48 +75,58 @@ def _use_declared(
     ``dims`` are the numbers of symbols; declarations with other symbols are ignored. ``derived``
     are the ``known_types`` of the model's graph, if they are known already.
     """
-    # An inferred shape wins over a declared one: ``value_info`` often belongs to another batch, or
-    # to the graph before a tool changed it.
     used: list[str] = []
     contradicted: list[str] = []
     has_changed = False
     known = derived or {}
     for graph, source in _pairs(model.graph, original.graph):
-        declarations = [
-            (value, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
-        ]
-        declarations = [
-            (value, declared_type)
-            for value, declared_type in declarations
-            if not _agrees(known, value.name, declared_type)
-        ]
+        bound = (
+            (value.name, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
+        )
+        found = _complete(graph, [each for each in bound if not _agrees(known, *each)])
         # ``derived`` belongs to the main graph, which is the first pair.
         known = {}
-        names = {
-            value.name for value, declared_type in declarations if declared_type is not None
-        } - {""}
-        if not names:
+        used += found.used
+        contradicted += found.contradicted
+        has_changed |= found.has_changed
+    return Declared(tuple(used), tuple(contradicted), has_changed)
+
+
+def _complete(
+    graph: onnx.GraphProto, declarations: Sequence[tuple[str, onnx.TypeProto | None]]
+) -> Declared:
+    """Complete the types of one graph by declarations that do not agree with its own.
+
+    An inferred shape wins over a declared one: ``value_info`` often belongs to another batch, or to
+    the graph before a tool changed it. A declared present key-value tensor as long as the past that
+    it may share a buffer with is the exception.
+    """
+    names = {name for name, declared_type in declarations if declared_type is not None} - {""}
+    if not names:
+        return Declared((), ())
+    types = {
+        value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
+    }
+    written = {name for node in graph.node for name in node.output[:]} & names
+    read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
+    used: list[str] = []
+    contradicted: list[str] = []
+    has_changed = False
+    for name, declared_type in declarations:
+        if declared_type is None or name not in written:
             continue
-        types = {
-            value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
-        }
-        written = {name for node in graph.node for name in node.output[:]} & names
-        read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
-        for value, declared_type in declarations:
-            if declared_type is None or value.name not in written:
-                continue
-            entry = types.get(value.name)
-            if entry is not None and _differ(shape_of(entry.type), shape_of(declared_type)):
-                past = read.get(buffers.get(value.name, ""))
-                if past is not None and shape_of(declared_type) == shape_of(past):
-                    entry.type.CopyFrom(declared_type)
-                    has_changed = True
-                else:
-                    contradicted.append(value.name)
-            elif entry is None or not is_complete(entry.type):
-                entry = entry or graph.value_info.add(name=value.name)
+        entry = types.get(name)
+        if entry is not None and _differ(shape_of(entry.type), shape_of(declared_type)):
+            past = read.get(buffers.get(name, ""))
+            if past is not None and shape_of(declared_type) == shape_of(past):
                 entry.type.CopyFrom(declared_type)
-                used.append(value.name)
+                has_changed = True
+            else:
+                contradicted.append(name)
+        elif entry is None or not is_complete(entry.type):
+            entry = entry or graph.value_info.add(name=name)
+            entry.type.CopyFrom(declared_type)
+            used.append(name)
     return Declared(tuple(used), tuple(contradicted), has_changed or bool(used))
 
 
