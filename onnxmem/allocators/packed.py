@@ -149,16 +149,30 @@ class Measures:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """``Blocks`` as arrays."""
+    """``Blocks`` as arrays, and which of them are live at once."""
 
     sizes: Ints
     starts: Ints
     stops: Ints
+    conflicts: Sequence[Ints] | None = None
+    """The indices of the blocks that are live with each block, if the pairs are few enough."""
 
     @classmethod
-    def of(cls, blocks: Blocks) -> Self:
+    def of(cls, blocks: Blocks, conflicts: Sequence[Sequence[int]] | None = None) -> Self:
         """Convert columns to arrays."""
-        return cls(*(np.array(column, dtype=np.int64) for column in blocks))
+        sizes, starts, stops = (np.array(column, dtype=np.int64) for column in blocks)
+        listed = None
+        if conflicts is not None:
+            listed = [np.array(others, dtype=np.int64) for others in conflicts]
+        return cls(sizes, starts, stops, listed)
+
+    def live_with(self, block: int) -> Ints:
+        """The indices of the blocks that are live with a block, without it."""
+        if self.conflicts is not None:
+            return self.conflicts[block]
+        is_live = (self.starts < self.stops[block]) & (self.stops > self.starts[block])
+        is_live[block] = False
+        return np.flatnonzero(is_live)
 
     def top(self, offsets: Ints) -> int:
         """The size of the packed block at these offsets."""
@@ -296,7 +310,8 @@ def _better_placements(
     if starts[0][0] == lower_bound or is_large:
         return
     num_starts = _STARTS if conflicts else 1
-    for lower in _improved(starts[:num_starts], blocks, lower_bound):
+    spans = Spans.of(blocks, conflicts)
+    for lower in _improved(starts[:num_starts], spans, lower_bound):
         yield lower
         if lower[0] == lower_bound:
             return
@@ -317,12 +332,9 @@ def _best_placements(
     return found
 
 
-def _improved(
-    found: Iterable[_Placement], blocks: Blocks, lower_bound: int
-) -> Iterator[_Placement]:
+def _improved(found: Iterable[_Placement], spans: Spans, lower_bound: int) -> Iterator[_Placement]:
     """Improve placements by ejection chains."""
-    spans = Spans.of(blocks)
-    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks.sizes))
+    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(spans.sizes))
     for _, offsets in found:
         best = np.array(offsets, dtype=np.int64)
         for smaller in improved(best, spans, lower_bound, num_steps):
@@ -582,7 +594,8 @@ _FIRST_ATTEMPTS: Final = 16
 def improved(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Iterator[Ints]:
     """Generate offsets of smaller and smaller blocks, down to the lower bound or for so many steps.
 
-    A step places one block: some array operations with one element per block.
+    A step places one block: some array operations with an element for each block that is live with
+    it.
     """
     part, at_most = 0.0, num_steps // _FIRST_ATTEMPTS
     later = num_steps // _ATTEMPTS
@@ -623,8 +636,8 @@ class _EjectionChains:
     num_steps: int = 0
     offsets: Ints = field(init=False)
     is_placed: npt.NDArray[np.bool_] = field(init=False)
-    order: Ints = field(init=False)
-    """The placed blocks, sorted by offset."""
+    ranks: Ints = field(init=False)
+    """Which of two blocks at the same offset comes first: the one that was placed last."""
     areas: Floats = field(init=False)
     weights: Floats = field(init=False)
 
@@ -633,8 +646,7 @@ class _EjectionChains:
         spans = self.spans
         self.offsets = offsets.copy()
         self.is_placed = offsets + spans.sizes <= self.limit
-        placed = np.flatnonzero(self.is_placed)
-        self.order = placed[np.argsort(offsets[placed], kind="stable")]
+        self.ranks = np.arange(len(offsets))
         self.areas = spans.sizes.astype(np.float64) * (spans.stops - spans.starts)
         moves = np.ones(len(offsets))
         self.weights = self.areas.copy()
@@ -658,9 +670,9 @@ class _EjectionChains:
     def _place(self, block: int) -> Ints:
         """Place a block in a gap or in place of others; returns the blocks that it ejects."""
         spans, size = self.spans, int(self.spans.sizes[block])
-        is_live = spans.starts < spans.stops[block]
-        is_live &= spans.stops > spans.starts[block]
-        live = self.order[is_live[self.order]]
+        live = spans.live_with(block)
+        live = live[self.is_placed[live]]
+        live = live[np.lexsort((self.ranks[live], self.offsets[live]))]
         low = self.offsets[live]
         high = low + spans.sizes[live]
         tops, gaps = gaps_between(low, high)
@@ -674,11 +686,9 @@ class _EjectionChains:
             offset = self._lightest_offset(tops, (low, high), self.weights[live], size)
             ejected = live[(low < offset + size) & (high > offset)]
             self.is_placed[ejected] = False
-            self.order = self.order[self.is_placed[self.order]]
         self.is_placed[block] = True
         self.offsets[block] = offset
-        index = int(np.searchsorted(self.offsets[self.order], offset))
-        self.order = np.insert(self.order, index, block)
+        self.ranks[block] = -self.num_steps
         return ejected
 
     def _lightest_offset(
