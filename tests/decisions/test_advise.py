@@ -47,8 +47,8 @@ def told(choices: tuple[Choice, ...]) -> list[tuple[int, str]]:
 # What settings take, worked out by hand.
 
 
-def test_every_combination_the_least_first_and_of_equals_the_one_that_changes_least() -> None:
-    """Run 1 asks for a 4036, s 4 and c 8012 bytes, which lie at multiples of 256.
+def test_combinations_are_ordered_by_bytes_then_by_number_of_changes() -> None:
+    """Inference 1 requests a of 4036, s of 4 and c of 8012 bytes, at multiples of 256.
 
     Pattern off, reuse on: these bytes are touched, 12,052, and y lies in one of them.
     Both off: e goes behind t, to 256, and so touches [0, 4292) and c: 12,304.
@@ -67,7 +67,7 @@ def test_every_combination_the_least_first_and_of_equals_the_one_that_changes_le
     ]
 
 
-def test_a_gpu_s_memory_is_taken_by_the_region() -> None:
+def test_memory_of_a_gpu_is_reserved_by_region() -> None:
     """By default one of a MiB, in which the weights, 16 bytes, lie as well where there is no block.
 
     As requested: 4096, 256 and 8192 for the buffers, 256 for each weight, and 12,544 for the block.
@@ -84,7 +84,7 @@ def test_a_gpu_s_memory_is_taken_by_the_region() -> None:
     ]
 
 
-def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
+def test_the_lowest_arena_limit_of_a_gpu_is_a_setting() -> None:
     """The first run asks for 2 and 4 MiB, in regions of 2 and 4, and the second for a block of 6.
 
     That block wants a region of 8, and under a limit of 12 MiB gets one of the 6 that are left.
@@ -109,13 +109,13 @@ def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
     )
 
 
-def test_weights_that_lie_in_the_regions_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_in_the_regions_are_not_counted_as_savings(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = ArenaInitializers((101,), (2 * 2**20,))
     monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     assert (12_548, "") in told(combined_choices(gap_session(), DEFAULT))
 
 
-def test_changes_are_told_from_the_settings_at_hand() -> None:
+def test_changes_are_relative_to_the_current_settings() -> None:
     options = SessionOptions(enable_mem_reuse=False, enable_mem_pattern=False)
     choices = combined_choices(gap_session(), options)
     assert (12_304, "") in told(choices)
@@ -129,7 +129,7 @@ def test_changes_are_told_from_the_settings_at_hand() -> None:
     assert back.lines[2] == 'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 0})'
 
 
-def test_every_setting_alone_on_the_graph_of_a_session_opened_so() -> None:
+def test_each_setting_alone_equals_a_session_opened_with_it() -> None:
     asked = []
 
     def graph_of(options: SessionOptions) -> object:
@@ -152,7 +152,7 @@ def test_every_setting_alone_on_the_graph_of_a_session_opened_so() -> None:
     ]
 
 
-def test_without_symbols_there_are_no_dims_to_fix_and_nothing_is_tried_twice() -> None:
+def test_without_symbols_no_dims_are_fixed_and_no_combination_repeats() -> None:
     options = SessionOptions(enable_mem_reuse=False, level="off")
     choices = single_choices(lambda _: gap_session(), options)
     names = [", ".join(choice.changes) for choice in choices]
@@ -165,7 +165,7 @@ def test_without_symbols_there_are_no_dims_to_fix_and_nothing_is_tried_twice() -
     )
 
 
-def test_shrinkage_gives_back_what_no_run_needs() -> None:
+def test_shrinkage_frees_what_no_inference_needs() -> None:
     shrinks = SessionOptions(shrinks_arena=True, arena_extend_strategy="kSameAsRequested")
     made = choice(gap_session(), DEFAULT, shrinks, CPU)
     assert made.changes == ("kSameAsRequested", "arena shrinkage after each run")
@@ -183,13 +183,13 @@ def lines_of(other: SessionOptions, provider: ExecutionProvider = CPU) -> tuple[
 
 @pytest.mark.parametrize("provider", [CPU, CUDA])
 @pytest.mark.parametrize("other", SINGLE_CHANGES, ids=str)
-def test_the_lines_are_python(other: SessionOptions, provider: ExecutionProvider) -> None:
+def test_the_printed_lines_are_python(other: SessionOptions, provider: ExecutionProvider) -> None:
     lines = lines_of(other, provider)
     assert lines
     compile("\n".join(lines), "<advice>", "exec")
 
 
-def test_symbols_are_named_with_their_numbers() -> None:
+def test_symbols_have_their_values() -> None:
     assert lines_of(SessionOptions(fixed_dims=True)) == (
         "options.add_free_dimension_override_by_name('N', 3)",
         'options.add_free_dimension_override_by_name("it\'s", 5)',
@@ -199,14 +199,14 @@ def test_symbols_are_named_with_their_numbers() -> None:
     assert line.startswith("# no ")
 
 
-def test_a_symbol_of_any_name_stays_a_name() -> None:
+def test_a_hostile_symbol_stays_a_name() -> None:
     made = choice(gap_session(), DEFAULT, SessionOptions(fixed_dims=True), CPU, {HOSTILE: 3})
     (line,) = made.lines
     assert line.isprintable()
     assert eval(line.partition("name(")[2].partition(", 3")[0]) == HOSTILE  # noqa: S307
 
 
-def test_lines_for_a_gpu_are_the_provider_s() -> None:
+def test_lines_for_a_gpu_are_provider_options() -> None:
     grown = SessionOptions(arena_extend_strategy="kSameAsRequested", shrinks_arena=True)
     provider, options, entry = lines_of(grown, CUDA)
     assert provider == (
@@ -258,10 +258,10 @@ options.graph_optimization_level
     ],
     ids=["reuse", "pattern", "all"],
 )
-def test_a_session_opens_and_runs_with_the_lines(
+def test_a_session_opens_and_runs_with_the_printed_lines(
     tmp_path: Path, other: SessionOptions, read: str, value: str
 ) -> None:
-    """In a process of its own: an arena that is registered stays for good."""
+    """In a new process, because a registered arena stays registered."""
     pytest.importorskip("onnxruntime")
     write_model(tmp_path / "gap.onnx", GAP)
     program = _PROGRAM.format(lines="\n".join(lines_of(other)), read=read)
@@ -288,7 +288,7 @@ WORSE = choice_of(9_000_011, "kSameAsRequested", lines=("growth = 1",))
 FINDING = Finding("emulated_optimiser", "onnxruntime is not installed")
 
 
-def test_a_table_of_choices() -> None:
+def test_choices_are_printed_as_a_table() -> None:
     runtime = runtime_of(advice=(BEST, OWN, WORSE), findings=(FINDING,))
     shrinks = choice_of(5_000_011, "arena shrinkage after each run", lines=("run = 1",))
     text = render_advice("net.onnx", runtime, (shrinks, replace(OWN), WORSE))
@@ -296,26 +296,26 @@ def test_a_table_of_choices() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_settings_that_are_the_best_already_have_no_lines() -> None:
+def test_settings_that_are_already_best_have_no_lines() -> None:
     text = render_advice("net.onnx", runtime_of(advice=(OWN, WORSE)), ())
     assert "THE BEST" not in text
     assert advice_line(runtime_of(advice=(OWN, WORSE))) is None
 
 
-def test_the_first_line_names_the_saving() -> None:
+def test_the_first_line_has_the_saving() -> None:
     line = advice_line(runtime_of(advice=(BEST, OWN)))
     assert line is not None
     assert line.startswith("enable_mem_reuse=False, enable_mem_pattern=False, kSameAsRequested: ")
     assert line.endswith("2.86 MiB resident in the arena instead of 5.72 MiB (-50 %)")
 
 
-def test_nothing_is_a_share_of_nothing() -> None:
+def test_a_saving_of_zero_bytes_has_no_percentage_line() -> None:
     runtime = runtime_of(advice=(choice_of(0), choice_of(0, "kSameAsRequested")))
     assert advice_line(runtime) is None
     assert "+0 %   kSameAsRequested" in render_advice("net.onnx", runtime, ())
 
 
-def test_hostile_names_reach_no_terminal() -> None:
+def test_hostile_names_are_escaped() -> None:
     runtime = runtime_of(advice=(OWN,), findings=(Finding("unknown_scratch", HOSTILE),))
     text = render_advice(f"{HOSTILE}.onnx", runtime, ())
     assert text.replace("\n", "").isprintable()
@@ -326,7 +326,7 @@ def test_hostile_names_reach_no_terminal() -> None:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
-    """What is asked of the advice, which is replaced by a ready answer."""
+    """Records the requests for advice, which is replaced by a fixed result."""
     monkeypatch.chdir(tmp_path)
     for name in ("net.onnx", "other.onnx", "bad.onnx"):
         write_model(tmp_path / name)
@@ -345,7 +345,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
     return questions
 
 
-def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
+def test_flags_become_settings(asked: list[tuple[str, Settings]]) -> None:
     line = "advise net.onnx net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
     line += " --graph ort-basic --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
     line += " --value rate=16000 --value flags=true,false"
@@ -366,7 +366,7 @@ def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
     assert asked == [("net.onnx", settings)] * 2
 
 
-def test_the_cpu_is_advised_on_unless_others_are_named(asked: list[tuple[str, Settings]]) -> None:
+def test_advice_is_for_the_cpu_by_default(asked: list[tuple[str, Settings]]) -> None:
     main(["advise", "net.onnx"])
     main(
         ["advise", "net.onnx", *("--runtime ort-cuda --runtime ort-cpu --runtime ort-cuda".split())]
@@ -405,7 +405,7 @@ def test_exit_codes(line: str, code: int) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_one_that_fails_costs_no_other_its_advice(capsys: Capture) -> None:
+def test_a_failing_model_does_not_affect_others(capsys: Capture) -> None:
     assert main(["advise", "net.onnx", "bad.onnx", "gone.onnx", "other.onnx"]) == 2
     out, err = capsys.readouterr()
     assert re.findall(r"(?m)^(\S+)  ort-cpu, graph", out) == ["net.onnx", "other.onnx"]
@@ -416,7 +416,7 @@ def test_one_that_fails_costs_no_other_its_advice(capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_json_has_a_row_for_every_model_and_runtime(capsys: Capture) -> None:
+def test_json_has_an_object_for_every_model_and_runtime(capsys: Capture) -> None:
     line = "advise net.onnx bad.onnx --json --runtime ort-cpu --runtime ort-cuda"
     assert main(line.split()) == 3
     document = json.loads(capsys.readouterr().out)
@@ -445,14 +445,14 @@ def test_json_has_a_row_for_every_model_and_runtime(capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_result_goes_to_a_file(tmp_path: Path, capsys: Capture) -> None:
+def test_the_result_is_written_to_a_file(tmp_path: Path, capsys: Capture) -> None:
     assert main(["advise", "net.onnx", "-o", "advice.txt"]) == 0
     assert capsys.readouterr() == ("", "Wrote advice.txt\n")
     assert (tmp_path / "advice.txt").read_text().startswith("net.onnx  what would lower")
 
 
 @pytest.mark.parametrize("flags", [["--json"], []])
-def test_the_whole_way_without_onnxruntime(
+def test_advice_without_onnxruntime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, flags: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -47,7 +47,7 @@ def emitted(line: str, capsys: Capture) -> str:
 
 
 @pytest.mark.parametrize("flags", ["", "--runtime ort-cuda", "--fixed-dims"])
-def test_it_is_python(flags: str, capsys: Capture) -> None:
+def test_the_emitted_text_is_python(flags: str, capsys: Capture) -> None:
     text = emitted(f"chain.onnx --batch 8 --emit python {flags}", capsys)
     compile(text, "<emitted>", "exec")
     assert text.count("providers = ") == 1
@@ -55,7 +55,7 @@ def test_it_is_python(flags: str, capsys: Capture) -> None:
 
 
 @pytest.mark.measure
-def test_a_session_opens_and_runs_with_it(capsys: Capture) -> None:
+def test_a_session_opens_and_runs_with_the_emitted_settings(capsys: Capture) -> None:
     pytest.importorskip("onnxruntime")
     text = emitted("gap.onnx --emit python", capsys)
     assert "options.enable_mem_pattern = False" in text
@@ -80,7 +80,7 @@ def test_a_hostile_path_stays_a_string(capsys: Capture) -> None:
     assert eval(line) == name  # noqa: S307
 
 
-def test_a_budget_s_changes_are_in_it(capsys: Capture) -> None:
+def test_the_changes_of_a_budget_are_emitted(capsys: Capture) -> None:
     text = emitted("chain.onnx --batch 8 --budget 5000B --emit python", capsys)
     assert "within 5,000 B" in text
     assert "# also needed: --batch" in text or "# also needed: convert" in text
@@ -89,14 +89,14 @@ def test_a_budget_s_changes_are_in_it(capsys: Capture) -> None:
 # A settings file.
 
 
-def test_a_settings_file_says_what_to_open_and_what_to_change(capsys: Capture) -> None:
+def test_a_settings_file_has_the_model_and_the_changes(capsys: Capture) -> None:
     document = json.loads(emitted("gap.onnx --emit json", capsys))
     assert document["schema"] == "onnxmem.settings"
     assert document["session"]["enable_mem_pattern"] is False
     assert (document["training"], document["changes"]) == (None, [])
 
 
-def test_a_recipe_for_training(capsys: Capture) -> None:
+def test_a_training_configuration_is_emitted(capsys: Capture) -> None:
     document = json.loads(
         emitted("net.onnx --train --batch 64 --budget 800KiB --basis tensors --emit json", capsys)
     )
@@ -110,12 +110,12 @@ def test_a_recipe_for_training(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("form", ["python", "triton"])
-def test_a_session_does_not_train(form: str, capsys: Capture) -> None:
+def test_a_session_cannot_emit_training_settings(form: str, capsys: Capture) -> None:
     assert main(f"advise net.onnx --train --emit {form}".split()) == 2
     assert "does not train; use --emit json" in capsys.readouterr().err
 
 
-def test_a_server_does_not_fix_dims(capsys: Capture) -> None:
+def test_fixed_dims_cannot_be_emitted_for_a_server(capsys: Capture) -> None:
     words = "advise net.onnx --runtime ort-cpu --emulate-optimiser --fixed-dims --emit triton"
     assert main(words.split()) == 2
     assert "--emit triton: the backend does not support fixed dims" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def parameters(config: dict[str, list[Any]]) -> dict[str, str]:
     return {each["key"][0]: each["value"][0]["string_value"][0] for each in config["parameters"]}
 
 
-def test_lines_of_a_model_server_s_configuration(capsys: Capture) -> None:
+def test_a_model_servers_configuration_is_emitted(capsys: Capture) -> None:
     config = parsed(emitted("chain.onnx --batch 8 --emit triton", capsys))
     assert config["backend"] == ["onnxruntime"]
     assert config["max_batch_size"] == ["8"]
@@ -181,7 +181,7 @@ def test_a_model_without_a_batch_dim_is_not_batched(capsys: Capture) -> None:
     assert parameters(config)["enable_mem_pattern"] == "0"
 
 
-def test_on_a_gpu_the_arena_s_growth_is_the_provider_s(capsys: Capture) -> None:
+def test_on_a_gpu_the_arena_growth_is_a_provider_option(capsys: Capture) -> None:
     text = emitted("gap.onnx --runtime ort-cuda --graph ort-basic --emit triton", capsys)
     (optimization,) = parsed(text)["optimization"]
     assert optimization["graph"] == [{"level": ["-1"]}]
@@ -194,7 +194,7 @@ def test_on_a_gpu_the_arena_s_growth_is_the_provider_s(capsys: Capture) -> None:
     ]
 
 
-def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
+def test_shrinkage_is_a_parameter_and_unsupported_settings_are_reported() -> None:
     file = load("gap.onnx")
     asked = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
     session = advise(file, asked)
@@ -209,7 +209,7 @@ def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
     assert "# this backend does not support the best options (fixed dims)" in text
 
 
-def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Capture) -> None:
+def test_the_settings_that_meet_a_budget_are_emitted(capsys: Capture) -> None:
     line = "chain.onnx --batch 300000 --runtime ort-cpu --emit json"
     before = json.loads(emitted(line, capsys))["before_bytes"]
     document = json.loads(emitted(f"{line} --budget {before - 4096}", capsys))
@@ -221,7 +221,7 @@ def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Ca
 
 
 @pytest.mark.slow
-def test_triton_s_own_message_takes_it(capsys: Capture) -> None:
+def test_tritons_own_message_parses_the_configuration(capsys: Capture) -> None:
     pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
     from google.protobuf import text_format
 

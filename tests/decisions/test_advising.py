@@ -55,7 +55,7 @@ def by_id(advice: Advised) -> dict[str, Proposal]:
 # Running.
 
 
-def test_half_the_batch_is_half_of_all_but_the_weights() -> None:
+def test_halving_the_batch_halves_all_but_the_weights() -> None:
     """X of 4 x 7 floats, h and y of 4 x 11 at once: 112 + 352 beside w, 308 bytes."""
     text = (
         "agraph (float[N,7] x) => (float[N,11] y) <float[7,11] w> { h = MatMul(x, w) y = Exp(h) }"
@@ -68,7 +68,7 @@ def test_half_the_batch_is_half_of_all_but_the_weights() -> None:
     assert "batch" not in by_id(advice_on(text, batch=1))
 
 
-def test_half_floats_are_half_of_every_float_and_of_nothing_else() -> None:
+def test_half_precision_halves_floats_and_nothing_else() -> None:
     text = """agraph (float[N,7] x, int64[N] i) => (float[N,11] y, int64[N] j)
         <float[7,11] w> { y = MatMul(x, w) j = Abs(i) }"""
     proposal = by_id(advice_on(text, batch=3))["half_precision"]
@@ -86,7 +86,7 @@ def test_a_subgraph_s_floats_are_narrowed_too() -> None:
     assert proposal.before_bytes - 1 == 2 * (proposal.after_bytes - 1)
 
 
-def test_half_the_side_is_advised_where_the_model_takes_it() -> None:
+def test_halving_the_image_size_is_suggested_if_the_model_supports_it() -> None:
     taken = """agraph (float[N,3,32,32] x) => (float[N,5,1,1] y) <float[5,3,1,1] w> {
         h = Conv(x, w) y = GlobalAveragePool(h) }"""
     proposal = by_id(advice_on(taken, batch=2))["resolution"]
@@ -95,7 +95,7 @@ def test_half_the_side_is_advised_where_the_model_takes_it() -> None:
     assert "FLOPs -75 %" in proposal.suggestion.cost
 
 
-def test_a_classifier_behind_a_fixed_flatten_takes_no_other_side() -> None:
+def test_a_classifier_after_a_fixed_flatten_supports_no_other_image_size() -> None:
     fixed = """agraph (float[N,3,32,32] x) => (float[N,5] y) <float[3072,5] w> {
         h = Flatten(x) y = MatMul(h, w) }"""
     assert "resolution" not in by_id(advice_on(fixed, batch=2))
@@ -104,19 +104,19 @@ def test_a_classifier_behind_a_fixed_flatten_takes_no_other_side() -> None:
 @pytest.mark.parametrize(
     "given", ["float[N,3,8,8]", "float[N,64,32,32]", "int64[N,3,32,32]", "float[N,32]"]
 )
-def test_what_is_no_image_has_no_side(given: str) -> None:
+def test_an_input_that_is_not_an_image_has_no_image_size(given: str) -> None:
     text = f"agraph ({given} x) => (y) {{ y = Abs(x) }}"
     assert "resolution" not in by_id(advice_on(text, batch=2))
 
 
-def test_channels_may_stand_last_and_sides_be_symbols() -> None:
+def test_image_sizes_are_found_with_channels_last_and_symbolic_dims() -> None:
     text = "agraph (float[N,H,W,3] x) => (y) { y = Exp(x) }"
     proposal = by_id(advice_on(text, batch=2, dims={"H": 64, "W": 32}))["resolution"]
     assert "--shape x:2,32,16,3" in proposal.suggestion.what
     assert proposal.after_bytes * 4 == proposal.before_bytes
 
 
-def test_views_and_activations_that_share_are_told_beside_a_runtime_that_does_not() -> None:
+def test_sharing_is_suggested_for_a_runtime_that_does_not_share() -> None:
     text = "agraph (float[101] x) => (y) { a = Exp(x) b = Relu(a) y = ReduceMax(b) }"
     proposal = by_id(advice_on(text))["in_place"]
     assert proposal.figure is Objective.PEAK
@@ -126,7 +126,7 @@ def test_views_and_activations_that_share_are_told_beside_a_runtime_that_does_no
 # Weights.
 
 
-def test_fewer_bits_are_estimated_from_the_weights_of_products_and_convolutions() -> None:
+def test_quantization_is_estimated_from_the_weights_of_matmuls_and_convolutions() -> None:
     """w: 7 x 64; k: 5 x 3 x 3 x 3; the bias and the table are no such weights."""
     text = """agraph (float[N,64,7] x, float[N,3,9,9] i, int64[N] t) => (y, j, u)
         <float[7,64] w, float[5,3,3,3] k, float[5] b, float[13,17] table> {
@@ -140,7 +140,7 @@ def test_fewer_bits_are_estimated_from_the_weights_of_products_and_convolutions(
     assert eight.before_bytes == 4 * (448 + 135 + 5 + 221)
 
 
-def test_a_scale_for_each_output_follows_the_layout() -> None:
+def test_a_scale_per_output_channel_follows_the_layout() -> None:
     text = """agraph (float[1,7] x, float[1,7,9,9] i) => (y, j) <float[64,7] w, float[7,5,3,3] k> {
         y = Gemm <transB = 1> (x, w) j = ConvTranspose(i, k) }"""
     eight = by_id(advice_on(text))["int8_weights"]
@@ -151,7 +151,7 @@ LARGE = """agraph (float[1,101] x) => (float[1,3] y) <float[101,64] v, float[64,
     [one] h = MatMul(x, v) a = Relu(h) [two] y = MatMul(a, w) }"""
 
 
-def test_a_layer_that_is_most_of_the_weights_can_be_narrower() -> None:
+def test_a_layer_with_most_of_the_weights_can_be_narrower() -> None:
     proposal = by_id(advice_on(LARGE))["narrower_layer"]
     assert proposal.suggestion.what == "one: 32 features instead of 64; two then reads half as many"
     assert proposal.saved_bytes == (101 * 64 + 64 * 3) * 4 // 2
@@ -165,13 +165,13 @@ def test_a_layer_that_is_most_of_the_weights_can_be_narrower() -> None:
         "h = MatMul(x, v) y = Relu(h) z = MatMul(h, w)",
     ],
 )
-def test_a_width_that_others_read_or_that_is_handed_out_stays(body: str) -> None:
+def test_a_width_with_other_readers_or_in_an_output_is_not_narrowed(body: str) -> None:
     text = f"agraph (float[1,101] x) => (y) <float[101,64] v, float[64,3] w> {{ {body} }}"
     assert "narrower_layer" not in by_id(advice_on(text))
 
 
 def stored(tensors: dict[str, np.ndarray], body: str, given: str = "float[1,64] x") -> bytes:
-    """A file whose weights lie in it."""
+    """A file with its weights inside."""
     model = model_of(f"agraph ({given}) => (y) {{ {body} }}")
     for name, values in tensors.items():
         model.graph.initializer.append(numpy_helper.from_array(values, name))
@@ -189,16 +189,16 @@ def on_disk(tmp_path: Path, tensors: dict[str, np.ndarray], body: str = TWICE) -
     return AnalysisRequest(file, prepare(file), Settings(), file)
 
 
-def test_weights_stored_twice_are_told_where_every_byte_is_equal(tmp_path: Path) -> None:
-    question = on_disk(tmp_path, {"v": TABLE, "w": TABLE})
-    proposal = by_id(advised(question))["tied_weights"]
+def test_duplicate_weights_have_equal_bytes(tmp_path: Path) -> None:
+    request = on_disk(tmp_path, {"v": TABLE, "w": TABLE})
+    proposal = by_id(advised(request))["tied_weights"]
     assert proposal.saved_bytes == TABLE.nbytes
     assert proposal.is_exact
     assert proposal.suggestion.settings == {"tied_weights": {"w": "v"}}
 
 
 @pytest.mark.parametrize("place", [0, 64 * 64 - 1])
-def test_a_single_other_element_makes_two_weights(tmp_path: Path, place: int) -> None:
+def test_weights_that_differ_in_one_element_are_not_duplicates(tmp_path: Path, place: int) -> None:
     other = TABLE.copy()
     other.flat[place] += 1
     assert (
@@ -207,28 +207,28 @@ def test_a_single_other_element_makes_two_weights(tmp_path: Path, place: int) ->
     )
 
 
-def test_a_table_stored_with_rows_for_columns(tmp_path: Path) -> None:
+def test_a_transposed_table_is_a_duplicate(tmp_path: Path) -> None:
     table = TABLE[:, :48].copy()
-    question = on_disk(tmp_path, {"v": table, "w": table.T.copy()})
-    proposal = by_id(advised(question))["tied_turned_weights"]
+    request = on_disk(tmp_path, {"v": table, "w": table.T.copy()})
+    proposal = by_id(advised(request))["tied_turned_weights"]
     assert proposal.saved_bytes == table.nbytes
     other = table.T.copy()
     other[-1, -1] += 1
     for values in (other, other[::-1].copy()):
-        question = on_disk(tmp_path, {"v": table, "w": values})
-        assert "tied_turned_weights" not in by_id(advised(question))
+        request = on_disk(tmp_path, {"v": table, "w": values})
+        assert "tied_turned_weights" not in by_id(advised(request))
 
 
-def test_a_default_of_an_input_is_not_tied(tmp_path: Path) -> None:
+def test_a_default_of_an_input_is_not_a_duplicate(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     given = "float[1,64] x, float[64,64] w"
     path.write_bytes(stored({"v": TABLE, "w": TABLE}, TWICE, given))
     file = load(path)
-    question = AnalysisRequest(file, prepare(file), Settings(), file)
-    assert "tied_weights" not in by_id(advised(question))
+    request = AnalysisRequest(file, prepare(file), Settings(), file)
+    assert "tied_weights" not in by_id(advised(request))
 
 
-def test_what_is_no_file_or_changes_under_way_has_no_twins(tmp_path: Path) -> None:
+def test_models_without_a_stable_file_have_no_duplicates(tmp_path: Path) -> None:
     graph = onnx.load_from_string(stored({"v": TABLE, "w": TABLE}, TWICE)).graph
     assert duplicate_weights("<bytes>", graph) == ()
     for data in (b"\x3a\xff", b"\x0b", b"\xff" * 30):
@@ -236,7 +236,7 @@ def test_what_is_no_file_or_changes_under_way_has_no_twins(tmp_path: Path) -> No
         assert duplicate_weights(str(tmp_path / "bad"), graph) == ()
 
 
-def test_a_weight_that_is_cast_before_anyone_reads_it() -> None:
+def test_a_weight_cast_before_its_first_reader_is_suggested() -> None:
     text = """agraph (float16[1,64] x) => (float16[1,32] y) <float[64,32] w> {
         n = Cast <to = 10> (w) y = MatMul(x, n) }"""
     proposal = by_id(advice_on(text))["wide_constants"]
@@ -247,7 +247,7 @@ def test_a_weight_that_is_cast_before_anyone_reads_it() -> None:
     assert "wide_constants" not in by_id(advice_on(widened.replace("float16[1,", "float[1,")))
 
 
-def test_what_nothing_reads_is_bytes_of_the_file() -> None:
+def test_unused_initializers_take_file_bytes() -> None:
     text = "agraph (float[5] x) => (y) <float[101] spare, float[5] w> { y = Add(x, w) }"
     proposal = by_id(advice_on(text))["unread_initializers"]
     assert (proposal.figure, proposal.saved_bytes) == (Objective.FILE, 404)
@@ -268,8 +268,8 @@ def overridable() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("runtime", [None, "ort-cpu"])
-def test_initializers_that_are_inputs_keep_a_session_from_folding(runtime: str | None) -> None:
-    """The Transpose is folded then, and its MiB is not asked for in every run."""
+def test_initializers_listed_as_inputs_prevent_constant_folding(runtime: str | None) -> None:
+    """The Transpose is then folded, and its MiB is not requested in every inference."""
     proposal = by_id(advice_on(overridable(), runtime=runtime))["initializer_inputs"]
     assert proposal.figure is Objective.PROCESS
     assert proposal.saved_bytes > 0
@@ -280,7 +280,7 @@ def test_initializers_that_are_inputs_keep_a_session_from_folding(runtime: str |
 
 
 @pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
-def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
+def test_advice_lowers_the_figure_of_the_named_runtime(runtime: str) -> None:
     advice = advice_on(CONVNET, runtime=runtime, batch=64)
     figure = Objective.PROCESS if runtime == "ort-cpu" else Objective.DEVICE
     assert advice.figure is figure
@@ -294,7 +294,7 @@ def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
 # Training.
 
 
-def test_training_is_lowered_by_its_recipe() -> None:
+def test_advice_lowers_training_by_its_configuration() -> None:
     advice = advice_on(CONVNET, train=True, batch=64)
     assert advice.figure is Objective.STEP
     found = by_id(advice)
@@ -305,7 +305,7 @@ def test_training_is_lowered_by_its_recipe() -> None:
     assert accumulated.after_bytes == again.before_bytes
 
 
-def test_a_recipe_s_own_settings_are_left_alone() -> None:
+def test_advice_keeps_the_given_training_configuration() -> None:
     recipe = TrainingConfig(
         optimizer="sgd",
         precision="bf16",
@@ -322,7 +322,7 @@ def test_a_recipe_s_own_settings_are_left_alone() -> None:
     assert words <= {"batch", "resolution", "optimizer"}
 
 
-def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
+def test_checkpoints_have_flops_and_shards_their_devices() -> None:
     layers = "".join(
         f"m{i} = MatMul({'x' if i == 1 else f'a{i - 1}'}, w{i}) a{i} = Tanh(m{i}) "
         for i in range(1, 9)
@@ -353,7 +353,7 @@ def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
         ((), ()),
     ],
 )
-def test_all_but_the_last_part_by_the_names(
+def test_checkpoint_patterns_cover_all_but_the_last_part(
     names: tuple[str, ...], patterns: tuple[str, ...]
 ) -> None:
     assert _all_but_the_last(names) == patterns
@@ -362,14 +362,14 @@ def test_all_but_the_last_part_by_the_names(
 # Ranks, and a budget.
 
 
-def test_what_saves_most_comes_first_and_nothing_that_saves_nothing_at_all() -> None:
+def test_suggestions_are_ordered_by_savings_and_save_something() -> None:
     for train in (False, True):
         saved = [each.saved_bytes for each in advice_on(CONVNET, batch=8, train=train).proposals]
         assert saved == sorted(saved, reverse=True)
         assert min(saved) > 0
 
 
-def test_unknown_bytes_are_advised_nothing_on() -> None:
+def test_unknown_bytes_have_no_suggestions() -> None:
     advice = advice_on(MYSTERY, budget_bytes=1, batch=4)
     assert advice.before_bytes is None
     assert {each.figure for each in advice.proposals} <= {Objective.WEIGHTS}
@@ -377,13 +377,13 @@ def test_unknown_bytes_are_advised_nothing_on() -> None:
     assert advice.plan.is_met is False  # what is known alone is too large
 
 
-def test_a_budget_that_is_met_asks_for_nothing() -> None:
+def test_a_met_budget_needs_no_suggestion() -> None:
     plan = advice_on(CONVNET, budget_bytes=10**9, batch=8).plan
     assert plan is not None
     assert (plan.is_met, plan.chosen, plan.singles) == (True, (), ())
 
 
-def test_one_piece_of_advice_meets_a_budget_the_lightest_price_first() -> None:
+def test_one_suggestion_meets_a_budget_the_cheapest_first() -> None:
     own = advice_on(CONVNET, train=True, basis="tensors", batch=64)
     assert own.before_bytes is not None
     plan = advice_on(CONVNET, own.before_bytes * 2 // 3, train=True, basis="tensors", batch=64).plan
@@ -402,7 +402,7 @@ def test_one_piece_of_advice_meets_a_budget_the_lightest_price_first() -> None:
         assert (num_bytes <= plan.budget_bytes) is fits
 
 
-def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_without() -> None:
+def test_a_combination_is_analyzed_together_and_is_minimal() -> None:
     own = advice_on(CONVNET, batch=1, train=True, basis="tensors")
     assert own.before_bytes is not None
     least = min(
@@ -422,7 +422,7 @@ def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_wit
     assert len(groups) == len(set(groups))
 
 
-def test_what_a_combination_can_do_without_is_dropped() -> None:
+def test_unneeded_parts_of_a_combination_are_dropped() -> None:
     subject = Subject(question_of(CONVNET, batch=8))
     own = bytes_of(Objective.TOTAL, subject)
     assert own is not None
@@ -450,7 +450,7 @@ def test_what_a_combination_can_do_without_is_dropped() -> None:
     assert [each.suggestion.id for each in plan.chosen] == ["one"]
 
 
-def test_fewer_bits_may_meet_it_by_estimate() -> None:
+def test_quantization_can_meet_a_budget_by_estimate() -> None:
     plan = advice_on(LARGE, 14_000).plan
     assert plan is not None
     assert [each.suggestion.id for each in plan.estimates] == [
@@ -460,7 +460,7 @@ def test_fewer_bits_may_meet_it_by_estimate() -> None:
     ]
 
 
-def test_a_budget_that_nothing_meets_says_how_far_it_goes() -> None:
+def test_a_budget_that_nothing_meets_reports_the_lowest_figure() -> None:
     plan = advice_on(CONVNET, 1, batch=8).plan
     assert plan is not None
     assert plan.is_met is False
@@ -473,7 +473,9 @@ def test_a_budget_that_nothing_meets_says_how_far_it_goes() -> None:
 # As text and as JSON.
 
 
-def test_advice_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_the_text_of_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "net.onnx")
     assert main("advise net.onnx --train --batch 64 --budget 800KiB --basis tensors".split()) == 0
@@ -485,7 +487,7 @@ def test_advice_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: C
     assert_golden(capsys.readouterr().out, "advice_run.txt")
 
 
-def test_a_row_says_what_is_saved_and_what_it_costs(
+def test_a_suggestion_in_json_has_savings_and_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -509,7 +511,7 @@ def test_a_row_says_what_is_saved_and_what_it_costs(
     assert set(one["budget"]["follow"]) <= {each["id"] for each in one["advice"]}
 
 
-def test_what_keeps_the_training_the_same_comes_first(
+def test_suggestions_that_keep_the_training_the_same_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)

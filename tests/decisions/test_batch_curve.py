@@ -50,7 +50,7 @@ def curve_of(
     return batch_curve(request, batches, setup, device, has_limit=device is not None)
 
 
-def test_each_point_is_what_an_analysis_of_that_batch_has() -> None:
+def test_each_point_equals_an_analysis_at_that_batch() -> None:
     curve = curve_of(MLP, (1, 7, 64), BALANCED)
     for point in curve.points:
         analysis = analyze(MLP, batch=point.batch)
@@ -64,7 +64,7 @@ def test_each_point_is_what_an_analysis_of_that_batch_has() -> None:
 
 
 @pytest.mark.parametrize("device", [BALANCED, None])
-def test_the_knee_is_the_first_batch_within_a_tenth_of_the_least_cost(
+def test_the_knee_is_the_first_batch_within_a_tenth_of_the_lowest_cost(
     device: Device | None,
 ) -> None:
     every = curve_of(MLP, tuple(range(1, 200)), device)
@@ -88,7 +88,7 @@ def test_a_sample_in_a_larger_batch_is_limited_by_compute() -> None:
     assert "Is memory proportional?     no: batch 256 takes" in text
 
 
-def test_a_step_s_memory_and_largest_batch_are_those_of_fit() -> None:
+def test_memory_and_largest_batch_of_a_step_equal_those_of_fit() -> None:
     device = replace(catalog().find("RTX 3060"), memory_bytes=2**30, usable_bytes=2**30)
     curve = curve_of(str(MODELS / "resnet50.train.onnx"), (1, 2, 4, 8), device, train=True)
     assert [point.verdict for point in curve.points][-1] is Verdict.OVER
@@ -124,7 +124,7 @@ def test_the_heuristic_by_free_memory_divides_by_all_elements() -> None:
     assert curve_of(MLP, (1, 2)).by_free_memory is None
 
 
-def test_batches_are_ends_and_powers_of_two_or_steps() -> None:
+def test_batches_are_the_ends_and_powers_of_two_or_steps() -> None:
     assert batches_between(1, 1) == (1,)
     assert batches_between(2, 16) == (2, 4, 8, 16)
     assert batches_between(5, 30, 10) == (5, 15, 25, 30)
@@ -137,7 +137,7 @@ def test_a_model_without_a_batch_has_no_curve() -> None:
         batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
 
 
-def test_a_model_that_takes_nothing_has_no_growth() -> None:
+def test_a_model_of_zero_bytes_has_no_growth() -> None:
     text = "agraph (float[N,0] x) => (float[N,0] y) { y = Relu(x) }"
     request = request_of(model_of(text), Settings())
     curve = batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
@@ -165,6 +165,6 @@ def test_the_table_is_written_as_csv_by_flag_or_by_ending(
 
 
 @pytest.mark.parametrize("text", ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3"])
-def test_a_range_that_is_none_is_refused(text: str, capsys: Capture) -> None:
+def test_an_invalid_range_is_rejected(text: str, capsys: Capture) -> None:
     assert main(["sweep", MLP, "--batch", text]) == 2
     assert "--batch" in capsys.readouterr().err

@@ -29,7 +29,7 @@ UNBOUND = """agraph (float[N,S] x) => (float[N,S] y) { y = Exp(x) }"""
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with models that fit, that do not, and of which nobody knows."""
+    """A project with models that fit, that do not fit, and that are unknown."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "edge").mkdir()
     write_model(tmp_path / "net.onnx")
@@ -107,7 +107,7 @@ def test_exit_codes(line: str, code: int) -> None:
     assert main(["check", *line.split()]) == code
 
 
-def test_what_a_figure_leaves_out_can_make_it_fail_but_never_pass(capsys: Capture) -> None:
+def test_an_incomplete_figure_can_fail_but_never_pass(capsys: Capture) -> None:
     main("check mystery.onnx --budget-peak 1GiB --format json".split())
     main("check mystery.onnx --budget-peak 10B --format json".split())
     first, second = (
@@ -119,13 +119,13 @@ def test_what_a_figure_leaves_out_can_make_it_fail_but_never_pass(capsys: Captur
     assert "'y'" in first["reason"]
 
 
-def test_a_batch_that_a_model_cannot_follow_is_no_lower_bound(folder: Path) -> None:
+def test_a_fixed_batch_size_is_not_a_lower_bound(folder: Path) -> None:
     text = "agraph (float[2,3] x, float[5,7] z) => (float[2,3] y) { y = Exp(x) }"
     write_model(folder / "fixed.onnx", text)
     assert main("check fixed.onnx --batch 4 --budget-peak 1B".split()) == 3
 
 
-def test_two_budgets_of_one_setting_ask_once(folder: Path) -> None:
+def test_two_budgets_of_one_setting_share_an_analysis(folder: Path) -> None:
     asked: list[Budget] = []
 
     def analyse(path: str, budget: Budget) -> onnxmem.Analysis | Failure:
@@ -150,7 +150,7 @@ def test_two_budgets_of_one_setting_ask_once(folder: Path) -> None:
     assert {check.outcome for check in model.checks} == {Verdict.UNKNOWN}
 
 
-def test_nothing_checked_is_nothing_known() -> None:
+def test_no_checked_model_is_unknown() -> None:
     assert Checkup((), (Budget(name="edge", peak_bytes=1),)).outcome is Verdict.UNKNOWN
 
 
@@ -204,7 +204,7 @@ recipe = {{ optimizer = "sgd", freeze = ["kernel"] }}
 """
 
 
-def test_budgets_of_a_file_hold_their_models(folder: Path, capsys: Capture) -> None:
+def test_budgets_of_a_file_apply_to_their_models(folder: Path, capsys: Capture) -> None:
     configure(folder, CONFIG)
     main("edge/small.onnx --batch 2 --json -o before.json".split())
     assert main(["check", "--format", "json"]) == 1
@@ -224,7 +224,7 @@ def test_budgets_of_a_file_hold_their_models(folder: Path, capsys: Capture) -> N
         ("onnxmem.toml", '[[budgets]]\nname = "own"\npeak = "1KiB"'),
     ],
 )
-def test_the_nearest_folder_upwards_decides(
+def test_the_nearest_parent_folder_with_settings_is_used(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, name: str, text: str
 ) -> None:
     configure(folder, text, name)
@@ -236,14 +236,14 @@ def test_the_nearest_folder_upwards_decides(
     }
 
 
-def test_its_own_file_comes_before_pyproject(folder: Path, capsys: Capture) -> None:
+def test_onnxmem_toml_comes_before_pyproject(folder: Path, capsys: Capture) -> None:
     configure(folder, '[[tool.onnxmem.budgets]]\npeak = "1KiB"', "pyproject.toml")
     configure(folder, '[[budgets]]\npeak = "1GiB"\npath = "net.onnx"')
     assert main(["check"]) == 0
     assert "  budget 1, batch 1" in capsys.readouterr().out
 
 
-def test_flags_stand_in_for_budgets_and_win_over_their_settings(folder: Path) -> None:
+def test_flags_replace_budgets_and_override_their_settings(folder: Path) -> None:
     configure(folder, f'[[budgets]]\npath = "net.onnx"\nbatch = 2\npeak = {PEAK}')
     assert main("check net.onnx".split()) == 1
     assert main("check net.onnx --batch 1".split()) == 0
@@ -251,7 +251,7 @@ def test_flags_stand_in_for_budgets_and_win_over_their_settings(folder: Path) ->
     assert main("check net.onnx --budget-peak 1GiB --config onnxmem.toml".split()) == 1
 
 
-def test_the_recipe_of_flags_wins_field_by_field(folder: Path) -> None:
+def test_training_flags_override_each_field(folder: Path) -> None:
     analysis = onnxmem.analyze("net.onnx", train=True, optimizer="sgd", precision="bf16")
     assert analysis.training is not None
     limit = analysis.training.peak_bytes
@@ -264,9 +264,7 @@ def test_the_recipe_of_flags_wins_field_by_field(folder: Path) -> None:
     assert main(["check", "--optimizer", "sgd"]) == 0
 
 
-def test_a_model_without_a_budget_passes_only_where_that_is_allowed(
-    folder: Path, capsys: Capture
-) -> None:
+def test_a_model_without_a_budget_passes_only_if_allowed(folder: Path, capsys: Capture) -> None:
     configure(folder, '[[budgets]]\npath = "edge/*"\npeak = "1GiB"')
     assert main(["check", "net.onnx"]) == 3
     assert main(["check", "net.onnx", "--allow-uncovered"]) == 0
@@ -275,16 +273,14 @@ def test_a_model_without_a_budget_passes_only_where_that_is_allowed(
     assert "FITS  1 model, 0 checks: nothing was checked" in out
 
 
-def test_a_model_that_is_not_there_is_told_though_no_budget_is_of_it(
-    folder: Path, capsys: Capture
-) -> None:
+def test_a_missing_model_is_reported_without_a_budget_too(folder: Path, capsys: Capture) -> None:
     configure(folder, '[[budgets]]\npath = "edge/*"\npeak = "1GiB"')
     assert main(["check", "gone.onnx", "--allow-uncovered"]) == 2
     (told,) = capsys.readouterr().err.splitlines()
     assert told == "error: gone.onnx: missing_file: no such file; check the path"
 
 
-def test_a_model_outside_the_folder_goes_by_its_whole_path(
+def test_a_model_outside_the_folder_is_matched_by_its_full_path(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     configure(folder / "edge", '[[budgets]]\npath = "**/net.onnx"\npeak = "1GiB"')
@@ -317,7 +313,7 @@ def test_settings_of_a_file(folder: Path) -> None:
     assert main(["check"]) == 1
 
 
-def test_a_figure_of_which_nothing_is_known_is_unknown(folder: Path) -> None:
+def test_an_unknown_figure_has_an_unknown_verdict(folder: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
     agraph (float[N,5] x) => (y) { y = acme.Mystery(x) }"""
     write_model(folder / "dark.onnx", text)
@@ -338,7 +334,7 @@ def test_a_budget_without_a_model_is_unknown(folder: Path, capsys: Capture) -> N
 # Growth.
 
 
-def test_growth_in_words_and_numbers() -> None:
+def test_growth_is_parsed_from_percent_and_bytes() -> None:
     assert read_percent("2.5 %") == read_percent("2.5") == Fraction(5, 2)
     assert read_growth("5%").limit_bytes(999) == 1048
     assert read_growth("0.1%").limit_bytes(10**18) == 10**18 + 10**15
@@ -362,7 +358,7 @@ def grown(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("growth", "code"), [("100%", 0), ("34%", 1), ("1MiB", 0), ("1KiB", 1), ("0%", 1)]
 )
-def test_growth_against_a_baseline(folder: Path, growth: str, code: int) -> None:
+def test_growth_is_compared_with_a_baseline(folder: Path, growth: str, code: int) -> None:
     """From 34,728 to 46,544 bytes: 34.02 %."""
     line = "check net.onnx --baseline before.json --max-growth"
     assert main("net.onnx --json -o before.json".split()) == 0
@@ -371,7 +367,7 @@ def test_growth_against_a_baseline(folder: Path, growth: str, code: int) -> None
     assert main([*line.split(), growth]) == code
 
 
-def test_growth_of_a_training_step(folder: Path, capsys: Capture) -> None:
+def test_growth_of_a_training_step_is_compared(folder: Path, capsys: Capture) -> None:
     assert main("net.onnx --train --optimizer sgd --json -o before.json".split()) == 0
     line = "check net.onnx --baseline before.json --max-growth 5% --train --format json"
     assert main([*line.split(), "--optimizer", "sgd"]) == 0
@@ -393,7 +389,7 @@ def test_growth_of_a_training_step(folder: Path, capsys: Capture) -> None:
         ("page.onnx", "page.onnx", "model_file"),
     ],
 )
-def test_a_baseline_that_says_nothing_of_it_is_unknown(
+def test_a_baseline_without_the_figure_is_unknown(
     capsys: Capture, saved: str, line: str, reason: str
 ) -> None:
     main([*saved.split(), "--json", "-o", "before.json"])
@@ -402,7 +398,7 @@ def test_a_baseline_that_says_nothing_of_it_is_unknown(
     assert reason in " ".join(capsys.readouterr().out.split())
 
 
-def test_one_baseline_holds_several_settings() -> None:
+def test_one_baseline_can_have_several_settings() -> None:
     main("net.onnx --batch 2 --json -o before.json".split())
     first = json.loads(Path("before.json").read_text())
     main("net.onnx --batch 3 --json -o before.json --force".split())
@@ -413,7 +409,7 @@ def test_one_baseline_holds_several_settings() -> None:
     assert [main([*line.split(), batch]) for batch in ("2", "3", "4")] == [0, 0, 3]
 
 
-def test_each_budget_of_a_file_may_have_a_baseline_of_its_own(folder: Path) -> None:
+def test_each_budget_of_a_file_can_have_its_own_baseline(folder: Path) -> None:
     """A budget's own baseline wins over the file's, and ``--baseline`` over both."""
     main("net.onnx --json -o grown.json".split())
     main("edge/small.onnx --json -o edge/small.json".split())
@@ -437,7 +433,7 @@ def test_each_budget_of_a_file_may_have_a_baseline_of_its_own(folder: Path) -> N
     assert main(["check"]) == 2
 
 
-def test_the_budget_that_the_help_shows_works_as_it_stands(
+def test_the_budget_in_the_help_is_valid(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -467,7 +463,7 @@ def test_the_budget_that_the_help_shows_works_as_it_stands(
         '{"schema": ' + "9" * 5000 + "}",
     ],
 )
-def test_a_baseline_that_is_none_is_one_clear_line(capsys: Capture, text: str) -> None:
+def test_an_invalid_baseline_is_one_clear_line(capsys: Capture, text: str) -> None:
     Path("before.json").write_text(text)
     line = "check net.onnx --baseline before.json --max-growth 5%"
     assert main(line.split()) == 2
@@ -514,7 +510,7 @@ FAULTS = (
 )
 
 
-def test_the_words_of_every_fault(folder: Path, capsys: Capture) -> None:
+def test_the_message_of_every_error(folder: Path, capsys: Capture) -> None:
     for text in FAULTS:
         configure(folder, text)
         assert main(["check", "net.onnx"]) == 2, text
@@ -523,7 +519,7 @@ def test_the_words_of_every_fault(folder: Path, capsys: Capture) -> None:
     assert_golden(told, "check_faults.txt")
 
 
-def test_a_file_that_is_no_text_is_a_fault_too(folder: Path) -> None:
+def test_a_settings_file_that_is_not_text_is_an_error(folder: Path) -> None:
     (folder / "onnxmem.toml").write_bytes(b"\xff\xfe")
     assert main(["check"]) == 2
     (folder / "empty.toml").mkdir()
@@ -532,7 +528,7 @@ def test_a_file_that_is_no_text_is_a_fault_too(folder: Path) -> None:
     assert main(["check", "--config", "pyproject.toml"]) == 2
 
 
-def test_a_run_has_no_process_to_be_compared(
+def test_an_inference_has_no_pytorch_process_to_compare(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_model(tmp_path / "net.onnx")

@@ -85,7 +85,7 @@ def session(
 
 
 def run_of(found: SessionGraph) -> tuple[list[tuple[str, int]], Unknowns]:
-    """What each node leaves requested above the base, and what is not known."""
+    """Requested bytes after each node beside the arena initializers, and unknown sizes."""
     figures, unknown = arena_figures(found, SessionOptions())
     nodes = [(s.node.op_type, s.requested_bytes - figures.base_bytes) for s in figures.nodes]
     return nodes, unknown
@@ -101,7 +101,7 @@ def run_of(found: SessionGraph) -> tuple[list[tuple[str, int]], Unknowns]:
         (8_000, [("Equal", 1), ("Concat", 57), ("Exp", 113), ("Neg", 113), ("If", 57)]),
     ],
 )
-def test_a_known_value_chooses_the_branch_and_its_shape(
+def test_a_known_value_selects_the_branch_and_its_shape(
     rate: int, nodes: list[tuple[str, int]]
 ) -> None:
     found, unknown = run_of(session(RATE, {"sr": (rate,)}))
@@ -111,7 +111,7 @@ def test_a_known_value_chooses_the_branch_and_its_shape(
     assert list(unknown.findings()) == []
 
 
-def test_without_a_value_the_larger_branch_counts_and_the_finding_says_what_would_tell() -> None:
+def test_without_a_value_the_larger_branch_counts_and_the_needed_input_is_reported() -> None:
     found, unknown = run_of(session(RATE))
     assert [op for op, _ in found] == ["Equal", "Concat", "Exp", "Neg", "If"]
     assert [finding.message for finding in unknown.findings()] == [
@@ -119,7 +119,7 @@ def test_without_a_value_the_larger_branch_counts_and_the_finding_says_what_woul
     ]
 
 
-def test_conditions_on_computed_data_stay_open_whatever_is_given() -> None:
+def test_conditions_on_computed_data_stay_unknown_whatever_is_given() -> None:
     text = RATE.replace("c = Equal(sr, k)", "m = ReduceMax <keepdims = 0> (x)  c = Greater(m, z)")
     text = text.replace("int64 k = {16000}", "float z = {0.5}")
     _, unknown = run_of(session(text, {"sr": (3,)}))
@@ -129,7 +129,7 @@ def test_conditions_on_computed_data_stay_open_whatever_is_given() -> None:
     assert "--value" not in finding.message
 
 
-def test_only_the_inputs_that_decide_are_named() -> None:
+def test_only_the_deciding_inputs_are_reported() -> None:
     text = RATE.replace("int64 sr)", "int64 sr, int64 other, bool[1031] many)")
     assert session(text).deciding == {"choose": ("sr",)}
     text = text.replace("c = Equal(sr, k)", "s = Add(sr, other)  c = Equal(s, k)")
@@ -159,7 +159,7 @@ def test_values_flow_into_branches_and_out_of_them() -> None:
     assert set(session(text).deciding) == {"outer", "turns"}
 
 
-def test_an_undecided_if_makes_what_its_branches_agree_on() -> None:
+def test_an_undecided_if_has_the_dims_that_its_branches_share() -> None:
     text = """agraph (float[7] x, float[11] w, bool[2000] b, int64 k) => (y) {
         c = ReduceMax <keepdims = 0> (w)  d = Cast <to = 9> (c)
         h = If(d) <
@@ -209,8 +209,8 @@ def test_a_loop_over_an_axis_needs_no_value() -> None:
     assert list(unknown.findings()) == []
 
 
-def test_a_loop_that_data_may_end_runs_to_its_bound() -> None:
-    """The shapes are those of the last iteration, and a finding says that they are the most."""
+def test_a_loop_that_data_can_end_runs_to_its_bound() -> None:
+    """The shapes are those of the last iteration, and a warning says that they are upper bounds."""
     _, unknown = run_of(session(GREEDY, {"most": (3,)}))
     assert (unknown.bounded_loops, unknown.loops, unknown.deciding) == (("turns",), (), {})
     assert [(finding.code, finding.message) for finding in unknown.findings()] == [
@@ -224,7 +224,7 @@ def test_a_loop_that_data_may_end_runs_to_its_bound() -> None:
     assert unknown.loops == ("turns",)
 
 
-def test_each_iteration_has_shapes_of_its_own() -> None:
+def test_each_iteration_has_its_own_shapes() -> None:
     """The input has 48 bytes; the j-th iteration is fed j times as many and makes as many more.
 
     A Loop holds 9 bytes for its body, and what an iteration is fed until the next but one begins.
@@ -244,13 +244,13 @@ def test_each_iteration_has_shapes_of_its_own() -> None:
     assert nodes[-1] == ("Loop", 192)
 
 
-def test_iterations_that_are_alike_are_kept_once() -> None:
+def test_equal_iterations_are_stored_once() -> None:
     found = session(TURNS, {"n": (11,), "c": (True,)}).trace.loops["turns"]
     assert found.num_iterations == 11
     assert found.traces == (found.trace_of(10),)
 
 
-def test_a_condition_that_follows_from_the_iteration() -> None:
+def test_a_condition_can_depend_on_the_iteration() -> None:
     text = TURNS.replace("p = Identity(o)", "k = Constant <value_int = 3> ()  p = Less(i, k)")
     for values, number, is_certain in (
         ({"n": (100,), "c": (True,)}, 4, True),
@@ -271,13 +271,13 @@ def test_a_condition_that_follows_from_the_iteration() -> None:
         ("c = And(b, w)", None),
     ],
 )
-def test_one_condition_may_settle_two(text: str, place: int | None) -> None:
+def test_one_known_condition_can_decide_another(text: str, place: int | None) -> None:
     made = "m = ReduceMax <keepdims = 0> (x)  w = Cast <to = 9> (m)"
     whole = RATE.replace("c = Equal(sr, k)", f"{made}  b = Equal(sr, k)  {text}")
     assert session(whole, {"sr": (16_000,)}).trace.branches["choose"].index == place
 
 
-def test_branches_that_differ_from_iteration_to_iteration() -> None:
+def test_branches_can_differ_between_iterations() -> None:
     text = """agraph (float[7] x, int64 n) => (y) <int64 two = {2}, int64 nought = {0}> {
         [turns] y = Loop(n, , x) <
             body = turn (int64 i, bool o, float[7] v) => (bool p, float[7] u) {
@@ -291,7 +291,7 @@ def test_branches_that_differ_from_iteration_to_iteration() -> None:
     assert ran == ["Exp", "Abs", "Exp", "Abs"]
 
 
-def test_a_loop_in_a_loop_runs_as_often_as_its_iteration_says() -> None:
+def test_a_nested_loop_can_run_by_the_outer_iteration() -> None:
     text = """agraph (float[7] x, int64 n) => (y) <int64 one = {1}> {
         y = Loop(n, , x) <
             body = outer (int64 i, bool o, float[7] v) => (bool p, float[7] u) {
@@ -305,7 +305,7 @@ def test_a_loop_in_a_loop_runs_as_often_as_its_iteration_says() -> None:
     assert unknown.loops == ()
 
 
-def test_a_scan_runs_along_its_axis_and_its_body_knows_the_values_around() -> None:
+def test_a_scan_runs_along_its_axis_and_its_body_sees_outer_values() -> None:
     text = """agraph (float[5,7] x, float[7] h, bool c) => (y, z) {
         y, z = Scan <num_scan_inputs = 1, body = b (s, e) => (t, o) {
             t = Add(s, e)
@@ -326,10 +326,10 @@ TWO_GROWING = """agraph (float[3,50021] x, int64 n) => (y, z) {
 
 
 @pytest.mark.parametrize(("text", "blocks"), [(GROWING, 3), (TWO_GROWING, 1)])
-def test_a_pattern_is_learnt_for_the_exclusive_or_of_the_dims(text: str, blocks: int) -> None:
-    """Of two values that grow alike it stays the same, and the first iteration's block serves all.
+def test_memory_patterns_are_keyed_by_the_exclusive_or_of_the_dims(text: str, blocks: int) -> None:
+    """If two dims grow equally, their exclusive or is constant and one pattern serves the loop.
 
-    A block is asked for from the second iteration on; what it has in another size comes beside it.
+    The block is requested from the second iteration on; buffers of another size come beside it.
     """
     found = session(text, {"n": (3,)}, {"x": (3, 50021)})
     made = plan(found.graph, Planning(found.shapes))
@@ -348,7 +348,7 @@ def test_a_pattern_is_learnt_for_the_exclusive_or_of_the_dims(text: str, blocks:
 # Shapes from values, without control flow
 
 
-def test_a_value_that_sizes_a_tensor() -> None:
+def test_a_value_can_size_a_tensor() -> None:
     text = """agraph (float[7] x, int64 n) => (y) <int64 nought = {0}, int64 one = {1}> {
         r = Range(nought, n, one)  f = Cast <to = 1> (r)  s = ReduceSum <keepdims = 0> (f)
         y = Add(x, s) }"""
@@ -380,7 +380,7 @@ def test_a_graph_without_control_flow_or_values_is_not_simulated() -> None:
         ("1,2,3", (1, 2, 3)),
     ],
 )
-def test_values_are_read(text: str, values: Values) -> None:
+def test_values_are_parsed(text: str, values: Values) -> None:
     found = parse_values(text)
     assert found == values
     assert list(map(type, found)) == list(map(type, values))
@@ -389,7 +389,7 @@ def test_values_are_read(text: str, values: Values) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "1,", "1_000", "nan", "inf", "0x10", "1 2", "٣", "9" * 21]
 )
-def test_what_is_no_value_is_refused(text: str) -> None:
+def test_an_invalid_value_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="is not a number, true or false"):
         parse_values(text)
 
@@ -398,12 +398,12 @@ def test_what_is_no_value_is_refused(text: str) -> None:
     ("given", "values"),
     [(3, (3,)), (True, (True,)), ([1, 2], (1, 2)), (np.int64(7), (7,)), (np.ones(2), (1.0, 1.0))],
 )
-def test_python_gives_scalars_and_lists(given: ValueLike, values: Values) -> None:
+def test_values_from_python_are_scalars_and_lists(given: ValueLike, values: Values) -> None:
     assert read_values({"v": given}) == {"v": values}
 
 
 @pytest.mark.parametrize("given", ["12", [], ["a"], None, [[1]]])
-def test_what_python_gives_is_numbers(given: ValueLike) -> None:
+def test_values_from_python_must_be_numbers(given: ValueLike) -> None:
     with pytest.raises(UsageError, match="the value of 'v' is not a number, a boolean or a list"):
         read_values({"v": given})
 
@@ -444,7 +444,7 @@ def test_values_are_arrays_of_their_inputs() -> None:
         ("big", (1,), "input 'big' is too large for a value: over 4,096 elements"),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused(name: str, value: Values, text: str) -> None:
+def test_a_value_of_another_shape_or_type_is_rejected(name: str, value: Values, text: str) -> None:
     with pytest.raises(InputValueError) as raised:
         input_arrays(graph_of(TYPES), {name: value})
     assert str(raised.value) == text
@@ -498,10 +498,10 @@ CASES: Mapping[str, tuple[str, Mapping[str, Values]]] = {
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", ["raw", "ort-all"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_is_foretold_with_the_values_that_it_is_fed(
+def test_a_measurement_is_predicted_with_its_input_values(
     name: str, graph: str, tmp_path: Path
 ) -> None:
-    """Node by node, and what the arena holds once patterns are learnt."""
+    """Figures by node, and arena reserved (steady state)."""
     pytest.importorskip("onnxruntime")
     text, values = CASES[name]
     onnx.save(model_of(text), tmp_path / "m.onnx")
@@ -523,7 +523,7 @@ def test_a_run_is_foretold_with_the_values_that_it_is_fed(
 
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-def test_an_inputs_file_tells_the_values_too(tmp_path: Path) -> None:
+def test_an_inputs_file_gives_values(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx.save(model_of(RATE), tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", x=np.ones(7, np.float32), sr=np.array(16_000))
@@ -536,7 +536,7 @@ def test_an_inputs_file_tells_the_values_too(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-def test_an_analysis_beside_a_measurement_knows_what_was_fed() -> None:
+def test_an_analysis_with_a_measurement_has_its_input_values() -> None:
     pytest.importorskip("onnxruntime")
     model = model_of(TURNS)
     analysis = analyze(model, runtimes=("ort-cpu",), measure="cpu", values={"n": 9})
@@ -546,6 +546,6 @@ def test_an_analysis_beside_a_measurement_knows_what_was_fed() -> None:
     assert len(runtime.arena.nodes) == len(analysis.measured.nodes) == 2 * 9 + 1
 
 
-def test_values_beside_an_inputs_file_are_refused() -> None:
+def test_values_with_an_inputs_file_are_rejected() -> None:
     with pytest.raises(UsageError, match="--value cannot be combined with --inputs"):
         MeasureSettings(inputs_npz="in.npz", values={"n": (1,)})

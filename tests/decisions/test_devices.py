@@ -27,7 +27,7 @@ price_usd = 200
 """
 
 
-def test_there_are_enough_of_each_kind() -> None:
+def test_the_catalog_has_enough_devices_of_each_kind() -> None:
     devices = catalog().devices
     assert len(devices) >= 60
     assert {device.kind for device in devices} == set(KINDS)
@@ -35,7 +35,7 @@ def test_there_are_enough_of_each_kind() -> None:
         catalog().find(name)
 
 
-def test_every_figure_has_a_source_and_none_is_absurd() -> None:
+def test_every_figure_of_a_device_has_a_source_and_is_plausible() -> None:
     for device in catalog().devices:
         assert "memory_bytes" in device.sources
         assert all(source.strip() for source in device.sources.values())
@@ -59,7 +59,7 @@ def test_every_figure_has_a_source_and_none_is_absurd() -> None:
         ("Jetson Nano", 386 * 2**30 // 100),
     ],
 )
-def test_a_card_offers_what_cuda_reports(
+def test_usable_memory_of_a_card_is_what_cuda_reports(
     name: str, usable_bytes: int, tmp_path: Path, capsys: Capture
 ) -> None:
     device = catalog().find(name)
@@ -69,7 +69,7 @@ def test_a_card_offers_what_cuda_reports(
     assert json.loads(capsys.readouterr().out)["memory_bytes"] == usable_bytes
 
 
-def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
+def test_usable_memory_has_a_source_and_is_most_of_the_total() -> None:
     cards = [each for each in catalog().devices if each.kind == "cuda" and each.usable_bytes]
     assert len(cards) >= 40
     for card in cards:
@@ -77,7 +77,7 @@ def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
         assert 0.9 < card.limit_bytes / card.memory_bytes < 1
 
 
-def test_the_page_lists_what_offers_less_than_it_is_sold_with() -> None:
+def test_the_page_lists_devices_with_less_usable_memory() -> None:
     page = ROOT / "docs" / "commands" / "devices.md"
     told = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
     assert told[1:] == [
@@ -92,7 +92,7 @@ def test_every_source_is_a_key_of_the_table() -> None:
         assert all(" " in text or "/" in text for text in device.sources.values()), device.name
 
 
-def test_no_two_devices_go_by_one_name() -> None:
+def test_device_names_are_unique() -> None:
     known = catalog()
     named = [name for each in known.devices for name in (each.name, *each.aliases)]
     for each in known.devices:
@@ -102,18 +102,18 @@ def test_no_two_devices_go_by_one_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["rtx4090", "NVIDIA GeForce RTX 4090", "Rtx-4090", " rtx 4090 "])
-def test_case_marks_and_the_maker_are_no_matter(name: str) -> None:
+def test_case_punctuation_and_vendor_are_ignored_in_device_names(name: str) -> None:
     assert catalog().find(name).name == "RTX 4090"
 
 
-def test_an_unknown_name_is_told_with_those_near_it() -> None:
+def test_an_unknown_device_is_reported_with_similar_names() -> None:
     with pytest.raises(DeviceError, match="unknown device 'RTX 4099'; did you mean RTX 4090"):
         catalog().find("RTX 4099")
     with pytest.raises(DeviceError, match="onnxmem devices lists all"):
         catalog().find("abacus of wood")
 
 
-def test_a_price_tells_what_the_money_buys() -> None:
+def test_a_price_gives_flops_and_bytes_per_dollar() -> None:
     (mine,) = read_devices(OWN, "own")
     assert mine.gflops_per_usd == 6.5
     assert mine.bytes_per_usd == 7 * 2**30 // 200
@@ -123,7 +123,7 @@ def test_a_price_tells_what_the_money_buys() -> None:
     assert (h100.price_usd, h100.gflops_per_usd, h100.bytes_per_usd) == (None, None, None)
 
 
-def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> None:
+def test_own_devices_come_first_and_replace_others(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(OWN + OWN.replace("Mine", "rtx 4090").replace('["bench"]', "[]"))
     known = catalog(str(file))
@@ -154,17 +154,17 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
         (OWN + OWN, "device Mine is defined twice"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_told(text: str, fault: str) -> None:
+def test_an_invalid_device_file_is_reported(text: str, fault: str) -> None:
     with pytest.raises(DeviceError, match=fault):
         read_devices(text, "own")
 
 
-def test_a_file_that_is_not_there_is_a_fault_of_usage(capsys: Capture) -> None:
+def test_a_missing_device_file_is_a_usage_error(capsys: Capture) -> None:
     assert main(["devices", "--devices", "absent.toml"]) == 2
     assert "absent.toml: cannot be read as a file of devices" in capsys.readouterr().err
 
 
-def test_boards_phones_and_apple_chips_are_arm64_and_a_card_names_no_cpu() -> None:
+def test_boards_phones_and_apple_chips_are_arm64_and_cards_have_no_cpu() -> None:
     arm = ("Raspberry Pi", "Jetson", "Apple", "iPhone", "Android")
     for device in catalog().devices:
         assert device.cpu == ("arm64" if device.name.startswith(arm) else None)

@@ -35,7 +35,7 @@ WIDER = (
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model, the same with a wider convolution and a layer more, and one known in part."""
+    """A model, one with a wider convolution and an additional layer, and a partly unknown one."""
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "a.onnx")
     write_model(tmp_path / "b.onnx", WIDER)
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_verdict_on_a_budget_is_of_both_sides(capsys: Capture) -> None:
+def test_both_sides_have_a_verdict_on_the_budget(capsys: Capture) -> None:
     words = "diff a.onnx b.onnx --batch 2 --budget"
     assert main([*words.split(), "50000"]) == 1
     told = capsys.readouterr()
@@ -58,7 +58,7 @@ def test_the_verdict_on_a_budget_is_of_both_sides(capsys: Capture) -> None:
     assert "--basis: no effect without a budget; add --budget SIZE" in capsys.readouterr().err
 
 
-def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Capture) -> None:
+def test_a_saved_verdict_applies_to_its_own_budget_only(folder: Path, capsys: Capture) -> None:
     assert main("a.onnx --batch 2 --budget 1GiB --json -o saved.json".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 1GiB".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 2GiB".split()) == 3
@@ -72,7 +72,7 @@ def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Captur
     assert "models[0].verdict.verdict: is not a verdict" in capsys.readouterr().err
 
 
-def test_sides_that_are_compared_in_two_ways_say_so(capsys: Capture) -> None:
+def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None:
     words = "--batch 2 --train --budget 2GiB"
     assert main(f"a.onnx {words} --basis tensors --json -o saved.json".split()) == 0
     assert main(f"diff saved.json a.onnx {words}".split()) == 0
@@ -83,7 +83,7 @@ def test_sides_that_are_compared_in_two_ways_say_so(capsys: Capture) -> None:
     assert "  error (pytorch-cuda)      never measured" in told
 
 
-def test_notes_are_told_of_the_side_that_has_them(folder: Path, capsys: Capture) -> None:
+def test_notes_are_attributed_to_their_side(folder: Path, capsys: Capture) -> None:
     words = "diff a.onnx mystery.onnx --budget 1GiB".split()
     main([*words, "--html", "page.html"])
     lines = capsys.readouterr().out.splitlines()
@@ -95,7 +95,7 @@ def test_notes_are_told_of_the_side_that_has_them(folder: Path, capsys: Capture)
 
 
 def side(**changes: object) -> Snapshot:
-    """A snapshot of nothing, but for what is said."""
+    """An empty snapshot with the given fields."""
     values: dict[str, object] = {
         "path": "net.onnx",
         "is_saved": False,
@@ -126,7 +126,7 @@ BLOCKS = st.dictionaries(
 
 
 @given(BLOCKS, BLOCKS)
-def test_the_changes_of_the_blocks_sum_to_the_change_of_the_peak(
+def test_changes_of_the_blocks_add_up_to_the_change_of_the_peak(
     before: dict[tuple[str, Category], int], after: dict[tuple[str, Category], int]
 ) -> None:
     difference = diff(side(training=peak(before)), side(training=peak(after)))
@@ -139,7 +139,7 @@ def test_the_changes_of_the_blocks_sum_to_the_change_of_the_peak(
 
 
 @pytest.mark.parametrize("line", ["--batch 3", "--train --batch 3 --optimizer momentum"])
-def test_of_real_models_too_saved_or_not(capsys: Capture, line: str) -> None:
+def test_changes_of_real_models_add_up_whether_saved_or_not(capsys: Capture, line: str) -> None:
     """A saved training peak lists the largest blocks only; the rest is summed by kind."""
     main([*f"a.onnx {line} --json --layers -o".split(), "saved.json"])
     for a in ("a.onnx", "saved.json"):
@@ -153,7 +153,7 @@ def test_of_real_models_too_saved_or_not(capsys: Capture, line: str) -> None:
                 assert sum(changes) == document[name]["change_bytes"] == figure["change_bytes"]
 
 
-def test_small_blocks_are_summed_by_kind_where_one_side_is_saved() -> None:
+def test_small_blocks_are_summed_by_kind_if_one_side_is_saved() -> None:
     few = {(f"t{n}", Category.ACTIVATION): 1000 + n for n in range(60)} | {
         ("w", Category.WEIGHT): 5
     }
@@ -178,7 +178,7 @@ def test_small_blocks_are_summed_by_kind_where_one_side_is_saved() -> None:
     }
 
 
-def test_a_saved_peak_adds_up_whatever_its_file_says(folder: Path) -> None:
+def test_a_saved_peak_adds_up_whatever_its_file_contains(folder: Path) -> None:
     main("a.onnx --json --layers -o saved.json".split())
     document = json.loads((folder / "saved.json").read_text())
     document["models"][0]["activations"]["in_place_peak_bytes"] += 17
@@ -232,25 +232,25 @@ def test_a_layer_of_unknown_size_changes_by_an_unknown_number() -> None:
 # As a command.
 
 
-def test_two_models(capsys: Capture) -> None:
+def test_two_models_are_compared(capsys: Capture) -> None:
     assert main("diff a.onnx b.onnx --batch 2".split()) == 0
     assert_golden(capsys.readouterr().out, "diff_models.txt")
 
 
-def test_two_settings_of_one_model(capsys: Capture) -> None:
+def test_two_settings_of_one_model_are_compared(capsys: Capture) -> None:
     line = "diff a.onnx --batch 2 --train --b-batch 3 --b-optimizer sgd"
     assert main(line.split()) == 0
     assert_golden(capsys.readouterr().out, "diff_settings.txt")
 
 
-def test_a_saved_report_against_the_model_now(folder: Path, capsys: Capture) -> None:
+def test_a_saved_report_is_compared_with_the_current_model(folder: Path, capsys: Capture) -> None:
     main("a.onnx --batch 2 --train --optimizer sgd --json --layers -o saved.json".split())
     write_model(folder / "a.onnx", WIDER)
     assert main("diff saved.json a.onnx".split()) == 0
     assert_golden(capsys.readouterr().out, "diff_saved.txt")
 
 
-def test_what_is_unknown_on_a_side_is_said(capsys: Capture) -> None:
+def test_unknown_figures_of_a_side_are_marked(capsys: Capture) -> None:
     main("a.onnx --train --json -o saved.json".split())
     assert main("diff saved.json saved.json --fail-on-growth 0".split()) == 0
     document = json.loads(Path("saved.json").read_text())
@@ -264,7 +264,7 @@ def test_what_is_unknown_on_a_side_is_said(capsys: Capture) -> None:
     assert "unknown: growth is unknown: run, training peak" in err
 
 
-def test_the_same_asked_again_is_no_difference(capsys: Capture) -> None:
+def test_the_same_request_twice_has_no_difference(capsys: Capture) -> None:
     """The setting is the saved one unless flags say otherwise; a batch wins over its symbol."""
     main("a.onnx --batch 5 --train --precision bf16 --json --layers -o saved.json".split())
     assert main("diff saved.json a.onnx --json".split()) == 0
@@ -281,13 +281,13 @@ def test_the_same_asked_again_is_no_difference(capsys: Capture) -> None:
     assert main("diff shaped.json a.onnx --fail-on-growth 0%".split()) == 0
 
 
-def test_without_layers_saved_the_layers_are_unknown(capsys: Capture) -> None:
+def test_layers_of_a_report_without_layers_are_unknown(capsys: Capture) -> None:
     main("a.onnx --json -o saved.json".split())
     assert main("diff saved.json b.onnx".split()) == 0
     assert "Layers  unknown: the saved report has none" in capsys.readouterr().out
 
 
-def test_a_row_of_several_is_found_by_its_path() -> None:
+def test_one_of_several_saved_models_is_found_by_its_path() -> None:
     main("a.onnx b.onnx --json -o saved.json".split())
     assert main("diff saved.json b.onnx --fail-on-growth 0".split()) == 0
     assert main("diff ./b.onnx saved.json --fail-on-growth 0".split()) == 0
@@ -344,7 +344,7 @@ def test_exit_codes(folder: Path, line: str, code: int) -> None:
         ("settings", {"dims": {"N": "two"}}),
     ],
 )
-def test_a_saved_row_that_is_none_is_one_clear_line(
+def test_an_invalid_saved_report_is_one_clear_line(
     folder: Path, capsys: Capture, key: str, value: object
 ) -> None:
     main("a.onnx --json -o saved.json --quiet".split())
@@ -356,19 +356,19 @@ def test_a_saved_row_that_is_none_is_one_clear_line(
     assert "internal" not in told
 
 
-def test_a_saved_failure_is_no_side() -> None:
+def test_a_saved_failure_cannot_be_compared() -> None:
     main("page.onnx --json -o saved.json".split())
     assert main("diff saved.json a.onnx".split()) == 2
 
 
-def test_a_report_is_known_by_how_it_begins(folder: Path) -> None:
+def test_a_report_is_recognized_by_its_first_bytes(folder: Path) -> None:
     main("a.onnx --json -o saved.json".split())
     (folder / "saved.json").rename(folder / "saved")
     assert main("diff saved a.onnx --fail-on-growth 0".split()) == 0
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])
-def test_no_name_moves_a_cursor_or_forges_a_line(
+def test_names_cannot_move_the_cursor_or_forge_a_line(
     folder: Path, capsys: Capture, flags: list[str]
 ) -> None:
     write_hostile_model(folder / "bad\x1b[2J.onnx")
@@ -378,7 +378,7 @@ def test_no_name_moves_a_cursor_or_forges_a_line(
     assert text.count("\nRUN ") <= 1
 
 
-def test_many_changes_are_counted_in_the_text_and_whole_in_json(
+def test_many_changes_are_counted_in_the_text_and_complete_in_json(
     folder: Path, capsys: Capture
 ) -> None:
     nodes = "\n".join(f"t{n} = Exp(x)" for n in range(30))
@@ -395,7 +395,7 @@ def test_many_changes_are_counted_in_the_text_and_whole_in_json(
     assert len(document["layers"]) == len(document["activations"]["tensors"]) == 31
 
 
-def test_from_python() -> None:
+def test_reports_are_compared_from_python() -> None:
     before = snapshot(onnxmem.analyze("a.onnx"))
     after = snapshot(onnxmem.analyze("a.onnx", batch=2))
     difference = diff(before, after)

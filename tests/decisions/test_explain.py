@@ -53,7 +53,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def emitted_codes() -> set[str]:
-    """Every code that the sources of the package name."""
+    """Every code in the sources of the package."""
     found: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def _codes_in(node: ast.AST, constants: dict[str, Any]) -> Iterator[str]:
 def _first_argument(
     arguments: list[ast.expr], function: ast.AST, constants: dict[str, Any]
 ) -> Iterator[str]:
-    """A word, a constant's word, or the words that a loop goes through."""
+    """A string, a constant's string, or the strings that a loop iterates over."""
     first = arguments[0] if arguments else None
     if isinstance(first, ast.Constant):
         yield str(first.value)
@@ -119,7 +119,7 @@ def test_codes_are_named_once_and_stand_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["OM103", "om103", "batch_fixed", "batch-fixed", "Batch fixed"])
-def test_a_code_by_any_of_its_names(name: str) -> None:
+def test_a_code_is_found_by_any_of_its_names(name: str) -> None:
     code = code_named(name)
     assert code is not None
     assert code.word == "batch_fixed"
@@ -164,7 +164,9 @@ def test_every_size_of_a_report_is_explained() -> None:
         ("nothing", []),
     ],
 )
-def test_a_figure_by_its_label_its_key_or_its_last_word(name: str, keys: list[str]) -> None:
+def test_a_figure_is_found_by_its_label_its_key_or_its_last_word(
+    name: str, keys: list[str]
+) -> None:
     assert [metric.key for metric in metrics_named(name)] == keys
 
 
@@ -196,10 +198,10 @@ ASKED = (
 
 
 @pytest.mark.parametrize("number", range(len(ASKED)))
-def test_what_is_explained_of_a_figure_is_what_the_report_says(
+def test_an_explained_figure_equals_the_one_of_the_report(
     number: int, reports: Reports, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """And its parts add up to it, to the byte."""
+    """The parts also add up to it, to the byte."""
     folder, rows = reports
     work_without_children(monkeypatch, folder)
     remembered = once_for_each_request(onnxmem.analyze)
@@ -229,7 +231,7 @@ def test_what_is_explained_of_a_figure_is_what_the_report_says(
 
 
 def once_for_each_request(analyze: Callable[..., Analysis]) -> Callable[..., Analysis]:
-    """The same function, which remembers its results."""
+    """The same function with a cache."""
     made: dict[str, Analysis] = {}
 
     def remembered(model: str, **settings: object) -> Analysis:
@@ -243,7 +245,7 @@ def once_for_each_request(analyze: Callable[..., Analysis]) -> Callable[..., Ana
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    """A folder with the models, and the report on each."""
+    """A folder with the models and their reports."""
     folder = tmp_path_factory.mktemp("explained")
     rows: list[JsonDict] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -256,7 +258,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     return folder, rows
 
 
-def test_the_parts_of_a_process_are_named() -> None:
+def test_the_parts_of_a_process_have_names() -> None:
     run = onnxmem.analyze(
         model_of(CONVNET), runtimes=("ort-cpu",), asks_onnxruntime=False, cpu="avx2"
     )
@@ -279,8 +281,8 @@ def question(text: str, **settings: object) -> AnalysisRequest:
     return request_of(model_of(text), Settings(**settings))  # type: ignore[arg-type]
 
 
-def test_the_tensors_of_a_size_at_the_batch_and_who_makes_them() -> None:
-    """Conv and relu make 8 x 16 x 16 floats a sample, 8,192 bytes."""
+def test_tensors_of_a_size_are_listed_with_their_producers() -> None:
+    """The outputs of conv and relu have 8 x 16 x 16 floats per sample, 8,192 bytes."""
     inquest = inquest_on(
         CONVNET, "OOM when allocating tensor with shape[5,16,16,8] and type float", batch=5
     )
@@ -296,8 +298,8 @@ def test_the_tensors_of_a_size_at_the_batch_and_who_makes_them() -> None:
     ]
 
 
-def test_the_batch_at_which_a_size_arises() -> None:
-    """5 x 2,048 bytes are what p makes at 5; h at no whole batch, for 10,240 / 8,192 is none."""
+def test_the_batch_of_a_size_is_found() -> None:
+    """5 x 2,048 bytes are p at batch 5; h has no such batch, as 8,192 does not divide 10,240."""
     inquest = inquest_on(
         CONVNET, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 10240 bytes."
     )
@@ -309,7 +311,7 @@ def test_the_batch_at_which_a_size_arises() -> None:
     ]
 
 
-def test_an_input_s_bytes_are_asked_for_too() -> None:
+def test_bytes_of_an_input_are_found() -> None:
     inquest = inquest_on(
         CONVNET, "DefaultCPUAllocator: not enough memory: you tried to allocate 9216 bytes", batch=3
     )
@@ -317,7 +319,7 @@ def test_an_input_s_bytes_are_asked_for_too() -> None:
     assert (candidate.tensor, candidate.role, candidate.node) == ("image", "input", None)
 
 
-def test_sizes_that_no_tensor_has_at_any_batch() -> None:
+def test_sizes_that_no_tensor_has_are_reported() -> None:
     message = OutOfMemory(program="x", meaning="y", sizes=RequestedBytes(7, 7))
     inquest = inquest_on(CONVNET, message, batch=2)
     assert (inquest.at_batch, inquest.at_others, inquest.is_pattern_block) == ((), (), False)
@@ -334,7 +336,7 @@ def test_the_named_node_comes_first() -> None:
     assert [each.is_named for each in inquest.at_batch[1:]].count(True) <= 1
 
 
-def test_a_block_of_the_memory_pattern() -> None:
+def test_a_memory_pattern_buffer_is_found() -> None:
     text = """agraph (float[N,64] x) => (float[N,1] y) {
         a = Exp(x) b = Concat <axis = 1> (a, a) y = ReduceSum <keepdims = 1> (b) }"""
     shape = text.replace("ReduceSum <keepdims = 1> (b)", "ReduceMax(b)")
@@ -349,7 +351,7 @@ def test_a_block_of_the_memory_pattern() -> None:
     assert not probe.is_pattern_block
 
 
-def test_a_training_step_s_allocations_are_asked_for_too() -> None:
+def test_allocations_of_a_training_step_are_found() -> None:
     text = "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 2.00 GiB"
     inquest = inquest_on(CONVNET, text, batch=2, train=True)
     assert inquest.basis.value == "pytorch-cuda"
@@ -380,7 +382,7 @@ def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
 
 @pytest.mark.parametrize("train", [False, True])
 def test_candidates_that_are_live_at_the_peak_are_marked_and_come_first(*, train: bool) -> None:
-    """By hand: a tensor of the peak's live set, at the batch and at another one."""
+    """By hand: a tensor of the live set at the peak, at this batch and at another one."""
     analysis = onnxmem.analyze(model_of(CONVNET), batch=8, train=train)
     live = analysis.training.live_at_peak() if analysis.training else ()
     labels = {each.label for each in live or analysis.activations.live_at_peak}
@@ -400,7 +402,7 @@ def test_candidates_that_are_live_at_the_peak_are_marked_and_come_first(*, train
     assert False in marked.values()
 
 
-def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
+def test_a_model_with_unknown_bytes_has_no_largest_batch() -> None:
     message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
     assert inquest.fit_result is not None
@@ -417,7 +419,7 @@ def test_a_tensor_of_another_batch_is_held_against_the_peak_there() -> None:
     assert (found[largest.label].batch, found[largest.label].is_live_at_peak) == (32, True)
 
 
-def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
+def test_a_session_that_cannot_be_replayed_does_not_affect_other_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(_: object) -> None:
@@ -429,7 +431,7 @@ def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
     assert {each.graph for each in inquest.at_batch} == {"file"}
 
 
-def test_what_the_block_and_the_capacity_come_to_reads() -> None:
+def test_the_text_of_a_block_and_a_capacity() -> None:
     message = OutOfMemory(
         program="x", meaning="y", sizes=RequestedBytes(9, 9), capacity_bytes=10**6, node="n"
     )
@@ -478,7 +480,7 @@ ARENA = (
     ],
 )
 @pytest.mark.usefixtures("net")
-def test_explanations_read(golden: str, words: list[str], capsys: Capture) -> None:
+def test_the_text_of_explanations(golden: str, words: list[str], capsys: Capture) -> None:
     assert main(["explain", *words]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -486,7 +488,7 @@ def test_explanations_read(golden: str, words: list[str], capsys: Capture) -> No
 
 
 @pytest.mark.usefixtures("net")
-def test_figures_of_a_runtime_and_of_a_step_are_worked_out_unasked(capsys: Capture) -> None:
+def test_figures_of_a_runtime_and_of_a_step_are_computed_when_explained(capsys: Capture) -> None:
     for name, kind in (("held", "runtime"), ("saved", "training"), ("CUDA context", "runtime")):
         assert main(["explain", name, "net.onnx", "--json", "--emulate-optimiser"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["explained"]
@@ -496,7 +498,7 @@ def test_figures_of_a_runtime_and_of_a_step_are_worked_out_unasked(capsys: Captu
 
 @pytest.mark.usefixtures("net")
 @pytest.mark.parametrize("words", [[], ["OM001"], ["peak", "net.onnx"], [ARENA, "net.onnx"]])
-def test_json_says_the_same(words: list[str], capsys: Capture) -> None:
+def test_json_equals_the_text(words: list[str], capsys: Capture) -> None:
     assert main(["explain", *words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     row = {"type": "object", "required": ["kind"]}
@@ -510,7 +512,7 @@ def test_json_says_the_same(words: list[str], capsys: Capture) -> None:
 
 
 @pytest.mark.usefixtures("net")
-def test_a_message_comes_on_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_message_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(f"log\n{ARENA}\nlog\n".encode()))
     monkeypatch.setattr("sys.stdin", stdin)
     assert main(["explain", "-", "net.onnx", "--batch", "4", "--json", "-o", "why.json"]) == 0
@@ -531,9 +533,7 @@ def test_a_message_comes_on_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Captu
         (["peak", "net.onnx", "-o", "net.onnx", "--force"], 2, "is a model"),
     ],
 )
-def test_what_goes_wrong_is_one_line(
-    words: list[str], code: int, told: str, capsys: Capture
-) -> None:
+def test_an_error_is_one_line(words: list[str], code: int, told: str, capsys: Capture) -> None:
     Path("bad.onnx").write_bytes(b"no model at all")
     assert main(["explain", *words]) == code
     err = capsys.readouterr().err

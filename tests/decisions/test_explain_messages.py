@@ -11,7 +11,7 @@ MIB, GIB = 2**20, 2**30
 
 @dataclass(frozen=True)
 class Case:
-    """A message and what it says."""
+    """A message and its parsed contents."""
 
     text: str
     program: str
@@ -214,7 +214,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_a_message_says(case: Case) -> None:
+def test_a_message_is_parsed(case: Case) -> None:
     message = read_message(case.text)
     assert message is not None
     assert message.program == case.program
@@ -229,7 +229,7 @@ def test_what_a_message_says(case: Case) -> None:
     assert (message.free_bytes, message.used_bytes) == (case.free_bytes, case.used_bytes)
 
 
-def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:
+def test_a_log_around_a_message_and_line_breaks_are_ignored() -> None:
     text = CASES["onnxruntime, no node"].text
     message = read_message("INFO: begin\n" + text.replace(" ", "\n  ") + "\nTraceback\n")
     assert message is not None
@@ -237,7 +237,7 @@ def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "held", "all is well", "shape mismatch: 3 and 4"])
-def test_other_texts_are_no_messages(text: str) -> None:
+def test_other_texts_are_not_messages(text: str) -> None:
     assert read_message(text) is None
 
 

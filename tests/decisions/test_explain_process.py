@@ -38,7 +38,7 @@ def test_the_file_counts_with_its_external_weights(at_16: ExplainedProcess) -> N
     assert weights <= at_16.file_bytes < 1.01 * weights + RESNET.stat().st_size
 
 
-def test_a_named_setting_saves_what_another_request_with_it_takes(
+def test_a_suggested_setting_saves_what_an_analysis_with_it_shows(
     at_16: ExplainedProcess,
 ) -> None:
     by_id = {each.suggestion.id: each for each in at_16.settings}
@@ -47,7 +47,7 @@ def test_a_named_setting_saves_what_another_request_with_it_takes(
     assert by_id["batch"].saved_bytes == at_16.total_bytes - half.total_bytes
 
 
-def test_the_level_is_named_where_another_graph_takes_less() -> None:
+def test_the_optimization_level_is_suggested_if_another_graph_takes_less() -> None:
     found, plain = explained_process(resnet(1)), explained_process(resnet(1, "ort-extended"))
     assert found is not None
     assert plain is not None
@@ -56,14 +56,14 @@ def test_the_level_is_named_where_another_graph_takes_less() -> None:
     assert best.after_bytes == plain.total_bytes < found.total_bytes
 
 
-def test_settings_that_save_nothing_are_not_named() -> None:
+def test_settings_that_save_nothing_are_not_suggested() -> None:
     analysis = onnxmem.analyze(MODELS / "mlp.onnx", runtimes=("ort-cpu",), asks_onnxruntime=False)
     found = explained_process(analysis)
     assert found is not None
     assert found.settings == ()
 
 
-def test_no_process_is_explained_on_cuda() -> None:
+def test_a_process_on_cuda_is_not_explained() -> None:
     analysis = onnxmem.analyze(MODELS / "mlp.onnx", runtimes=("ort-cuda",), asks_onnxruntime=False)
     assert explained_process(analysis) is None
 
@@ -78,7 +78,7 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
     assert text.count("\n  saves ") == 2
 
 
-def test_json_has_the_settings_too(capsys: Capture) -> None:
+def test_json_has_the_suggested_settings(capsys: Capture) -> None:
     words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser", "--json"]
     assert main(["explain", *words]) == 0
     (row,) = json.loads(capsys.readouterr().out)["explained"]
@@ -87,7 +87,7 @@ def test_json_has_the_settings_too(capsys: Capture) -> None:
 
 
 @pytest.mark.measure
-def test_the_sum_ends_with_the_measured_total_where_it_is_requested(capsys: Capture) -> None:
+def test_the_sum_ends_with_the_measured_total_if_requested(capsys: Capture) -> None:
     pytest.importorskip("onnxruntime")
     words = ["process", str(MODELS / "mlp.onnx"), "--measure", "cpu", "--json"]
     assert main(["explain", *words]) == 0
@@ -96,12 +96,12 @@ def test_the_sum_ends_with_the_measured_total_where_it_is_requested(capsys: Capt
 
 
 @pytest.mark.parametrize("words", [["held", str(RESNET)], ["process"], ["OM301"]])
-def test_a_measurement_that_is_not_shown_is_refused(words: list[str], capsys: Capture) -> None:
+def test_a_measurement_that_is_not_shown_is_rejected(words: list[str], capsys: Capture) -> None:
     assert main(["explain", *words, "--measure", "cpu"]) == 2
     assert "--measure" in capsys.readouterr().err
 
 
-def test_the_model_is_the_last_word_if_it_is_named_like_one(
+def test_the_last_word_is_the_model_if_such_a_file_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)

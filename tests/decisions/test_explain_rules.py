@@ -18,12 +18,12 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("example", WORKED_EXAMPLE, ids=lambda each: each.printed)
-def test_rounding_each_term_gives_the_number_that_was_published(example: PrintedSum) -> None:
+def test_rounding_each_term_gives_the_published_number(example: PrintedSum) -> None:
     """742.34 rounds the activations of one sample before it multiplies them by the batch."""
     assert example.mebibytes == example.printed
 
 
-def test_the_worked_example_without_rounding() -> None:
+def test_the_example_without_rounding() -> None:
     assert [each.printed for each in WORKED_EXAMPLE] == ["224.69", "260.13", "742.34"]
     assert [each.num_bytes for each in WORKED_EXAMPLE] == [235_614_816, 272_769_024, 779_021_856]
     twice = WORKED_EXAMPLE[-1]

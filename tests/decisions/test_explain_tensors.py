@@ -24,7 +24,7 @@ from onnxmem.model.graph import DType
         ("TensorProto.FLOAT", DType.FLOAT32, None, 4),
     ],
 )
-def test_the_size_of_what_people_write(
+def test_sizes_are_parsed_from_common_notations(
     text: str, dtype: DType, shape: tuple[int, ...] | None, size_bytes: int | None
 ) -> None:
     found = read_tensor(text)
@@ -33,7 +33,7 @@ def test_the_size_of_what_people_write(
 
 
 @pytest.mark.parametrize("dtype", DType)
-def test_every_element_type_of_onnx_is_read(dtype: DType) -> None:
+def test_every_element_type_of_onnx_is_parsed(dtype: DType) -> None:
     found = read_tensor(f"7x11 {dtype}")
     assert found is not None
     assert not found.is_assumed
@@ -43,11 +43,11 @@ def test_every_element_type_of_onnx_is_read(dtype: DType) -> None:
 @pytest.mark.parametrize(
     "text", ["", "7", "peak", "7x", "7x9 gigafloat", "x" * 1000, "3x" * 64 + "3"]
 )
-def test_other_texts_are_no_tensors(text: str) -> None:
+def test_other_texts_are_not_tensors(text: str) -> None:
     assert read_tensor(text) is None
 
 
-def test_the_command_gives_elements_bytes_and_other_types(
+def test_the_command_prints_elements_bytes_and_other_types(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["explain", "1000x1000 float32"]) == 0

@@ -32,12 +32,12 @@ Capture = pytest.CaptureFixture[str]
         ("what is the memory pattern", "memory-pattern buffer"),
     ],
 )
-def test_a_question_finds_its_answer(question: str, answer: str) -> None:
+def test_a_question_finds_its_topic(question: str, answer: str) -> None:
     assert name_of(search(question)[0]) == answer
 
 
 @pytest.mark.parametrize("question", ["banana split", "what is it", "", "qqqq", "the weather"])
-def test_a_question_about_something_else_finds_none(question: str) -> None:
+def test_an_unrelated_question_finds_no_topic(question: str) -> None:
     assert search(question) == ()
 
 
@@ -49,29 +49,29 @@ def test_each_topic_is_found_by_its_name_and_its_words() -> None:
         assert not code_named(topic.name)
 
 
-def test_what_a_topic_names_is_known() -> None:
+def test_everything_that_a_topic_refers_to_exists() -> None:
     for topic in topics():
         for name in topic.see:
             assert metrics_named(name) or code_named(name) or is_rules(name), name
 
 
 @pytest.mark.parametrize("command", [each for topic in topics() for each in topic.commands])
-def test_the_commands_of_a_topic_parse(command: str, capsys: Capture) -> None:
-    """A missing file is the first fault: no flag of theirs is unknown or without effect."""
+def test_the_commands_of_a_topic_are_valid(command: str, capsys: Capture) -> None:
+    """The first error is the missing file: no flag is unknown or without effect."""
     words = [word.replace("MODEL", "gone.onnx") for word in shlex.split(command)][1:]
     assert words[0] in COMMANDS or words[0] == "gone.onnx"
     assert main(words) in {2, 3}
     assert "usage" not in capsys.readouterr().err
 
 
-def test_an_answer_says_what_to_run_and_what_is_near(capsys: Capture) -> None:
+def test_a_topic_names_its_command_and_related_topics(capsys: Capture) -> None:
     assert main(["explain", "why", "is", "memory", "higher", "than", "the", "file"]) == 0
     text = capsys.readouterr().out
     assert "onnxmem explain process MODEL" in text
     assert "prepack" in text
 
 
-def test_an_unknown_word_suggests_the_nearest(capsys: Capture) -> None:
+def test_an_unknown_word_suggests_the_nearest_one(capsys: Capture) -> None:
     assert main(["explain", "dynamc dmis"]) == 2
     assert "did you mean dynamic dims" in capsys.readouterr().err
     assert main(["explain", "xyzzy", "plugh", str(MODELS / "mlp.onnx")]) == 2

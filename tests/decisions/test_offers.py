@@ -59,13 +59,15 @@ def ranked(choice: Choice, settings: Settings | None = None) -> tuple[Offer, ...
         ("samples-per-dollar", ["small", "large", "other", "tiny"]),
     ],
 )
-def test_what_fits_comes_first_and_what_has_no_price_last(order: str, names: list[str]) -> None:
+def test_devices_that_fit_come_first_and_those_without_a_price_last(
+    order: str, names: list[str]
+) -> None:
     found = ranked(Choice(prices=PRICES, order=order))
     assert [offer.ranked.device.name for offer in found] == names
     assert found[-1].ranked.verdict is Verdict.OVER
 
 
-def test_samples_for_the_money_are_the_batch_over_the_time() -> None:
+def test_samples_per_price_are_the_batch_over_time_and_price() -> None:
     (first, *_) = ranked(Choice(prices=PRICES, order="samples-per-dollar"))
     seconds = first.ranked.bound.seconds
     assert seconds is not None
@@ -75,7 +77,7 @@ def test_samples_for_the_money_are_the_batch_over_the_time() -> None:
     assert first.value == pytest.approx(3600 * 4 / seconds / 10)
 
 
-def test_several_cards_cost_and_serve_as_many_times() -> None:
+def test_several_cards_multiply_price_and_throughput() -> None:
     choice = Choice(prices=PRICES, order="bandwidth", cards=(1, 3))
     found = {(x.ranked.device.name, x.cards): x for x in ranked(choice)}
     assert len(found) == 8
@@ -99,7 +101,7 @@ def test_several_cards_train_as_ranks(shard: str, used: str) -> None:
     assert alone.peak_bytes != rank.peak_bytes
 
 
-def test_accumulated_passes_are_samples_too() -> None:
+def test_gradient_accumulation_steps_count_as_samples() -> None:
     choice = Choice(prices=PRICES, order="samples-per-dollar")
     one, three = (
         ranked(choice, Settings(batch=4, train=True, recipe=TrainingConfig(accumulate=count)))
@@ -110,7 +112,7 @@ def test_accumulated_passes_are_samples_too() -> None:
     assert three[0].value == pytest.approx(12 / seconds[1] / 10)
 
 
-def test_launch_prices_are_those_with_a_source() -> None:
+def test_every_launch_price_has_a_source() -> None:
     prices = launch_prices(catalog().devices)
     assert prices.unit == "USD"
     assert all(price.source and price.date == "at launch" for price in prices.by_device.values())
@@ -118,7 +120,7 @@ def test_launch_prices_are_those_with_a_source() -> None:
     assert "H100 SXM" not in prices.by_device
 
 
-def test_the_sample_file_is_read() -> None:
+def test_the_sample_file_is_valid() -> None:
     prices = read_prices(str(ROOT / "docs" / "prices.toml"), catalog())
     assert prices.by_device["RTX 4090"].date == "2026-11-26"
     assert set(prices.by_device) == {"RTX 4090", "RTX 5080", "RTX 5090"}
@@ -128,7 +130,7 @@ HEAD = "currency = 'EUR'\nper = 'hour'\ndate = 2026-01-02\nsource = 'a page'\n"
 ENTRY = "[[price]]\ndevice = 'small'\namount = 0.5\n"
 
 
-def test_a_price_may_have_a_date_and_a_source_of_its_own(tmp_path: Path) -> None:
+def test_a_price_can_have_its_own_date_and_source(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     own = "[[price]]\ndevice = 'LARGE'\namount = 2\ndate = 2026-03-04\nsource = 'mine'\n"
     path.write_text(HEAD + ENTRY + own, encoding="utf-8")
@@ -162,7 +164,9 @@ def test_a_price_may_have_a_date_and_a_source_of_its_own(tmp_path: Path) -> None
         ("colour = 1\n" + HEAD + ENTRY, "unknown key 'colour'"),
     ],
 )
-def test_a_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_price_file_is_reported_in_one_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PriceError) as fault:
@@ -171,7 +175,7 @@ def test_a_file_that_is_wrong_is_one_line(tmp_path: Path, text: str, message: st
     assert "\n" not in str(fault.value)
 
 
-def test_an_order_that_is_none_is_refused() -> None:
+def test_an_unknown_order_is_rejected() -> None:
     with pytest.raises(UsageError, match=", ".join(RANKS)):
         Choice(prices=PRICES, order="colour")
 
@@ -211,6 +215,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Ca
         ("--which-device --prices nothing.toml", "cannot be read as a file of prices"),
     ],
 )
-def test_flags_without_effect_are_refused(words: str, message: str, capsys: Capture) -> None:
+def test_flags_without_effect_are_rejected(words: str, message: str, capsys: Capture) -> None:
     assert main(["fit", MLP, *words.split()]) == 2
     assert message in capsys.readouterr().err

@@ -24,7 +24,7 @@ def in_bytes(size: str | None) -> int | None:
 
 
 @pytest.mark.parametrize("row", MESSAGES, ids=lambda row: row["source"].partition("//")[2])
-def test_what_a_posted_message_says(row: dict[str, Any]) -> None:
+def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     message = read_message(row["text"])
     assert message is not None
     assert message.program == row["program"]

@@ -30,7 +30,7 @@ def test_weights_and_inputs_are_read_once_and_activations_written_too() -> None:
     assert not found.is_half
 
 
-def test_a_step_moves_every_allocation_twice_and_computes_both_ways() -> None:
+def test_a_step_moves_every_allocation_twice_and_computes_forward_and_backward() -> None:
     run, step = work(), work(train=True)
     assert step.flops is not None
     assert run.flops is not None
@@ -40,13 +40,13 @@ def test_a_step_moves_every_allocation_twice_and_computes_both_ways() -> None:
     assert step.bytes_moved > 2 * 4 * 4 * (5 * 7 + 7 * 11)
 
 
-def test_accumulated_passes_compute_as_often() -> None:
+def test_gradient_accumulation_multiplies_the_compute() -> None:
     once, thrice = work(train=True), work(train=True, recipe=TrainingConfig(accumulate=3))
     assert once.flops is not None
     assert thrice.flops == 3 * once.flops
 
 
-def test_the_larger_side_is_the_bound() -> None:
+def test_the_slower_of_compute_and_memory_is_the_bound() -> None:
     found = bound(Work(1_000, 3_000, is_half=False, is_whole=True), SLOW)
     assert (found.compute_seconds, found.memory_seconds) == (2.0, 3.0)
     assert (found.seconds, found.limited_by) == (3.0, "memory")
@@ -54,7 +54,7 @@ def test_the_larger_side_is_the_bound() -> None:
     assert (found.seconds, found.limited_by) == (20.0, "compute")
 
 
-def test_narrow_weights_and_precisions_compute_at_the_half_peak() -> None:
+def test_half_weights_and_precisions_compute_at_the_half_peak() -> None:
     narrow = TWO_LAYERS.replace("float[", "float16[")
     assert work(narrow).is_half
     assert work(train=True, recipe=TrainingConfig(precision="mixed-fp16")).is_half
@@ -63,7 +63,7 @@ def test_narrow_weights_and_precisions_compute_at_the_half_peak() -> None:
     assert bound(Work(8_000, None, is_half=True, is_whole=True), without).seconds == 16.0
 
 
-def test_one_side_alone_is_a_bound_of_unknown_cause() -> None:
+def test_a_bound_from_one_side_has_no_limiting_factor() -> None:
     blind = replace(SLOW, fp32_flops=None, fp16_flops=None)
     found = bound(Work(1_000, 3_000, is_half=False, is_whole=True), blind)
     assert (found.seconds, found.limited_by) == (3.0, None)
@@ -71,6 +71,6 @@ def test_one_side_alone_is_a_bound_of_unknown_cause() -> None:
     assert nothing.seconds is None
 
 
-def test_intensity_is_flops_a_byte() -> None:
+def test_intensity_is_flops_per_byte() -> None:
     assert Work(6, 3, is_half=False, is_whole=True).flops_per_byte == 2.0
     assert Work(6, None, is_half=False, is_whole=True).flops_per_byte is None

@@ -43,7 +43,7 @@ def inline_model(folder: Path) -> str:
 
 
 def without_figures(model: onnx.ModelProto) -> bytes:
-    """The model as it was: every entry of an annotation taken out."""
+    """The model without annotations."""
     graph = model.graph
     holders: tuple[Any, ...] = (model, *graph.node, *graph.input, *graph.output, *graph.value_info)
     for holder in holders:
@@ -53,7 +53,7 @@ def without_figures(model: onnx.ModelProto) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-def test_figures_are_added_and_nothing_else_is_changed(tmp_path: Path) -> None:
+def test_annotation_adds_figures_and_changes_nothing_else(tmp_path: Path) -> None:
     path = inline_model(tmp_path)
     target = tmp_path / "out.onnx"
     assert run(path, "-o", str(target), "--batch", "7") == 0
@@ -92,7 +92,7 @@ def test_a_second_annotation_replaces_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.measure
-def test_a_run_gives_the_same(tmp_path: Path) -> None:
+def test_an_annotated_model_gives_the_same_outputs(tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     numpy = pytest.importorskip("numpy")
     path = inline_model(tmp_path)
@@ -128,7 +128,7 @@ def test_netron_shows_the_figures(tmp_path: Path) -> None:
     assert shown["inputs"] == [["x", {"onnxmem.bytes": str(7 * 3 * 4)}]]
 
 
-def test_external_weights_are_still_referred_to(
+def test_external_weights_are_still_referenced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / write_model(tmp_path / "m.onnx"))
@@ -146,7 +146,7 @@ def test_external_weights_are_still_referred_to(
 
 
 @pytest.mark.parametrize("text", [IF_MODEL, MYSTERY])
-def test_what_is_inside_or_unknown_has_no_figure(text: str, tmp_path: Path) -> None:
+def test_nodes_in_subgraphs_and_unknown_values_have_no_figure(text: str, tmp_path: Path) -> None:
     path = str(tmp_path / write_model(tmp_path / "m.onnx", text))
     target = tmp_path / "out.onnx"
     assert run(path, "-o", str(target)) == 0
@@ -159,7 +159,7 @@ def test_what_is_inside_or_unknown_has_no_figure(text: str, tmp_path: Path) -> N
         assert [props(node) for node in inside] == [{} for _ in inside]
 
 
-def test_constants_and_calls_have_none(tmp_path: Path) -> None:
+def test_constants_and_calls_have_no_figure(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
     g (float[3] x) => (float[3] y) { c = Constant <value_floats = [1.0, 2.0, 3.0]> ()
         h = own.twice(x) y = Add(h, c) }
@@ -172,7 +172,7 @@ def test_constants_and_calls_have_none(tmp_path: Path) -> None:
     assert props(add)["onnxmem.output_bytes"] == "12"
 
 
-def test_names_are_not_changed_and_figures_are_plain(tmp_path: Path) -> None:
+def test_names_are_unchanged_and_figures_are_plain_numbers(tmp_path: Path) -> None:
     path = saved(hostile_model(), tmp_path / "m.onnx")
     target = tmp_path / "out.onnx"
     assert run(path, "-o", str(target)) == 0
@@ -181,7 +181,7 @@ def test_names_are_not_changed_and_figures_are_plain(tmp_path: Path) -> None:
     assert without_figures(model) == onnx.load(path).SerializeToString(deterministic=True)
 
 
-def test_fields_that_are_not_known_stay(tmp_path: Path) -> None:
+def test_unknown_fields_are_preserved(tmp_path: Path) -> None:
     fixed = bytes([0xF9, 0x3E, *range(8), 0xFD, 0x3E, *range(4)])  # field 1007 of 8 and of 4 bytes
     path = Path(inline_model(tmp_path))
     path.write_bytes(path.read_bytes() + fixed)
@@ -221,7 +221,7 @@ def test_wrong_usage_is_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_a_file_that_would_be_too_large_or_has_changed_is_refused(
+def test_a_file_that_would_be_too_large_or_has_changed_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Path(inline_model(tmp_path)).read_bytes()
@@ -235,7 +235,7 @@ def test_a_file_that_would_be_too_large_or_has_changed_is_refused(
         annotated(data, analysis)
 
 
-def test_large_payloads_are_copied_and_never_in_memory(tmp_path: Path) -> None:
+def test_large_payloads_are_copied_without_reading_them_into_memory(tmp_path: Path) -> None:
     model = model_of("g (float[2] x) => (float[2] y) { y = Exp(x) }")
     model.graph.initializer.add(name="unread", data_type=1, dims=[1 << 20], raw_data=bytes(1 << 22))
     path = saved(model, tmp_path / "m.onnx")

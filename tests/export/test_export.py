@@ -31,7 +31,7 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_the_formats_that_the_command_names_are_those_that_there_are() -> None:
+def test_the_formats_of_the_command_are_those_of_the_exporters() -> None:
     assert set(FORMATS) == set(EXPORTERS)
 
 
@@ -64,7 +64,7 @@ def test_a_node_in_a_branch_has_no_step() -> None:
     assert steps == {"root": "0", "fork": "1", "left": "", "sum": "", "right": "", "end": "2"}
 
 
-def test_what_is_unknown_is_an_empty_cell() -> None:
+def test_an_unknown_value_is_an_empty_cell() -> None:
     table = rows(exported(analysis_of(MYSTERY), "csv"))
     assert table[1]["output_bytes"] == table[1]["macs"] == table[1]["output_shape"] == ""
     mystery = '<ir_version: 10, opset_import: ["" : 21, "acme" : 1]> g (x) => (y) {y=acme.M(x)}'
@@ -87,7 +87,7 @@ def test_hostile_names_are_inert(name: str) -> None:
     assert "<img" not in text or FORMATS[name].endings in {(".csv",), (".dot",)}
 
 
-def test_no_cell_is_a_formula() -> None:
+def test_no_cell_is_a_spreadsheet_formula() -> None:
     table = rows(exported(hostile_analysis(), "csv"))
     assert len(table) == 8
     cells = [cell for row in table for cell in row.values()]
@@ -109,7 +109,7 @@ def test_metrics_are_flat_numbers_by_names_that_trackers_take() -> None:
     assert json.loads(exported(analysis, "metrics")) == metrics
 
 
-def test_what_is_unknown_is_no_metric() -> None:
+def test_an_unknown_value_is_not_a_metric() -> None:
     metrics = to_metrics(analysis_of(MYSTERY))
     assert None not in metrics.values()
     assert "outputs_bytes" not in metrics
@@ -135,7 +135,7 @@ def test_a_model_card_of_a_session_and_of_a_part() -> None:
     assert "lower bounds" in exported(analysis_of(MYSTERY), "model-card")
 
 
-def test_a_card_names_what_is_not_the_default_of_a_step() -> None:
+def test_a_model_card_lists_settings_other_than_the_defaults_of_a_step() -> None:
     recipe = TrainingConfig(freeze=("conv", "gemm"), weight_decay=True)
     card = exported(analysis_of(batch=2, train=True, recipe=recipe, graph="raw"), "model-card")
     assert "--freeze conv --freeze gemm" in card
@@ -172,7 +172,9 @@ def test_the_command_writes_text(
     assert run(capsys, *words, "-o", path, "--force")[0] == 2
 
 
-def test_many_pieces_are_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_pieces_are_written_to_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     chain = " ".join(f"t{n + 1} = Exp(t{n})" for n in range(999))
     text = f"g (float[7] t0) => (float[7] t999) {{ {chain} }}"
     path = tmp_path / write_model(tmp_path / "m.onnx", text)
@@ -234,7 +236,7 @@ def test_a_training_step_has_no_node_statistics() -> None:
         exported(analysis_of(batch=1, train=True), "ort-node-stats")
 
 
-def test_hostile_names_go_through_the_command(
+def test_hostile_names_are_escaped_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = saved(hostile_model(), tmp_path / "m.onnx")

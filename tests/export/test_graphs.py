@@ -35,7 +35,7 @@ def read_dot(text: str) -> Any:  # noqa: ANN401 - pydot has no types
     return graph
 
 
-def test_graphml_holds_nodes_and_edges_with_their_bytes() -> None:
+def test_graphml_has_nodes_and_edges_with_their_bytes() -> None:
     graph = read_graphml(exported(analysis_of(batch=5), "graphml"))
     assert list(graph.edges) == [("n0", "n1"), ("n1", "n2"), ("n2", "n3"), ("n3", "n4")]
     assert graph.nodes["n0"] == {
@@ -51,7 +51,7 @@ def test_graphml_holds_nodes_and_edges_with_their_bytes() -> None:
 
 
 @PARSES
-def test_dot_holds_the_same() -> None:
+def test_dot_has_the_same_nodes_and_edges() -> None:
     analysis = analysis_of(batch=5)
     graph = read_dot(exported(analysis, "dot"))
     nodes = {node.get_name(): node for node in graph.get_nodes()}
@@ -61,7 +61,7 @@ def test_dot_holds_the_same() -> None:
 
 
 @pytest.mark.parametrize("name", ["graphml", "dot"])
-def test_what_is_unknown_is_no_attribute(name: str) -> None:
+def test_an_unknown_size_has_no_attribute(name: str) -> None:
     text = exported(analysis_of(MYSTERY), name)
     if name == "graphml":
         assert "output_bytes" not in read_graphml(text).nodes["n1"]
@@ -70,14 +70,14 @@ def test_what_is_unknown_is_no_attribute(name: str) -> None:
     assert "None" not in text
 
 
-def test_an_edge_of_many_tensors_names_the_first() -> None:
+def test_an_edge_of_many_tensors_has_the_name_of_the_first() -> None:
     graph = read_graphml(exported(analysis_of(MANY), "graphml"))
     assert graph.edges["n0", "n1"] == {"tensors": "p0, p1, p2, p3, p4, p5, p6, p7, ... 3 more"}
     assert 'n0 -> n1 [label="", tensors=' in exported(analysis_of(MANY), "dot")
 
 
 @PARSES
-def test_hostile_names_come_back_as_they_are_shown() -> None:
+def test_hostile_names_are_parsed_as_they_are_shown() -> None:
     shown = [shortened(name) for name in HOSTILE_NAMES]
     graph = read_graphml(exported(hostile_analysis(), "graphml"))
     assert [graph.nodes[f"n{step}"]["node"] for step in range(len(shown))] == shown
@@ -90,7 +90,7 @@ def test_hostile_names_come_back_as_they_are_shown() -> None:
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-def test_graphviz_draws_hostile_names() -> None:
+def test_graphviz_renders_hostile_names() -> None:
     text = exported(hostile_analysis(), "dot")
     made = subprocess.run(
         ["dot", "-Tsvg"],  # noqa: S607 - where the system has it

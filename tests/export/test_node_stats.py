@@ -29,7 +29,7 @@ def parsed(text: str) -> Stats:
 
 
 def complete(analysis: onnxmem.Analysis, folder: Path) -> Path:
-    """The model with weights, where its own are absent."""
+    """The model with random weights if its own are absent."""
     file, bound = on_disk(analysis.request.source, folder), analysis.request.results.bound
     model = runnable(file, bound, folder, LIMITS)
     assert not isinstance(model, ChildFault)
@@ -37,7 +37,7 @@ def complete(analysis: onnxmem.Analysis, folder: Path) -> Path:
 
 
 def collected(analysis: onnxmem.Analysis, path: Path, level: int, folder: Path) -> Stats:
-    """What onnxruntime writes after a run on ones."""
+    """The statistics that onnxruntime writes after an inference on ones."""
     ort = pytest.importorskip("onnxruntime")
     numpy = pytest.importorskip("numpy")
     target = folder / "stats.csv"
@@ -102,7 +102,9 @@ TEXTS = {
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", LEVELS)
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_small_model_has_the_statistics_of_a_run(name: str, graph: str, tmp_path: Path) -> None:
+def test_a_small_model_has_the_statistics_of_a_session(
+    name: str, graph: str, tmp_path: Path
+) -> None:
     model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>\n' + TEXTS[name])
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
@@ -114,7 +116,7 @@ def test_a_small_model_has_the_statistics_of_a_run(name: str, graph: str, tmp_pa
 
 
 def for_cpu(analysis: onnxmem.Analysis, graph: str) -> onnxmem.Analysis:
-    """The same, asked of a session on CPU, without working its other figures out."""
+    """The same analysis for a session on the CPU, without its other figures."""
     question = analysis.request
     settings = replace(question.settings, runtimes=("ort-cpu",), graph=graph)
     return replace(analysis, request=replace(question, settings=settings))
@@ -147,14 +149,14 @@ def test_onnxruntime_reads_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["mlp", "alexnet", "mobilenet_v2", "resnet50", "gpt2", "bert_base", "mobilenet_v2.int8"]
 )
-def test_a_model_has_the_statistics_of_a_run(name: str, graph: str, tmp_path: Path) -> None:
+def test_a_model_has_the_statistics_of_onnxruntime(name: str, graph: str, tmp_path: Path) -> None:
     analysis = for_cpu(onnxmem.analyze(MODELS / f"{name}.onnx"), graph)
     found = parsed(exported(analysis, "ort-node-stats"))
     path = complete(analysis, tmp_path)
     assert found == collected(analysis, path, LEVELS[graph], tmp_path)
 
 
-def test_on_cuda_weights_are_inputs_and_kernels_take_nothing_for_themselves() -> None:
+def test_on_cuda_weights_are_inputs_and_kernels_have_no_weights() -> None:
     text = "g (float[1,3] x) => (float[1,5] y) <float[3,5] w> { [product] y = MatMul(x, w) }"
     found = parsed(exported(analysis_of(text, asks_onnxruntime=False), "ort-node-stats"))
     assert list(found.values()) == [((3 + 15) * 4, 0, 256, 0)]
@@ -162,7 +164,7 @@ def test_on_cuda_weights_are_inputs_and_kernels_take_nothing_for_themselves() ->
     assert list(parsed(exported(packed, "ort-node-stats")).values()) == [(3 * 4, 0, 256, 0)]
 
 
-def test_a_line_is_left_out_where_a_size_is_unknown_or_the_reader_would_stumble() -> None:
+def test_lines_with_an_unknown_size_or_an_unreadable_name_are_omitted() -> None:
     found = parsed(exported(analysis_of(MYSTERY, asks_onnxruntime=False), "ort-node-stats"))
     assert [key.partition("_")[0] for key in found] == ["product"]
     model = model_of("g (float[3] x) => (float[3] y) { [a] h = Exp(x) [b] y = Exp(h) }")

@@ -47,7 +47,7 @@ def run(*words: object) -> int:
     return main([str(word) for word in words])
 
 
-def test_a_copy_holds_the_same_in_another_order(
+def test_a_reordered_copy_has_the_same_content(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy.onnx"
@@ -83,7 +83,7 @@ def test_onnxruntime_gives_the_same_figures_for_the_copy(model: Path, tmp_path: 
     np.testing.assert_array_equal(outputs[0][0], outputs[1][0])
 
 
-def test_nothing_is_written_where_nothing_is_gained(
+def test_no_copy_is_written_without_a_gain(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "chain.onnx"
@@ -96,7 +96,7 @@ def test_nothing_is_written_where_nothing_is_gained(
     assert not (tmp_path / "copy.onnx").exists()
 
 
-def test_external_weights_are_looked_for_beside_the_copy(
+def test_external_weights_are_read_beside_the_copy(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proto = onnx.load(model)
@@ -115,7 +115,7 @@ def test_external_weights_are_looked_for_beside_the_copy(
     assert after.external_data[0].value == "absent.bin"
 
 
-def test_what_cannot_be_reordered_is_one_line(
+def test_a_model_that_cannot_be_reordered_is_one_line(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = tmp_path / "copy.onnx"
@@ -133,7 +133,7 @@ def test_what_cannot_be_reordered_is_one_line(
     assert not copy.exists()
 
 
-def test_nodes_of_local_functions_are_not_the_files(
+def test_nodes_of_local_functions_are_not_reordered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     proto = onnx.parser.parse_model("""
@@ -185,21 +185,21 @@ def test_an_order_is_reported_with_its_figures(
     assert plain["activations"]["in_place_peak_bytes"] == found["file_in_place_peak_bytes"]
 
 
-def test_training_and_unknown_orders_are_refused() -> None:
+def test_training_and_unknown_orders_are_rejected() -> None:
     with pytest.raises(UsageError, match="a training step runs in the order of the file"):
         Settings(train=True, order="best")
     with pytest.raises(UsageError, match="order 'best of' is not known"):
         Settings(order="best of")
 
 
-def test_a_better_order_is_advised(model: Path) -> None:
+def test_a_better_order_is_suggested(model: Path) -> None:
     plain, best = analyze(str(model)), analyze(str(model), order="best")
     proposals = {each.suggestion.id: each for each in advised(plain.request).proposals}
     assert proposals["order"].after_bytes == best.total_bytes
     assert all(each.suggestion.id != "order" for each in advised(best.request).proposals)
 
 
-def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+def test_a_copy_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"0123456789")
     with source.open("rb") as file:

@@ -88,7 +88,7 @@ def counted(events: list[dict[str, Any]]) -> list[dict[str, int]]:
     return [event["args"] for event in events if event["ph"] == "C"]
 
 
-def test_the_trace_of_a_run_has_its_timeline() -> None:
+def test_the_trace_of_an_inference_has_its_timeline() -> None:
     analysis = analysis_of(batch=5)
     events = events_of(analysis)
     slices = [(event["name"], event["ts"]) for event in events if event["ph"] == "X"]
@@ -120,13 +120,13 @@ def test_the_trace_of_a_step_has_phases_as_threads_and_the_peaks_of_all() -> Non
     }
 
 
-def test_what_is_unknown_is_no_series() -> None:
+def test_unknown_bytes_have_no_series() -> None:
     mystery = '<ir_version: 10, opset_import: ["" : 21, "acme" : 1]> g (x) => (y) {y=acme.M(x)}'
     assert all("activations" not in each for each in counted(events_of(analysis_of(mystery))))
     assert "activations" in counted(events_of(analysis_of(MYSTERY)))[0]
 
 
-def test_hostile_names_end_no_script() -> None:
+def test_hostile_names_cannot_end_the_script() -> None:
     analysis = hostile_analysis(batch=2, train=True)
     events_of(analysis)
     assert "<" not in exported(analysis, "chrome")
@@ -179,7 +179,7 @@ def peak_bytes(snapshot: dict[str, Any]) -> int:
     return max(accumulate(changes))
 
 
-def test_the_snapshot_of_a_run_is_its_arena() -> None:
+def test_the_snapshot_of_an_inference_is_its_arena() -> None:
     analysis = analysis_of(batch=5)
     snapshot = snapshot_of(analysis)
     assert peak_bytes(snapshot) == analysis.total_bytes
@@ -194,7 +194,7 @@ def test_the_snapshot_of_a_run_is_its_arena() -> None:
 
 
 @pytest.mark.parametrize("expandable_segments", [False, True])
-def test_the_snapshot_of_a_step_is_that_of_the_allocator(expandable_segments: bool) -> None:  # noqa: FBT001
+def test_the_snapshot_of_a_step_is_that_of_the_caching_allocator(expandable_segments: bool) -> None:  # noqa: FBT001
     analysis = analysis_of(batch=501, train=True, expandable_segments=expandable_segments)
     snapshot = snapshot_of(analysis)
     training, torch = analysis.training, analysis.torch
@@ -206,7 +206,7 @@ def test_the_snapshot_of_a_step_is_that_of_the_allocator(expandable_segments: bo
     assert reserved == torch.reserved.by_iteration_bytes[0]
 
 
-def test_a_snapshot_leaves_out_what_is_unknown() -> None:
+def test_a_snapshot_omits_unknown_sizes() -> None:
     mystery = '<ir_version: 10, opset_import: ["" : 21, "acme" : 1]> g (x) => (y) {y=acme.M(x)}'
     assert snapshot_of(analysis_of(mystery))["segments"] == []
     hostile = snapshot_of(hostile_analysis())

@@ -136,7 +136,7 @@ def test_length_rules() -> None:
 
 
 def test_a_cache_name_with_another_shape_is_a_warning() -> None:
-    """An id, a matrix, other heads, no present: none is counted."""
+    """An id, a matrix, other heads, no present: none of them is counted."""
     good = 'float[batch,3,past,5] "past_key_values.0.key"'
     text = growing(layers=1)
     for bad, message in (
@@ -172,7 +172,7 @@ def test_two_unnamed_concats_are_a_cache() -> None:
 
 @pytest.mark.parametrize("key", SLOTS, ids="::".join)
 def test_slots_are_at_the_operators_indices(key: tuple[str, str]) -> None:
-    """By the schema where onnx has one, else by the operator's own record."""
+    """By the schema if onnx has one, otherwise by the operator's own record."""
     domain, op_type = key
     if domain == "" and onnx.defs.has(op_type, domain):
         schema = onnx.defs.get_schema(op_type, domain)
@@ -391,7 +391,7 @@ def test_a_context_longer_than_a_static_buffer_is_refused() -> None:
     [(GROUPED, 2 * 66 * 2), (GROUPED.replace('max,11] "past', 'P,11] "past'), 2 * 66 * 2)],
 )
 def test_a_buffer_shared_by_past_and_present_counts_once(text: str, y_bytes: int) -> None:
-    """A buffer of its own length, and one that the operator writes behind the past in place."""
+    """A buffer with its own length, and one that the operator appends to in place."""
     memory = at(text, 100, batch=2)
     decode = memory.step(Step.DECODE)
     assert decode is not None

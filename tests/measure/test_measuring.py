@@ -66,7 +66,7 @@ MODEL = "agraph (float[N,3] x) => (float[N,3] y) { [relu] y = Relu(x) }"
 
 
 class Children:
-    """Children that say what they are told to say, and remember what they were asked."""
+    """Children with prepared replies that record their requests."""
 
     def __init__(self) -> None:
         self.said: dict[str, dict[str, JSON] | ChildFault] = {**SAID}
@@ -100,7 +100,7 @@ class Children:
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Children:
-    """No process is started, and temporary files have a place of their own."""
+    """No process is started, and temporary files have their own folder."""
     fake = Children()
     monkeypatch.setattr(measuring, "run_in_child", fake.run)
     monkeypatch.setattr(session_files, "run_in_child", fake.run)

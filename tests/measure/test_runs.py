@@ -36,7 +36,7 @@ RAW = MeasureSettings(options=SessionOptions(level="off"))
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of temporary files, which every test leaves empty."""
+    """A folder of temporary files, which every test leaves empty."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -198,7 +198,7 @@ def test_inputs_of_every_kind_are_made_up() -> None:
 
 
 def test_real_inputs_are_fed(tmp_path: Path) -> None:
-    """The made-up lengths, ones, do not sum up to the length of the axis."""
+    """The random lengths, ones, do not add up to the length of the axis."""
     text = """agraph (float[5] x, int64[2] parts) => (float[A] y, float[B] z) {
         y, z = Split(x, parts)
     }"""
@@ -301,7 +301,7 @@ def request_of(folder: Path, text: str, **more: object) -> dict[str, object]:
 def stored(
     folder: Path, *feeds: Feed, inputs_npz: str | None = None
 ) -> tuple[str, tuple[StoredInput, ...]]:
-    """The file of these inputs, and where each lies in it."""
+    """The file of these inputs, and the offset of each."""
     path = str(folder / "inputs.bin")
     said = store_inputs([asdict(feed) for feed in feeds], inputs_npz, path)
     return path, read_inputs(json.loads(json.dumps(said["inputs"])))
@@ -437,7 +437,7 @@ HEAVY = {"dataclasses", "numpy.random", "pathlib", "psutil", "tempfile", "thread
 
 @pytest.fixture
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The modules of the process that is measured, once it has been."""
+    """The modules of the measured process after the measurement."""
     path = tmp_path / "modules.json"
 
     def spying(
@@ -491,7 +491,7 @@ def test_inputs_are_resident_before_the_model_is_opened() -> None:
 
 
 def printed(code: str) -> str:
-    """What an isolated Python prints, with one thread of numpy as in a measurement."""
+    """The output of an isolated Python with one numpy thread, as in a measurement."""
     environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": os.defpath}
     command = [sys.executable, "-I", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -513,7 +513,7 @@ def request_on(provider: str, **options: object) -> RunRequest:
 
 
 class FakeRuntime(SimpleNamespace):
-    """An onnxruntime whose sessions fall back to the CPU where the GPU does not answer."""
+    """An onnxruntime whose sessions fall back to the CPU because the GPU fails."""
 
     def __init__(self, *, falls_back: bool) -> None:
         super().__init__(falls_back=falls_back, providers=[])
