@@ -96,7 +96,7 @@ def fault_of(error: BaseException) -> Fault:
 
 def _has_current_folder() -> bool:
     try:
-        os.getcwd()  # noqa: PTH109 - pathlib imports much
+        os.getcwd()
     except OSError:
         return False
     return True

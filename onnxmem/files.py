@@ -85,20 +85,20 @@ def _nearest_path(path: str) -> str | None:
 
     folder, missing = os.path.split(path)
     rest: list[str] = []
-    while folder and not os.path.isdir(folder):  # noqa: PTH112
+    while folder and not os.path.isdir(folder):
         parent, name = os.path.split(folder)
         if parent == folder:
             return None
         rest.insert(0, missing)
         folder, missing = parent, name
-    stem = os.path.splitext(missing)[0]  # noqa: PTH122
+    stem = os.path.splitext(missing)[0]
     with suppress(OSError, ValueError), os.scandir(folder or os.curdir) as entries:
         names = [entry.name for entry in islice(entries, _MOST_NAMES)]
         # All models end alike, which makes two of them no more similar.
-        like = [name for name in names if get_close_matches(stem, [os.path.splitext(name)[0]])]  # noqa: PTH122
+        like = [name for name in names if get_close_matches(stem, [os.path.splitext(name)[0]])]
         for name in get_close_matches(missing, like, n=1):
-            near = os.path.join(folder, name, *rest)  # noqa: PTH118
-            return shortened(near) if os.path.exists(near) else None  # noqa: PTH110
+            near = os.path.join(folder, name, *rest)
+            return shortened(near) if os.path.exists(near) else None
     return None
 
 
@@ -196,7 +196,7 @@ def is_stream(path: str) -> bool:
     if path.startswith(("/dev/std", "/dev/fd/", "/proc/")):
         return True
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib imports much
+        mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
     return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
@@ -216,14 +216,14 @@ def replaced(path: str, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
     Without ``is_durable`` nothing waits for the disk: where a loss of power may cost the file.
     """
     if is_stream(path):
-        with open(path, "wb") as file:  # noqa: PTH123 - pathlib imports much
+        with open(path, "wb") as file:
             yield file
         return
     target = os.path.realpath(path)
     for is_in_the_way, number in ((os.path.isdir, errno.EISDIR), (os.path.islink, errno.ELOOP)):
         if is_in_the_way(target):
             raise OSError(number, os.strerror(number))
-    folder = os.path.dirname(target)  # noqa: PTH120
+    folder = os.path.dirname(target)
     remove_stale_parts(folder)
     part = _new_part(folder)
     try:
@@ -233,14 +233,14 @@ def replaced(path: str, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
             os.fsync(part.fileno())
         if os.name == "nt":  # where an open file cannot be moved
             part.close()
-        os.chmod(part.name, _mode_for(target))  # noqa: PTH101
-        os.replace(part.name, target)  # noqa: PTH105
+        os.chmod(part.name, _mode_for(target))
+        os.replace(part.name, target)
         part.close()
     except BaseException:
         with suppress(OSError):
             part.close()
         with suppress(FileNotFoundError):
-            os.unlink(part.name)  # noqa: PTH108
+            os.unlink(part.name)
         raise
 
 
@@ -266,7 +266,7 @@ def temporary_folder() -> Iterator[str]:
 
 def is_temporary_folder(path: str) -> bool:
     """Whether a path is that of a folder which ``temporary_folder`` made."""
-    return _TEMPORARY.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
+    return _TEMPORARY.fullmatch(os.path.basename(path)) is not None
 
 
 def _new_folder() -> tuple[str, int]:
@@ -279,7 +279,7 @@ def _new_folder() -> tuple[str, int]:
         descriptor = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
         _lock(descriptor)
         # Before the lock another process may have taken the folder for one that was left.
-        if os.path.isdir(folder):  # noqa: PTH112
+        if os.path.isdir(folder):
             return folder, descriptor
         os.close(descriptor)
 
@@ -312,7 +312,7 @@ def _remove_if_stale(path: str) -> None:
     if os.name == "nt":
         return
     with suppress(OSError), _lock_of_stale(path, os.O_RDWR):
-        os.unlink(path)  # noqa: PTH108
+        os.unlink(path)
 
 
 @contextmanager
@@ -339,7 +339,7 @@ def _new_part(folder: str) -> IO[bytes]:
         )
         _lock(part.fileno())
         # Before the lock another process may have taken the file for one that was left.
-        if os.path.exists(part.name):  # noqa: PTH110
+        if os.path.exists(part.name):
             return part
         part.close()
 
@@ -360,7 +360,7 @@ def _lock(descriptor: int) -> bool:
 def _mode_for(target: str) -> int:
     """Permissions of the file that is replaced, else those of any new file."""
     with suppress(OSError):
-        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+        return stat.S_IMODE(os.stat(target).st_mode)
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -37,10 +37,10 @@ def format_bytes(num_bytes: int | None) -> str:
     value = float(num_bytes)
     unit = 0
     # 1023.995 would round to "1024": step on to the next unit first.
-    while abs(value) >= 1023.5 and unit + 1 < len(_IEC):  # noqa: PLR2004
+    while abs(value) >= 1023.5 and unit + 1 < len(_IEC):  # noqa: PLR2004 - rounds up to the next unit
         value /= 1024
         unit += 1
-    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0  # noqa: PLR2004
+    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0  # noqa: PLR2004 - three digits in all
     return f"{value:.{decimals}f} {_IEC[unit]}"
 
 

@@ -9,11 +9,11 @@ import os
 import sys
 from typing import Final
 
-HOME: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))  # noqa: PTH100, PTH118, PTH120
+HOME: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 """The folder that contains onnxmem: trusted even if it is the current one, for its code runs."""
 
-_MODULES: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib imports many modules
-_STANDARD_LIBRARY: Final = (_MODULES, os.path.join(_MODULES, "lib-dynload"))  # noqa: PTH118
+_MODULES: Final = os.path.dirname(os.__file__)
+_STANDARD_LIBRARY: Final = (_MODULES, os.path.join(_MODULES, "lib-dynload"))
 
 
 def safe_path() -> list[str]:
@@ -41,10 +41,10 @@ def leave_current_folder_out() -> None:
 
 def _is_safe(entry: object) -> bool:
     # ``sys.path`` may contain anything; the import system skips what is not a string.
-    if not isinstance(entry, str) or not os.path.isabs(entry):  # noqa: PTH117
+    if not isinstance(entry, str) or not os.path.isabs(entry):
         return False
     try:
-        return not os.path.samefile(entry, os.curdir)  # noqa: PTH121
+        return not os.path.samefile(entry, os.curdir)
     except (OSError, ValueError):
         # One does not exist: an entry inside an archive, or a current folder that was removed.
         return True

@@ -71,7 +71,7 @@ def _skip_init(packages: Iterable[str], home: str) -> None:
     """Make modules of these packages importable without running any ``__init__.py``."""
     for name in packages:
         package = ModuleType(name)
-        package.__path__ = [os.path.join(home, *name.split("."))]  # noqa: PTH118 - pathlib adds 600 KiB to the process
+        package.__path__ = [os.path.join(home, *name.split("."))]
         sys.modules[name] = package
 
 

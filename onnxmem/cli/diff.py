@@ -262,7 +262,7 @@ def _is_report(name: str) -> bool:
     if name.endswith(".json"):
         return True
     try:
-        with open(opened(name), "rb") as file:  # noqa: PTH123 - a descriptor
+        with open(opened(name), "rb") as file:
             return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
     except OSError:
         return False  # reading it as a model reports what is wrong

@@ -99,9 +99,7 @@ def run(arguments: Namespace) -> int:
 
 def split_words(words: list[str]) -> tuple[str | None, str | None]:
     """What is asked, and the model: the last of several words if it is a file or named like one."""
-    is_model = len(words) > 1 and (
-        words[-1].endswith(_MODEL_SUFFIX) or os.path.isfile(words[-1])  # noqa: PTH113 - as it is quick
-    )
+    is_model = len(words) > 1 and (words[-1].endswith(_MODEL_SUFFIX) or os.path.isfile(words[-1]))
     asked = words[:-1] if is_model else words
     return " ".join(asked) if asked else None, words[-1] if is_model else None
 

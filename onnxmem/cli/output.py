@@ -90,7 +90,7 @@ def check_output(path: str | None, models: Iterable[str], *, force: bool) -> Non
     if os.path.lexists(path) and not force and not is_stream(path):
         message = f"{shortened(path)}: exists; pass --force to overwrite it"
         raise UsageError(message)
-    if os.path.isdir(path):  # noqa: PTH112
+    if os.path.isdir(path):
         message = f"{shortened(path)}: is a folder; name a file in it"
         raise UsageError(message)
     if not Path(path).parent.is_dir():
@@ -297,10 +297,10 @@ def _new_file(path: str) -> Iterator[IO[bytes]]:
 
     :raises OSError: it cannot be written, or was removed meanwhile.
     """
-    remove_stale_parts(os.path.dirname(path) or os.curdir)  # noqa: PTH120
-    with open(path, "wb") as file:  # noqa: PTH123
+    remove_stale_parts(os.path.dirname(path) or os.curdir)
+    with open(path, "wb") as file:
         yield file
-        if not os.path.exists(path):  # noqa: PTH110
+        if not os.path.exists(path):
             raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile")
 
 
@@ -345,7 +345,7 @@ def open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             mode = "r" if number == 0 else "w"
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 - it stays open
 
 
 def notify(text: str, end: str = "\n") -> None:

@@ -242,7 +242,7 @@ class Page:
             self._page = outcome["page"] if self.is_of_one else None
             if self.folder is not None and outcome["page"] is not None:
                 file = self._file_of(outcome["row"]["path"])
-                write_file(outcome["page"], os.path.join(self.folder, file), quiet=True)  # noqa: PTH118
+                write_file(outcome["page"], os.path.join(self.folder, file), quiet=True)
             # One page cannot show the nodes of thousands of models.
             self._rows.append({**outcome["row"], "layers": None})
 
@@ -283,8 +283,8 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
     """
     path: str | None = arguments.html
     folder = None
-    if path is not None and len(names) > 1 and (path[-1:] == "/" or os.path.isdir(path)):  # noqa: PTH112
-        folder, path = path, os.path.join(path, "index.html")  # noqa: PTH118
+    if path is not None and len(names) > 1 and (path[-1:] == "/" or os.path.isdir(path)):
+        folder, path = path, os.path.join(path, "index.html")
         _make_folder(folder, force=arguments.force)
     check_output(path, names, force=arguments.force)
     if path is not None and path == arguments.output:
@@ -338,7 +338,7 @@ class RunStatus:
 
     def summary(self) -> Summary:
         """The models so far in a few figures, where they are summed up."""
-        assert self.tally is not None  # noqa: S101
+        assert self.tally is not None  # noqa: S101 - for mypy
         return self.tally.summary(self._targets)
 
     def report(self, name: str, outcome: Outcome) -> None:

@@ -104,7 +104,7 @@ def open_cache(folder: str) -> Cache:
     except (OSError, ValueError) as fault:
         message = f"{shortened(folder)}: cannot be written to as a cache: {reason_of(fault)}"
         raise UsageError(message) from fault
-    return Cache(os.path.abspath(folder))  # noqa: PTH100 - workers may work in another folder
+    return Cache(os.path.abspath(folder))
 
 
 def stamp_of(path: str) -> tuple[int, int, int]:

@@ -114,7 +114,7 @@ def expanded(name: str) -> tuple[str, ...] | None:
     """The models of a folder or pattern, perhaps none; ``None`` if the name is neither."""
     if is_remote(name):
         return remote_names(name, SUFFIX)
-    if os.path.isdir(name):  # noqa: PTH112 - no folder: '' and names that are too long
+    if os.path.isdir(name):
         return tuple(models_below(Path(name)))
     if glob.has_magic(name) and not os.path.lexists(name):
         return tuple(sorted(_matching(name)))
@@ -190,12 +190,12 @@ def _entries(
     except OSError:
         for name in named:
             if name and not glob.has_magic(name) and os.path.lexists(folder + name):
-                yield name, os.path.isdir(folder + name), False  # noqa: PTH112
+                yield name, os.path.isdir(folder + name), False
 
 
 def _inode(folder: str) -> tuple[int, int] | None:
     try:
-        status = os.stat(folder or os.curdir)  # noqa: PTH116
+        status = os.stat(folder or os.curdir)
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
@@ -207,7 +207,7 @@ def models_below(folder: Path) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if name.endswith(SUFFIX) and not name.startswith("."):
-                yield os.path.join(here, name)  # noqa: PTH118 - Path would drop a leading "./"
+                yield os.path.join(here, name)
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Task:
         """The task for a process with another working directory."""
         if is_remote(self.location):
             return self
-        return replace(self, location=os.path.abspath(self.location))  # noqa: PTH100 - no links
+        return replace(self, location=os.path.abspath(self.location))
 
     def failed(self, fault: Fault, error: BaseException | None = None) -> Outcome:
         """The outcome of a model that could not be analyzed."""

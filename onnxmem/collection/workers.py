@@ -94,7 +94,7 @@ def serve(connection: Connection) -> None:
     """The loop of a worker: receive a task, send its outcome, until the parent ends it."""
     with contextlib.suppress(OSError):
         tempfile.tempdir = _own_folder(tempfile.gettempdir(), os.getpid())
-        os.mkdir(tempfile.tempdir)  # noqa: PTH102
+        os.mkdir(tempfile.tempdir)
     with contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while (task := connection.recv()) is not None:
@@ -284,7 +284,7 @@ def _resident_bytes() -> int:
     """Resident memory of this process; 0 if the system does not report it."""
     if sys.platform != "linux":
         return 0
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - at every task
+    with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -350,7 +350,7 @@ class _ForkedProcess:
     def wait(self, seconds: float) -> int | None:
         stop = time.monotonic() + seconds
         with contextlib.suppress(EOFError, OSError):  # The server is gone.
-            while len(self._reported) < 2 and self._reports.poll(max(stop - time.monotonic(), 0)):  # noqa: PLR2004
+            while len(self._reported) < 2 and self._reports.poll(max(stop - time.monotonic(), 0)):  # noqa: PLR2004 - the process's number, and its exit code
                 self._reported.append(int(self._reports.recv_bytes()))
         return dict(enumerate(self._reported)).get(1)
 
@@ -398,7 +398,7 @@ class _SpawnedProcess:
 
 def _own_folder(folder: str, pid: int) -> str:
     """A worker's folder of temporary files, in that of its pool."""
-    return os.path.join(folder, f"worker-{pid}")  # noqa: PTH118
+    return os.path.join(folder, f"worker-{pid}")
 
 
 def _isolated(program: str, descriptor: int, folder: str) -> subprocess.Popen[bytes]:

@@ -153,7 +153,7 @@ class _RecordedAllocator(CachingAllocator):
         is_small, address, block_bytes = self.range_of(number)
         address += _BASES[is_small]
         if self.reserved_bytes > before:
-            self._grow(is_small, address, self.reserved_bytes - before)
+            self._grow(address, self.reserved_bytes - before, is_small=is_small)
         self._state.allocate(address, size_bytes, self._frames(number), block_bytes)
 
     def free(self, number: int) -> None:
@@ -162,7 +162,7 @@ class _RecordedAllocator(CachingAllocator):
         self._state.free(_BASES[is_small] + address)
         super().free(number)
 
-    def _grow(self, is_small: bool, address: int, added_bytes: int) -> None:  # noqa: FBT001
+    def _grow(self, address: int, added_bytes: int, *, is_small: bool) -> None:
         """Record that a block needed more device memory: a segment, or pages of the only one."""
         if not self.config.expandable_segments:
             # The block for which a segment is reserved is at its start.

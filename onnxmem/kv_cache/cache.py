@@ -111,7 +111,7 @@ class Part:
     def layout(self) -> str | None:
         """Order of batch, heads, tokens and head size, as in ``bnsh``; ``None`` at other ranks."""
         # Batch and tokens are known by their dims; of the two axes left, heads come first.
-        if len(self.dims) - self._stacked != 4 or self.length_axis is None:  # noqa: PLR2004
+        if len(self.dims) - self._stacked != 4 or self.length_axis is None:  # noqa: PLR2004 - batch, heads, tokens, size
             return None
         letters = {self.batch_axis: "b", self.length_axis: "s"}
         others = iter("nh")

@@ -32,7 +32,7 @@ def peak_resident_bytes() -> int | None:
 def restart_peak() -> bool:
     """Reset the peak to the current resident memory; False: not supported."""
     try:
-        with open(f"{_PROCESS}/clear_refs", "w", encoding="ascii") as stream:  # noqa: PTH123
+        with open(f"{_PROCESS}/clear_refs", "w", encoding="ascii") as stream:
             stream.write("5")
     except OSError:
         return False
@@ -41,7 +41,7 @@ def restart_peak() -> bool:
 
 def _status(field: str) -> int | None:
     try:
-        with open(f"{_PROCESS}/status", encoding="ascii", errors="replace") as lines:  # noqa: PTH123
+        with open(f"{_PROCESS}/status", encoding="ascii", errors="replace") as lines:
             values = dict(line.split(":", 1) for line in lines if ":" in line)
     except OSError:
         return None

@@ -134,7 +134,7 @@ def may_begin_model(head: bytes) -> bool:
 
 def _is_text(head: bytes) -> bool:
     """Whether all bytes are printable ASCII; the first byte of a model, a tag, is not."""
-    return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)  # noqa: PLR2004
+    return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)  # noqa: PLR2004 - the ends of printable ASCII
 
 
 _Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
@@ -285,7 +285,7 @@ def _in_folder(path: str) -> str:
             name = min(each.name for each in entries if each.name.endswith(".onnx"))
     except (OSError, ValueError):
         return "no .onnx file is in it; check the path"
-    return f"name the .onnx file in it, as {shortened(os.path.join(path, name))}"  # noqa: PTH118
+    return f"name the .onnx file in it, as {shortened(os.path.join(path, name))}"
 
 
 @contextmanager

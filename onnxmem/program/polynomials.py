@@ -351,7 +351,7 @@ def is_prime(number: int) -> bool:
 
     With these bases it is exact below 3.3e24 (Sorenson and Webster, 2015, table 1).
     """
-    if number in _PRIMES or number < 2 or not all(number % prime for prime in _PRIMES):  # noqa: PLR2004
+    if number in _PRIMES or number < 2 or not all(number % prime for prime in _PRIMES):  # noqa: PLR2004 - 1 is not a prime
         return number in _PRIMES
     # number - 1 = odd x 2^twos
     twos = ((number - 1) & (1 - number)).bit_length() - 1

@@ -177,7 +177,7 @@ def duplicate_weights(path: str, graph: onnx.GraphProto) -> tuple[DuplicateWeigh
     # group are compared, and most files have groups of one.
     groups: dict[tuple[int, tuple[int, ...], int], list[onnx.TensorProto]] = defaultdict(list)
     try:
-        with open(opened(path), "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+        with open(opened(path), "rb", buffering=0) as file:
             spans = dict(_payloads(file.fileno()))
             for tensor in graph.initializer:
                 span = spans.get(tensor.name)
@@ -362,7 +362,7 @@ def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Suggestion, int
     for layer in sorted(large, key=lambda each: -(each.weight.size_bytes or 0)):
         after = _next_layer(graph, readers, layer)
         width = _num_outputs(layer)
-        if after is None or width is None or len(layer.weight.shape or ()) != 2:  # noqa: PLR2004
+        if after is None or width is None or len(layer.weight.shape or ()) != 2:  # noqa: PLR2004 - a matrix
             continue
         saved_bytes = ((layer.weight.size_bytes or 0) + (after.weight.size_bytes or 0)) // 2
         suggestion = Suggestion(

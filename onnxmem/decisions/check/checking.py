@@ -210,7 +210,7 @@ class Baseline:
         return f"the baseline has other settings ({differences[0]}); {_AGAIN}"
 
     def _is_of(self, row: SavedObject, path: str) -> bool:
-        here = printable(os.path.abspath(path))  # noqa: PTH100 - links are not followed
+        here = printable(os.path.abspath(path))
         there = row.text("path") or ""
         return any(here == _whole(folder, there) for folder in self.folders)
 
@@ -339,8 +339,8 @@ def relative_path(path: str, folder: Path) -> str:
 
     The path of a model outside the folder stays absolute.
     """
-    whole = Path(os.path.abspath(path))  # noqa: PTH100 - links are not followed
-    base = Path(os.path.abspath(folder))  # noqa: PTH100
+    whole = Path(os.path.abspath(path))
+    base = Path(os.path.abspath(folder))
     try:
         return whole.relative_to(base).as_posix()
     except ValueError:
@@ -523,7 +523,7 @@ def _doubts(analysis: Analysis) -> Iterable[str]:
 
 
 def _whole(folder: Path, path: str) -> str:
-    return printable(os.path.normpath(os.path.join(os.path.abspath(folder), path)))  # noqa: PTH100, PTH118
+    return printable(os.path.normpath(os.path.join(os.path.abspath(folder), path)))
 
 
 def _other_setting(analysis: Analysis, row: SavedObject) -> str:

@@ -314,7 +314,7 @@ class OriginSearch:
 
 def is_state(dims: Dims, value: Array | None) -> bool:
     """Whether a constant may be an initial state: all zeros, of rank 2 or more."""
-    if len(dims) < 2 or value is None or value.size < 2 or value.dtype.kind != "f":  # noqa: PLR2004
+    if len(dims) < 2 or value is None or value.size < 2 or value.dtype.kind != "f":  # noqa: PLR2004 - rank of the docstring
         return False
     return not np.any(value)
 
@@ -327,7 +327,7 @@ def may_be_of_a_sample(dims: Dims, value: Array | None) -> bool:
     """
     if sum(dim > 1 for dim in dims) > 1:
         return True
-    return value is not None and value.size > 1 and len(np.unique(value)) <= 2  # noqa: PLR2004
+    return value is not None and value.size > 1 and len(np.unique(value)) <= 2  # noqa: PLR2004 - as the docstring says
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def _reordered_input(context: InferenceContext, dims: Dims, block: int) -> Dims:
     return (batch, -(-channels // block) * block, *image)
 
 
-def _reordered_output(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001
+def _reordered_output(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001 - a rule like the others
     """X: [N, blocks x block, H, W] -> [N, channels, H, W] or [N, H, W, channels]."""
     if "channels" not in context.attributes:
         return None
@@ -172,7 +172,7 @@ def _reordered_output(context: InferenceContext, dims: Dims, block: int) -> Dims
     )
 
 
-def _upsampled(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001
+def _upsampled(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001 - a rule like the others
     """X: [N, C, H, W] -> its image times ``scales``, which name all axes."""
     scales = context.integers("scales")
     if len(scales) != _IMAGE_RANK:
@@ -341,7 +341,7 @@ def _scaled_product(context: InferenceContext) -> Found:
 def _gemm(context: InferenceContext) -> Found:
     """A: [M, K] or transposed, B: [K, N] or transposed, first and fourth input -> Y: [M, N]."""
     left, right = context.shape(0), context.shape(3)
-    if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004
+    if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004 - matrices
         return {}
     is_quantized = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
     elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantized else _FLOAT
@@ -353,7 +353,7 @@ def _gemm(context: InferenceContext) -> Found:
 def _lstm(context: InferenceContext) -> Found:
     """X: [S, B, I], R: [D, H, 4H] -> Y: [S, D, B, H], Y_h and Y_c: [D, B, H]."""
     data, recurrence = context.dims(0), context.dims(2)
-    if data is None or recurrence is None or len(data) != 3 or len(recurrence) != 3:  # noqa: PLR2004
+    if data is None or recurrence is None or len(data) != 3 or len(recurrence) != 3:  # noqa: PLR2004 - ranks of the docstring
         return {}
     steps, batch = data[:2]
     directions, hidden = recurrence[:2]
@@ -366,7 +366,7 @@ def _lstm(context: InferenceContext) -> Found:
 def _embedding(context: InferenceContext) -> Found:
     """Ids: [B, S], words: [V, H] third input -> [B, S, H], floats; the mask's sums: [B]."""
     ids, words = context.dims(0), context.dims(2)
-    if ids is None or words is None or len(words) != 2:  # noqa: PLR2004
+    if ids is None or words is None or len(words) != 2:  # noqa: PLR2004 - a matrix
         return {}
     found = context.outputs(None, ids[:1], elem_type=_INT32)
     return found | context.outputs((*ids, words[1]), elem_type=_FLOAT)

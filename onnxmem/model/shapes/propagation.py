@@ -73,7 +73,7 @@ def is_followed(node: onnx.NodeProto) -> bool:
     return onnx_op(node) in _WRITERS or onnx_op(node) in _READERS
 
 
-def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
+def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001 - a rule like the others
     types = [context.input_type(index) for index in range(len(context.node.input))]
     known = tuple(proto for proto in types if proto is not None)
     return known if len(known) == len(types) else None
@@ -95,7 +95,7 @@ def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _El
     return None if position is None else (*sequence[:position], *sequence[position + 1 :])
 
 
-def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
+def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001 - a rule like the others
     """SplitToSequence: pieces of the requested lengths, by default 1, when the axis may go."""
     dims, axis = context.dims(0), context.integer("axis")
     if not dims or not -len(dims) <= axis < len(dims):
@@ -162,7 +162,7 @@ _WRITERS: Final[
     Mapping[str, Callable[[InferenceContext, Mapping[str, _Elements]], _Elements | None]]
 ] = {
     "SequenceConstruct": _constructed,
-    "SequenceEmpty": lambda context, elements: (),  # noqa: ARG005
+    "SequenceEmpty": lambda context, elements: (),  # noqa: ARG005 - a rule like the others
     "SequenceErase": _erased,
     "SequenceInsert": _inserted,
     "SplitToSequence": _split,

@@ -282,7 +282,7 @@ def decades(low: int, high: int) -> tuple[int, ...]:
 
 def count_label(count: int) -> str:
     """Write a count short: ``1 k``, ``10 M``, ``1 G``."""
-    return format_count(count) if count >= 10_000 else f"{count:,}"  # noqa: PLR2004
+    return format_count(count) if count >= 10_000 else f"{count:,}"  # noqa: PLR2004 - four digits are short
 
 
 def _power(num_bytes: int) -> int:

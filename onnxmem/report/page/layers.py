@@ -46,7 +46,7 @@ def layers_section(analysis: Analysis, stops: Stops) -> str:
         for number, step in enumerate(shown)
     ]
     table = markup.table("layers-table", _HEADS, cells, sorted_by=_LIVE)
-    limits = f' data-first="{batches[0]}" data-last="{batches[-1]}"' if len(batches) > 2 else ""  # noqa: PLR2004
+    limits = f' data-first="{batches[0]}" data-last="{batches[-1]}"' if len(batches) > 2 else ""  # noqa: PLR2004 - two points prove no line
     body = (
         markup.filter_box("layers-table", "filter by name, operator, shape or type")
         + f'<div id="onnxmem-layers"{limits}>{table}</div>{_sums(rows)}'
@@ -125,7 +125,7 @@ def _shape_cell(layer: Layer, others: Sequence[Layer], batches: Sequence[int]) -
         return Cell("?")
     written = shape_text(shape)
     shapes = [each.output_shape or () for each in others]
-    if len(batches) < 2 or any(len(each) != len(shape) for each in shapes):  # noqa: PLR2004
+    if len(batches) < 2 or any(len(each) != len(shape) for each in shapes):  # noqa: PLR2004 - there is another
         return Cell(written)
     lines = [line_through(batches, dims) for dims in zip(*shapes, strict=True)]
     slopes = ["?" if line is None else str(line.slope_bytes) for line in lines]

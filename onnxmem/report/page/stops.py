@@ -323,7 +323,7 @@ def line_through(batches: Sequence[int], values: Sequence[int | None]) -> Affine
         (batch, value) for batch, value in zip(batches, values, strict=True) if value is not None
     ]
     # Two points prove nothing: any two are on a line.
-    return Affine.through(known) if len(known) == len(batches) > 2 else None  # noqa: PLR2004
+    return Affine.through(known) if len(known) == len(batches) > 2 else None  # noqa: PLR2004 - see above
 
 
 def convex_lines(batches: Sequence[int], values: Sequence[int | None]) -> tuple[Affine, ...]:

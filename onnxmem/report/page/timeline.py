@@ -242,7 +242,7 @@ def affine_sizes(lifetimes: Lifetimes, stops: Stops) -> Sizes | None:
     others = [(stop.batch, lifetimes_of(stop.analysis)) for stop in stops.all]
     points = [(batch, other.sizes) for batch, other in others if lifetimes.is_alike(other)]
     # Two points prove nothing: any two are on a line.
-    return Sizes.through(points) if len(points) > 2 else None  # noqa: PLR2004
+    return Sizes.through(points) if len(points) > 2 else None  # noqa: PLR2004 - see above
 
 
 def peak_lines(lifetimes: Lifetimes, affine: Sizes | None) -> Mapping[str, tuple[Affine, ...]]:

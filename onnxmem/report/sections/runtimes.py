@@ -188,7 +188,7 @@ def _time(measurement: "Measurement") -> Line:
 def _milliseconds(seconds: float) -> str:
     """Three digits of a short time, all of a long one: ``0.0362 ms``, ``12,345 ms``."""
     milliseconds = 1000 * seconds
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds:,.0f} ms"  # noqa: PLR2004
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds:,.0f} ms"  # noqa: PLR2004 - three digits, then all of them
 
 
 def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:

@@ -91,7 +91,11 @@ def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
     ]
     stored = _matmul_outputs(stretches) if selective else frozenset()
     segments = [
-        Segment(group, True, stored & {name for node in group for name in node.writes})  # noqa: FBT003
+        Segment(
+            group,
+            is_recomputed=True,
+            stored=stored & {name for node in group for name in node.writes},
+        )
         for group in groups[:-1]
     ]
     name = f"every={count}, matmul and conv outputs saved" if selective else f"every={count}"

@@ -44,7 +44,7 @@ from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 _CASTABLE = frozenset(
     dtype
     for dtype in DType
-    if dtype.is_floating and dtype.bits and dtype.bits <= 32  # noqa: PLR2004
+    if dtype.is_floating and dtype.bits and dtype.bits <= 32  # noqa: PLR2004 - float64 is not cast
 )
 
 

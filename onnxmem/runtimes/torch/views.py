@@ -163,7 +163,7 @@ def _saves_its_output(producer: Node) -> bool:
 def _is_full_slice(graph: Graph, node: Node) -> bool:
     """Whether a Slice takes every element in order: Python's indexing makes no call then."""
     before, after = (known_dims(graph.tensors[n].shape) for n in (node.inputs[0], node.outputs[0]))
-    steps = graph.values.get(node.inputs[4]) if len(node.inputs) > 4 else None  # noqa: PLR2004
+    steps = graph.values.get(node.inputs[4]) if len(node.inputs) > 4 else None  # noqa: PLR2004 - the steps are its fifth input
     return before is not None and before == after and all(step > 0 for step in steps or ())
 
 
