@@ -27,7 +27,7 @@ from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.api import Analysis, advise, analyze, check, diff, explain, fit
+    from onnxmem.api import Analysis, advise, analyze, check, diff, explain, fit, measure
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.sweep import sweep
@@ -47,6 +47,7 @@ __all__ = [
     "diff",
     "explain",
     "fit",
+    "measure",
     "sweep",
     "to_metrics",
 ]
@@ -60,6 +61,7 @@ _MODULES = {
     "diff": "onnxmem.api",
     "explain": "onnxmem.api",
     "fit": "onnxmem.api",
+    "measure": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",
     "to_metrics": "onnxmem.export.figures",

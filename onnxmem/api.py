@@ -1,6 +1,7 @@
 """The public functions that join layers, and an analysis that shows itself in a notebook."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
     from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.check.checking import Checkup
     from onnxmem.decisions.diff import Difference
+    from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.files import ModelSource
     from onnxmem.report.explanation import Explanation
+    from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 
-__all__ = ["Analysis", "advise", "analyze", "check", "diff", "explain", "fit"]
+__all__ = ["Analysis", "advise", "analyze", "check", "diff", "explain", "fit", "measure"]
 
 
 def fit(
@@ -194,6 +197,54 @@ def check(
         () if named else gate.unmatched(models),
         allows_uncovered=allow_uncovered,
     )
+
+
+def measure(  # noqa: PLR0913 - the options of the command
+    source: "ModelSource | Analysis",
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    device: "Provider" = "cpu",
+    runs: int = 3,
+    inputs: str | None = None,
+    timeout_seconds: float = 300.0,
+    memory_limit_bytes: int | None = None,
+    options: "SessionOptions | None" = None,
+) -> "Measurement":
+    """Run a model in onnxruntime, in a process of its own, and measure the memory that it took.
+
+    ``device`` is ``"cpu"`` or ``"cuda"``. ``inputs`` is an ``.npz`` file of real inputs; without it
+    they are random. The limits are those of each process that runs the model. ``options`` are the
+    session's. An ``Analysis`` has its batch, dims and shapes.
+
+    :raises MeasurementFailedError: the model crashed, hung, ran out of memory or was refused.
+    :raises OnnxmemError: the model cannot be read, or onnxruntime or the device is missing.
+    """
+    from onnxmem.errors import Finding
+    from onnxmem.measuring.measuring import MeasurementFailedError, MeasureSettings
+    from onnxmem.measuring.measuring import measure as measure_file
+    from onnxmem.model.binding import Request
+    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+    chosen = MeasureSettings(
+        provider=device,
+        runs=runs,
+        options=options or SessionOptions(),
+        inputs_npz=inputs,
+        seconds=timeout_seconds,
+        memory_bytes=memory_limit_bytes,
+    )
+    if isinstance(source, Analysis):
+        given = {"batch": batch, "dims": dims, "shapes": shapes}
+        _analyzed(source, {name: value for name, value in given.items() if value is not None})
+        settings, file = source.request.settings, source.request.source
+        found = measure_file(file, Request(settings.batch, settings.dims, settings.shapes), chosen)
+    else:
+        found = measure_file(source, Request(batch, dims or {}, shapes or {}), chosen)
+    if isinstance(found, Finding):
+        raise MeasurementFailedError(found.message)
+    return found
 
 
 def _name_of(source: "ModelSource") -> str:

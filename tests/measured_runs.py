@@ -1,7 +1,7 @@
 """A measurement as if it had been made, for tests of what becomes of one."""
 
 from onnxmem.errors import Finding
-from onnxmem.measure.measurement import MeasuredNode, Measurement
+from onnxmem.measuring.measurement import MeasuredNode, Measurement
 
 MEASUREMENT = Measurement(
     backend="onnxruntime-cpu",

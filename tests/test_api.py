@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnxmem.cli import main
 
 RESNET = str(MODELS / "resnet50.train.onnx")
 ALEXNET = str(MODELS / "alexnet.onnx")
+MLP = str(MODELS / "mlp.onnx")
 
 
 def printed(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -123,6 +125,25 @@ def test_check_reads_the_configuration_and_its_baselines(
     assert found.outcome.is_met
     assert len(found.models[0].checks) == 2
     assert onnxmem.check("gone.onnx").outcome == "unknown"
+
+
+@pytest.mark.measure
+def test_measure_runs_a_file_or_an_analysis_and_is_no_module() -> None:
+    pytest.importorskip("onnxruntime")
+    import_module("onnxmem.measuring.measuring")
+    analysis = onnxmem.analyze(MLP, batch=4)
+    one, other = onnxmem.measure(MLP, batch=4, runs=1), onnxmem.measure(analysis, runs=1)
+    assert one.requested_peak_bytes == other.requested_peak_bytes
+    assert one.requested_peak_bytes
+    with pytest.raises(TypeError, match="an Analysis has its settings: batch"):
+        onnxmem.measure(analysis, batch=5)
+
+
+@pytest.mark.measure
+def test_a_measurement_that_fails_is_raised() -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(onnxmem.OnnxmemError, match="memory"):
+        onnxmem.measure(MLP, memory_limit_bytes=1)
 
 
 def test_an_analysis_prints_its_figures_and_not_its_graph() -> None:

@@ -19,7 +19,7 @@ from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import TrainingConfig
 
 PACKAGE = Path(onnxmem.__file__).parent
-OWN_PROCESSES = ("children", "cli", "measure")
+OWN_PROCESSES = ("children", "cli", "measuring")
 """Packages whose code runs in a process of onnxmem's own, or starts one."""
 
 JOINED_BY = {
@@ -37,7 +37,7 @@ CHAPTERS = {
     "onnxmem.cli.help": "what --help prints, which no other command imports",
     "onnxmem.cli.results": "what works on models, which --help must not import",
     "onnxmem.collection.workers": "processes, which one model does not need",
-    "onnxmem.measure.process_run": "all that a measured process carries of the package",
+    "onnxmem.measuring.process_run": "all that a measured process carries of the package",
     "onnxmem.model.canonical": "other forms of a file, each with its source",
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",

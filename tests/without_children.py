@@ -14,7 +14,7 @@ import pytest
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 
 _CALLERS = (
-    "onnxmem.measure.measuring",
+    "onnxmem.measuring.measuring",
     "onnxmem.runtimes.onnxruntime.session_files",
     "onnxmem.runtimes.onnxruntime.session_graph.optimization",
 )

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
-    from onnxmem.measure.measurement import Measurement
+    from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.graph import Graph
     from onnxmem.model.parameters import Parameters
     from onnxmem.runtimes.base import Runtime, RuntimeReplay
@@ -538,7 +538,7 @@ def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
     """Measure the model if requested; a failure becomes a warning beside the other figures."""
     if request.settings.measure is None:
         return None
-    from onnxmem.measure.measuring import measure_as_set
+    from onnxmem.measuring.measuring import measure_as_set
 
     return measure_as_set(request.source, request.settings)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
-    from onnxmem.measure.measurement import Measurement
+    from onnxmem.measuring.measurement import Measurement
     from onnxmem.program.sizes import Affine
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory

@@ -40,8 +40,8 @@ from onnxmem.settings import Values
 
 if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict, Predicted
-    from onnxmem.measure.measurement import Measurement
-    from onnxmem.measure.measuring import MeasureSettings
+    from onnxmem.measuring.measurement import Measurement
+    from onnxmem.measuring.measuring import MeasureSettings
     from onnxmem.model.binding import Request
 
 _MOST_RUNS: Final = 10**6
@@ -145,7 +145,7 @@ def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
 
 
 def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
-    from onnxmem.measure.measuring import measure
+    from onnxmem.measuring.measuring import measure
     from onnxmem.model.binding import Request
 
     request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
@@ -166,8 +166,8 @@ def _predicted(
 ) -> Predicted | None:
     """The prediction for the fed values; ``None`` where it fails: the measurement stands."""
     from onnxmem.analysis.json_rows import predicted_by
-    from onnxmem.measure.inputs import read_headers
-    from onnxmem.measure.measuring import no_progress
+    from onnxmem.measuring.inputs import read_headers
+    from onnxmem.measuring.measuring import no_progress
     from onnxmem.model.files import load
     from onnxmem.runtimes.from_settings import predict
     from onnxmem.runtimes.onnxruntime.memory import SessionRequest
@@ -188,7 +188,7 @@ def _predicted(
 
 
 def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:
-    from onnxmem.measure.measuring import MeasureSettings
+    from onnxmem.measuring.measuring import MeasureSettings
     from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 
     options = SessionOptions(
@@ -212,7 +212,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
 
 def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
     """A function that rewrites one line of a terminal with the current step; ``""`` clears it."""
-    from onnxmem.measure.measuring import no_progress
+    from onnxmem.measuring.measuring import no_progress
 
     if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return no_progress

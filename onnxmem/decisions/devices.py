@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import parsed_toml, read_text, reason_of
-from onnxmem.measure.machine import gpu_memory, host_memory
+from onnxmem.measuring.machine import gpu_memory, host_memory
 from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.json_rows import Predicted, error_percent
 from onnxmem.errors import shortened
-from onnxmem.measure.measurement import MeasuredNode, Measurement
+from onnxmem.measuring.measurement import MeasuredNode, Measurement
 from onnxmem.report.sections.runtimes import measured_section
 from onnxmem.report.text import (
     aligned,

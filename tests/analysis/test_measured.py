@@ -17,7 +17,7 @@ from onnxmem.analysis.json_rows import (
     node_rows,
     predicted_by,
 )
-from onnxmem.measure.measurement import Measurement
+from onnxmem.measuring.measurement import Measurement
 from onnxmem.runtimes.onnxruntime.allocation.recording import Sample
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 

@@ -18,9 +18,9 @@ from onnxmem.analysis.json_rows import Predicted
 from onnxmem.cli import main
 from onnxmem.cli.measure import measure_parser, run
 from onnxmem.errors import Finding, MissingFileError, UsageError
-from onnxmem.measure import measuring
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import STEPS, MeasureSettings
+from onnxmem.measuring import measuring
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import STEPS, MeasureSettings
 from onnxmem.model.binding import Request
 from onnxmem.model.files import ModelFile
 from onnxmem.report.measured import render_measured, render_nodes

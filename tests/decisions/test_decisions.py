@@ -11,8 +11,8 @@ from session_graphs import session_of
 
 from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import MeasureSettings, measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import MeasureSettings, measure
 from onnxmem.model.binding import Request
 from onnxmem.model.files import load
 from onnxmem.model.input_values import InputValueError, input_arrays

@@ -17,7 +17,7 @@ from paths import TESTS
 
 import onnxmem
 from onnxmem.errors import Finding
-from onnxmem.measure.memory import peak_resident_bytes
+from onnxmem.measuring.memory import peak_resident_bytes
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import load
@@ -329,7 +329,7 @@ BOMBS = [
 
 def test_a_hostile_file_makes_nothing_large() -> None:
     code = (
-        "import graphs; from onnxmem.measure.memory import peak_resident_bytes\n"
+        "import graphs; from onnxmem.measuring.memory import peak_resident_bytes\n"
         f"for text in {BOMBS!r}: graphs.graph_of(text)\n"
         "print(peak_resident_bytes())"
     )

@@ -6,8 +6,8 @@ import onnx.parser
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import MeasureSettings, measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import MeasureSettings, measure
 from onnxmem.model.shapes.microsoft import (
     as_onnx,
     blocked_types,

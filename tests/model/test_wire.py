@@ -17,7 +17,7 @@ from onnx import TensorProto
 from onnx.helper import make_node, make_tensor
 
 from onnxmem.errors import ModelFileError
-from onnxmem.measure.memory import peak_resident_bytes
+from onnxmem.measuring.memory import peak_resident_bytes
 from onnxmem.model.files import load
 from onnxmem.model.wire import without_payloads
 
@@ -327,7 +327,7 @@ def test_nesting_that_fits_the_scan_s_small_messages_is_refused_by_the_parse() -
 LOAD_AND_MEASURE = """
 import sys, time
 from onnxmem.errors import ModelFileError
-from onnxmem.measure.memory import peak_resident_bytes
+from onnxmem.measuring.memory import peak_resident_bytes
 from onnxmem.model.files import load
 before = peak_resident_bytes()
 start = time.perf_counter()

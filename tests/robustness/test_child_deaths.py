@@ -24,7 +24,7 @@ from without_children import work_without_children
 from onnxmem.children import running
 from onnxmem.cli import main
 from onnxmem.collection import workers
-from onnxmem.measure import measuring
+from onnxmem.measuring import measuring
 from onnxmem.runtimes.onnxruntime import session_files
 from onnxmem.runtimes.onnxruntime.session_graph import optimization
 

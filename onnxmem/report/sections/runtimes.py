@@ -15,7 +15,7 @@ from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.measure.measurement import Measurement
+    from onnxmem.measuring.measurement import Measurement
     from onnxmem.program.replay import Peak, Replay
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.onnxruntime.advice import Choice

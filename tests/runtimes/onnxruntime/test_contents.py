@@ -8,8 +8,8 @@ import pytest
 from graphs import graph_of, model_of
 from onnx import numpy_helper
 
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import measure
 from onnxmem.model.binding import Request
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile, load

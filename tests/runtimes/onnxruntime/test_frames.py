@@ -7,8 +7,8 @@ import pytest
 from graphs import graph_of, model_of
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import MeasureSettings, measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import MeasureSettings, measure
 from onnxmem.model.graph import Graph, Node
 from onnxmem.program.program import Category
 from onnxmem.program.replay import replay

@@ -5,8 +5,8 @@ from graphs import graph_of, model_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import MeasureSettings, measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import MeasureSettings, measure
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.onnxruntime.allocation.planning import in_running_order
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -10,8 +10,8 @@ from graphs import model_of
 from onnx import numpy_helper
 from paths import MODELS
 
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import measure
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import measure
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load

@@ -23,9 +23,9 @@ from session_graphs import GAP, GAP_SHAPES, gap_session, session_of
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.measure import measuring
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings
+from onnxmem.measuring import measuring
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import BackendUnavailableError, MeasureSettings
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load

@@ -10,7 +10,7 @@ from models_on_disk import write_model
 
 from onnxmem.cli import main
 from onnxmem.decisions.devices import DeviceError, catalog
-from onnxmem.measure import machine
+from onnxmem.measuring import machine
 
 MEMINFO = "MemTotal:       8388608 kB\nMemFree: 7 kB\nMemAvailable:   6291456 kB\nHugetlb: 0 kB\n"
 V2 = {"memory.max": f"{4 * GIB}\n", "memory.current": f"{GIB}\n"}

@@ -15,10 +15,10 @@ from models_on_disk import CONVNET, write_model
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits
 from onnxmem.errors import Finding, UsageError
-from onnxmem.measure import measuring
-from onnxmem.measure.inputs import InputsFileError
-from onnxmem.measure.measurement import MeasuredNode, Measurement
-from onnxmem.measure.measuring import STEPS, BackendUnavailableError, MeasureSettings, measure
+from onnxmem.measuring import measuring
+from onnxmem.measuring.inputs import InputsFileError
+from onnxmem.measuring.measurement import MeasuredNode, Measurement
+from onnxmem.measuring.measuring import STEPS, BackendUnavailableError, MeasureSettings, measure
 from onnxmem.model.binding import Request
 from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime import session_files
@@ -166,7 +166,7 @@ def test_what_the_process_has_is_its_floor_and_what_the_model_adds(
 ) -> None:
     found = measured(on_disk(tmp_path))
     assert found.process_added_bytes == 59 - 45
-    assert children.uninitialized == ("onnxmem", "onnxmem.measure")
+    assert children.uninitialized == ("onnxmem", "onnxmem.measuring")
     assert replace(found, process_floor_bytes=None).process_added_bytes is None
 
 
@@ -369,7 +369,7 @@ def test_a_measurement_takes_a_run_and_time(runs: int, seconds: float) -> None:
 
 def test_the_parent_does_not_import_onnxruntime() -> None:
     code = (
-        f"import sys; sys.path[:0] = {sys.path!r}; import onnxmem.measure.measuring;"
+        f"import sys; sys.path[:0] = {sys.path!r}; import onnxmem.measuring.measuring;"
         "print('onnxruntime' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.children.running import JSON
-from onnxmem.measure.run_request import RunRequest, read_request
+from onnxmem.measuring.run_request import RunRequest, read_request
 from onnxmem.units import sum_if_known
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
     """
     import onnxruntime as ort
 
-    from onnxmem.measure.process_run import native_options
+    from onnxmem.measuring.process_run import native_options
 
     parsed = read_request(request)
     native = native_options(parsed)
@@ -69,7 +69,7 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
 
 def trace_steady_runs(request: Mapping[str, Any]) -> dict[str, JSON]:
     """Arena reserved in steady state with the session's own settings, and the pattern buffer."""
-    from onnxmem.measure.process_run import native_options
+    from onnxmem.measuring.process_run import native_options
 
     parsed = read_request(request)
     # One more run: an arena shrinks after the last node of a run, which the next run's start shows.
@@ -208,7 +208,7 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 def _profiled(request: RunRequest, native: "ort.SessionOptions", num_runs: int) -> list[list[Step]]:
     """The steps of each run on the requested provider, or all if it ran none."""
-    from onnxmem.measure.process_run import (
+    from onnxmem.measuring.process_run import (
         mapped_feeds,
         open_session,
         provider_name,

@@ -21,10 +21,10 @@ from without_children import work_without_children
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import Finding
-from onnxmem.measure import measuring
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings, measure
-from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs, store_inputs
+from onnxmem.measuring import measuring
+from onnxmem.measuring.measurement import Measurement
+from onnxmem.measuring.measuring import BackendUnavailableError, MeasureSettings, measure
+from onnxmem.measuring.run_request import Feed, RunRequest, StoredInput, read_inputs, store_inputs
 from onnxmem.model.binding import Request
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -310,7 +310,7 @@ def stored(
 def test_the_first_run_is_reported_node_by_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxmem.measure.tracing import trace_first_run
+    from onnxmem.measuring.tracing import trace_first_run
 
     monkeypatch.chdir(tmp_path)
     said = trace_first_run(request_of(tmp_path, CHAIN, level="off"))
@@ -320,7 +320,7 @@ def test_the_first_run_is_reported_node_by_node(
 
 
 def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import tracing
+    from onnxmem.measuring import tracing
 
     monkeypatch.chdir(tmp_path)
     request = request_of(tmp_path, CHAIN, level="off", disable_prepacking=True)
@@ -333,7 +333,7 @@ def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     monkeypatch.setattr(process_run, "restart_peak", lambda: False)
     options = {"shrinks_arena": True, "config": {"session.disable_prepacking": "0"}}
@@ -345,7 +345,7 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     open_session = process_run.open_session
 
@@ -370,7 +370,7 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
 def test_a_gpu_that_does_not_tell_how_busy_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     open_session = process_run.open_session
 
@@ -388,7 +388,7 @@ def test_a_gpu_that_does_not_tell_how_busy_it_is(
 
 
 def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     feeds = (
         Feed("x", "float16", 10, (3, 5), 1),
@@ -427,9 +427,9 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="its memory is read f
 LOADED = "import json, sys; import numpy, onnxruntime; modules = sorted(sys.modules)"
 OWN_MODULES = {
     "onnxmem",
-    "onnxmem.measure",
-    "onnxmem.measure.memory",
-    "onnxmem.measure.process_run",
+    "onnxmem.measuring",
+    "onnxmem.measuring.memory",
+    "onnxmem.measuring.process_run",
 }
 """Of the package, in the process that is measured; of the first two only the names."""
 HEAVY = {"dataclasses", "numpy.random", "pathlib", "psutil", "tempfile", "threading", "zipfile"}
@@ -531,7 +531,7 @@ class FakeRuntime(SimpleNamespace):
 
 
 def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     runtime = FakeRuntime(falls_back=False)
     monkeypatch.setattr(process_run, "ort", runtime)
@@ -552,7 +552,7 @@ def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_session_that_falls_back_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run
+    from onnxmem.measuring import process_run
 
     monkeypatch.setattr(process_run, "ort", FakeRuntime(falls_back=True))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

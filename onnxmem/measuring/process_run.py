@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import onnxruntime as ort
 
-from onnxmem.measure.memory import (
+from onnxmem.measuring.memory import (
     device_reader,
     peak_resident_bytes,
     resident_bytes,
@@ -28,8 +28,8 @@ from onnxmem.measure.memory import (
 
 if TYPE_CHECKING:
     from onnxmem.children.running import JSON
-    from onnxmem.measure.memory import PeakSampler
-    from onnxmem.measure.run_request import RunRequest, StoredInput
+    from onnxmem.measuring.memory import PeakSampler
+    from onnxmem.measuring.run_request import RunRequest, StoredInput
     from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 
 CPU: Final = "CPUExecutionProvider"

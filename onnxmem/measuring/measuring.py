@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, cast
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.files import temporary_folder
-from onnxmem.measure.inputs import (
+from onnxmem.measuring.inputs import (
     check_feeds,
     check_names,
     fed_values,
@@ -20,8 +20,8 @@ from onnxmem.measure.inputs import (
     read_headers,
     read_settings,
 )
-from onnxmem.measure.measurement import Measurement, read_measurement
-from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
+from onnxmem.measuring.measurement import Measurement, read_measurement
+from onnxmem.measuring.run_request import Feed, RunRequest, StoredInput, read_inputs
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile, ModelSource
@@ -47,16 +47,16 @@ _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
 """In onnxruntime's messages about nodes that fail; random inputs may be the cause."""
 _PREPARING: Final = STEPS[0]
-_STORE: Final = "onnxmem.measure.run_request:store_inputs"
+_STORE: Final = "onnxmem.measuring.run_request:store_inputs"
 _INPUTS: Final = "inputs.bin"
-_PACKAGES: Final = ("onnxmem", "onnxmem.measure")
+_PACKAGES: Final = ("onnxmem", "onnxmem.measuring")
 _RUNS: Final = tuple(
     zip(
         STEPS[1:],
         (
-            ("onnxmem.measure.tracing:trace_first_run", ()),
-            ("onnxmem.measure.tracing:trace_steady_runs", ()),
-            ("onnxmem.measure.process_run:run_plain", _PACKAGES),
+            ("onnxmem.measuring.tracing:trace_first_run", ()),
+            ("onnxmem.measuring.tracing:trace_steady_runs", ()),
+            ("onnxmem.measuring.process_run:run_plain", _PACKAGES),
         ),
         strict=True,
     )
@@ -126,6 +126,12 @@ class BackendUnavailableError(OnnxmemError):
     """The backend is not available on this machine."""
 
     code: ClassVar[str] = "backend"
+
+
+class MeasurementFailedError(OnnxmemError):
+    """A model could not be run: it crashed, hung, ran out of memory or was refused."""
+
+    code: ClassVar[str] = "measure_failed"
 
 
 def measure(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxmem.measure.tracing import Step, first, is_nameless, of_provider, runs, scratch_by_node
+from onnxmem.measuring.tracing import Step, first, is_nameless, of_provider, runs, scratch_by_node
 
 
 def event(name: str, start: int = 0, **args: object) -> str:

@@ -17,8 +17,8 @@ from onnx.numpy_helper import to_array
 
 from onnxmem.children import running
 from onnxmem.errors import ShapeError
-from onnxmem.measure import memory
-from onnxmem.measure.inputs import (
+from onnxmem.measuring import memory
+from onnxmem.measuring.inputs import (
     InputsFileError,
     check_feeds,
     check_names,
@@ -27,7 +27,7 @@ from onnxmem.measure.inputs import (
     read_headers,
     read_settings,
 )
-from onnxmem.measure.run_request import Feed
+from onnxmem.measuring.run_request import Feed
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile

@@ -17,7 +17,7 @@ from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError, listed
 from onnxmem.files import opened, reason_of
-from onnxmem.measure.run_request import Feed
+from onnxmem.measuring.run_request import Feed
 from onnxmem.model.building import BoundModel
 from onnxmem.model.graph import DType, Graph, Tensor
 from onnxmem.model.input_values import input_arrays, may_be_setting

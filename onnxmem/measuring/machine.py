@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from onnxmem.measure.memory import cuda_device
+from onnxmem.measuring.memory import cuda_device
 from onnxmem.units import format_bytes
 
 _KIB: Final = 1024
