@@ -27,7 +27,17 @@ from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.api import Analysis, advise, analyze, check, diff, explain, fit, measure
+    from onnxmem.api import (
+        Analysis,
+        advise,
+        analyze,
+        batch_curve,
+        check,
+        diff,
+        explain,
+        fit,
+        measure,
+    )
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.sweep import sweep
@@ -43,6 +53,7 @@ __all__ = [
     "advise",
     "analyze",
     "analyze_many",
+    "batch_curve",
     "check",
     "diff",
     "explain",
@@ -57,6 +68,7 @@ _MODULES = {
     "Budget": "onnxmem.decisions.check.budgets",
     "advise": "onnxmem.api",
     "analyze": "onnxmem.api",
+    "batch_curve": "onnxmem.api",
     "check": "onnxmem.api",
     "diff": "onnxmem.api",
     "explain": "onnxmem.api",

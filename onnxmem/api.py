@@ -1,7 +1,7 @@
 """The public functions that join layers, and an analysis that shows itself in a notebook."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from onnxmem.analysis.analysis import Analysis, analyze
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.decisions.advise.advising import Advised
+    from onnxmem.decisions.batch_curve import BatchCurve
     from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.check.checking import Checkup
     from onnxmem.decisions.diff import Difference
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
     from onnxmem.report.explanation import Explanation
     from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 
-__all__ = ["Analysis", "advise", "analyze", "check", "diff", "explain", "fit", "measure"]
+__all__ = [
+    "Analysis",
+    "advise",
+    "analyze",
+    "batch_curve",
+    "check",
+    "diff",
+    "explain",
+    "fit",
+    "measure",
+]
 
 
 def fit(
@@ -68,6 +79,50 @@ def fit(
         dim=dim,
     )
     return fit_requests([on_device(request, None if known is None else known.cpu, basis)], setup)
+
+
+def batch_curve(
+    source: "ModelSource | Analysis",
+    batches: Sequence[int],
+    *,
+    device: str | int | None = None,
+    reserve_bytes: int = 0,
+    **settings: Any,  # noqa: ANN401 - those of analyze
+) -> "BatchCurve":
+    """The memory, FLOPs and least time per sample of a model at batches, as ``onnxmem sweep`` does.
+
+    With a ``device``, as of ``fit``, also the verdict on each batch and the largest that fits. The
+    other keywords are those of ``analyze``; an ``Analysis`` takes none.
+
+    :raises OnnxmemError: the model cannot be read or have one of the batches, or no device has that
+        name.
+    """
+    from onnxmem.analysis.fitting.assessing import FitRequest
+    from onnxmem.analysis.fitting.footprints import on_device
+    from onnxmem.analysis.fitting.verdicts import basis_for
+    from onnxmem.decisions.batch_curve import batch_curve as curve_of
+    from onnxmem.decisions.devices import Device, catalog
+
+    request = _analyzed(source, settings).request
+    found = catalog().device_or_size(device) if isinstance(device, str) else device
+    known = found if isinstance(found, Device) else None
+    basis = basis_for(
+        None if known is None else known.kind,
+        train=request.settings.train,
+        runtime=next(iter(request.settings.runtimes), None),
+        basis=request.settings.basis,
+    )
+    memory_bytes = found.limit_bytes if isinstance(found, Device) else found
+    setup = FitRequest(
+        memory_bytes=memory_bytes or 0,
+        reserve_bytes=reserve_bytes,
+        flash_bytes=None if known is None else known.flash_bytes,
+        basis=basis,
+        accepted=frozenset(request.settings.accepted),
+    )
+    there = on_device(request, None if known is None else known.cpu, basis)
+    ordered = sorted(dict.fromkeys(batches))
+    return curve_of(there, ordered, setup, known, has_limit=found is not None)
 
 
 def advise(

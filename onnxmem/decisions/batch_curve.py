@@ -21,6 +21,7 @@ from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, Work, bound, samples_of, work_of
 from onnxmem.errors import UsageError
 from onnxmem.program.sizes import Affine
+from onnxmem.units import format_bytes
 
 _NEAR: Final = 1.1
 """Of the least time per sample: what counts as fast."""
@@ -67,7 +68,7 @@ class BatchPoint:
         return self.moved_per_sample if self.bound is None else self.seconds_per_sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BatchCurve:
     """A model at several batches, in order."""
 
@@ -83,6 +84,15 @@ class BatchCurve:
     """The batch of ``FindBatchSize``."""
     by_free_memory: int | None
     """Memory / 4 / (tensor elements + parameters); ``None``: no device, or sizes are unknown."""
+
+    def __repr__(self) -> str:
+        """A line for each batch: the fields hold every figure."""
+        lines = [f"<BatchCurve of {len(self.points)} batches"]
+        for point in self.points:
+            mark = "  knee" if point is self.knee else ""
+            verdict = "" if point.verdict is None else f"  {point.verdict}"
+            lines.append(f"  {point.batch}: {format_bytes(point.num_bytes)}{verdict}{mark}")
+        return "\n".join(lines) + ">"
 
     @property
     def growth(self) -> float | None:

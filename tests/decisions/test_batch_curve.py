@@ -12,6 +12,7 @@ from graphs import model_of
 from models_on_disk import write_model
 from paths import MODELS
 
+import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.fitting.assessing import FitRequest
 from onnxmem.analysis.fitting.footprints import request_of
@@ -135,6 +136,24 @@ def test_a_model_without_a_batch_has_no_curve() -> None:
     request = request_of(model_of(text), Settings())
     with pytest.raises(UsageError, match="no batch to vary"):
         batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
+
+
+def test_the_python_function_equals_the_command(capsys: Capture) -> None:
+    curve = onnxmem.batch_curve(MLP, [64, 1, 8, 8], device="T4")
+    assert main(["sweep", MLP, "--batch", "1..64", "--device", "T4", "--json"]) == 0
+    known = {row["batch"]: row for row in json.loads(capsys.readouterr().out)["points"]}
+    assert [point.batch for point in curve.points] == [1, 8, 64]
+    for point in curve.points:
+        row = known[point.batch]
+        assert (point.num_bytes, point.seconds_per_sample, point.verdict) == (
+            row["bytes"],
+            row["seconds_per_sample"],
+            row["verdict"],
+        )
+    assert repr(curve).splitlines()[0] == "<BatchCurve of 3 batches"
+    free = onnxmem.batch_curve(onnxmem.analyze(MLP, train=True), [1, 2], device=2**20)
+    assert [point.verdict for point in free.points] == [Verdict.OVER] * 2
+    assert onnxmem.batch_curve(MLP, [1, 2]).result is None
 
 
 def test_a_model_of_zero_bytes_has_no_growth() -> None:
