@@ -36,10 +36,20 @@ from onnxmem.ops.formulas import (
     times,
     total,
 )
-from onnxmem.ops.spec import Call, Formula, OpSpec, Saved, Shape, nothing, unknown
+from onnxmem.ops.spec import Call, Dims, Formula, OpSpec, Saved, Shape, nothing, unknown
 
 _LEADING_DIMS = 2
 """Batch and channels."""
+
+
+def _convolution_dims(call: Call, x: int = 0, w: int = 1) -> tuple[Dims, Dims, Dims] | None:
+    """Dims of the image, the weight and the output: all known, and of one rank."""
+    image, weight = dims(call.input_at(x)), dims(call.input_at(w))
+    output = dims(call.output_at(0))
+    if not image or not weight or not output:
+        return None
+    is_valid = len(image) == len(weight) == len(output) > _LEADING_DIMS
+    return (image, weight, output) if is_valid else None
 
 
 def convolution_macs(x: int = 0, w: int = 1) -> Formula:
@@ -49,15 +59,10 @@ def convolution_macs(x: int = 0, w: int = 1) -> Formula:
     """
 
     def formula(call: Call) -> int | None:
-        image, weight, result = dims(call.input_at(x)), dims(call.input_at(w)), call.output_at(0)
-        output = dims(result)
-        if (
-            not image
-            or not weight
-            or not output
-            or not len(image) == len(weight) == len(output) > _LEADING_DIMS
-        ):
+        found = _convolution_dims(call, x, w)
+        if found is None:
             return None
+        _, weight, output = found
         group = positive(call, "group", 1)
         if group is None or weight[0] % group or weight[0] not in (output[1], output[-1]):
             return None
@@ -83,16 +88,10 @@ def _sampling_flops(call: Call) -> int | None:
     """X: [N, C, *D], W: [M, C/g, *K], Y: [N, M, *D']: a linear interpolation for each of
     N * C * prod(K) * prod(D') samples, a multiply-add for each of its 2^n corners.
     """
-    image, weight, output = (
-        dims(o) for o in (call.input_at(0), call.input_at(1), call.output_at(0))
-    )
-    if (
-        not image
-        or not weight
-        or not output
-        or not len(image) == len(weight) == len(output) > _LEADING_DIMS
-    ):
+    found = _convolution_dims(call)
+    if found is None:
         return None
+    image, weight, output = found
     samples = prod(image[:2]) * prod(weight[2:]) * prod(output[2:])
     return times(2 * 2 ** len(image[2:]), samples)
 
