@@ -39,7 +39,7 @@ Shapes = Mapping[str, list[int]]
 
 @dataclass
 class Score:
-    """What became of the models and their tensors."""
+    """How many shapes of the models are right, unknown or wrong."""
 
     right: Counter[str] = field(default_factory=Counter)
     right_with_values: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ def models() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def undeclare(model: onnx.ModelProto, inputs: Shapes) -> None:
-    """Bind the inputs and take out what the file says of any other shape."""
+    """Bind the inputs and remove every other declared shape of the file."""
     del model.graph.value_info[:]
     for value in model.graph.output:
         if value.type.WhichOneof("value") == "tensor_type":
@@ -76,7 +76,7 @@ def undeclare(model: onnx.ModelProto, inputs: Shapes) -> None:
 
 
 def is_right(tensor: Tensor | None, truth: list[int]) -> bool | None:
-    """Whether a shape is the truth; ``None`` where it is open but leaves room for it."""
+    """Whether a shape is right; ``None`` if it is partly unknown and compatible."""
     if tensor is None or tensor.shape is None:
         return None
     if len(tensor.shape) != len(truth):
@@ -131,15 +131,15 @@ def wrong(graph: Graph, truth: Shapes) -> list[str]:
     ]
 
 
-def test_no_model_of_the_suite_is_refused(score: Score) -> None:
+def test_no_model_of_the_backend_suite_is_rejected(score: Score) -> None:
     assert score.crashes == []
 
 
-def test_no_shape_is_wrong(score: Score) -> None:
+def test_no_shape_of_the_backend_suite_is_wrong(score: Score) -> None:
     assert score.wrong == []
 
 
-def test_as_many_shapes_are_known_as_ever(score: Score) -> None:
+def test_the_number_of_known_shapes_is_unchanged(score: Score) -> None:
     if not onnx.__version__.startswith("1.23."):
         pytest.skip(f"counted with onnx 1.23; {len(score.absent)} models are not in this one")
     assert score.absent == []
@@ -147,7 +147,7 @@ def test_as_many_shapes_are_known_as_ever(score: Score) -> None:
     assert {part: score.right_with_values[part] for part in RIGHT} == RIGHT_WITH_VALUES
 
 
-def test_the_truth_tells_of_the_whole_suite() -> None:
+def test_the_recorded_shapes_cover_the_whole_suite() -> None:
     parts = ("outputs", "tensors")
     counts = [sum(len(model[part]) for model in truth().values()) for part in parts]
     assert (len(truth()), *counts) == (2033, 2448, 15600)

@@ -31,7 +31,7 @@ def bound(model: str | onnx.ModelProto, batch: int | None) -> BoundModel:
 
 
 def shapes(text: str, batch: int, names: str) -> list[Shape]:
-    """The shapes of some tensors at a batch that the model follows."""
+    """The shapes of some tensors at another batch."""
     found = bound(text, batch)
     assert found.follows_batch
     assert {finding.code for finding in found.findings} <= GUESSES
@@ -88,7 +88,7 @@ def reshape(data: str, target: str, *, as_node: bool = False) -> str:
         ("1,6", "1,-1,2", 5, (5, 3, 2)),
     ],
 )
-def test_a_target_grows_where_the_batch_lands(
+def test_a_reshape_target_is_scaled_where_the_batch_is(
     data: str, target: str, batch: int, shape: Shape, *, as_node: bool
 ) -> None:
     text = reshape(data, target, as_node=as_node)
@@ -96,7 +96,7 @@ def test_a_target_grows_where_the_batch_lands(
 
 
 @pytest.mark.parametrize("old", [1, 2, 3])
-def test_attention_in_the_layout_of_time_first(old: int) -> None:
+def test_attention_with_time_first(old: int) -> None:
     """[B, L, E] -> [L, B, E] -> [L, B*H, d] -> [B*H, L, d], and back."""
     text = f"""agraph (float[{old},5,12] x) => (y)
     <int64[3] heads = {{5, {old * 4}, 3}}, int64[3] whole = {{5, {old}, 12}}> {{
@@ -111,8 +111,8 @@ def test_attention_in_the_layout_of_time_first(old: int) -> None:
     assert shapes(text, 4, "a b c d e y") == at_four
 
 
-def test_between_two_dims_a_batch_of_one_joins_the_first_of_two() -> None:
-    """The last dim holds features: [L, B, E] -> [L*B, E]."""
+def test_a_batch_of_one_between_two_dims_joins_the_first() -> None:
+    """The last dim is features: [L, B, E] -> [L*B, E]."""
     text = """agraph (float[1,5,12] x) => (y)
     <int64[2] flat = {5, 12}, int64[3] whole = {5, 1, 12}> {
         a = Transpose <perm = [1, 0, 2]> (x)
@@ -123,7 +123,7 @@ def test_between_two_dims_a_batch_of_one_joins_the_first_of_two() -> None:
 
 
 @pytest.mark.parametrize("old", [1, 2, 5])
-def test_scores_of_attention_by_sample_and_head(old: int) -> None:
+def test_attention_scores_by_sample_and_head(old: int) -> None:
     """[B*H, L, L] -> [B, H, L, L], with a mask added, and back."""
     text = f"""agraph (float[{old},5,12] x) => (y) <float[1,1,5,5] mask,
     int64[3] heads = {{{old * 4}, 5, 3}}, int64[4] wide = {{{old}, 4, 5, 5}},
@@ -139,7 +139,7 @@ def test_scores_of_attention_by_sample_and_head(old: int) -> None:
     assert shapes(text, 3, "q s w m y") == at_three
 
 
-def test_the_batch_comes_out_of_a_longer_dim_again() -> None:
+def test_the_batch_is_split_from_a_longer_dim() -> None:
     """[T, B, E] -> [T*B, E] -> Gemm -> [T, B, F]: the batch is inside the leading dim."""
     text = """agraph (float[2,5,12] x) => (y) <float[12,7] w,
     int64[2] flat = {10, 12}, int64[3] whole = {5, 2, 7}> {
@@ -161,7 +161,7 @@ def test_a_flatten_between_convolution_and_gemm() -> None:
     assert shapes(text, 6, "a b y") == [(6, 5, 2, 2), (6, 20), (6, 7)]
 
 
-def test_a_target_that_serves_several_nodes_grows_for_each_alone() -> None:
+def test_a_shared_target_is_scaled_for_each_node_separately() -> None:
     text = """agraph (float[4,6] x) => (y, z) <float[6,4] w, int64[3] s = {4, 2, 3}> {
         a = Reshape(x, s)
         v = Reshape(w, s)
@@ -175,7 +175,7 @@ def test_a_target_that_serves_several_nodes_grows_for_each_alone() -> None:
     assert [found.graph.tensors[name].shape for name in "a v c y z".split()] == at_seven
 
 
-def test_a_weight_that_is_reshaped_stays_as_it_is() -> None:
+def test_a_reshaped_weight_is_unchanged() -> None:
     text = """agraph (float[4,6] x) => (y)
     <float[4,6] w, int64[2] s = {6, 4}, int64[3] t = {4, 2, 3}> {
         v = Reshape(w, s)
@@ -189,7 +189,7 @@ def test_a_weight_that_is_reshaped_stays_as_it_is() -> None:
     assert shapes(text, 9, "v u m n y") == at_nine
 
 
-def test_a_shape_worked_out_at_run_time_needs_no_help() -> None:
+def test_a_shape_computed_at_run_time_is_unchanged() -> None:
     text = """agraph (float[4,2,3] x) => (y)
     <int64 zero = {0}, int64[1] rest = {-1}, int64[1] a = {0}> {
         dims = Shape(x)
@@ -214,19 +214,19 @@ def test_a_class_token_is_expanded_to_the_batch(old: int) -> None:
     assert shapes(text, 7, "t y") == [(7, 1, 3), (7, 9, 3)]
 
 
-def test_an_expand_of_what_carries_the_batch_needs_no_help() -> None:
+def test_an_expand_of_a_tensor_with_the_batch_is_unchanged() -> None:
     text = """agraph (float[4,1,3] x) => (y) <int64[3] s = {1, 5, 3}> { y = Expand(x, s) }"""
     assert shapes(text, 7, "y") == [(7, 5, 3)]
 
 
-def test_an_expand_of_both() -> None:
+def test_an_expand_with_the_batch_and_another_dim() -> None:
     text = """agraph (float[4,1,3] x) => (y) <int64[3] s = {4, 5, 3}> { y = Expand(x, s) }"""
     assert shapes(text, 7, "y") == [(7, 5, 3)]
 
 
 @pytest.mark.parametrize("dims", ["3,1", "3,1,1,1"])
 @pytest.mark.parametrize("as_node", [False, True])
-def test_a_constant_that_counts_the_samples_counts_on(dims: str, *, as_node: bool) -> None:
+def test_a_constant_that_counts_samples_is_extended(dims: str, *, as_node: bool) -> None:
     index = f"int64[{dims}] {{0, 1, 2}}"
     weights = "" if as_node else f"<{index.replace(' {', ' i = {')}>"
     node = f"i = Constant <value = {index}> ()" if as_node else ""
@@ -238,7 +238,7 @@ def test_a_constant_that_counts_the_samples_counts_on(dims: str, *, as_node: boo
     ("dims", "numbers"),
     [("3,1", "0, 2, 1"), ("3", "0, 1, 2"), ("3,1", "1, 2, 3"), ("1,3", "0,1,2")],
 )
-def test_other_constants_count_nothing(dims: str, numbers: str) -> None:
+def test_other_constants_are_not_extended(dims: str, numbers: str) -> None:
     text = f"""agraph (float[3,4] x) => (y) <float[4,5] w, int64[{dims}] i = {{{numbers}}}> {{
         v = Gather(w, i)
         y = MatMul(x, w)
@@ -247,7 +247,7 @@ def test_other_constants_count_nothing(dims: str, numbers: str) -> None:
     assert shape == tuple(int(dim) for dim in dims.split(","))
 
 
-def test_axes_are_no_samples() -> None:
+def test_axes_are_not_extended() -> None:
     text = """agraph (float[2,3,4] x) => (y) <int64[2] axes = {0, 1}> {
         s = ReduceSum <keepdims = 0> (x, axes)
         y = Add(x, s)
@@ -275,7 +275,7 @@ def test_the_weights_and_their_bytes_are_those_of_the_file() -> None:
     assert weights(MODEL, 9) == weights(MODEL, None) == of_the_file
 
 
-def test_the_model_itself_is_left_alone() -> None:
+def test_the_given_model_is_not_changed() -> None:
     prepared = prepare(load(model_of(MODEL)))
     before = prepared.proto.SerializeToString()
     build(prepared, Request(9))
@@ -293,8 +293,8 @@ def test_an_input_without_dims_has_no_batch() -> None:
     assert shapes(text, 9, "s a y") == [(), (9, 6), (9, 3, 2)]
 
 
-def test_values_that_are_worked_out_tell_shapes() -> None:
-    """The places of all elements of a tensor are as many as these, and their target follows."""
+def test_computed_values_determine_shapes() -> None:
+    """NonZero gives one index per element, and the Reshape target is scaled with it."""
     text = """agraph (float[3, 2] x) => (int64[1, 12, 1] y)
         <int64[3] t = {1, 12, 1}> {
             n = Shape(x) ones = ConstantOfShape<value = int64[1] {1}>(n)
@@ -302,19 +302,19 @@ def test_values_that_are_worked_out_tell_shapes() -> None:
     assert shapes(text, 5, "places y") == [(2, 10), (1, 20, 1)]
 
 
-def test_a_mask_counts_no_samples() -> None:
+def test_a_mask_is_not_extended() -> None:
     text = """agraph (float[2, 6] x) => (float[a, 6] y) <bool[2, 1] m = {0, 1}> {
         y = Where(m, x, x) }"""
     assert bound(text, 5).graph.tensors["y"].shape == (5, 6)
 
 
-def test_an_expanded_constant_grows_along_one_axis() -> None:
+def test_an_expanded_constant_is_scaled_along_one_axis() -> None:
     text = """agraph (float[2, 1] x) => (float[a, b] y)
         <float[2, 2] k = {0, 0, 0, 0}, int64[2] t = {1, 1}> { e = Expand(k, t) y = Add(x, e) }"""
     assert bound(text, 1).graph.tensors["x"].shape == (1, 1)
 
 
-def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
+def test_a_rewritten_model_has_the_formula_of_a_symbolic_one() -> None:
     law = onnxmem.analyze(model_of(MODEL)).batch_law
     assert law is not None
     # x 6 and, live at once, m 4 and n 6 of 4 B each: in place, the views take nothing
@@ -325,7 +325,7 @@ def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
 
 
 @pytest.mark.parametrize("target", ["2,12", "2,2,6", "6,4", "3,8"])
-def test_a_batch_that_no_dim_holds_whole_is_a_finding(target: str) -> None:
+def test_a_batch_that_no_dim_has_completely_is_reported(target: str) -> None:
     text = reshape("4,6", target)
     found = bound(text, 7)
     message = (
@@ -336,7 +336,7 @@ def test_a_batch_that_no_dim_holds_whole_is_a_finding(target: str) -> None:
     assert found.graph.tensors["y"].is_assumed
 
 
-def test_a_model_that_cannot_follow_has_no_law_and_no_largest_batch() -> None:
+def test_a_fixed_batch_size_has_no_formula_and_no_largest_batch() -> None:
     model = model_of(reshape("4,6", "2,12"))
     found = onnxmem.analyze(model, budget_bytes=10**9)
     assert (found.batch_law, found.status) == (None, "ok")
@@ -344,7 +344,7 @@ def test_a_model_that_cannot_follow_has_no_law_and_no_largest_batch() -> None:
     assert "batch_fixed" in [finding.code for finding in found.at(batch=7).findings]
 
 
-def test_where_the_batch_stops_is_named_once() -> None:
+def test_the_tensor_where_the_batch_is_fixed_is_reported_once() -> None:
     text = reshape("4,6", "2,12").replace("(y)", "(z)").replace("}", "z = Relu(y) }")
     (finding,) = bound(text.replace("s = {2,12z = Relu(y) }", "s = {2,12}"), 7).findings
     assert "changed to 7, at 'y';" in finding.message
@@ -361,7 +361,7 @@ class Chain:
     """
 
     steps: tuple[tuple[str, tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
-    """Operator, permutation, and the groups of factors that the output's dims are made of."""
+    """Operator, permutation, and the groups of factors of the output's dims."""
     groups: tuple[tuple[int, ...], ...]
     """Those of the input."""
 
@@ -371,7 +371,7 @@ class Chain:
         return [tuple(prod(f or batch for f in group) for group in groups) for groups in each]
 
     def model(self, batch: int) -> onnx.ModelProto:
-        """The chain as an exporter writes it with an example of this batch."""
+        """The chain as an exporter writes it for an example of this batch."""
         nodes, targets = [], []
         shapes = self.shapes(batch)
         for place, (op_type, perm, _) in enumerate(self.steps):
@@ -427,14 +427,14 @@ def rebound(chain: Chain, old: int, new: int) -> list[Shape]:
 
 
 @given(chains(), st.integers(2, 6), st.integers(1, 7))
-def test_a_chain_at_another_batch_is_the_chain_built_at_it(
+def test_a_chain_at_another_batch_equals_the_chain_built_at_it(
     chain: Chain, old: int, new: int
 ) -> None:
     assert rebound(chain, old, new) == chain.shapes(new)
 
 
 @given(chains(from_one=True), st.integers(1, 7))
-def test_a_chain_built_at_a_batch_of_one_follows_too(chain: Chain, new: int) -> None:
+def test_a_chain_built_at_batch_1_can_be_rewritten(chain: Chain, new: int) -> None:
     assert rebound(chain, 1, new) == chain.shapes(new)
 
 
@@ -531,19 +531,19 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "old", "new"), CASES)
-def test_a_moved_batch_gives_the_shapes_of_a_new_export(name: str, old: int, new: int) -> None:
+def test_another_batch_gives_the_shapes_of_a_new_export(name: str, old: int, new: int) -> None:
     moved, fresh = network(NETWORKS[name], old, new), network(NETWORKS[name], new)
     assert activations(moved) == activations(fresh)
     assert (moved.status, moved.settings.batch) == ("ok", new)
 
 
-def test_a_mask_of_one_sample_serves_all() -> None:
+def test_a_mask_of_one_sample_is_broadcast() -> None:
     moved = network(MASK, 1, 7)
     assert moved.graph.tensors["y"].shape == (7, 5, 5)
     assert moved.graph.tensors["m"].shape == (1, 5, 5)
 
 
-def test_an_output_that_stays_behind_is_said() -> None:
+def test_an_output_without_the_batch_is_reported() -> None:
     """One sample is picked, whatever the batch: a dim of 1 that looks like a batch left behind."""
     moved = network(COUNTED, 1, 7)
     assert moved.status == "partial"
@@ -597,7 +597,7 @@ INDEXED_TWICE = """agraph (float[{b},5,7] x) => (float[{b},5,7] y)
 
 
 def filled(text: str, batch: int) -> str:
-    """A text with as many zeros as a state of this batch holds."""
+    """A text with as many zeros as a state of this batch has elements."""
     return text.replace("{zeros}", ", ".join(["0"] * 11 * batch))
 
 
@@ -612,7 +612,7 @@ ORIGINS = {
 
 @pytest.mark.parametrize(("old", "new"), [(1, 7), (7, 1), (2, 3), (3, 2)])
 @pytest.mark.parametrize("name", ORIGINS)
-def test_an_operand_grows_where_its_length_comes_from(name: str, old: int, new: int) -> None:
+def test_an_operand_is_scaled_where_its_length_comes_from(name: str, old: int, new: int) -> None:
     text, names = ORIGINS[name]
     moved, shapes = moved_text(filled(text, old), old, new, names)
     fresh = network(filled(text, new), new)
@@ -621,7 +621,7 @@ def test_an_operand_grows_where_its_length_comes_from(name: str, old: int, new: 
     assert moved.total_bytes == fresh.total_bytes
 
 
-def test_an_expand_to_a_one_of_its_own_stays() -> None:
+def test_an_expand_to_a_separate_dim_of_1_is_unchanged() -> None:
     """TorchScript writes ``repeat(1, 1, 2)`` as an Expand that repeats nothing and a Tile."""
     text = """agraph (float[1,5,7,6] x) => (y)
         <float[1,5,1,3] k, int64[4] same = {{1, 5, 1, 3}}, int64[4] times = {{1, 1, 7, 2}}> {{
@@ -634,7 +634,7 @@ def test_an_expand_to_a_one_of_its_own_stays() -> None:
     assert codes(moved) == ["batch_of_one"]
 
 
-def test_an_expand_along_another_axis_was_written_for_that() -> None:
+def test_an_expand_along_another_axis_is_unchanged() -> None:
     text = """agraph (float[1,5,7] x) => (y) <float[1,1,7] k, int64[3] to = {{1, 5, 7}}> {{
         e = Expand(k, to)
         y = Add(x, e) }}"""
@@ -643,14 +643,14 @@ def test_an_expand_along_another_axis_was_written_for_that() -> None:
     assert codes(moved) == ["batch_of_one"]
 
 
-def test_a_constant_that_grows_is_a_weight_of_the_new_size() -> None:
+def test_a_scaled_constant_is_a_weight_of_the_new_size() -> None:
     moved = network(STATES, 2, 3)
     assert weight_bytes(moved) == weight_bytes(network(STATES, 3))
     (finding,) = [each for each in moved.findings if each.code == "batch_in_constants"]
     assert "resized from 2 to 3: 'h'" in finding.message
 
 
-def test_a_constant_with_other_readers_is_there_twice() -> None:
+def test_a_scaled_constant_with_other_readers_is_duplicated() -> None:
     text = """agraph (float[{b},11] x) => (y, z)
         <float[{b},11] mask, float[2,13] u, int64[2] swap = {{11, 2}}> {{
         y = Mul(x, mask)
@@ -671,24 +671,24 @@ def test_a_constant_with_other_readers_is_there_twice() -> None:
         ("bool[7] k", False),
     ],
 )
-def test_what_may_be_made_for_each_sample_is_said(mask: str, is_said: bool) -> None:  # noqa: FBT001
+def test_a_constant_that_may_be_per_sample_is_reported(mask: str, is_said: bool) -> None:  # noqa: FBT001
     text = f"agraph (float[{{b}},5,7] x) => (y) <{mask}, float low> {{{{ y = Where(k, x, low) }}}}"
     assert codes(network(text, 1, 7)) == (["batch_of_one"] if is_said else [])
 
 
-def test_a_scale_of_channels_is_one_for_all() -> None:
+def test_a_scale_per_channel_is_broadcast() -> None:
     text = """agraph (float[1,3,5] x) => (y) <float[1,3,1] k = {{2, 3, 5}}> {{ y = Mul(x, k) }}"""
     assert codes(network(text, 1, 7)) == []
 
 
-def test_a_product_with_one_matrix_for_each_sample() -> None:
+def test_a_matmul_with_one_matrix_per_sample() -> None:
     text = """agraph (float[{b},3,5] x) => (y) <float[{b},5,7] w> {{ y = MatMul(x, w) }}"""
     moved, shapes = moved_text(text, 7, 1, "w y")
     assert shapes == [(1, 5, 7), (1, 3, 7)]
     assert moved.follows_batch
 
 
-def test_the_state_of_a_torchscript_layer_grows_before_its_expand() -> None:
+def test_the_state_of_a_torchscript_layer_is_scaled_before_its_expand() -> None:
     """``zeros(1, batch, hidden)``, folded, and an Expand to the batch that is computed."""
     text = """agraph (float[{b},5,3] x) => (y, last)
         <float[1,33,3] w, float[1,33,11] r, float[1,{b},11] h, int64[1] one = {{1}},
@@ -705,7 +705,7 @@ def test_the_state_of_a_torchscript_layer_grows_before_its_expand() -> None:
         assert activations(moved) == activations(fresh)
 
 
-def test_an_operand_that_nothing_brings_to_the_batch_is_said() -> None:
+def test_an_operand_that_cannot_be_scaled_is_reported() -> None:
     text = """agraph (float[4,6] x) => (y) <float[2,2,6] k, int64[2] to = {{4, 6}}> {{
         r = Reshape(k, to)
         y = Add(x, r) }}"""
@@ -731,7 +731,7 @@ def test_no_figure_of_a_real_export_is_wrong_without_a_warning() -> None:
     assert sum(row["result"] == "equal" for row in rows) >= 0.7 * len(rows)
 
 
-def test_a_constant_node_that_grows_is_a_weight_of_the_new_size() -> None:
+def test_a_scaled_constant_node_is_a_weight_of_the_new_size() -> None:
     text = """agraph (float[{b},3] x) => (y) {{
         m = Constant <value = float[{b},1] {{{ones}}}> ()
         y = Mul(x, m) }}"""

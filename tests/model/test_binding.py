@@ -58,32 +58,32 @@ def test_a_symbol_named_like_a_batch_is_the_batch_wherever_it_stands(name: str) 
 
 
 @pytest.mark.parametrize("name", ["NN", "bsz", "channels", "b", "patch"])
-def test_a_symbol_that_only_resembles_the_names_is_none(name: str) -> None:
+def test_a_symbol_that_only_resembles_a_batch_name_is_not_the_batch(name: str) -> None:
     assert found_batch(["length", name]) == Batch(("length",))
 
 
-def test_of_two_batch_names_the_one_that_leads_more_inputs_is_the_batch() -> None:
+def test_of_two_batch_names_the_one_leading_more_inputs_is_the_batch() -> None:
     assert found_batch(["N", 3], ["batch", 3], ["batch", 4]) == Batch(("batch",))
     assert found_batch([3, "N"], ["batch", "N"]) == Batch(("batch",))
 
 
-def test_of_two_batch_names_that_lead_nothing_the_more_frequent_is_the_batch() -> None:
+def test_of_two_batch_names_that_lead_no_input_the_more_frequent_is_the_batch() -> None:
     assert found_batch([3, "N", "batch"], [3, 4, "batch"]) == Batch(("batch",))
 
 
-def test_else_the_leading_symbol_that_most_inputs_share() -> None:
+def test_the_leading_symbol_of_most_inputs_is_the_batch() -> None:
     assert found_batch(["rows", 3], ["items", 3], ["items", "rows"]) == Batch(("items",))
 
 
-def test_a_leading_symbol_goes_before_leading_numbers() -> None:
+def test_a_leading_symbol_is_preferred_to_leading_numbers() -> None:
     assert found_batch([8, 3], ["items", 3], [8]) == Batch(("items",))
 
 
-def test_a_symbol_that_leads_nothing_is_no_batch() -> None:
+def test_a_symbol_that_leads_no_input_is_not_the_batch() -> None:
     assert found_batch([8, "length"], [8, "length"]) == Batch(number=8)
 
 
-def test_else_the_common_leading_number() -> None:
+def test_a_common_leading_number_is_the_batch() -> None:
     assert found_batch([8, 3], [8]) == Batch(number=8)
     assert found_batch([8, 3], [4, 3]) is None
 
@@ -94,11 +94,11 @@ def test_scalars_have_no_leading_dim() -> None:
     assert found_batch() is None
 
 
-def test_leading_dims_without_a_name_are_the_batch_together() -> None:
+def test_unnamed_leading_dims_are_the_batch() -> None:
     assert found_batch([None, 3], [None, None], [3, None]) == Batch(("x0[0]", "x1[0]"))
 
 
-def test_a_name_goes_before_none() -> None:
+def test_a_named_dim_is_preferred_to_an_unnamed_one() -> None:
     assert found_batch([None, 3], ["items", 3]) == Batch(("items",))
     assert found_batch([None, "batch"], [None, 3]) == Batch(("batch",))
 
@@ -107,7 +107,7 @@ def test_a_negative_dim_is_a_dim_without_a_name() -> None:
     assert found_batch([-1, 3, -1]) == Batch(("x0[0]",))
 
 
-def test_the_symbols_that_a_batch_binds_are_told() -> None:
+def test_the_symbols_that_a_batch_binds_are_reported() -> None:
     assert batch_symbols(required_inputs(graph(x=["N", 3]))) == {"N"}
     assert batch_symbols(required_inputs(graph(x=[None], y=[-1]))) == {"x[0]", "y[0]"}
     assert batch_symbols(required_inputs(graph(x=[8, 3]))) == frozenset()
@@ -117,7 +117,7 @@ def test_the_symbols_that_a_batch_binds_are_told() -> None:
 # The inputs
 
 
-def test_an_initializer_listed_as_input_is_no_input() -> None:
+def test_an_initializer_listed_as_input_is_not_an_input() -> None:
     model = graph(x=["N", 3], w=[7, 7], s=[5, 5])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
     model.sparse_initializer.add().values.name = "s"
@@ -131,7 +131,7 @@ def test_an_initializer_listed_as_input_does_not_hide_the_batch() -> None:
     assert bind(required_inputs(model), Request()).batch == 8
 
 
-def test_a_shape_for_an_initializer_listed_as_input_is_refused() -> None:
+def test_a_shape_for_an_initializer_listed_as_input_is_rejected() -> None:
     model = graph(x=[8, 3], w=[7, 7])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_a_shape_for_an_initializer_listed_as_input_is_refused() -> None:
         bind(required_inputs(model), Request(shapes={"w": (7, 7)}))
 
 
-def test_inputs_of_unknown_rank_are_left_out() -> None:
+def test_inputs_of_unknown_rank_do_not_determine_the_batch() -> None:
     found = bind(required_inputs(graph(x=["N", 3], y=None)), Request(batch=2))
     assert (found.shapes, found.batch) == ({"x": (2, 3)}, 2)
 
@@ -175,17 +175,17 @@ def test_other_symbols_are_left_alone() -> None:
     assert found == Binding({"x": (4, 7), "y": (7, 3)}, {"batch": 4, "length": 7}, 4, None, ())
 
 
-def test_a_common_leading_number_gives_way_to_the_batch() -> None:
+def test_a_common_leading_number_is_replaced_by_the_batch() -> None:
     found = asked({"x": [8, 8, 3], "y": [8], "z": []}, batch=2)
     assert found == Binding({"x": (2, 8, 3), "y": (2,), "z": ()}, {}, 2, 8, ())
 
 
 @pytest.mark.parametrize("batch", [None, 8])
-def test_the_number_that_the_file_fixes_is_the_batch(batch: int | None) -> None:
+def test_a_fixed_leading_number_is_the_batch(batch: int | None) -> None:
     assert asked({"x": [8, 3]}, batch=batch) == Binding({"x": (8, 3)}, {}, 8, None, ())
 
 
-def test_dims_without_a_name_go_by_their_place() -> None:
+def test_unnamed_dims_are_bound_by_position() -> None:
     found = asked({"x": [None, -1], "y": [-7]}, batch=4, dims={"x[1]": 5})
     assert found.shapes == {"x": (4, 5), "y": (4,)}
     assert found.dims == {"x[0]": 4, "x[1]": 5, "y[0]": 4}
@@ -196,31 +196,31 @@ def test_a_dim_of_zero_is_a_size() -> None:
     assert asked({"x": ["N", 0]}, batch=4).shapes == {"x": (4, 0)}
 
 
-def test_a_dim_wins_over_the_batch() -> None:
+def test_a_dim_overrides_the_batch() -> None:
     found = asked({"x": ["N", 3]}, batch=4, dims={"N": 7})
     text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     assert (found.shapes, found.batch) == ({"x": (7, 3)}, 7)
     assert found.findings == (Finding("overridden_batch", text),)
 
 
-def test_a_shape_wins_over_the_batch_and_binds_its_symbols() -> None:
+def test_a_shape_overrides_the_batch_and_binds_its_symbols() -> None:
     found = asked({"x": ["N", "C"], "y": ["N"]}, batch=4, shapes={"x": (7, 5)})
     text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     findings = (Finding("overridden_batch", text),)
     assert found == Binding({"x": (7, 5), "y": (7,)}, {"N": 7, "C": 5}, 7, None, findings)
 
 
-def test_a_shape_wins_over_numbers() -> None:
+def test_a_shape_overrides_numbers() -> None:
     found = asked({"x": [8, 3]}, batch=4, shapes={"x": (2, 5)})
     assert (found.shapes, found.batch, found.old_batch) == ({"x": (2, 5)}, 2, 8)
 
 
-def test_a_dim_wins_over_a_shape_in_the_other_inputs() -> None:
+def test_a_dim_overrides_a_shape_in_other_inputs() -> None:
     found = asked({"x": ["N", 3], "y": ["N"]}, dims={"N": 4}, shapes={"x": (7, 3)})
     assert found.shapes == {"x": (7, 3), "y": (4,)}
 
 
-def test_a_shape_that_parts_the_leading_numbers_leaves_no_batch() -> None:
+def test_a_shape_that_makes_leading_numbers_differ_leaves_no_batch() -> None:
     found = asked({"x": [8, 3], "y": [8, 3]}, shapes={"x": (2, 3)})
     assert (found.batch, found.shapes) == (None, {"x": (2, 3), "y": (8, 3)})
 
@@ -246,7 +246,7 @@ def test_a_decoder_with_a_cache() -> None:
     assert (found.batch, found.findings) == (2, ())
 
 
-def test_an_expression_follows_from_dims_that_nothing_binds() -> None:
+def test_an_expression_is_computed_from_dynamic_dims_without_a_value() -> None:
     found = asked({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
     assert found.dims == {"N": 2, "past + length": 2, "past": 1, "length": 1}
     assert [finding.message for finding in found.findings] == [
@@ -254,7 +254,7 @@ def test_an_expression_follows_from_dims_that_nothing_binds() -> None:
     ]
 
 
-def test_a_number_for_an_expression_wins_over_its_terms() -> None:
+def test_a_number_for_an_expression_overrides_its_terms() -> None:
     found = asked({"x": ["N", "a + b", "a", "b"]}, dims={"N": 1, "a": 2, "b": 3, "a + b": 9})
     assert found.shapes == {"x": (1, 9, 2, 3)}
 
@@ -270,7 +270,7 @@ def test_a_multiple_of_the_batch_is_not_the_batch() -> None:
 
 
 @pytest.mark.parametrize("expression", ["a ** 2", "a / 2", "a - 9", "a // 0"])
-def test_an_expression_without_a_value_is_named_as_unbound(expression: str) -> None:
+def test_an_expression_without_a_value_is_reported_as_unbound(expression: str) -> None:
     found = asked({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
     assert found.shapes == {"x": (2, 3, 1)}
     text = f"dynamic dims without a value are set to 1: '{expression}'; pass --dim NAME=N"
@@ -280,21 +280,21 @@ def test_an_expression_without_a_value_is_named_as_unbound(expression: str) -> N
 # Findings and errors
 
 
-def test_a_dim_that_stays_unbound_is_one_and_named() -> None:
+def test_an_unbound_dim_is_1_and_reported() -> None:
     found = asked({"x": ["N", "length", None], "y": ["length"]})
     assert (found.shapes, found.batch) == ({"x": (1, 1, 1), "y": (1,)}, 1)
     text = "dynamic dims without a value are set to 1: 'N', 'length', 'x[2]'; pass --dim NAME=N"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
-def test_of_many_unbound_dims_some_are_named() -> None:
+def test_only_the_first_of_many_unbound_dims_are_listed() -> None:
     (finding,) = asked({"x": list("ABCDEFGHIJ")}).findings
     assert finding.message.startswith("dynamic dims without a value are set to 1: 'A', 'B', ")
     assert " more; pass --dim NAME=N" in finding.message
     assert "'J'" not in finding.message
 
 
-def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
+def test_a_dim_that_the_model_does_not_use_is_reported() -> None:
     found = asked({"x": ["N", 3]}, batch=4, dims={"length": 7})
     assert found.shapes == {"x": (4, 3)}
     text = "--dim length: no input has a dim of that name; the dims are 'N'"
@@ -302,7 +302,7 @@ def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
 
 
 @pytest.mark.parametrize("inputs", [{"x": [8, 3], "y": [4, 3]}, {"x": []}, {}])
-def test_a_batch_asked_of_a_model_without_one_is_a_finding(inputs: dict[str, Shape]) -> None:
+def test_a_batch_for_a_model_without_one_is_reported(inputs: dict[str, Shape]) -> None:
     found = asked(inputs, batch=2)
     assert (found.batch, found.shapes) == (None, asked(inputs).shapes)
     text = "--batch 2 has no effect: the inputs have no common leading dim; use --dim or --shape"
@@ -320,30 +320,30 @@ def refusal(
     return str(caught.value)
 
 
-def test_a_shape_for_what_is_no_input_is_refused() -> None:
+def test_a_shape_for_an_unknown_input_is_rejected() -> None:
     text = "--shape 'z': the model has no such input; the inputs are 'x', 'y'"
     assert refusal(shapes={"z": (1, 3)}) == text
 
 
-def test_a_shape_of_another_rank_is_refused() -> None:
+def test_a_shape_of_another_rank_is_rejected() -> None:
     assert refusal(shapes={"x": (1, 3, 5)}) == "--shape x: has 3 dims, but the input has 2"
     assert refusal(shapes={"y": ()}) == "--shape y: has 0 dims, but the input has 1"
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_number_that_is_not_positive_is_refused(number: int) -> None:
+def test_a_number_that_is_not_positive_is_rejected(number: int) -> None:
     text = f"is {number}; dims must be positive"
     assert refusal(batch=number) == f"dim 'batch' {text}"
     assert refusal(dims={"N": number}) == f"dim 'N' {text}"
     assert refusal(shapes={"x": (2, number)}).endswith("; dims must be positive")
 
 
-def test_a_batch_that_is_not_positive_is_refused_beside_a_dim_named_batch() -> None:
+def test_a_batch_that_is_not_positive_is_rejected_with_a_dim_named_batch() -> None:
     assert refusal(batch=0, dims={"batch": 2}) == "dim 'batch' is 0; dims must be positive"
 
 
 @pytest.mark.parametrize("number", [2**63, 10**30])
-def test_a_number_that_onnx_cannot_write_is_refused(number: int) -> None:
+def test_a_number_beyond_onnxs_range_is_rejected(number: int) -> None:
     text = f"dim {number} is over 9,223,372,036,854,775,807, the largest dim of ONNX"
     assert refusal(batch=number) == text
     assert refusal(dims={"N": number}) == text
@@ -402,11 +402,11 @@ def test_whole_numbers_and_known_names_have_a_value(expression: str, value: int)
         " ",
     ],
 )
-def test_what_is_no_whole_positive_number_has_none(expression: str) -> None:
+def test_fractions_and_negative_numbers_have_no_value(expression: str) -> None:
     assert evaluated(expression, DIMS) is None
 
 
-def test_a_name_that_is_bound_as_a_whole_is_not_taken_apart() -> None:
+def test_a_name_that_is_bound_itself_is_not_parsed() -> None:
     assert evaluated("past + length", DIMS | {"past + length": 7}) == 7
     assert evaluated("x[0]", {"x[0]": 3}) == 3
     assert evaluated("while", {"while": 4}) == 4
@@ -487,7 +487,7 @@ def test_long_text_is_a_name() -> None:
 
 
 @pytest.mark.parametrize("text", [r"'\d'", "1if past else 2", r"b'\777'"])
-def test_text_is_read_without_a_warning(text: str) -> None:
+def test_text_is_parsed_without_a_warning(text: str) -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         assert evaluated(text, DIMS) is None
@@ -496,7 +496,7 @@ def test_text_is_read_without_a_warning(text: str) -> None:
 
 
 @given(st.text() | st.text("past+-*/() 19,.[]\"'\\"))
-def test_any_text_has_a_value_or_none(text: str) -> None:
+def test_any_text_can_be_evaluated(text: str) -> None:
     value = evaluated(text, DIMS)
     assert value is None or 0 <= value < 2**63
     assert "" not in names_in(text)
@@ -511,6 +511,6 @@ def sums(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 @given(sums())
-def test_sums_and_products_are_those_of_python(text: str) -> None:
+def test_expressions_are_evaluated_as_in_python(text: str) -> None:
     value = eval(text, {}, dict(DIMS))  # noqa: S307 - drawn from names and numbers above
     assert evaluated(text, DIMS) == (value if value >= 0 and len(text) <= 200 else None)

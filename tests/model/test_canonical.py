@@ -58,13 +58,11 @@ def without(text: str, attribute: str) -> onnx.ModelProto:
         (IF, "else_branch", "node 'odd' has no subgraph else_branch, which If requires"),
     ],
 )
-def test_a_node_without_the_graph_that_it_runs_is_refused(
-    text: str, attribute: str, message: str
-) -> None:
+def test_a_node_without_its_subgraph_is_rejected(text: str, attribute: str, message: str) -> None:
     assert refusal(without(text, attribute)) == f"{message}; export the model again"
 
 
-def test_a_graph_under_another_type_of_attribute_is_none() -> None:
+def test_a_graph_in_an_attribute_of_another_type_is_ignored() -> None:
     model = without(LOOP, "body")
     model.graph.node[0].attribute.add(name="body", type=onnx.AttributeProto.INT, i=2)
     assert refusal(model) == (
@@ -75,7 +73,7 @@ def test_a_graph_under_another_type_of_attribute_is_none() -> None:
 @pytest.mark.parametrize(
     ("side", "count", "least"), [("input", 2, 3), ("input", 0, 3), ("output", 1, 2)]
 )
-def test_a_loop_s_body_takes_and_hands_on_what_is_carried(
+def test_the_body_of_a_loop_needs_its_carried_inputs_and_outputs(
     side: str, count: int, least: int
 ) -> None:
     model = model_of(LOOP)
@@ -85,13 +83,13 @@ def test_a_loop_s_body_takes_and_hands_on_what_is_carried(
     assert refusal(model) == f"{message}; export the model again"
 
 
-def test_whole_nodes_with_graphs_pass() -> None:
+def test_complete_nodes_with_subgraphs_are_accepted() -> None:
     for text in (LOOP, IF, SCAN):
         assert prepared(model_of(text)).findings == ()
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "Constant", "Shape"])
-def test_a_node_that_makes_nothing_is_refused(op_type: str) -> None:
+def test_a_node_without_outputs_is_rejected(op_type: str) -> None:
     model = model_of("agraph (float[5] x) => (y) { y = Relu(x) }")
     inputs = [] if op_type == "Constant" else ["x"]
     model.graph.node.append(onnx.helper.make_node(op_type, inputs, [], name="odd"))
@@ -100,21 +98,21 @@ def test_a_node_that_makes_nothing_is_refused(op_type: str) -> None:
     )
 
 
-def test_a_custom_node_may_make_nothing() -> None:
+def test_a_custom_node_can_have_no_output() -> None:
     text = '<ir_version: 10, opset_import: ["": 21, "own": 1]> agraph (float[5] x) => (y) {'
     model = model_of(f"{text} y = Relu(x) }}")
     model.graph.node.append(onnx.helper.make_node("Print", ["x"], [], domain="own"))
     assert prepared(model).findings == ()
 
 
-def test_an_operator_may_leave_every_output_unnamed() -> None:
+def test_an_operator_can_have_only_unnamed_outputs() -> None:
     text = "agraph (float[2,3,5] x) => (y) <float[1,28,5] w, float[1,28,7] r> {"
     model = model_of(f"{text} a, y = LSTM <hidden_size = 7> (x, w, r) }}")
     del model.graph.node[0].output[0]
     assert prepared(model).findings == ()
 
 
-def test_where_a_version_lacks_an_operator_its_newest_form_counts() -> None:
+def test_an_operator_missing_in_a_version_follows_its_newest_schema() -> None:
     model = model_of(
         '<ir_version: 8, opset_import: ["": 9]> agraph (float[2,5] x) => (y) {y = Relu(x)}'
     )
@@ -124,7 +122,7 @@ def test_where_a_version_lacks_an_operator_its_newest_form_counts() -> None:
     )
 
 
-def test_an_operator_that_onnx_does_not_have_needs_nothing() -> None:
+def test_an_operator_without_a_schema_is_not_checked() -> None:
     model = model_of("agraph (float[5] x) => (y) { y = Relu(x)  z = MadeUp() }")
     assert prepared(model).findings == ()
 
@@ -139,7 +137,7 @@ def test_an_operator_that_onnx_does_not_have_needs_nothing() -> None:
         ('ConstantOfShape("")', "input"),
     ],
 )
-def test_an_operand_that_cannot_be_left_out_is_needed(node: str, place: str) -> None:
+def test_a_required_operand_must_be_present(node: str, place: str) -> None:
     text = '<ir_version: 8, opset_import: ["": 11]> agraph (float[1,2,3] x) => (y) {'
     operator = node.partition("(")[0]
     assert refusal(model_of(f"{text} [odd] y = {node} }}")) == (
@@ -147,7 +145,7 @@ def test_an_operand_that_cannot_be_left_out_is_needed(node: str, place: str) -> 
     )
 
 
-def test_an_optional_operand_may_be_left_out() -> None:
+def test_an_optional_operand_can_be_omitted() -> None:
     text = "agraph (float[5] x, float low) => (y, z) {"
     model = model_of(f'{text} y = Clip(x, "", low)  z = Resize(x, "", low) }}')
     assert prepared(model).findings == ()
@@ -158,7 +156,7 @@ def normalized_model(text: str) -> Prepared:
 
 
 def test_the_domain_of_onnx_has_two_names_and_one_meaning() -> None:
-    """The records in force are those of the version imported, whichever name imports it."""
+    """Records are those of the imported version, whichever name imports it."""
     text = "agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
     plain = model_of('<ir_version: 7, opset_import: ["" : 11]>' + text)
     alias = onnx.ModelProto()
@@ -170,7 +168,7 @@ def test_the_domain_of_onnx_has_two_names_and_one_meaning() -> None:
     assert analyze(plain, train=True).training == analyze(alias, train=True).training
 
 
-def test_a_file_without_a_version_gets_the_newest_and_says_so() -> None:
+def test_a_file_without_a_version_gets_the_newest_with_a_warning() -> None:
     model = model_of("agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
     del model.opset_import[:]
     newest = onnx.defs.onnx_opset_version()
@@ -192,9 +190,7 @@ def test_a_file_without_a_version_gets_the_newest_and_says_so() -> None:
         ("y = Dropout()", 0, 1),
     ],
 )
-def test_a_node_without_an_input_that_it_needs_is_refused(
-    node: str, count: int, least: int
-) -> None:
+def test_a_node_without_a_required_input_is_rejected(node: str, count: int, least: int) -> None:
     operator = node.split()[2].split("(", maxsplit=1)[0]
     with pytest.raises(GraphError) as refused:
         normalized_model(f"agraph (float[1,2,3] x) => (y) {{ [odd] {node} }}")
@@ -204,7 +200,7 @@ def test_a_node_without_an_input_that_it_needs_is_refused(
     )
 
 
-def test_an_operator_of_that_name_in_another_domain_may_have_none() -> None:
+def test_an_operator_of_that_name_in_another_domain_needs_no_input() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     agraph (float[5] x) => (y) { a = own.Shape()
         b = own.If()
@@ -216,7 +212,7 @@ def test_an_operator_of_that_name_in_another_domain_may_have_none() -> None:
     assert len(found.coverage.unknown_tensors) == 5
 
 
-def test_a_file_without_a_version_gets_one_that_its_nodes_fit() -> None:
+def test_a_file_without_a_version_gets_one_valid_for_its_nodes() -> None:
     model = model_of("""<ir_version: 7, opset_import: ["": 11]> agraph (float[2,3] x) => (y) {
         a = Unsqueeze <axes = [0]> (x)  y = NoSuchThing(a) }""")
     del model.opset_import[:]
@@ -227,7 +223,7 @@ def test_a_file_without_a_version_gets_one_that_its_nodes_fit() -> None:
     assert "12 is assumed" in normalized_model.findings[0].message
 
 
-def test_a_frequency_and_its_mirror_image_come_out_once() -> None:
+def test_a_real_spectrum_is_one_sided() -> None:
     shapes = {
         sided: graph_of(f"""<ir_version: 8, opset_import: ["": 17]>
             agraph (float[2,64,1] x) => (y) <int64 step = {{8}}, int64 n = {{16}}> {{
@@ -243,7 +239,7 @@ def test_a_frequency_and_its_mirror_image_come_out_once() -> None:
     }
 
 
-def test_more_nodes_than_are_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_nodes_than_the_bound_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "agraph (float[2] x) => (float[2] y) { a = Relu(x)  b = Neg(a)  y = Exp(b) }"
     monkeypatch.setattr("onnxmem.model.canonical.BOUNDS", Bounds(nodes=3))
     assert len(normalized_model(text).proto.graph.node) == 3
@@ -283,7 +279,7 @@ def test_a_model_without_functions_is_returned_as_it_is() -> None:
     assert with_functions_inlined(proto) is proto
 
 
-def test_functions_that_call_functions_of_another_domain_are_written_out() -> None:
+def test_nested_functions_of_another_domain_are_inlined() -> None:
     proto = model(
         "agraph (float[2, 3] x) => (float[2, 3] y) { y = own.twice(x) }",
         OWN + "twice (x) => (y) { t = far.once(x)  y = far.once(t) }",
@@ -294,7 +290,7 @@ def test_functions_that_call_functions_of_another_domain_are_written_out() -> No
     assert onnxmem.analyze(proto).activations.naive_bytes == 4 * 2 * 3 * 4
 
 
-def test_a_call_s_output_and_the_function_s_output_are_one_tensor() -> None:
+def test_the_outputs_of_a_call_and_its_function_are_one_tensor() -> None:
     proto = model(
         "agraph (float[5, 7] x) => (float[5, 7] y) { a = own.f(x)  y = Relu(a) }",
         OWN + "f (x) => (z) { t = Neg(x)  z = Abs(t) }",
@@ -305,7 +301,7 @@ def test_a_call_s_output_and_the_function_s_output_are_one_tensor() -> None:
     assert "z" not in analysis.graph.tensors
 
 
-def test_an_attribute_reference_takes_the_call_s_value() -> None:
+def test_an_attribute_reference_has_the_value_of_the_call() -> None:
     proto = model(
         "agraph (float[2, 3] x) => (float[4, 3] y, float[2, 6] z)"
         "{ y = own.f <axis = 0> (x)  z = own.f <axis = 1> (x) }",
@@ -317,7 +313,7 @@ def test_an_attribute_reference_takes_the_call_s_value() -> None:
     ]
 
 
-def test_an_attribute_that_the_call_leaves_out_takes_the_function_s_default() -> None:
+def test_an_omitted_attribute_has_the_default_of_the_function() -> None:
     proto = model(
         "agraph (float[2, 3] x) => (float[4, 3] y, float[2, 6] z)"
         "{ y = own.f <axis = 0> (x)  z = own.f (x) }",
@@ -329,7 +325,7 @@ def test_an_attribute_that_the_call_leaves_out_takes_the_function_s_default() ->
     ]
 
 
-def test_an_attribute_without_value_and_default_is_left_out() -> None:
+def test_an_attribute_without_value_and_default_is_omitted() -> None:
     proto = model(
         "agraph (float[2, 3] x) => (float[2, 3] y) { y = own.f (x) }",
         OWN + "f <axis> (x) => (y) { y = Softmax <axis: int = @axis> (x) }",
@@ -337,7 +333,7 @@ def test_an_attribute_without_value_and_default_is_left_out() -> None:
     assert lines(proto) == ["y = Softmax (x)"]
 
 
-def test_an_input_that_the_call_leaves_out_is_left_out_inside() -> None:
+def test_an_omitted_input_of_a_call_is_omitted_inside() -> None:
     proto = model(
         "agraph (float[2] x) => (float[2] y) { y = own.f (x) }",
         OWN + "f (x, low) => (y) { y = Clip (x, low) }",
@@ -345,7 +341,7 @@ def test_an_input_that_the_call_leaves_out_is_left_out_inside() -> None:
     assert lines(proto) == ['y = Clip (x, "")']
 
 
-def test_overloads_of_one_name_are_functions_of_their_own() -> None:
+def test_overloads_of_one_name_are_separate_functions() -> None:
     node = make_node("f", ["x"], ["a"], domain="own", overload="left")
     other = make_node("f", ["a"], ["y"], domain="own", overload="right")
     opsets = [make_opsetid("", 21), make_opsetid("own", 1)]
@@ -370,7 +366,7 @@ def test_overloads_of_one_name_are_functions_of_their_own() -> None:
     assert [node.op_type for node in inlined.graph.node] == ["Neg", "Abs", "Relu"]
 
 
-def test_a_function_of_an_older_version_is_brought_to_the_model_s() -> None:
+def test_a_function_of_an_older_version_is_converted_to_the_models() -> None:
     proto = model(
         "agraph (float[1, 3] x) => (float[3] y) { y = own.f(x) }",
         '<domain: "own", opset_import: ["": 11]> f (x) => (y) { y = Squeeze <axes = [0]> (x) }',
@@ -381,7 +377,7 @@ def test_a_function_of_an_older_version_is_brought_to_the_model_s() -> None:
     assert squeeze == f"y = Squeeze (x, {constant.split()[0]})"
 
 
-def test_a_function_whose_version_cannot_be_brought_to_the_model_s_stays_a_call() -> None:
+def test_a_function_that_cannot_be_converted_stays_a_call() -> None:
     proto = model(
         "agraph (float[2] x) => (float[2] z) { y = own.same(x)  z = own.future(y) }",
         OWN + "same (x) => (y) { y = Neg(x) }",
@@ -406,7 +402,7 @@ y = If (k) <then_branch = a () => (float[2] p) { p = Relu(t) },
             else_branch = b () => (float[2] q) { q = own.g(t) }> }"""
 
 
-def test_a_body_with_subgraphs_is_written_out_inside_them_too() -> None:
+def test_calls_in_subgraphs_of_a_function_are_inlined() -> None:
     proto = model(
         "agraph (bool k, float[2] x) => (float[2] y) { t = Abs(x)  y = own.pick(k, t) }",
         OWN + PICK,
@@ -421,7 +417,7 @@ def test_a_body_with_subgraphs_is_written_out_inside_them_too() -> None:
     assert relu.input[0] == inlined.graph.node[1].output[0] != "t"
 
 
-def test_a_call_inside_a_subgraph_is_written_out() -> None:
+def test_a_call_inside_a_subgraph_is_inlined() -> None:
     proto = model(
         """agraph (bool k, float[2] x) => (float[2] y)
         { y = If (k) <then_branch = a () => (float[2] p) { p = own.f(x) },
@@ -433,7 +429,7 @@ def test_a_call_inside_a_subgraph_is_written_out() -> None:
     assert [inner.op_type for inner in node.attribute[0].g.node] == ["Neg", "Relu"]
 
 
-def test_a_body_in_no_running_order_is_sorted_first() -> None:
+def test_a_function_body_in_an_invalid_order_is_sorted() -> None:
     proto = model(
         "agraph (float[2] x) => (float[2] y) { t = own.f(x)  y = own.f(t) }",
         OWN + "f (x) => (y) { y = Neg(t)  t = Relu(x) }",
@@ -448,7 +444,7 @@ def test_a_body_in_no_running_order_is_sorted_first() -> None:
 # What is refused
 
 
-def test_a_function_that_calls_itself_is_named() -> None:
+def test_a_recursive_function_is_reported() -> None:
     proto = model(
         "agraph (float[2] x) => (float[2] y) { y = own.f(x) }",
         OWN + "f (x) => (y) { y = own.f(x) }",
@@ -458,7 +454,7 @@ def test_a_function_that_calls_itself_is_named() -> None:
     )
 
 
-def test_a_circle_through_a_subgraph_is_named() -> None:
+def test_a_recursion_through_a_subgraph_is_reported() -> None:
     proto = model(
         "agraph (bool k, float[2] x) => (float[2] y) { y = own.pick(k, x) }",
         OWN + PICK,
@@ -481,7 +477,7 @@ def laughs(levels: int, calls: int) -> onnx.ModelProto:
     return model("agraph (float[2] x) => (float[2] y) { y = own.f0(x) }", *functions, last)
 
 
-def test_a_model_that_laughs_a_billion_times_is_counted_and_refused_at_once() -> None:
+def test_an_exponential_expansion_of_functions_is_rejected_early() -> None:
     proto = laughs(levels=10, calls=10)
     start = time.perf_counter()
     assert inlining_refusal(proto) == (
@@ -491,7 +487,7 @@ def test_a_model_that_laughs_a_billion_times_is_counted_and_refused_at_once() ->
     assert time.perf_counter() - start < 1
 
 
-def test_the_count_is_that_of_the_nodes_written_out() -> None:
+def test_the_count_equals_the_number_of_inlined_nodes() -> None:
     proto = laughs(levels=3, calls=7)
     assert expanded_num_nodes(proto) == len(with_functions_inlined(proto).graph.node) == 7**3
 
@@ -499,7 +495,7 @@ def test_the_count_is_that_of_the_nodes_written_out() -> None:
 @pytest.mark.parametrize(
     ("call", "count"), [("y = own.f(x, x, x)", "3 inputs"), ("y, z = own.f(x)", "2 outputs")]
 )
-def test_a_call_with_more_than_the_function_has_is_refused(call: str, count: str) -> None:
+def test_a_call_with_too_many_operands_is_rejected(call: str, count: str) -> None:
     proto = model(
         f"agraph (float[2] x) => (float[2] y) {{ [odd] {call} }}",
         OWN + "f (x) => (y) { y = Neg(x) }",
@@ -509,7 +505,7 @@ def test_a_call_with_more_than_the_function_has_is_refused(call: str, count: str
     )
 
 
-def test_a_body_that_reads_what_nothing_defines_is_refused() -> None:
+def test_a_function_body_that_reads_an_undefined_tensor_is_rejected() -> None:
     proto = model(
         "agraph (float[2] x, float[2] ghost) => (float[2] y) { y = own.f(x) }",
         OWN + "f (x) => (y) { y = Add(x, ghost) }",
@@ -519,7 +515,7 @@ def test_a_body_that_reads_what_nothing_defines_is_refused() -> None:
     )
 
 
-def test_two_functions_of_one_name_are_refused() -> None:
+def test_two_functions_of_one_name_are_rejected() -> None:
     proto = model(
         "agraph (float[2] x) => (float[2] y) { y = own.f(x) }",
         OWN + "f (x) => (y) { y = Neg(x) }",
@@ -530,7 +526,7 @@ def test_two_functions_of_one_name_are_refused() -> None:
     assert said.endswith("'own::f'; export the model again")
 
 
-def test_calls_nested_deeper_than_onnx_follows_are_refused() -> None:
+def test_calls_nested_deeper_than_onnx_supports_are_rejected() -> None:
     said = inlining_refusal(laughs(levels=3001, calls=1))
     assert said.startswith("the local functions cannot be inlined: Function call chain depth")
     assert said.endswith("; export the model again")

@@ -50,7 +50,7 @@ def naive_bytes(found: Analysis) -> int | None:
     ("value", "names", "naive"),
     [(False, {"d", "y", "a"}, 1 + 24), (True, {"d", "y", "h", "g", "b"}, 1 + 24 + 2 * 88)],
 )
-def test_the_branch_that_runs_is_counted(value: bool, names: set[str], naive: int) -> None:  # noqa: FBT001
+def test_only_the_branch_that_runs_is_counted(value: bool, names: set[str], naive: int) -> None:  # noqa: FBT001
     found = analyze(model_of(CHOICE), values={"c": value})
     assert made(found) == names
     assert naive_bytes(found) == naive
@@ -62,7 +62,7 @@ def test_without_a_value_the_larger_branch_counts() -> None:
     assert naive_bytes(found) == 1 + 24 + 2 * 88
 
 
-def test_the_weights_of_an_idle_branch_are_loaded_all_the_same() -> None:
+def test_the_weights_of_an_idle_branch_are_loaded() -> None:
     given = analyze(model_of(CHOICE), values={"c": False})
     assert [each.name for each in given.graph.weights] == ["w", "v"]
     assert sum(each.size_bytes or 0 for each in given.graph.weights) == 2 * 3 * 11 * 4
@@ -71,20 +71,20 @@ def test_the_weights_of_an_idle_branch_are_loaded_all_the_same() -> None:
 @pytest.mark.parametrize(
     ("value", "names"), [(True, {"y", "a", "on", "e", "t"}), (False, {"y", "b", "r"})]
 )
-def test_branches_inside_follow_the_same_condition(value: bool, names: set[str]) -> None:  # noqa: FBT001
+def test_nested_branches_follow_the_same_condition(value: bool, names: set[str]) -> None:  # noqa: FBT001
     found = analyze(model_of(NESTED), values={"c": value})
     assert made(found) == names
     if not value:
         assert not any(each.role == "body_input" for each in found.graph.tensors.values())
 
 
-def test_what_an_idle_branch_leaves_open_is_not_unknown() -> None:
+def test_unknown_shapes_of_an_idle_branch_are_not_reported() -> None:
     assert analyze(model_of(OPEN)).status == "partial"
     found = analyze(model_of(OPEN), values={"c": False})
     assert (found.status, found.graph.tensors["y"].shape) == ("ok", (2, 13))
 
 
-def test_a_condition_of_several_elements_rules_nothing_out() -> None:
+def test_a_condition_of_several_elements_excludes_no_branch() -> None:
     text = CHOICE.replace("bool[1] c", "bool[2] c")
     assert made(analyze(model_of(text), values={"c": True})) == {"d", "y", "a", "h", "g", "b"}
 
@@ -156,7 +156,7 @@ COUNTED = """agraph (float[3,5] x, int64 other) => (y) <float[5,5] w, int64 zero
     ],
 )
 def test_the_trips_of_a_loop_that_counts(inputs: str, condition: str, trips: int | None) -> None:
-    """As tf2onnx, Keras and JAX write a loop over a constant number of steps."""
+    """Like loops over a constant number of steps from tf2onnx, Keras and JAX."""
     graph = graph_of(COUNTED.format(inputs=inputs, condition=condition))
     loops = [node for node in graph.nodes if node.op_type == "Loop"]
     assert [trip_count(graph, node) for node in loops] == [trips]
@@ -184,7 +184,7 @@ def test_an_if_runs_a_branch_once() -> None:
 @pytest.mark.parametrize(
     "settings", ["num_scan_inputs = 0", "num_scan_inputs = 1, scan_input_axes = [9]"]
 )
-def test_a_scan_that_scans_nothing_has_no_trips(settings: str) -> None:
+def test_a_scan_without_scan_inputs_has_no_trip_count(settings: str) -> None:
     graph = graph_of(f"""agraph (float[5] h, float[7,3] x) => (y) {{
         y = Scan <{settings}, body = body (s) => (t) {{ t = Relu(s) }}> (h, x) }}""")
     assert trip_count(graph, graph.nodes[0]) is None
@@ -207,14 +207,14 @@ def inside(text: str) -> dict[str, Shape | None]:
 
 
 @pytest.mark.parametrize(("opset", "dtype"), [(7, DType.FLOAT32), (10, DType.BOOL)])
-def test_the_mask_of_a_dropout_is_shaped_like_its_data(opset: int, dtype: DType) -> None:
+def test_the_mask_of_a_dropout_has_the_shape_of_its_data(opset: int, dtype: DType) -> None:
     text = "agraph (float[2,3] x) => (y) { y, mask = Dropout(x) }"
     tensors = graph_of(old(text, opset)).tensors
     assert (tensors["y"].shape, tensors["y"].dtype) == ((2, 3), DType.FLOAT32)
     assert (tensors["mask"].shape, tensors["mask"].dtype) == ((2, 3), dtype)
 
 
-def test_a_dropout_of_nothing_known_makes_nothing_known() -> None:
+def test_a_dropout_of_unknown_data_is_unknown() -> None:
     node = onnx.helper.make_node("Dropout", ["x"], ["y", "mask"])
     assert onnx_rule_types(node, {}, {}, 7) == {}
     made = onnx_rule_types(node, {"x": dense_type(FLOAT, (2,))}, {}, 7)
@@ -230,7 +230,7 @@ def test_an_operator_of_another_domain_is_another_operator(op_type: str) -> None
     assert onnx_rule_types(node, types, {}, 7) == {}
 
 
-def test_without_a_body_nothing_is_known() -> None:
+def test_without_a_body_no_shape_is_known() -> None:
     types = {"x": dense_type(FLOAT, (2,))}
     for op_type in ("If", "Loop"):
         assert control_flow_types(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {}) == {}
@@ -251,18 +251,20 @@ IF = """agraph (float[2,3] x) => (y) <CONDITION> {
 @pytest.mark.parametrize(
     ("value", "shape"), [("bool c = {1}", ()), ("bool c = {0}", (2, 3)), ("bool[1] c = {1}", ())]
 )
-def test_an_if_of_a_known_condition_is_the_branch_that_runs(value: str, shape: Shape) -> None:
+def test_an_if_with_a_known_condition_has_the_shapes_of_its_branch(
+    value: str, shape: Shape
+) -> None:
     assert shapes(IF.replace("CONDITION", value).replace("NODES", ""), "y") == [shape]
 
 
-def test_the_condition_may_be_worked_out() -> None:
+def test_the_condition_can_be_computed() -> None:
     text = IF.replace("CONDITION", "int64 k = {2}")
     nodes = "r = Shape(x)  n = Size(r)  c = Equal(n, k)"
     assert shapes(text.replace("NODES", nodes), "y") == [()]
     assert shapes(text.replace("NODES", nodes).replace("{2}", "{9}"), "y") == [(2, 3)]
 
 
-def test_an_if_of_an_unknown_condition_is_what_both_branches_are() -> None:
+def test_an_if_with_an_unknown_condition_has_the_dims_of_both_branches() -> None:
     text = IF.replace("<CONDITION>", "").replace("NODES", "").replace("x)", "x, bool c)", 1)
     assert graph_of(text).tensors["y"].size_bytes is None
     alike = text.replace(
@@ -271,7 +273,7 @@ def test_an_if_of_an_unknown_condition_is_what_both_branches_are() -> None:
     assert shapes(alike, "y") == [(2, 3)]
 
 
-def test_several_outputs_of_an_if() -> None:
+def test_an_if_can_have_several_outputs() -> None:
     text = """agraph (float[2,3] x) => (y, z) <bool c = {0}> {
         y, z = If (c) <
             then_branch = t () => (float a, float b) {
@@ -314,30 +316,32 @@ FIVE, YES = "int64 n = {5}", "bool go = {1}"
         "a = Constant <value = bool {1}> ()  go_out = Identity(a)",
     ],
 )
-def test_a_loop_of_a_constant_trip_count_stacks_as_many(trips: str, go: str, go_out: str) -> None:
+def test_a_loop_with_a_constant_trip_count_stacks_that_many(
+    trips: str, go: str, go_out: str
+) -> None:
     text = loop_model(trips=trips, go=go, go_out=go_out)
     assert shapes(text, "y stacked") == [(2, 3), (5,)]
 
 
-def test_the_body_knows_what_the_loop_hands_in() -> None:
+def test_the_body_sees_the_inputs_of_its_loop() -> None:
     found = inside(loop_model(trips=FIVE))
     assert found == {"i": (), "go_in": (), "s": (2, 3), "go_out": (), "s_out": (2, 3), "each": ()}
 
 
-def test_what_is_stacked_has_the_trips_before_its_own_dims() -> None:
+def test_a_stacked_output_has_the_trip_count_before_its_dims() -> None:
     text = loop_model(trips=FIVE).replace("ReduceSum <keepdims = 0> (s_out)", "Identity(s_out)")
     assert shapes(text, "stacked") == [(5, 2, 3)]
 
 
 @pytest.mark.parametrize("go_out", ["Not(go_in)", "Constant <value = bool {0}> ()"])
-def test_a_loop_that_its_body_ends_stacks_one(go_out: str) -> None:
+def test_a_loop_ended_by_its_body_stacks_one(go_out: str) -> None:
     assert shapes(loop_model(trips=FIVE, go_out=f"go_out = {go_out}"), "y stacked") == [
         (2, 3),
         (1,),
     ]
 
 
-def test_a_loop_that_counts_to_a_limit_stacks_as_many() -> None:
+def test_a_loop_that_counts_to_a_limit_stacks_that_many() -> None:
     go_out = """one = Constant <value = int64 {1}> ()  three = Constant <value = int64 {3}> ()
         next = Add(i, one)  go_out = Less(next, three)"""
     assert shapes(loop_model(trips=FIVE, go_out=go_out), "y stacked") == [(2, 3), (3,)]
@@ -359,13 +363,13 @@ def test_a_loop_that_never_runs_stacks_nothing(number: int) -> None:
         loop_model(trips="int64[2] n = {5, 5}"),
     ],
 )
-def test_a_loop_of_unknown_length_keeps_its_carried_shapes(text: str) -> None:
+def test_a_loop_of_unknown_length_has_its_carried_shapes(text: str) -> None:
     carried, stacked = shapes(text, "y stacked")
     assert carried == (2, 3)
     assert stacked is None or None in stacked
 
 
-def test_a_loop_that_a_condition_may_end_has_no_known_length() -> None:
+def test_a_loop_that_a_condition_can_end_has_no_known_length() -> None:
     text = (
         loop_model(trips=FIVE)
         .replace("int64 given", "int64 given, bool go")
@@ -383,12 +387,12 @@ def test_a_loop_that_never_starts() -> None:
     assert stacked in {None, (None,), (0,)}
 
 
-def test_what_grows_in_a_loop_is_unknown() -> None:
+def test_a_tensor_that_grows_in_a_loop_is_unknown() -> None:
     text = loop_model(trips=FIVE).replace("Relu(s)", "Concat <axis = 0> (s, s)")
     assert graph_of(text).tensors["y"].size_bytes is None
 
 
-def test_what_takes_the_place_of_what_grows_is_unknown() -> None:
+def test_a_carried_tensor_replaced_by_a_growing_one_is_unknown() -> None:
     text = """agraph (float[2] x) => (a, b) <int64 n = {4}> {
         a, b = Loop (n, , x, x) <body = body
             (int64 i, bool g, s, t) => (g_out, s_out, t_out) {
@@ -402,14 +406,14 @@ def test_what_takes_the_place_of_what_grows_is_unknown() -> None:
     assert tensors["a"].size_bytes is None
 
 
-def test_what_the_trips_of_a_loop_are_may_be_worked_out() -> None:
+def test_the_trip_count_of_a_loop_can_be_computed() -> None:
     text = loop_model(trips="int64 k = {1}").replace(
         "y, stacked =", "d = Shape(x)  n = Gather(d, k)  y, stacked ="
     )
     assert shapes(text, "stacked") == [(3,)]
 
 
-def test_a_loop_may_carry_several_and_stack_several() -> None:
+def test_a_loop_can_carry_and_stack_several_tensors() -> None:
     text = """agraph (float[2] x, float16[3] z) => (a, b, c, d) <int64 n = {4}> {
         a, b, c, d = Loop (n, , x, z) <body = body
             (int64 i, bool g, s, t) => (g_out, s_out, t_out, u, v) {
@@ -464,13 +468,13 @@ def scan(settings: str) -> str:
         (", scan_input_axes = [-1]", (5, 2)),
     ],
 )
-def test_a_scan_hands_its_body_states_and_slices(settings: str, part: Shape) -> None:
+def test_the_body_of_a_scan_gets_states_and_slices(settings: str, part: Shape) -> None:
     text = scan(settings)
     assert inside(text) == {"s": (7,), "each": part, "s_out": (7,), "part": part}
     assert shapes(text, "y") == [(7,)]
 
 
-def test_a_scan_along_an_axis_that_is_not_there_hands_in_nothing_known() -> None:
+def test_a_scan_along_a_missing_axis_gives_its_body_unknown_shapes() -> None:
     node = onnx.parser.parse_node(
         "y, z = Scan <num_scan_inputs = 1, scan_input_axes = [3], "
         "body = body (s, each) => (s, each) { }> (h, x)"

@@ -75,7 +75,7 @@ def with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
-    """The rows of all six by name, from one run."""
+    """The JSON objects of all six by name, from one command."""
     folder = tmp_path_factory.mktemp("models")
     for name, text in MODELS.items():
         model = model_of(text)
@@ -96,7 +96,7 @@ def part(row: Row, name: str) -> Row:
 
 
 def figures(row: Row) -> tuple[object, ...]:
-    """Weights, inputs, outputs; naive, naive in place, peak, in-place peak; total."""
+    """Weights, inputs, outputs; sums of all activations and of all buffers; both peaks; total."""
     activations = part(row, "activations")
     return (
         part(row, "weights")["bytes"],
@@ -120,7 +120,7 @@ def law(fixed_bytes: int, bytes_per_sample: int) -> Row:
     return {"fixed_bytes": fixed_bytes, "bytes_per_sample": bytes_per_sample}
 
 
-def test_an_int4_weight_takes_half_a_byte_an_element(rows: dict[str, Row]) -> None:
+def test_an_int4_weight_takes_half_a_byte_per_element(rows: dict[str, Row]) -> None:
     row = rows["int4"]
     weights = 262_144 + 4
     made = 2_048 * KIB + 32 * KIB
@@ -147,7 +147,7 @@ def test_a_local_function_counts_as_inlined(rows: dict[str, Row]) -> None:
     assert row["batch_law"] == law(524_288, 4_096)
 
 
-def test_absent_external_data_is_counted_and_never_opened(rows: dict[str, Row]) -> None:
+def test_absent_external_data_is_counted_but_never_opened(rows: dict[str, Row]) -> None:
     row = rows["external"]
     assert (row["status"], codes(row)) == ("ok", [])
     assert figures(row) == figures(rows["function"])
@@ -189,7 +189,7 @@ def test_an_operator_of_another_domain_is_partial(rows: dict[str, Row]) -> None:
     )
 
 
-def test_a_symbolic_batch_is_one_and_has_a_law(rows: dict[str, Row]) -> None:
+def test_a_symbolic_batch_is_1_and_linear(rows: dict[str, Row]) -> None:
     row = rows["symbolic"]
     assert (row["status"], codes(row)) == ("ok", ["unbound_dims"])
     made = KIB + KIB

@@ -50,7 +50,7 @@ def test_a_link_to_a_model_is_the_model(file: Path, tmp_path: Path) -> None:
     assert load(link).proto == MODEL
 
 
-def test_a_proto_that_is_handed_in_is_never_changed() -> None:
+def test_a_given_proto_is_never_changed() -> None:
     text = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
     agraph (float[n] x) => (float[n] y) { y = Relu(a)  a = own.f(x) }
     <domain: "own", opset_import: ["": 20, "far": 2]> f (x) => (y) { y = Neg(x) }"""
@@ -60,7 +60,7 @@ def test_a_proto_that_is_handed_in_is_never_changed() -> None:
     assert proto.SerializeToString(deterministic=True) == before
 
 
-def test_the_file_is_closed_again_whether_it_loads_or_not(file: Path, tmp_path: Path) -> None:
+def test_the_file_is_closed_whether_it_loads_or_not(file: Path, tmp_path: Path) -> None:
     (tmp_path / "page.onnx").write_bytes(b"<html>")
     before = set(Path("/dev/fd").iterdir())
     load(file)
@@ -99,7 +99,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize(("data", "message"), OTHERS.items())
-def test_a_file_of_another_kind_is_refused_by_its_kind(
+def test_a_file_of_another_kind_is_rejected_with_its_kind(
     tmp_path: Path, data: bytes, message: str
 ) -> None:
     (tmp_path / "other.onnx").write_bytes(data)
@@ -134,40 +134,42 @@ def test_a_pickle_is_named_and_never_unpickled(tmp_path: Path) -> None:
     ],
     ids=["no graph", "an empty graph"],
 )
-def test_protobuf_without_a_graph_is_refused(proto: onnx.ModelProto) -> None:
+def test_protobuf_without_a_graph_is_rejected(proto: onnx.ModelProto) -> None:
     assert refusal(proto) == (
         "not an ONNX model: a protobuf without a graph; export or download it again"
     )
 
 
-def test_unknown_fields_alone_are_no_graph() -> None:
+def test_unknown_fields_alone_are_not_a_graph() -> None:
     assert refusal(b"\xfa\x07\x03abc") == (
         "not an ONNX model: a protobuf without a graph; export or download it again"
     )
 
 
-def test_a_proto_over_2_gib_is_sent_to_external_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proto_over_2_gib_is_advised_to_use_external_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(onnx.ModelProto, "ByteSize", lambda _: 2**31, raising=False)
     assert refusal(onnx.ModelProto()) == (
         "the ModelProto is over 2 GiB; save it with external data and pass the path"
     )
 
 
-def test_a_directory_is_told_to_name_the_file_in_it(tmp_path: Path) -> None:
+def test_a_directory_is_rejected_with_a_hint(tmp_path: Path) -> None:
     refused = "not an ONNX model: this is a directory; "
     assert refusal(tmp_path) == refused + "no .onnx file is in it; check the path"
     (tmp_path / "net.onnx").touch()
     assert refusal(tmp_path) == f"{refused}name the .onnx file in it, as {tmp_path}/net.onnx"
 
 
-def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+def test_a_fifo_is_rejected_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
     assert refusal(tmp_path / "pipe.onnx") == (
         "not an ONNX model: this is a FIFO (named pipe); onnxmem reads regular files"
     )
 
 
-def test_a_link_to_an_endless_device_is_refused_unread(tmp_path: Path) -> None:
+def test_a_link_to_an_endless_device_is_rejected_unread(tmp_path: Path) -> None:
     (tmp_path / "zero.onnx").symlink_to("/dev/zero")
     assert refusal(tmp_path / "zero.onnx") == (
         "not an ONNX model: this is a character device; onnxmem reads regular files"
@@ -183,7 +185,7 @@ def test_a_socket_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         )
 
 
-def test_a_path_to_nothing_is_missing(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "dangling.onnx").symlink_to(tmp_path / "gone.onnx")
     assert missing(tmp_path / "gone.onnx") == "no such file; check the path"
     assert missing(tmp_path / "dangling.onnx") == "no such file; check the path"
@@ -219,7 +221,7 @@ print(analysis.weight_bytes, *opened, sep="\\n")
 """
 
 
-def test_analysis_opens_the_model_s_file_alone(file: Path, tmp_path: Path) -> None:
+def test_analysis_opens_only_the_models_file(file: Path, tmp_path: Path) -> None:
     places = ["../up.bin", "/etc/passwd", "here.bin", "pipe", "model.onnx", "absent.bin"]
     (tmp_path / "here.bin").write_bytes(bytes(4 * 7))
     os.mkfifo(tmp_path / "pipe")
@@ -270,9 +272,7 @@ def file_of_content(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(places, st.builds(slice, bounds, bounds)), max_size=30))
-def test_reads_in_any_order_are_those_of_the_bytes(
-    content_file: Path, reads: list[int | slice]
-) -> None:
+def test_reads_in_any_order_equal_the_bytes(content_file: Path, reads: list[int | slice]) -> None:
     with window(content_file) as data:
         assert len(data) == NUM_BYTES
         for place in reads:
@@ -301,7 +301,7 @@ def test_a_slice_stops_at_the_size_that_the_file_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [11, slice(3, 13)], ids=["byte", "slice"])
-def test_a_file_that_is_cut_meanwhile_is_refused(tmp_path: Path, place: int | slice) -> None:
+def test_a_file_truncated_during_reading_is_rejected(tmp_path: Path, place: int | slice) -> None:
     file = tmp_path / "shrinks"
     file.write_bytes(b"0123456789abc")
     with window(file) as data:
@@ -311,7 +311,7 @@ def test_a_file_that_is_cut_meanwhile_is_refused(tmp_path: Path, place: int | sl
     assert str(caught.value) == CUT
 
 
-def test_a_run_that_the_system_returns_in_parts_is_put_together(
+def test_a_read_that_returns_parts_is_continued(
     content_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = os.read
@@ -380,29 +380,29 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("data", "kind"), KINDS.values(), ids=KINDS)
-def test_a_file_of_another_kind_is_named_by_its_kind(data: bytes, kind: str) -> None:
+def test_a_file_of_another_kind_is_reported_by_its_kind(data: bytes, kind: str) -> None:
     assert other_kind(data[:HEAD_BYTES]) == kind
 
 
-def test_the_head_reaches_the_farthest_mark() -> None:
+def test_the_head_covers_the_farthest_signature() -> None:
     assert len(b"ustar") + 257 <= HEAD_BYTES
 
 
 @pytest.mark.parametrize("ir_version", range(1, onnx.IR_VERSION + 1))
-def test_a_model_of_any_ir_version_is_none_of_them(ir_version: int) -> None:
+def test_a_model_of_any_ir_version_is_not_another_kind(ir_version: int) -> None:
     model = model_of("agraph (float[2] x) => (float[2] y) { y = Relu(x) }")
     model.ir_version = ir_version
     assert other_kind(model.SerializeToString()[:HEAD_BYTES]) is None
 
 
-def test_a_model_that_begins_with_its_graph_is_none_of_them() -> None:
+def test_a_model_that_begins_with_its_graph_is_not_another_kind() -> None:
     model = model_of("agraph (float[2] x) => (float[2] y) { y = Relu(x) }")
     model.ClearField("ir_version")
     model.ClearField("opset_import")
     assert other_kind(model.SerializeToString()) is None
 
 
-def test_one_byte_that_no_text_holds_makes_a_file_possibly_a_model() -> None:
+def test_a_file_with_a_non_text_byte_may_be_a_model() -> None:
     assert other_kind(b"plain text") == TEXT
     assert other_kind(b"plain\x08text") is None
     assert other_kind(b"plain\xfftext") is None

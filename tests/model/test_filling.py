@@ -83,7 +83,7 @@ def test_the_file_is_sparse(tmp_path: Path) -> None:
     assert status.st_blocks * 512 < 100_000
 
 
-def test_only_what_is_absent_is_absent(tmp_path: Path) -> None:
+def test_only_absent_weights_are_reported_as_absent(tmp_path: Path) -> None:
     model = model_of(ABSENT)
     assert len(absent_tensors(model, tmp_path)) == 2
     (tmp_path / "absent.weights").write_bytes(bytes(5 * 7 * 4 - 1))
@@ -93,7 +93,9 @@ def test_only_what_is_absent_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [("offset", "x"), ("location", "no/such\0file")])
-def test_a_place_that_is_none_is_absent(tmp_path: Path, key: str, value: str) -> None:
+def test_a_weight_with_an_invalid_offset_or_length_is_absent(
+    tmp_path: Path, key: str, value: str
+) -> None:
     model = model_of(ABSENT)
     (tmp_path / "absent.weights").write_bytes(bytes(1000))
     tensor = model.graph.initializer[0]
@@ -104,7 +106,7 @@ def test_a_place_that_is_none_is_absent(tmp_path: Path, key: str, value: str) ->
     assert absent_tensors(model, tmp_path) == [tensor]
 
 
-def test_a_tensor_without_its_payload_is_hollow() -> None:
+def test_a_tensor_without_its_payload_is_incomplete() -> None:
     whole = onnx.numpy_helper.from_array(np.zeros((3, 5), np.float32), "w")
     assert not is_hollow(whole)
     whole.ClearField("raw_data")

@@ -98,7 +98,7 @@ def expanded(nodes: str, weights: str) -> Shape | None:
          "int64 k = {2}", (3, 5)),
     ],
 )  # fmt: skip
-def test_shape_arithmetic_is_worked_out(nodes: str, weights: str, shape: Dims) -> None:
+def test_shape_arithmetic_is_computed(nodes: str, weights: str, shape: Dims) -> None:
     assert expanded(nodes, weights) == shape
 
 
@@ -112,11 +112,11 @@ def test_shape_arithmetic_is_worked_out(nodes: str, weights: str, shape: Dims) -
         ("d = Shape(x)  s = Neg(d)", ""),
     ],
 )
-def test_a_shape_that_makes_no_sense_is_unknown(nodes: str, weights: str) -> None:
+def test_an_invalid_shape_is_unknown(nodes: str, weights: str) -> None:
     assert None in (expanded(nodes, weights) or (None,))
 
 
-def test_no_value_follows_from_what_is_handed_in() -> None:
+def test_no_value_is_computed_from_a_graph_input() -> None:
     text = """agraph (float[2] x, int64[3] n) => (y) <int64 two = {2}> {
         s = Mul(n, two)
         y = Expand(x, s)
@@ -127,24 +127,24 @@ def test_no_value_follows_from_what_is_handed_in() -> None:
 # One node
 
 
-def test_a_node_without_all_its_values_has_none() -> None:
+def test_a_node_with_an_unknown_input_has_no_value() -> None:
     add = helper.make_node("Add", ["a", "b"], ["c"])
     assert fold(add, {"a": array(1, 2), "b": array(3, 4)}, (2,)) == {"c": [4, 6]}
     assert fold(add, {"a": array(1, 2)}, (2,)) == {}
 
 
-def test_an_input_left_out_is_no_missing_value() -> None:
+def test_an_omitted_input_is_not_an_unknown_value() -> None:
     clip = helper.make_node("Clip", ["a", "", "b"], ["c"])
     assert fold(clip, {"a": array(1, 9), "b": array(3).reshape(())}, (2,)) == {"c": [1, 3]}
 
 
-def test_an_input_may_be_read_twice() -> None:
+def test_an_input_can_be_read_twice() -> None:
     assert fold(helper.make_node("Add", ["a", "a"], ["c"]), {"a": array(1, 2)}, (2,)) == {
         "c": [2, 4]
     }
 
 
-def test_other_operators_are_not_run() -> None:
+def test_other_operators_are_not_evaluated() -> None:
     matmul = helper.make_node("MatMul", ["a", "a"], ["c"])
     assert fold(matmul, {"a": np.eye(2, dtype=np.int64)}, (2, 2)) == {}
     random = helper.make_node("RandomUniform", [], ["c"], shape=[1])
@@ -158,7 +158,7 @@ def test_an_operator_of_another_domain_is_another_operator() -> None:
     assert fold(shape, {"a": array(1)}, (1,)) == {}
 
 
-def test_a_fault_of_a_node_costs_its_value_alone() -> None:
+def test_an_error_of_a_node_loses_only_its_value() -> None:
     node = helper.make_node("Add", ["a", "b"], ["c"])
     assert fold(node, {"a": array(1, 2), "b": array(1, 2, 3)}, (3,)) == {}
     assert fold(helper.make_node("Add", ["a"], ["c"]), {"a": array(1)}, (1,)) == {}
@@ -171,7 +171,7 @@ def test_a_size_beyond_int64_has_no_value() -> None:
         assert [int(each) for each in made.values()] == ([] if value is None else [value])
 
 
-def test_the_shape_of_what_is_partly_known_has_no_value() -> None:
+def test_the_shape_of_a_partly_known_tensor_has_no_value() -> None:
     partly = dense_type(INT64, (2, 3))
     partly.tensor_type.shape.dim[0].dim_param = "N"
     for op_type in ("Shape", "Size"):
@@ -201,7 +201,9 @@ def test_the_known_part_of_a_shape_has_a_value() -> None:
         ("Range", {"a": np.int64(0), "b": np.int64(MAX_ELEMENTS), "c": np.int64(1)}),
     ],
 )
-def test_a_value_of_too_many_elements_is_not_made(op_type: str, values: dict[str, Array]) -> None:
+def test_a_value_with_too_many_elements_is_not_computed(
+    op_type: str, values: dict[str, Array]
+) -> None:
     node = helper.make_node(op_type, list(values), ["out"])
     if op_type == "Concat":
         node.attribute.append(helper.make_attribute("axis", 0))
@@ -219,7 +221,7 @@ def test_all_outputs_of_a_node_must_be_small() -> None:
     assert fold(split, values, (1,), (MAX_ELEMENTS + 1,)) == {}
 
 
-def test_what_has_been_made_in_all_is_limited() -> None:
+def test_the_total_of_computed_elements_is_limited() -> None:
     by = folder()
     node = helper.make_node("Identity", ["a"], ["b"])
     assert fold(node, {"a": array(1, 2, 3)}, (3,), by=by) == {"b": [1, 2, 3]}
@@ -230,7 +232,7 @@ def test_what_has_been_made_in_all_is_limited() -> None:
 
 @pytest.fixture
 def traced() -> Iterator[None]:
-    """Count memory, after all that is imported when it is first needed."""
+    """Count memory after the lazy imports."""
     graph_of("agraph (float[2] x) => (y) { s = Shape(x)  n = NonZero(x)  y = Expand(n, s) }")
     tracemalloc.start()
     yield
@@ -238,7 +240,7 @@ def traced() -> Iterator[None]:
 
 
 def built(nodes: str, weights: str = "") -> Shape | None:
-    """The shape of ``y`` in a graph that keeps one shape open, so that every value is sought."""
+    """The shape of ``y`` in a graph with one unknown shape, so that every value is computed."""
     listed = f"<{weights}>" if weights else ""
     text = f"agraph (float[2] x) => (o, y) {listed} {{ o = NonZero(x)  {nodes} }}"
     shape = graph_of(text).tensors["y"].shape
@@ -267,7 +269,7 @@ MANY = 8_000_000
          f"int64[2] s = {{3000, 1}}, int64[3000] k = {{{','.join('1' * 3000)}}}", ()),
     ],
 )  # fmt: skip
-def test_a_large_value_is_never_made(nodes: str, weights: str, shape: Dims) -> None:
+def test_a_large_value_is_never_computed(nodes: str, weights: str, shape: Dims) -> None:
     assert built(nodes, weights) == shape
 
 
@@ -291,14 +293,14 @@ def test_a_value_that_doubles_with_every_node_stops_growing() -> None:
          "int64[2] s = {500000, 0}", (500_000, 0)),
     ],
 )  # fmt: skip
-def test_a_value_without_elements_takes_nothing_large(
+def test_a_value_without_elements_allocates_nothing_large(
     nodes: str, weights: str, shape: Dims
 ) -> None:
     assert built(nodes, weights) == shape
 
 
 @pytest.mark.usefixtures("traced")
-def test_what_is_unique_in_nothing_takes_nothing_large() -> None:
+def test_unique_of_an_empty_value_allocates_nothing_large() -> None:
     weights = f"int64[2] s = {{{MANY}, 0}}"
     assert built("c = ConstantOfShape(s)  y = Unique <axis = 0> (c)", weights) is not None
 
@@ -309,14 +311,14 @@ def test_a_constant_whose_bytes_are_not_its_dims_has_no_value(dims: Dims) -> Non
     assert constant_value(onnx.TensorProto(data_type=INT64, dims=dims, raw_data=raw)) is None
 
 
-def test_a_constant_is_read_as_it_lies() -> None:
+def test_a_constant_is_read_in_its_stored_layout() -> None:
     raw = np.array([5, 7], "<i8").tobytes()
     value = constant_value(onnx.TensorProto(data_type=INT64, dims=(2, 1), raw_data=raw))
     assert value is not None
     assert value.tolist() == [[5], [7]]
 
 
-def test_a_node_whose_only_output_nobody_names_makes_nothing() -> None:
+def test_a_node_with_only_unnamed_outputs_has_no_value() -> None:
     node = helper.make_node("Add", ["a", "b"], [""])
     assert folder().values_of(node, {"a": array(2), "b": array(3)}, {}) == {}
 
@@ -339,7 +341,7 @@ def arrays(draw: st.DrawFn, dtypes: Sequence[str] = DTYPES) -> Array:
 
 
 def lists(elements: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Array]:
-    """What operators are told places and dims in: a list, seldom a number, seldom not of int64."""
+    """Operands of indices and dims: a list, rarely a scalar, rarely of another type than int64."""
     told = st.lists(elements, max_size=3).map(lambda each: np.array(each, "int64"))
     return st.one_of(told, told, told, arrays(("int64", "int32", "bool")))
 
@@ -425,7 +427,7 @@ def said(made: Made) -> object:
 @pytest.mark.parametrize("op_type", OPERANDS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_it_is_what_the_reference_makes(op_type: str, data: st.DataObject) -> None:
+def test_fast_folding_equals_the_reference(op_type: str, data: st.DataObject) -> None:
     inputs = data.draw(OPERANDS[op_type])
     told = ATTRIBUTES.get(op_type, {})
     attributes = {name: data.draw(each) for name, each in told.items() if data.draw(st.booleans())}
@@ -436,8 +438,8 @@ def test_it_is_what_the_reference_makes(op_type: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("op_type", OPERANDS)
-def test_it_is_made_of_what_exporters_write(op_type: str) -> None:
-    """Else the law above would hold of an operator that is always left to the reference."""
+def test_fast_folding_covers_what_exporters_write(op_type: str) -> None:
+    """Without this, the property above would hold for an operator that is never folded here."""
     two, flags = np.array([[2, 3]], "int64"), np.array([[True, False]])
     zero, place = np.array(0, "int64"), np.array([0], "int64")
     operands: dict[str, list[Array]] = {
@@ -478,5 +480,5 @@ def test_it_is_made_of_what_exporters_write(op_type: str) -> None:
     ],
     ids=["another domain", "an older version", "more outputs", "no output", "another operator"],
 )
-def test_others_are_left_to_the_reference(node: onnx.NodeProto) -> None:
+def test_other_nodes_are_left_to_the_reference(node: onnx.NodeProto) -> None:
     assert ours(node, [np.array([2]), np.array([3])]) is None

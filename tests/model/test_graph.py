@@ -44,7 +44,7 @@ def test_an_edge_carries_the_tensors_that_flow_along_it() -> None:
     }
 
 
-def test_every_node_is_there_with_its_operator() -> None:
+def test_every_node_is_listed_with_its_operator() -> None:
     dag = graph_of(DIAMOND).to_networkx()
     assert {name: facts["op_type"] for name, facts in dag.nodes(data=True)} == {
         "first": "Split",
@@ -55,12 +55,12 @@ def test_every_node_is_there_with_its_operator() -> None:
     assert dag.name == "agraph"
 
 
-def test_a_tensor_that_a_node_reads_twice_flows_once() -> None:
+def test_a_tensor_that_a_node_reads_twice_has_one_edge() -> None:
     text = "agraph (float[2] x) => (float[2] z) { [one] a = Neg(x)  [two] z = Add(a, a) }"
     assert edges(text) == {("one", "two"): ("a",)}
 
 
-def test_what_a_subgraph_reads_flows_to_its_node_and_its_nodes_stay_inside() -> None:
+def test_reads_of_a_subgraph_are_edges_to_its_node() -> None:
     dag = graph_of(BRANCHES).to_networkx()
     assert set(dag.nodes) == {"first", "pick", "last"}
     assert edges(BRANCHES) == {("first", "pick"): ("a",), ("pick", "last"): ("z",)}
@@ -68,7 +68,7 @@ def test_what_a_subgraph_reads_flows_to_its_node_and_its_nodes_stay_inside() -> 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=13))
-def test_the_dag_is_acyclic_and_the_file_s_order_is_one_of_its_orders(
+def test_the_dag_is_acyclic_and_the_file_order_is_topological(
     reads: list[tuple[int, int]],
 ) -> None:
     lines = [
@@ -86,7 +86,7 @@ def test_the_dag_is_acyclic_and_the_file_s_order_is_one_of_its_orders(
 # Graphs
 
 
-def test_all_nodes_are_those_of_subgraphs_too_each_after_its_owner() -> None:
+def test_all_nodes_include_subgraphs_after_their_owner() -> None:
     names = [node.name.rpartition("/")[2] for node in graph_of(BRANCHES).all_nodes()]
     assert names == "first pick inside deep deepest other beside last".split()
 
@@ -95,7 +95,7 @@ def tensor(name: str, role: Role, storage: str | None = None) -> Tensor:
     return Tensor(name, DType.FLOAT32, (2,), role, storage)
 
 
-def test_weights_are_those_alone_and_every_storage_once() -> None:
+def test_weights_are_listed_once_per_storage() -> None:
     tensors = [
         tensor("a", Role.WEIGHT, "place"),
         tensor("b", Role.INPUT),
@@ -110,7 +110,7 @@ def test_weights_are_those_alone_and_every_storage_once() -> None:
     assert [item.storage_key for item in graph.weights] == ["place", "e"]
 
 
-def test_a_call_hands_shapes_bits_and_small_values_to_the_formulas() -> None:
+def test_a_call_has_shapes_bits_and_small_values() -> None:
     graph = graph_of("""agraph (float16[2, 3] x) => (float16[6] y) <int64[1] s = {6}>
     { y = Reshape <allowzero = 1> (x, s) }""")
     call = graph.call(graph.nodes[0])
@@ -119,7 +119,7 @@ def test_a_call_hands_shapes_bits_and_small_values_to_the_formulas() -> None:
     assert call.attributes == {"allowzero": 1}
 
 
-def test_an_operand_that_is_left_out_is_none() -> None:
+def test_an_omitted_operand_is_none() -> None:
     graph = graph_of("""agraph (float[2] x, float hi) => (float[2] y)
     { y = Clip(x, "", hi)  a, "" = Dropout(x) }""")
     clip, dropout = (graph.call(node) for node in graph.nodes)
@@ -145,7 +145,7 @@ def test_an_operand_that_is_left_out_is_none() -> None:
         (None, (3,), 3, None),
     ],
 )
-def test_a_tensor_s_size_is_its_elements_bits_rounded_up_or_unknown(
+def test_the_size_of_a_tensor_is_rounded_up_to_bytes_or_unknown(
     dtype: DType | None,
     shape: tuple[int | None, ...] | None,
     num_elements: int | None,
@@ -156,7 +156,7 @@ def test_a_tensor_s_size_is_its_elements_bits_rounded_up_or_unknown(
 
 
 @pytest.mark.parametrize(("domain", "own"), [("", "Add"), ("own", "")])
-def test_only_a_node_of_onnx_s_domain_is_onnx_s_operator(domain: str, own: str) -> None:
+def test_only_a_node_of_the_onnx_domain_is_an_onnx_operator(domain: str, own: str) -> None:
     node = Node("n", "Add", domain, ("a", "", "a"), ("", "b"), lookup("Add", domain, 21))
     assert node.onnx_op == own
     assert node.reads == ("a", "a")
@@ -190,7 +190,7 @@ def test_no_type_is_known_that_onnx_does_not_have() -> None:
 
 
 @pytest.mark.parametrize("number", [TensorProto.UNDEFINED, max(KNOWN.values()) + 1, -1])
-def test_undefined_and_future_numbers_are_no_type(number: int) -> None:
+def test_undefined_and_future_type_numbers_are_unknown(number: int) -> None:
     assert dtype_of(number) is None
 
 
@@ -204,11 +204,11 @@ def test_a_packed_type_takes_less_than_a_byte(name: str, bits: int) -> None:
     assert known(name).bits == bits
 
 
-def test_a_string_has_no_size_of_its_own() -> None:
+def test_a_string_has_no_size() -> None:
     assert DType.STRING.bits is None
 
 
-def test_a_gradient_is_taken_in_floats_and_complex_numbers_alone() -> None:
+def test_only_floats_and_complex_numbers_have_gradients() -> None:
     floating = {dtype for dtype in DType if dtype.is_floating}
     integer = {dtype for dtype in DType if dtype.is_integer}
     assert set(DType) - floating - integer == {DType.BOOL, DType.STRING}

@@ -74,22 +74,22 @@ GROUP_NORM = (
 )
 
 
-def test_where_onnx_knows_every_shape_nothing_else_runs(engines: list[str]) -> None:
+def test_no_other_engine_runs_if_onnx_infers_every_shape(engines: list[str]) -> None:
     assert shapes(PLAIN, "y z") == [(2, 5), (2, 5)]
     assert engines == []
 
 
-def test_shape_arithmetic_is_walked(engines: list[str]) -> None:
+def test_shape_arithmetic_is_evaluated(engines: list[str]) -> None:
     assert shapes(COMPUTED, "d s y") == [(3,), (2,), (2, 5)]
     assert engines == ["propagate"]
 
 
-def test_the_third_engine_knows_other_operators(engines: list[str]) -> None:
+def test_the_third_engine_infers_other_operators(engines: list[str]) -> None:
     assert shapes(GROUP_NORM, "y z") == [(2, 3), (2, 3)]
     assert engines == ["propagate", "infer_symbolically", "propagate"]
 
 
-def test_what_one_engine_finds_helps_the_other() -> None:
+def test_each_engine_uses_shapes_found_by_the_others() -> None:
     text = (
         CONTRIB
         + """agraph (float[2,3,5] x) => (z) <float[5] b, int64[2] i = {0, 2}> {
@@ -105,13 +105,13 @@ def test_what_one_engine_finds_helps_the_other() -> None:
     assert shapes(text, "y c e z") == [(2, 3, 5), (2, 5), (2, 5), (2, 5)]
 
 
-def test_the_engines_stop_when_none_helps(engines: list[str]) -> None:
+def test_the_engines_stop_when_none_makes_progress(engines: list[str]) -> None:
     text = CONTRIB + "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
     assert shapes(text, "y z") == [None, None]
     assert engines == ["propagate", "infer_symbolically"]
 
 
-def test_a_model_that_onnx_knows_loads_no_other_engine() -> None:
+def test_a_model_that_onnx_infers_loads_no_other_engine() -> None:
     code = (
         "import sys, graphs\n"
         f"graphs.graph_of({PLAIN!r})\n"
@@ -135,7 +135,7 @@ def fails(*_: object, **__: object) -> object:
 
 
 @pytest.mark.parametrize("text", [PLAIN, COMPUTED, GROUP_NORM])
-def test_where_the_whole_graph_is_refused_each_node_is_asked(
+def test_each_node_is_inferred_if_the_whole_graph_is_rejected(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = {name: tensor.shape for name, tensor in graph_of(text).tensors.items()}
@@ -143,7 +143,7 @@ def test_where_the_whole_graph_is_refused_each_node_is_asked(
     assert {name: tensor.shape for name, tensor in graph_of(text).tensors.items()} == known
 
 
-def test_a_fault_of_the_third_engine_costs_its_shapes_alone(
+def test_an_error_of_the_third_engine_loses_only_its_shapes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(onnx_shape_inference, "infer_symbolic_shapes", fails)
@@ -151,7 +151,7 @@ def test_a_fault_of_the_third_engine_costs_its_shapes_alone(
     assert shapes(text, "y z v") == [None, None, (2, 3)]
 
 
-def test_the_third_engine_is_quiet_and_logging_stays_as_it_was(
+def test_the_third_engine_is_silent_and_logging_is_unchanged(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])
@@ -163,7 +163,7 @@ def test_the_third_engine_is_quiet_and_logging_stays_as_it_was(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_program_that_sets_logging_up_sees_what_the_third_engine_says(
+def test_a_program_with_logging_sees_messages_of_the_third_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     library = logging.getLogger("onnx_shape_inference")
@@ -172,7 +172,7 @@ def test_a_program_that_sets_logging_up_sees_what_the_third_engine_says(
     assert library.handlers == []
 
 
-def test_an_operator_that_no_version_has_is_unknown() -> None:
+def test_an_operator_of_no_version_is_unknown() -> None:
     text = "agraph (float[2,3] x) => (z) { y = Nonsense(x)  z = Relu(x) }"
     assert shapes(text, "y z") == [None, (2, 3)]
 
@@ -180,7 +180,7 @@ def test_an_operator_that_no_version_has_is_unknown() -> None:
 # Rules of the third engine that are wrong
 
 
-def test_a_split_whose_parts_are_handed_in_is_unknown() -> None:
+def test_a_split_by_a_graph_input_is_unknown() -> None:
     text = """agraph (float[6,3] x, int64[2] n) => (y, z) {
         a, b = Split <axis = 0> (x, n)
         y = Relu(a)
@@ -189,13 +189,13 @@ def test_a_split_whose_parts_are_handed_in_is_unknown() -> None:
     assert all(shape in {None, (None, 3)} for shape in shapes(text, "a b y z"))
 
 
-def test_a_squeeze_whose_axes_are_handed_in_is_unknown() -> None:
+def test_a_squeeze_by_a_graph_input_is_unknown() -> None:
     text = "agraph (float[1,3,1] x, int64[1] a) => (z) { y = Squeeze(x, a)  z = Relu(y) }"
     for shape in shapes(text, "y z"):
         assert shape is None or None in shape
 
 
-def test_a_split_whose_parts_are_worked_out_is_known() -> None:
+def test_a_split_by_computed_parts_is_known() -> None:
     text = """agraph (float[6,3] x, float[2,4] other) => (a, b) <int64[2] k = {0, 2}> {
         d = Shape(other)
         n = Add(d, k)
@@ -205,7 +205,7 @@ def test_a_split_whose_parts_are_worked_out_is_known() -> None:
     assert shapes(text, "a b") == [(2, 3), (4, 3)]
 
 
-def test_an_if_of_which_one_branch_is_known_is_unknown() -> None:
+def test_an_if_with_one_known_branch_is_unknown() -> None:
     text = (
         CONTRIB
         + """agraph (float[2,3] x, bool c) => (z) {
@@ -229,14 +229,14 @@ CLASH = """agraph (float[2,3] x, float[5,7] w) => (z, v) {
 }"""
 
 
-def test_inputs_that_do_not_fit_are_a_finding() -> None:
+def test_incompatible_inputs_are_reported() -> None:
     (finding,) = bound(CLASH).findings
     assert (finding.code, finding.node) == ("contradictory_inputs", None)
     assert finding.message.startswith("shapes contradict each other: 'y' cannot be computed; ")
     assert "\n" not in finding.message
 
 
-def test_what_follows_from_inputs_that_do_not_fit_is_unknown() -> None:
+def test_shapes_computed_from_incompatible_inputs_are_unknown() -> None:
     assert shapes(CLASH, "y z v") == [None, None, (2, 3)]
     analysis = onnxmem.analyze(model_of(CLASH))
     assert analysis.status == "partial"
@@ -244,7 +244,7 @@ def test_what_follows_from_inputs_that_do_not_fit_is_unknown() -> None:
     assert "contradictory_inputs" in [finding.code for finding in analysis.findings]
 
 
-def test_shapes_that_the_user_gives_may_not_fit() -> None:
+def test_given_shapes_can_be_incompatible() -> None:
     text = CLASH.replace("float[5,7] w", "float[N,7] w")
     found = build(prepare(load(model_of(text))), Request(dims={"N": 3}))
     assert found.graph.tensors["y"].shape == (2, 7)
@@ -255,10 +255,10 @@ def test_shapes_that_the_user_gives_may_not_fit() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize(("length", "codes"), [(13, []), (17, ["contradictory_inputs"])])
-def test_what_is_known_late_is_held_against_what_was_known(
+def test_a_late_shape_is_compared_with_earlier_ones(
     batch: int, length: int, codes: list[str]
 ) -> None:
-    """A table of 13 places: onnx knows the sum's shape before it knows the operand's."""
+    """A table of 13 rows: onnx infers the sum's shape before it infers the operand's."""
     text = """agraph (float[N,S,7] x) => (y)
         <float[1,13,7] t, int64[1] zero = {0}, int64[1] one = {1}, int64[1] most = {13}> {
             n = Shape(x)  k = Gather(n, one)  m = Min(k, most)
@@ -271,7 +271,7 @@ def test_what_is_known_late_is_held_against_what_was_known(
     assert set(found.coverage.unknown_tensors) == ({"s", "y"} if codes else set())
 
 
-def test_a_contradicted_declaration_is_a_finding() -> None:
+def test_a_contradicted_declaration_is_reported() -> None:
     text = PLAIN.replace("(z)", "(float[9] z)")
     names = "declared shapes differ from inferred ones: 'z'"
     assert bound(text).findings == (Finding("contradicted_shapes", names),)
@@ -295,7 +295,7 @@ def test_unknown_tensors_are_listed() -> None:
     assert shapes(text, "a b z") == [None, None, (2, None)]
 
 
-def test_a_sequence_has_no_shape_and_ends_no_search() -> None:
+def test_a_sequence_has_no_shape_and_does_not_stop_inference() -> None:
     text = """agraph (float[2,3] x) => (y) <int64 i = {0}> {
         s = SequenceConstruct(x, x)
         y = SequenceAt(s, i)
@@ -327,7 +327,7 @@ BOMBS = [
 ]
 
 
-def test_a_hostile_file_makes_nothing_large() -> None:
+def test_a_hostile_file_allocates_nothing_large() -> None:
     code = (
         "import graphs; from onnxmem.measuring.memory import peak_resident_bytes\n"
         f"for text in {BOMBS!r}: graphs.graph_of(text)\n"
@@ -377,7 +377,7 @@ def test_what_is_known_of_a_type(proto: onnx.TypeProto, shape: Shape, *, complet
     assert is_complete(proto) is complete
 
 
-def test_a_type_that_nobody_gave_is_not_complete() -> None:
+def test_an_absent_type_is_not_complete() -> None:
     assert not is_complete(None)
 
 
@@ -398,7 +398,7 @@ def test_a_type_that_nobody_gave_is_not_complete() -> None:
         (RANKLESS, RANKLESS, RANKLESS),
     ],
 )
-def test_two_sources_of_knowledge_become_one(
+def test_types_from_two_sources_are_merged(
     known: onnx.TypeProto | None, derived: onnx.TypeProto, both: onnx.TypeProto
 ) -> None:
     assert merged(known, derived) == both
@@ -441,20 +441,20 @@ ODD = "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
 RELUS = "agraph (float[2,3] x) => (z) { y = Relu(x)  z = Relu(y) }"
 
 
-def test_what_nothing_derives_is_the_word_of_the_file() -> None:
+def test_a_shape_that_cannot_be_inferred_is_the_declared_one() -> None:
     found = bound_to(ODD, declared("y", [5, 7], TensorProto.FLOAT16))
     tensor = found.graph.tensors["y"]
     assert (tensor.shape, tensor.dtype, tensor.is_assumed) == ((5, 7), DType.FLOAT16, True)
     assert found.findings == used("y")
 
 
-def test_what_follows_from_the_word_of_the_file_is_derived() -> None:
+def test_shapes_are_inferred_from_declared_ones() -> None:
     found = bound_to(ODD, declared("y", [5, 7]))
     tensor = found.graph.tensors["z"]
     assert (tensor.shape, tensor.dtype) == ((5, 7), DType.FLOAT32)
 
 
-def test_present_keys_may_be_the_buffer_of_the_past_ones() -> None:
+def test_present_keys_can_share_the_buffer_of_past_ones() -> None:
     model = onnx.parser.parse_model(GROUPED)
     found = build(prepare(load(model)), Request(dims={"max": 101, "seq": 1, "batch": 3}))
     for name in ("past_key_values.0.key", "present.0.key", "present.0.value"):
@@ -462,7 +462,7 @@ def test_present_keys_may_be_the_buffer_of_the_past_ones() -> None:
     assert found.findings == ()
 
 
-def test_a_graph_output_says_its_shape_too() -> None:
+def test_a_graph_output_declares_its_shape() -> None:
     found = bound_to("agraph (float[2,3] x) => (float[5,7] y) { y = own.Odd(x) }")
     assert found.graph.tensors["y"].shape == (5, 7)
     assert found.findings == used("y")
@@ -475,7 +475,7 @@ def test_a_scalar_is_a_shape() -> None:
 @pytest.mark.parametrize(
     ("dims", "shape"), [(["N", 7], (4, 7)), (["2*N + L"], (13,)), (["L", "L // 2"], (5, 2))]
 )
-def test_symbols_are_those_of_the_inputs(dims: Dims, shape: tuple[int, ...]) -> None:
+def test_declared_symbols_have_the_values_of_the_inputs(dims: Dims, shape: tuple[int, ...]) -> None:
     text = ODD.replace("[2,3]", "[N,L]")
     found = bound_to(text, declared("y", dims), request=Request(4, {"L": 5}))
     assert found.graph.tensors["y"].shape == shape
@@ -498,7 +498,7 @@ def test_symbols_are_those_of_the_inputs(dims: Dims, shape: tuple[int, ...]) -> 
         declared("x", [5, 7]),
     ],
 )
-def test_a_word_that_leaves_something_open_is_no_use(value: onnx.ValueInfoProto) -> None:
+def test_an_incomplete_declaration_is_ignored(value: onnx.ValueInfoProto) -> None:
     found = bound_to(ODD.replace("[2,3]", "[N,3]"), value, request=Request(2))
     assert found.graph.tensors["x"].shape == (2, 3)
     assert found.graph.tensors["y"].size_bytes is None
@@ -506,13 +506,13 @@ def test_a_word_that_leaves_something_open_is_no_use(value: onnx.ValueInfoProto)
     assert found.findings == ()
 
 
-def test_a_word_that_agrees_says_nothing_new() -> None:
+def test_a_consistent_declaration_is_not_reported() -> None:
     found = bound_to(RELUS, declared("y", [2, 3]), declared("z", [2, 3]))
     assert found.findings == ()
     assert not found.graph.tensors["y"].is_assumed
 
 
-def test_the_derived_shape_stands_against_the_word_of_the_file() -> None:
+def test_an_inferred_shape_overrides_the_declared_one() -> None:
     found = bound_to(RELUS, declared("y", [5, 7]))
     tensors = found.graph.tensors
     assert (tensors["y"].shape, tensors["z"].shape) == ((2, 3), (2, 3))
@@ -531,13 +531,13 @@ def test_a_graph_output_can_contradict() -> None:
     assert found.findings == contradicted("'y'")
 
 
-def test_a_shape_given_for_an_input_outdates_what_follows_from_it() -> None:
+def test_a_shape_given_for_an_input_invalidates_declarations() -> None:
     found = bound_to(RELUS, declared("y", [2, 3]), request=Request(shapes={"x": (2, 9)}))
     assert found.graph.tensors["y"].shape == (2, 9)
     assert found.findings == ()
 
 
-def test_what_the_file_says_of_other_inputs_is_no_help() -> None:
+def test_declarations_are_ignored_if_an_input_has_another_shape() -> None:
     text = "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
     asked = Request(shapes={"x": (2, 9)})
     assert bound_to(text, declared("y", [5])).graph.tensors["z"].shape == (5,)
@@ -546,7 +546,7 @@ def test_what_the_file_says_of_other_inputs_is_no_help() -> None:
     assert found.findings == ()
 
 
-def test_what_the_file_says_by_symbols_stands_at_any_number() -> None:
+def test_symbolic_declarations_are_valid_at_any_number() -> None:
     text = "agraph (float[N,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
     found = bound_to(text, declared("y", ["N", 5]), request=Request(shapes={"x": (7, 3)}))
     assert found.graph.tensors["z"].shape == (7, 5)
@@ -562,13 +562,13 @@ def test_only_the_first_of_many_names_are_listed() -> None:
     assert found.findings == contradicted("'a', 'b', 'c', 'd', 'e' and 2 more")
 
 
-def test_both_findings_stand_side_by_side() -> None:
+def test_both_warnings_are_reported() -> None:
     text = "agraph (float[2,3] x) => (z) { a = Relu(x)  y = own.Odd(a)  z = Relu(y) }"
     found = bound_to(text, declared("a", [9]), declared("y", [5]))
     assert found.findings == (*used("y"), *contradicted("'a'"))
 
 
-def test_what_the_file_says_inside_a_branch_counts_there() -> None:
+def test_declarations_inside_a_branch_are_used() -> None:
     text = """agraph (float[2,3] x, bool c) => (y) {
         [if] y = If (c) <
             then_branch = t () => (float[5] o) <float[7] i> { i = own.Odd(x)  o = own.Odd(i) },
@@ -579,7 +579,7 @@ def test_what_the_file_says_inside_a_branch_counts_there() -> None:
     assert inside == {"x": (2, 3), "c": (), "i": (7,), "o": (5,), "p": (5,), "y": (5,)}
 
 
-def test_what_the_file_says_of_the_batch_it_fixes_is_no_use_at_another() -> None:
+def test_declarations_of_a_fixed_batch_are_invalid_at_another() -> None:
     text = ODD.replace("(z)", "(float[2,3] z)")
     assert bound_to(text, declared("y", [2, 3])).graph.tensors["y"].shape == (2, 3)
     found = bound_to(text, declared("y", [2, 3]), request=Request(4))
@@ -587,14 +587,14 @@ def test_what_the_file_says_of_the_batch_it_fixes_is_no_use_at_another() -> None
 
 
 @pytest.mark.parametrize("dims", [[3, 4], [2], [4]])
-def test_a_dim_that_is_derived_stands_against_the_word_of_the_file(dims: Dims) -> None:
+def test_an_inferred_dim_overrides_the_declared_one(dims: Dims) -> None:
     text = "agraph (float[2,3] x) => (y) { y = NonZero(x) }"
     found = bound_to(text, declared("y", dims, TensorProto.INT64))
     assert found.graph.tensors["y"].shape == (2, None)
     assert found.findings == contradicted("'y'")
 
 
-def test_a_dim_that_is_open_is_the_word_of_the_file() -> None:
+def test_an_unknown_dim_is_the_declared_one() -> None:
     text = "agraph (float[2,3] x) => (y) { y = NonZero(x) }"
     found = bound_to(text, declared("y", [2, 4], TensorProto.INT64))
     assert found.graph.tensors["y"].shape == (2, 4)

@@ -26,24 +26,24 @@ def shape_with(text: str, values: dict[str, Values]) -> Shape | None:
     return with_input_values(prepared, bound, values).graph.tensors["y"].shape
 
 
-def test_a_target_that_is_given_is_the_shape() -> None:
+def test_a_given_target_is_the_shape() -> None:
     assert shape_with(RESHAPED, {"t": (5, 3, 2)}) == (5, 3, 2)
     assert shape_with(RESHAPED, {"t": (5, -1, 2)}) == (5, 3, 2)
     assert shape_with(RESHAPED, {}) == (None, None, None)
 
 
 @pytest.mark.parametrize("declared", ["2,3,5", "N,3,5"])
-def test_a_target_that_is_given_wins_over_the_file_s_word(declared: str) -> None:
+def test_a_given_target_overrides_the_declared_shape(declared: str) -> None:
     text = RESHAPED.replace("(y)", f"(float[{declared}] y)")
     assert shape_with(text, {"t": (5, 3, 2)}) == (5, 3, 2)
 
 
 @pytest.mark.parametrize(("number", "size"), [(2, 3), (7, 5)])
-def test_the_branch_that_runs_gives_its_values(number: int, size: int) -> None:
+def test_values_come_from_the_branch_that_runs(number: int, size: int) -> None:
     assert shape_with(BRANCHES, {"n": (number,)}) == (size,)
 
 
-def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
+def test_a_value_that_does_not_fit_is_ignored_and_reported() -> None:
     analysis = onnxmem.analyze(model_of(RESHAPED), values={"t": [2, 15]})
     assert analysis.graph.tensors["y"].num_elements is None
     assert [f.message for f in analysis.findings if f.code == "unused_value"] == [
@@ -51,20 +51,20 @@ def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
     ]
 
 
-def test_a_value_of_no_input_is_told() -> None:
+def test_a_value_for_an_unknown_input_is_reported() -> None:
     analysis = onnxmem.analyze(model_of(RESHAPED), values={"u": 2}, one_of_several=True)
     assert [f.message for f in analysis.findings if f.code == "unused_value"] == [
         "--value u: the model has no input of that name"
     ]
 
 
-def test_the_public_way_takes_values() -> None:
+def test_the_public_api_accepts_values() -> None:
     assert onnxmem.analyze(model_of(RESHAPED), values={"t": [5, 3, 2]}).graph.tensors[
         "y"
     ].shape == (5, 3, 2)
 
 
-def test_an_empty_list_needs_no_telling() -> None:
+def test_an_empty_list_needs_no_value() -> None:
     text = "agraph (float[2,3,5] x, int64[0] a) => (y) { y = ReduceSum(x, a) }"
     assert graph_of(text).tensors["y"].shape == (1, 1, 1)
 
@@ -102,14 +102,14 @@ SEQUENCES = [
 
 
 @pytest.mark.parametrize(("nodes", "shape"), SEQUENCES)
-def test_what_lies_in_a_sequence_has_a_shape(nodes: str, shape: Shape) -> None:
+def test_elements_of_a_sequence_have_a_shape(nodes: str, shape: Shape) -> None:
     text = f"""agraph (float[2,3] a, float[5,3] b, int64 n) => (y) <int64 zero = {{0}},
         int64 one = {{1}}, int64 two = {{2}}, int64 last = {{-1}}, int64[2] parts = {{1, 4}}>
         {{ {nodes} }}"""
     assert graph_of(text).tensors["y"].shape == shape
 
 
-def test_a_name_of_another_body_says_nothing() -> None:
+def test_a_name_in_another_body_is_another_tensor() -> None:
     text = """agraph (float[2,3] a, float[5,3] b, bool c, seq(float[N,3]) q) => (y, z)
         <int64 zero = {0}> {
         y = If (c) <then_branch = t () => (o) { s = SequenceConstruct(a)  o = SequenceAt(s, zero) },
@@ -134,7 +134,7 @@ def test_a_name_of_another_body_says_nothing() -> None:
         *("ConvTransposeWithDynamicPads(i, i, nine)", "WordConvEmbedding(zero, x)"),
     ],
 )
-def test_what_does_not_fit_is_open(node: str) -> None:
+def test_values_that_do_not_fit_leave_a_shape_unknown(node: str) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 13, "com.microsoft": 1]>
         agraph (float[2,3] x, float[1,3,5,5] i, int64 unknown, int32[4,6] six) => (y)
         <int32 nine = {{9}}, int32 minus = {{-9}}, int64 zero = {{0}}, int64 one = {{1}},
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_open(node: str) -> None:
         "GivenTensorFill <input_as_shape = 1> (x)",
     ],
 )
-def test_what_onnx_dropped_and_does_not_fit_is_open(node: str) -> None:
+def test_removed_operators_with_invalid_operands_are_unknown(node: str) -> None:
     text = f"""<ir_version: 3, opset_import: ["": 9]> agraph (float[2,3] x, int64[1] n) => (y)
         <int64[1] k = {{1}}, int64[2] two = {{1, 2}}, int64[1] far = {{7}}> {{ y = {node} }}"""
     model = model_of(text)

@@ -45,7 +45,7 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
 
 
 def totals(model: onnx.ModelProto, *, train: bool = False) -> dict[str, object]:
-    """All figures of the whole model; not where a peak is, which names tell."""
+    """All figures of the model, without the names of the nodes at the peaks."""
     row: dict[str, Any] = dict(analyze(model, train=train).to_dict())
     activations = {name: row["activations"][name] for name in SUMS}
     training = row.get("training") or {}
@@ -83,7 +83,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def in_a_function(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Put all nodes into one local function, weights handed in."""
+    """Put all nodes into one local function with the weights as inputs."""
     inner = model.graph
     given_names = [value.name for value in inner.input]
     given_names += [weight.name for weight in inner.initializer]
@@ -101,7 +101,7 @@ def in_a_function(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def permuted(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
-    """Shuffle what has no order: inputs' values, weights and the entries of lists of facts."""
+    """Shuffle what has no order: values of inputs, weights, and the entries of lists."""
     twin = onnx.ModelProto.FromString(model.SerializeToString())
     weights = list(twin.graph.initializer)
     random.Random(seed).shuffle(weights)  # noqa: S311 - any draw will do
@@ -130,7 +130,7 @@ def test_names_functions_and_the_order_of_weights_change_no_total(
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_nodes_out_of_order_change_no_sum(model: onnx.ModelProto, draw: random.Random) -> None:
-    """Peaks follow the order that nodes run in, and so may differ; sums may not."""
+    """Peaks depend on the order of execution and may differ; sums may not."""
     nodes = list(model.graph.node)
     draw.shuffle(nodes)
     twin = onnx.ModelProto.FromString(model.SerializeToString())
@@ -144,7 +144,7 @@ def test_nodes_out_of_order_change_no_sum(model: onnx.ModelProto, draw: random.R
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(graphs())
 def test_a_chain_in_reverse_order_is_the_same_model(model: onnx.ModelProto) -> None:
-    """Where each node reads the one before there is one order alone: peaks are equal too."""
+    """A chain has only one order of execution, so that peaks are equal too."""
     for place, node in enumerate(model.graph.node[1:], start=1):
         node.input[0] = f"t{place - 1}"
     twin = onnx.ModelProto.FromString(model.SerializeToString())

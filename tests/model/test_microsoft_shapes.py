@@ -208,12 +208,12 @@ def found_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", MICROSOFT, ids=lambda case: case[1])
-def test_operators_that_the_optimizer_writes(case: Case) -> None:
+def test_shapes_of_operators_that_the_optimizer_adds(case: Case) -> None:
     assert found_of(text_of(case, MS)) == case[2]
 
 
 @pytest.mark.parametrize("case", LEARNING, ids=lambda case: case[1])
-def test_operators_of_machine_learning(case: Case) -> None:
+def test_shapes_of_machine_learning_operators(case: Case) -> None:
     assert found_of(text_of(case, ML)) == case[2]
 
 
@@ -224,7 +224,7 @@ def test_layer_normalization_under_an_opset_without_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", UNRUN, ids=lambda case: case[1])
-def test_operators_that_no_cpu_runs(case: Case) -> None:
+def test_shapes_of_operators_without_a_cpu_kernel(case: Case) -> None:
     domain = ML if case[1].startswith("SVM") else MS
     assert found_of(text_of(case, domain)) == case[2]
 
@@ -233,7 +233,7 @@ def test_operators_that_no_cpu_runs(case: Case) -> None:
 
 
 def together(opset: int) -> tuple[onnx.ModelProto, list[list[Dims]]]:
-    """All cases of one opset in one model, and the shapes that they say."""
+    """All cases of one opset in one model, and their expected shapes."""
     header = HEADER.replace('"": 21', f'"": {opset}')
     groups = [(MICROSOFT, MS), (LEARNING, ML)] if opset > 17 else [(NORMALIZING, "")]
     cases = [(case, domain) for group, domain in groups for case in group]
@@ -253,7 +253,7 @@ def together(opset: int) -> tuple[onnx.ModelProto, list[list[Dims]]]:
 
 @pytest.mark.measure
 @pytest.mark.parametrize("opset", [21, 14])
-def test_onnxruntime_makes_these_shapes(opset: int) -> None:
+def test_onnxruntime_computes_these_shapes(opset: int) -> None:
     pytest.importorskip("onnxruntime")
     model, said = together(opset)
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=1)
@@ -286,12 +286,12 @@ BLOCKED = [
 
 
 @pytest.mark.parametrize("case", BLOCKED, ids=lambda case: case[1])
-def test_blocked_images(case: Case) -> None:
+def test_shapes_of_blocked_images(case: Case) -> None:
     assert found_of(text_of(case, NCHWC)) == case[2]
 
 
 @pytest.mark.parametrize(("filters", "block"), [((32, 16), 16), ((32, 24), 8), ((8,), 8), ((), 16)])
-def test_filters_tell_how_many_channels_a_block_has(filters: tuple[int, ...], block: int) -> None:
+def test_filters_determine_the_block_size_of_channels(filters: tuple[int, ...], block: int) -> None:
     model = onnx.ModelProto()
     graph = model.graph
     for place, size in enumerate(filters):
@@ -308,8 +308,8 @@ def test_filters_tell_how_many_channels_a_block_has(filters: tuple[int, ...], bl
 
 
 @pytest.mark.parametrize(("channels", "block"), [(48, 16), (24, 8), (13, 8)])
-def test_pools_tell_how_many_channels_a_block_has(channels: int, block: int) -> None:
-    """Their images are whole blocks; those of convolutions are filled up."""
+def test_pools_determine_the_block_size_of_channels(channels: int, block: int) -> None:
+    """Images of pools are whole blocks; those of convolutions are padded."""
     text = f"""{HEADER} agraph (float[1,48,7,5] x, float[1,3,7,5] k) => (float[?] y, float[?] z) {{
         a = {NCHWC}.ReorderInput(x)  b = {NCHWC}.MaxPool <kernel_shape = [2, 2]> (a)
         c = {NCHWC}.GlobalAveragePool(b)  y = {NCHWC}.ReorderOutput <channels = {channels}> (c)
@@ -344,12 +344,12 @@ def test_a_block_of_eight_channels() -> None:
         "Conv(x)",
     ],
 )
-def test_a_blocked_image_that_is_not_told_whole(node: str) -> None:
+def test_a_partly_known_blocked_image_is_unknown(node: str) -> None:
     types = {"x": dense_type(FLOAT, (2, 16, 7, 5))}
     assert blocked_types(onnx.parser.parse_node(f"y = {NCHWC}.{node}"), types, 16) == {}
 
 
-def test_other_ranks_and_domains_are_no_blocked_images() -> None:
+def test_other_ranks_and_domains_are_not_blocked_images() -> None:
     node = onnx.parser.parse_node(f"y = {NCHWC}.ReorderInput(x)")
     for types in ({"x": dense_type(FLOAT, (2, 3, 5))}, {"x": onnx.TypeProto()}, {}):
         assert blocked_types(node, types, 16) == {}
@@ -360,7 +360,7 @@ def test_other_ranks_and_domains_are_no_blocked_images() -> None:
 # Twins
 
 
-def test_a_twin_has_the_attributes_and_inputs_that_onnx_knows() -> None:
+def test_an_equivalent_node_has_attributes_and_inputs_of_onnxs_schema() -> None:
     node = onnx.parser.parse_node(
         f'y = {NCHWC}.Conv <activation = "Relu", strides = [2, 2]> (x, w, b, sum)'
     )
@@ -370,7 +370,7 @@ def test_a_twin_has_the_attributes_and_inputs_that_onnx_knows() -> None:
     assert as_onnx(twin, 21) is twin
 
 
-def test_onnx_may_not_have_the_twin_yet() -> None:
+def test_an_equivalent_operator_can_be_missing_in_onnx() -> None:
     node = onnx.parser.parse_node(f"y = {MS}.GridSample(x, g)")
     assert as_onnx(node, 15) is node
     assert as_onnx(node, 16).domain == ""
@@ -380,7 +380,7 @@ def test_onnx_may_not_have_the_twin_yet() -> None:
 
 
 def types_of(node: str, **shapes: Dims) -> dict[str, Shape | None]:
-    """What is found of a node's outputs; one operand of each letter, floats."""
+    """The inferred types of a node's outputs; one operand of floats for each letter."""
     types = {name: dense_type(FLOAT, dims) for name, dims in shapes.items()}
     parsed = onnx.parser.parse_node(node)
     found = microsoft_types(parsed, types) | onnx_rule_types(parsed, types)
@@ -445,24 +445,24 @@ def types_of(node: str, **shapes: Dims) -> dict[str, Shape | None]:
         f"y = {ML}.ArrayFeatureExtractor(u, x)",
     ],
 )
-def test_what_does_not_fit_or_is_unknown_makes_nothing_known(node: str) -> None:
-    """Of x: [2,5,7], m: [3,5], n: [9,9,1], o: [], and u, of which nothing is known."""
+def test_invalid_or_unknown_operands_give_unknown_shapes(node: str) -> None:
+    """Operands x: [2,5,7], m: [3,5], n: [9,9,1], o: [], and u, which is unknown."""
     assert types_of(node, x=(2, 5, 7), m=(3, 5), n=(9, 9, 1), o=()) == {}
 
 
-def test_outputs_that_are_left_out_have_no_type() -> None:
+def test_omitted_outputs_have_no_type() -> None:
     norm = f"y, , , k = {MS}.SkipLayerNormalization(x, x, g)"
     assert types_of(norm, x=(2, 5, 7)) == {"y": (2, 5, 7), "k": (2, 5, 7)}
     assert types_of("y, , d = LayerNormalization(x, g)", x=(2, 7)) == {"y": (2, 7), "d": (2, 1)}
 
 
-def test_windows_that_begin_behind_the_image_are_left_out() -> None:
+def test_windows_that_begin_beyond_the_image_are_dropped() -> None:
     # Four windows of one place at 0, 4, 8, 12: the last would begin in the padding behind ten.
     node = f"y = {MS}.NhwcMaxPool <kernel_shape = [1], strides = [4], pads = [0, 2], ceil_mode = 1>"
     assert types_of(f"{node} (x)", x=(2, 10, 3)) == {"y": (2, 3, 3)}
 
 
-def test_tables_of_other_types_are_gathered_as_they_are() -> None:
+def test_tables_of_other_types_are_gathered_unchanged() -> None:
     node = f"y = {MS}.GatherBlockQuantized <gather_axis = -2, bits = 0> (x, k, x)"
     assert types_of(node, x=(13, 32), k=(5,)) == {"y": (5, 32)}
 
@@ -514,7 +514,7 @@ def dims_as_written(proto: onnx.TypeProto) -> list[int | str | None]:
         ("DequantizeLinear(x, m)", ["n", 5, None]),
     ],
 )
-def test_a_session_keeps_symbolic_and_unknown_dims(
+def test_a_session_preserves_symbolic_and_unknown_dims(
     node: str, expected: list[int | str | None]
 ) -> None:
     types = {

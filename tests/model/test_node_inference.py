@@ -48,7 +48,7 @@ def path() -> str:
     return ":".join([str(TESTS), str(ROOT)])
 
 
-def test_the_process_lives_and_the_rest_of_the_graph_is_known() -> None:
+def test_the_process_survives_and_the_rest_of_the_graph_is_known() -> None:
     code = f"""
 import graphs
 for name, text in {FATAL!r}.items():
@@ -102,7 +102,7 @@ def fatal(text: str, types: dict[str, onnx.TypeProto] | None = None) -> bool:
 
 
 @pytest.mark.parametrize("text", FATAL.values(), ids=FATAL)
-def test_nothing_known_is_told_as_fatal(text: str) -> None:
+def test_an_unknown_type_is_fatal(text: str) -> None:
     assert fatal(text)
 
 
@@ -116,12 +116,12 @@ def test_a_known_type_is_enough_but_an_empty_one_is_not() -> None:
     assert fatal(EYE, {"a": onnx.TypeProto()})
 
 
-def test_an_operator_of_that_name_in_another_domain_is_another() -> None:
+def test_an_operator_of_that_name_in_another_domain_is_not_fatal() -> None:
     assert not fatal(f"{OWN} agraph (float[3] x) => (y) {{ y = own.EyeLike(x) }}")
     assert not fatal(f"{OWN} agraph (float[3] x) => (y) {{ y = own.Split <num_outputs = 2> (x) }}")
 
 
-def test_expand_writes_out_no_rank_from_version_13_on() -> None:
+def test_expand_is_safe_from_version_13_on() -> None:
     assert not fatal("agraph (float[3] x, int64[99999989] s) => (y) { y = Expand(x, s) }")
 
 
@@ -138,12 +138,14 @@ def test_expand_writes_out_no_rank_from_version_13_on() -> None:
         ("\xe9", True),
     ],
 )
-def test_an_equation_s_terms_are_letters_and_one_ellipsis(equation: str, *, is_odd: bool) -> None:
+def test_the_terms_of_an_equation_are_letters_and_one_ellipsis(
+    equation: str, *, is_odd: bool
+) -> None:
     node = onnx.helper.make_node("Einsum", ["x"], ["y"], equation=equation)
     assert has_odd_terms(node) is is_odd
 
 
-def test_an_equation_that_a_call_gives_may_be_odd() -> None:
+def test_an_equation_of_a_function_call_can_be_invalid() -> None:
     node = onnx.helper.make_node("Einsum", ["x"], ["y"])
     node.attribute.add(name="equation", type=3, ref_attr_name="how")
     assert has_odd_terms(node)
@@ -167,5 +169,5 @@ def test_a_target_is_long_from_1025_elements_or_of_unknown_length(
     assert has_long_target(node, {} if target is None else {"s": target}) is long
 
 
-def test_a_target_that_is_not_there_is_of_unknown_length() -> None:
+def test_a_missing_target_has_unknown_length() -> None:
     assert has_long_target(onnx.helper.make_node("Reshape", ["x"], ["y"]), {})

@@ -57,7 +57,7 @@ def test_operands_are_broadcast_to_the_first(
 
 
 @pytest.mark.parametrize("op_type", ["Max", "Min", "Mean", "Sum"])
-def test_operands_of_one_shape(op_type: str) -> None:
+def test_operands_with_equal_shapes(op_type: str) -> None:
     assert made(op_type, [(2, 3), (2, 3), (2, 3)], {}) == [(2, 3)]
 
 
@@ -83,7 +83,7 @@ def test_operands_of_one_shape(op_type: str) -> None:
         ("Cast", [(2, 3)], {}, None),
     ],
 )
-def test_what_are_inputs_today_were_attributes(
+def test_operands_that_were_attributes_in_older_versions(
     op_type: str, shapes: list[tuple[int, ...]], given: dict[str, object], expected: Shape
 ) -> None:
     assert made(op_type, shapes, given) == [expected]
@@ -98,13 +98,13 @@ def test_what_are_inputs_today_were_attributes(
         ([(6, 11), (2,)], {}, [None, None]),
     ],
 )
-def test_a_split(
+def test_shapes_of_a_split(
     shapes: list[tuple[int, ...]], given: dict[str, object], expected: list[Shape]
 ) -> None:
     assert made("Split", shapes, given, 2) == expected
 
 
-def test_a_cast_to_another_type() -> None:
+def test_the_type_of_a_cast() -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 3, opset_import: ["" : 1]>
         g (float[2,3] x) => (double[2,3] y) { c = Cast <to = "double"> (x) y = Identity(c) }"""

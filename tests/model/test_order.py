@@ -35,31 +35,31 @@ def refusal(text: str) -> str:
 # The order
 
 
-def test_nodes_that_can_run_as_they_stand_stay() -> None:
+def test_nodes_in_a_valid_order_stay() -> None:
     text = "agraph (float[2] x) => (float[2] c) { b = Relu(x) a = Neg(x) c = Add(a, b) }"
     assert sorted_outputs(text) == (False, "b a c")
 
 
-def test_nodes_that_cannot_are_sorted_and_the_others_keep_the_file_s_order() -> None:
+def test_nodes_in_an_invalid_order_are_sorted_and_others_stay() -> None:
     text = """agraph (float[2] x) => (float[2] z)
     { z = Add(d, b)  b = Relu(a)  c = Neg(x)  d = Abs(c)  a = Exp(x) }"""
     assert sorted_outputs(text) == (True, "c d a b z")
 
 
-def test_sorting_twice_moves_nothing() -> None:
+def test_sorting_is_idempotent() -> None:
     text = "agraph (float[2] x) => (float[2] z) { z = Relu(b) b = Neg(a) a = Abs(x) }"
     graph = model_of(text).graph
     assert sort_nodes(graph)
     assert not sort_nodes(graph)
 
 
-def test_a_node_follows_what_its_subgraphs_read() -> None:
+def test_a_node_comes_after_the_producers_of_its_subgraphs_reads() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ z = If (k) {BODY_OF.format("p = Relu(a)", "q = Neg(x)")}  a = Abs(x) }}"""
     assert sorted_outputs(text) == (True, "a z")
 
 
-def test_what_a_subgraph_of_a_subgraph_reads_counts_as_well() -> None:
+def test_reads_of_nested_subgraphs_count() -> None:
     inner = f"p = If (k) {BODY_OF.format('p1 = Relu(a)', 'q1 = Neg(x)')}".replace(
         "float[2] p)", "float[2] p1)"
     ).replace("float[2] q)", "float[2] q1)")
@@ -68,7 +68,7 @@ def test_what_a_subgraph_of_a_subgraph_reads_counts_as_well() -> None:
     assert sorted_outputs(text) == (True, "a z")
 
 
-def test_a_graph_in_a_list_of_graphs_counts_as_well() -> None:
+def test_graphs_in_a_list_attribute_count() -> None:
     branch = make_graph(
         [make_node("Relu", ["a"], ["p"])], "b", [], [make_tensor_value_info("p", 1, [2])]
     )
@@ -78,7 +78,7 @@ def test_a_graph_in_a_list_of_graphs_counts_as_well() -> None:
     assert [node.op_type for node in graph.node] == ["Abs", "Pick"]
 
 
-def test_a_subgraph_is_sorted_on_its_own() -> None:
+def test_a_subgraph_is_sorted_separately() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ z = If (k) {BODY_OF.format("p = Relu(a) a = Abs(x)", "q = Neg(x)")} }}"""
     graph = model_of(text).graph
@@ -87,13 +87,13 @@ def test_a_subgraph_is_sorted_on_its_own() -> None:
     assert [node.op_type for node in then_branch.node] == ["Abs", "Relu"]
 
 
-def test_a_subgraph_reads_outside_what_it_neither_makes_nor_is_given() -> None:
+def test_outer_reads_of_a_subgraph_are_found() -> None:
     text = """agraph (float[2] x, float[2] y) => (float[2] z, float[2] y) <float[2] w>
     { a = Add(x, w) z = Add(a, b) }"""
     assert outer_reads(model_of(text).graph) == {"b"}
 
 
-def test_sorting_is_told_as_a_finding() -> None:
+def test_sorting_is_reported() -> None:
     model = model_of("agraph (float[2] x) => (float[2] z) { z = Relu(a) a = Abs(x) }")
     prepared = prepare(ModelFile("<text>", model, 0))
     assert prepared.findings == (
@@ -135,7 +135,7 @@ def test_a_node_that_reads_its_own_output_is_a_cycle() -> None:
     )
 
 
-def test_a_cycle_may_close_through_a_subgraph() -> None:
+def test_a_cycle_can_close_through_a_subgraph() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ [pick] z = If (k) {BODY_OF.format("p = Relu(a)", "q = Neg(x)")}  [back] a = Abs(z) }}"""
     assert refusal(text) == (
@@ -144,7 +144,7 @@ def test_a_cycle_may_close_through_a_subgraph() -> None:
     )
 
 
-def test_a_long_cycle_is_told_in_short() -> None:
+def test_a_long_cycle_is_abbreviated() -> None:
     graph = backwards(2003)
     graph.input.pop()
     graph.node[0].output[0] = "t0"
@@ -157,14 +157,14 @@ def test_a_long_cycle_is_told_in_short() -> None:
     )
 
 
-def test_a_tensor_that_two_nodes_make_is_refused() -> None:
+def test_a_tensor_written_by_two_nodes_is_rejected() -> None:
     text = "agraph (float[2] x) => (float[2] a) { [one] a = Relu(x)  [two] a = Neg(x) }"
     assert refusal(text) == (
         "tensor 'a' is defined twice: by node 'one' and by node 'two'; export the model again"
     )
 
 
-def test_a_tensor_that_one_node_makes_twice_is_refused() -> None:
+def test_a_tensor_written_twice_by_one_node_is_rejected() -> None:
     text = "agraph (float[2] x) => (float[2] a) { [one] a, a = Split(x) }"
     assert refusal(text) == (
         "tensor 'a' is defined twice: by node 'one' and by node 'one'; export the model again"
@@ -172,7 +172,7 @@ def test_a_tensor_that_one_node_makes_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["x", "w", "s"], ids=["input", "initializer", "sparse"])
-def test_a_tensor_that_stands_before_the_nodes_and_is_made_is_refused(name: str) -> None:
+def test_an_input_or_initializer_that_a_node_writes_is_rejected(name: str) -> None:
     text = "agraph (float[2] x) => (float[2] z) { z = Relu(x) }"
     graph = model_of(text).graph
     graph.initializer.add(name="w", data_type=1, dims=[2])
@@ -186,19 +186,19 @@ def test_a_tensor_that_stands_before_the_nodes_and_is_made_is_refused(name: str)
     )
 
 
-def test_a_tensor_that_nothing_defines_is_refused_with_its_reader() -> None:
+def test_an_undefined_tensor_is_rejected_with_its_reader() -> None:
     text = "agraph (float[2] x) => (float[2] z) { z = Add(x, ghost) }"
     assert refusal(text) == (
         "node Add -> 'z' reads the undefined tensor 'ghost'; export the model again"
     )
 
 
-def test_an_output_that_nothing_defines_is_refused() -> None:
+def test_an_undefined_output_is_rejected() -> None:
     text = "agraph (float[2] x) => (float[2] z, float[2] ghost) { z = Relu(x) }"
     assert refusal(text) == ("graph output 'ghost' is an undefined tensor; export the model again")
 
 
-def test_a_tensor_that_a_subgraph_reads_and_nothing_defines_is_refused() -> None:
+def test_an_undefined_tensor_in_a_subgraph_is_rejected() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ [pick] z = If (k) {BODY_OF.format("p = Relu(ghost)", "q = Neg(x)")} }}"""
     assert refusal(text) == (
@@ -206,13 +206,13 @@ def test_a_tensor_that_a_subgraph_reads_and_nothing_defines_is_refused() -> None
     )
 
 
-def test_what_one_branch_makes_the_other_cannot_read() -> None:
+def test_a_branch_cannot_read_tensors_of_the_other() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ [pick] z = If (k) {BODY_OF.format("p = Relu(x)", "q = Neg(p)")} }}"""
     assert refusal(text) == ("node 'pick' reads the undefined tensor 'p'; export the model again")
 
 
-def test_a_tensor_made_twice_in_a_subgraph_is_refused() -> None:
+def test_a_tensor_written_twice_in_a_subgraph_is_rejected() -> None:
     text = f"""agraph (bool k, float[2] x) => (float[2] z)
     {{ z = If (k) {BODY_OF.format("p = Relu(x) p = Abs(x)", "q = Neg(x)")} }}"""
     assert refusal(text) == (
@@ -221,12 +221,12 @@ def test_a_tensor_made_twice_in_a_subgraph_is_refused() -> None:
     )
 
 
-def test_inputs_left_out_and_outputs_not_made_are_no_tensors() -> None:
+def test_omitted_inputs_and_outputs_are_not_tensors() -> None:
     text = """agraph (float[2] x) => (float[2] z)
     { a, "" = Dropout(x)  b, "" = Dropout(x)  z = Clip(a, "", b) }"""
     assert sorted_outputs(text) == (False, "a b z")
 
 
-def test_a_given_tensor_may_be_an_output() -> None:
+def test_an_input_or_weight_can_be_an_output() -> None:
     text = "agraph (float[2] x) => (float[2] x, float[2] w) <float[2] w> { }"
     assert sorted_outputs(text) == (False, "")

@@ -31,7 +31,7 @@ def test_running_statistics_are_buffers() -> None:
     assert found.num_parameters == 6
 
 
-def test_a_weight_is_found_through_operators_that_lay_it_out_anew() -> None:
+def test_a_weight_is_found_through_operators_that_change_its_layout() -> None:
     found = of("""
         agraph (float[2,6] x) => (float[2,4] y) <float16[4,6] w, float[4] b, int64[2] s = {1, 4}> {
             wide = Cast <to = 1> (w)
@@ -44,7 +44,7 @@ def test_a_weight_is_found_through_operators_that_lay_it_out_anew() -> None:
     assert found.buffers == ()
 
 
-def test_a_literal_of_arithmetic_is_no_parameter() -> None:
+def test_a_literal_of_arithmetic_is_not_a_parameter() -> None:
     """A scalar, one element and a Constant node are numbers of the program."""
     found = of("""
         agraph (float[2,3] x) => (float[2,3] y)
@@ -59,8 +59,8 @@ def test_a_literal_of_arithmetic_is_no_parameter() -> None:
     assert found.buffers == ()
 
 
-def test_a_list_that_no_layer_reads_is_held() -> None:
-    """Arithmetic trains the one; of the other, numbers to compare with, no gradient is taken."""
+def test_a_list_is_trained_by_arithmetic_and_a_buffer_in_comparisons() -> None:
+    """The factors of arithmetic are trained; the limits of a comparison have no gradient."""
     found = of("""
         agraph (float[2,3] x) => (float[2,3] y)
         <float[3] gains = {1.0, 2.0, 3.0}, float[3] limits = {1.0, 2.0, 3.0}> {
@@ -138,7 +138,7 @@ def test_weights_of_subgraphs_are_parameters() -> None:
     assert found.trained == ("w",)
 
 
-def test_weights_packed_into_bytes_count_one_by_one() -> None:
+def test_weights_packed_into_bytes_are_counted_by_element() -> None:
     found = of("""
         <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
         agraph (float[2,64] x) => (float[2,8] y) <uint8[8,2,16] q, float[8,2] scales> {
@@ -148,7 +148,7 @@ def test_weights_packed_into_bytes_count_one_by_one() -> None:
     assert found == Parameters((), ("q",), ("scales",), 64 * 8)
 
 
-def test_the_gates_of_a_recurrent_layer_are_found_behind_slices_and_joins() -> None:
+def test_the_gates_of_a_recurrent_layer_are_found_through_slices_and_concats() -> None:
     """Exporters that write weights as Constant nodes put the gates in order at run time."""
     found = of("""
         agraph (float[5,1,2] x, float[1,6,2] r) => (float[5,1,1,2] y)
@@ -180,8 +180,8 @@ def named(name: str, body: str) -> Parameters:
         "/layer/Constant_4_output_0",
     ],
 )
-def test_names_that_an_exporter_makes_up_are_no_parameters_of_arithmetic(name: str) -> None:
-    """It has worked the value out itself; short ones are numbers of the program, not buffers."""
+def test_generated_names_are_not_parameters_in_arithmetic(name: str) -> None:
+    """The exporter computed the value; a short one is a number of the program, not a buffer."""
     assert named(name, "y = Mul(x, w)") == Parameters((), (), (), 0)
 
 
@@ -193,7 +193,7 @@ def test_other_names_are_parameters(name: str) -> None:
     assert named(name, "y = Mul(x, w)") == Parameters((name,), (), (), 3)
 
 
-def test_a_layers_own_slot_holds_parameters_whatever_their_name() -> None:
+def test_the_weight_slot_of_a_layer_has_parameters_whatever_their_name() -> None:
     assert named("onnx::MatMul_7", "y = MatMul(x, w)").trained == ("onnx::MatMul_7",)
 
 
@@ -206,7 +206,7 @@ def test_a_layers_own_slot_holds_parameters_whatever_their_name() -> None:
     ],
 )
 def test_a_mask_of_scores_is_not_trained(way: str) -> None:
-    """What is added right before a softmax, over two axes."""
+    """Tensors added right before a softmax, over two axes."""
     text = f"""
         agraph (float[2,5,5] x) => (float[2,5,5] y) <float[1,5,5] m, int64[2] s = {{5, 5}}> {{
             {way}
@@ -225,8 +225,8 @@ def test_a_mask_of_scores_is_not_trained(way: str) -> None:
         ("5,5", "y = Add(x, m)"),
     ],
 )
-def test_what_does_not_mask_scores_is_trained(shape: str, rest: str) -> None:
-    """A vector, what goes on otherwise, a factor, and what no softmax reads."""
+def test_a_tensor_that_does_not_mask_scores_is_trained(shape: str, rest: str) -> None:
+    """A vector, a sum with another reader, a factor, and a tensor that no softmax reads."""
     found = of(f"agraph (float[2,5,5] x) => (float[2,5,5] y) <float[{shape}] m> {{ {rest} }}")
     assert found.trained == ("m",)
 
@@ -245,7 +245,7 @@ def test_a_table_of_frequencies_is_not_trained(way: str, end: str) -> None:
 
 
 def test_a_network_that_takes_the_sine_of_its_layers_is_trained() -> None:
-    """Beyond a curve, a sum or a layer's own slot nothing is a table of angles."""
+    """A tensor is not a table of angles behind a curve, a sum or a layer's own slot."""
     found = of("""
         agraph (float[5,3] x) => (float[5,3] y) <float[3,3] w, float[3] g, float[3] b> {
             h = MatMul(x, w)
@@ -256,8 +256,8 @@ def test_a_network_that_takes_the_sine_of_its_layers_is_trained() -> None:
     assert found.trained == ("w", "g", "b")
 
 
-def test_readers_are_followed_so_far_only() -> None:
-    """Beyond 64 nodes it is no table: the search ends."""
+def test_readers_are_followed_up_to_a_limit() -> None:
+    """The search for a sine ends after 64 nodes, so that the weight is not a table."""
     moves = "  ".join(f"h{n + 1} = Identity(h{n})" for n in range(70))
     found = of(f"""
         agraph (float[5] x) => (float[5] y) <float[5] w> {{
@@ -282,13 +282,13 @@ SCALED = """
 
 @pytest.mark.parametrize("operands", ["n, add_4", "add_4, n"])
 @pytest.mark.parametrize("normed", ["r = Reciprocal(s)  n = Mul(x, r)", "n = Div(x, s)"])
-def test_a_norms_scale_that_was_worked_out_is_a_parameter(normed: str, operands: str) -> None:
+def test_a_computed_scale_of_a_normalization_is_a_parameter(normed: str, operands: str) -> None:
     """Gemma scales by 1 + w: the sum is folded, and torch.export names it after its operator."""
     text = SCALED.format(normed=normed, operands=operands)
     assert parameters(graph_of(text)).trained == ("add_4",)
 
 
 @pytest.mark.parametrize("normed", ["n = Div(x, e)", "n = Mul(x, e)", "n = Neg(s)", "n = Relu(x)"])
-def test_a_list_of_that_name_is_none_elsewhere(normed: str) -> None:
+def test_a_list_with_the_name_of_a_scale_is_not_one_elsewhere(normed: str) -> None:
     text = SCALED.format(normed=normed, operands="n, add_4")
     assert parameters(graph_of(text)).trained == ()

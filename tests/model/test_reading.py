@@ -52,13 +52,13 @@ def test_an_initializer_that_is_a_graph_output_is_a_weight() -> None:
     assert role(text, "w") is Role.WEIGHT
 
 
-def test_an_initializer_that_nothing_reads_is_none() -> None:
+def test_an_unused_initializer_is_not_a_weight() -> None:
     text = "agraph (float[2] x) => (float[2] y) <float[7] w> { y = Relu(x) }"
     assert role(text, "w") is Role.UNREAD
     assert weights(graph_of(text)) == {}
 
 
-def test_an_initializer_that_is_listed_as_an_input_too_is_a_weight_and_no_input() -> None:
+def test_an_initializer_listed_as_an_input_is_a_weight_and_not_an_input() -> None:
     text = "agraph (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }"
     proto = model_of(text)
     proto.graph.initializer.append(make_tensor("w", FLOAT, [2], [3, 5]))
@@ -67,7 +67,7 @@ def test_an_initializer_that_is_listed_as_an_input_too_is_a_weight_and_no_input(
     assert weights(read) == {"w": 2 * 4}
 
 
-def test_what_a_node_makes_of_weights_is_an_activation() -> None:
+def test_a_tensor_computed_from_weights_is_an_activation() -> None:
     text = """agraph (float[3] x) => (float[3] y) <float[1, 3] w>
     { v = Cast <to = 10> (w)  u = Cast <to = 1> (v)  y = Add(x, u) }"""
     assert role(text, "v") is Role.ACTIVATION
@@ -86,7 +86,7 @@ def test_what_a_node_makes_of_weights_is_an_activation() -> None:
         ('value_strings = ["a", "b", "c"]', DType.STRING, (3,), None, None),
     ],
 )
-def test_a_constant_is_a_weight_whichever_attribute_holds_it(
+def test_a_constant_is_a_weight_whatever_its_attribute(
     attribute: str,
     dtype: DType,
     shape: tuple[int, ...],
@@ -109,7 +109,7 @@ def test_a_constant_of_another_domain_is_an_operator_like_any_other() -> None:
     assert role(text, "c") is Role.ACTIVATION
 
 
-def test_a_constant_that_holds_nothing_is_unknown() -> None:
+def test_a_constant_without_a_value_is_unknown() -> None:
     proto = with_nodes(make_node("Constant", [], ["c"]), make_node("Neg", ["c"], ["d"]))
     tensor = graph(proto).tensors["c"]
     assert (tensor.role, tensor.dtype, tensor.shape) == (Role.ACTIVATION, None, None)
@@ -120,7 +120,7 @@ def sparse(name: str) -> onnx.SparseTensorProto:
     return make_sparse_tensor(values, make_tensor("", INT64, [3], [1, 4, 6]), [7, 11])
 
 
-def test_a_sparse_weight_has_its_dense_dims_and_the_count_of_what_is_stored() -> None:
+def test_a_sparse_weight_has_dense_dims_and_its_stored_count() -> None:
     proto = with_nodes(
         make_node("Constant", [], ["c"], sparse_value=sparse("")),
         make_node("Add", ["c", "s"], ["d"]),
@@ -138,20 +138,20 @@ FILLED = """agraph (float[2, 3] x) => (float[2, 3] y)
 { s = Constant <value_ints = [2, 3]> ()  w = ConstantOfShape(s)  y = Add(x, w) }"""
 
 
-def test_a_constant_of_shape_with_a_constant_input_makes_a_weight() -> None:
+def test_a_constant_of_shape_with_a_constant_input_is_a_weight() -> None:
     assert weights(graph_of(FILLED)) == {"w": 2 * 3 * 4}
 
 
-def test_what_only_sizes_a_constant_of_shape_is_no_weight() -> None:
+def test_an_initializer_that_only_sizes_a_constant_of_shape_is_not_a_weight() -> None:
     assert role(FILLED, "s") is Role.UNREAD
 
 
-def test_what_sizes_a_constant_of_shape_and_is_read_by_another_is_one() -> None:
+def test_an_initializer_with_another_reader_than_constant_of_shape_is_a_weight() -> None:
     text = FILLED.replace("y = Add", "t = Neg(s)  y = Add")
     assert weights(graph_of(text)) == {"s": 2 * 8, "w": 2 * 3 * 4}
 
 
-def test_a_constant_of_shape_sized_at_run_time_makes_an_activation() -> None:
+def test_a_constant_of_shape_sized_at_run_time_is_an_activation() -> None:
     text = """agraph (float[2, 3] x) => (float[2, 3] y)
     { s = Shape(x)  w = ConstantOfShape(s)  y = Add(x, w) }"""
     assert role(text, "w") is Role.ACTIVATION
@@ -169,7 +169,7 @@ def test_a_constant_of_shape_of_another_domain_reads_its_input() -> None:
 
 
 def external(*places: dict[str, str]) -> Graph:
-    """Weights a, b, ... of two floats each, at the places told."""
+    """Weights a, b, ... of two floats each, at the given offsets."""
     names = "abcdef"[: len(places)]
     proto = model_of(f"agraph (float[2] x) => (float[2] y) {{ y = Sum(x, {', '.join(names)}) }}")
     for name, place in zip(names, places, strict=True):
@@ -180,14 +180,14 @@ def external(*places: dict[str, str]) -> Graph:
     return graph(proto)
 
 
-def test_weights_at_one_place_of_one_file_count_once() -> None:
+def test_weights_at_one_offset_of_one_file_count_once() -> None:
     place = {"location": "w.bin", "offset": "8", "length": "8"}
     read = external(place, place, {**place, "offset": "16"}, {**place, "location": "v.bin"})
     assert weights(read) == {"a": 8, "c": 8, "d": 8}
     assert all(read.tensors[name].is_external for name in "abcd")
 
 
-def test_weights_whose_place_is_not_exact_count_each() -> None:
+def test_weights_without_an_exact_offset_count_separately() -> None:
     whole = {"location": "w.bin"}
     from_offset = {**whole, "offset": "8"}
     read = external(whole, whole, from_offset, from_offset, {**whole, "length": "8"})
@@ -237,7 +237,7 @@ def test_35_elements_of_each_type_take_their_exact_bytes(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [TensorProto.UNDEFINED, 99])
-def test_a_type_that_nobody_knows_has_no_size(number: int) -> None:
+def test_an_unknown_type_has_no_size(number: int) -> None:
     proto = with_nodes(make_node("Identity", ["w"], ["v"]))
     proto.graph.initializer.add(name="w", data_type=number, dims=[5, 7], raw_data=bytes(35))
     assert weights(graph(proto)) == {"w": None}
@@ -250,7 +250,7 @@ def test_a_scalar_takes_one_element_and_an_empty_tensor_none() -> None:
     assert [tensors[name].size_bytes for name in "xyez"] == [4, 4, 0, 0]
 
 
-def test_what_is_no_dense_tensor_has_no_size() -> None:
+def test_a_value_other_than_a_dense_tensor_has_no_size() -> None:
     text = """agraph (seq(float[2]) s, optional(float[2]) o, string[3] t) => (float[2] y)
     { i = Constant <value_int = 0> ()  a = SequenceAt(s, i)  b = OptionalGetElement(o)
       y = Add(a, b) }"""
@@ -260,14 +260,14 @@ def test_what_is_no_dense_tensor_has_no_size() -> None:
     assert [tensors[name].size_bytes for name in "sot"] == [None] * 3
 
 
-def test_dims_that_no_machine_holds_are_multiplied_exactly() -> None:
+def test_huge_dims_are_multiplied_exactly() -> None:
     proto = with_nodes(make_node("Identity", ["w"], ["v"]))
     weight = proto.graph.initializer.add(name="w", data_type=FLOAT, dims=[2**62, 2**62])
     weight.data_location = TensorProto.EXTERNAL
     assert weights(graph(proto)) == {"w": 4 * 2**124}
 
 
-def test_a_negative_dim_of_a_weight_is_refused() -> None:
+def test_a_negative_dim_of_a_weight_is_rejected() -> None:
     proto = with_nodes(make_node("Identity", ["w"], ["v"]))
     proto.graph.initializer.add(name="w", data_type=FLOAT, dims=[-1, 7])
     with pytest.raises(GraphError) as caught:
@@ -278,7 +278,7 @@ def test_a_negative_dim_of_a_weight_is_refused() -> None:
 # Values
 
 
-def test_small_constants_are_at_hand_as_values() -> None:
+def test_small_constants_have_values() -> None:
     text = """agraph (float[2] x) => (float[2] y)
     <int64[2, 2] i = {2, 3, 5, 7}, bool[1] b = {1}, float[1] f = {0.5}>
     { y = own.F(x, i, b, f) }"""
@@ -287,13 +287,13 @@ def test_small_constants_are_at_hand_as_values() -> None:
 
 
 @pytest.mark.parametrize(("count", "at_hand"), [(64, True), (65, False)])
-def test_constants_over_64_elements_are_not(count: int, *, at_hand: bool) -> None:
+def test_constants_over_64_elements_have_no_values(count: int, *, at_hand: bool) -> None:
     proto = with_nodes(make_node("Identity", ["w"], ["v"]))
     proto.graph.initializer.append(make_tensor("w", INT64, [count], range(count)))
     assert ("w" in graph(proto).values) is at_hand
 
 
-def test_values_that_are_absent_or_short_are_unknown() -> None:
+def test_absent_or_truncated_values_are_unknown() -> None:
     proto = with_nodes(make_node("Concat", ["a", "b", "c"], ["v"], axis=0))
     proto.graph.initializer.add(name="a", data_type=FLOAT, dims=[3])
     short = struct.pack("<2f", 2, 3)
@@ -324,14 +324,14 @@ def test_a_weight_of_a_subgraph_carries_its_scope() -> None:
     assert read.values["pick/else_branch/w"] == (7, 11)
 
 
-def test_all_graphs_of_a_model_hold_one_mapping_of_tensors() -> None:
+def test_all_graphs_of_a_model_share_one_mapping_of_tensors() -> None:
     read = graph_of(BRANCHES)
     for _, inner in read.nodes[0].subgraphs:
         assert inner.tensors is read.tensors
     assert read.tensors["pick/then_branch/w"].role is Role.WEIGHT
 
 
-def test_a_node_of_a_subgraph_names_what_it_reads_by_where_it_is_made() -> None:
+def test_reads_of_a_subgraph_have_the_scope_of_their_producer() -> None:
     (then_name, then_branch), (else_name, else_branch) = graph_of(BRANCHES).nodes[0].subgraphs
     assert (then_name, else_name) == ("then_branch", "else_branch")
     first, second = then_branch.nodes
@@ -344,14 +344,14 @@ def test_a_node_of_a_subgraph_names_what_it_reads_by_where_it_is_made() -> None:
     assert (else_branch.inputs, else_branch.outputs) == ((), ("pick/else_branch/w",))
 
 
-def test_outer_reads_are_the_enclosing_graph_s_tensors_alone() -> None:
+def test_outer_reads_are_tensors_of_the_enclosing_graph_only() -> None:
     (pick,) = graph_of(BRANCHES).nodes
     assert pick.outer_reads == ("x", "shared")
     assert pick.reads == ("k", "x", "shared")
     assert pick.writes == ("z",)
 
 
-def test_a_branch_may_hand_out_an_outer_tensor() -> None:
+def test_a_branch_can_return_an_outer_tensor() -> None:
     text = """agraph (bool k, float[2] x) => (float[2] z)
     { a = Neg(x)  z = If (k) <then_branch = t () => (float[2] a) { },
                               else_branch = e () => (float[2] q) { q = Relu(x) }> }"""
@@ -360,7 +360,7 @@ def test_a_branch_may_hand_out_an_outer_tensor() -> None:
     assert node.subgraphs[0][1].outputs == ("a",)
 
 
-def test_what_an_inner_subgraph_reads_of_the_outermost_passes_through_both() -> None:
+def test_reads_of_a_nested_subgraph_pass_through_both_nodes() -> None:
     text = """agraph (bool k, float[2] x) => (float[2] z)
     { a = Neg(x)  [outer] z = If (k) <
         then_branch = t () => (float[2] p) {
@@ -375,7 +375,7 @@ def test_what_an_inner_subgraph_reads_of_the_outermost_passes_through_both() -> 
     assert inner.outputs == ("outer/then_branch/p",)
 
 
-def test_formal_inputs_of_a_body_are_the_enclosing_node_s_bytes() -> None:
+def test_formal_inputs_of_a_body_belong_to_the_enclosing_node() -> None:
     text = """agraph (int64 n, bool k, float[2] x) => (float[2] y)
     { [loop] y = Loop (n, k, x) <body = b (int64 i, bool c, float[2] h) => (bool d, float[2] g)
         { d = Identity(c)  g = Neg(h) }> }"""
@@ -386,7 +386,7 @@ def test_formal_inputs_of_a_body_are_the_enclosing_node_s_bytes() -> None:
     assert [read.tensors[name].role for name in "nkx"] == [Role.INPUT] * 3
 
 
-def test_a_scope_that_a_tensor_outside_seems_to_lie_in_is_numbered() -> None:
+def test_an_ambiguous_scope_is_numbered() -> None:
     proto = model_of(BRANCHES)
     proto.graph.node.append(make_node("Cast", ["x"], ["pick/then_branch/u"], to=INT64))
     read = graph(proto)
@@ -400,14 +400,14 @@ def test_graphs_in_a_list_are_numbered_in_their_scope() -> None:
     assert [name for name, _ in graph(proto).nodes[1].subgraphs] == ["cases0", "cases1"]
 
 
-def test_unnamed_nodes_are_named_by_operator_and_place_and_duplicates_numbered() -> None:
+def test_unnamed_nodes_get_operator_and_index_and_duplicates_a_number() -> None:
     text = """agraph (float[2] x) => (float[2] e) { a = Relu(x)  [same] b = Relu(a)
     [same] c = Neg(b)  [same] d = Neg(c)  [Relu_0] e = Abs(d) }"""
     names = [node.name for node in graph_of(text).nodes]
     assert names == ["Relu_0", "same", "same#2", "same#3", "Relu_0#2"]
 
 
-def test_operands_that_are_left_out_keep_their_place() -> None:
+def test_omitted_operands_keep_their_index() -> None:
     text = """agraph (float[2] x, float hi) => (float[2] y)
     { y = Clip(x, "", hi)  a, "" = Dropout(x) }"""
     clip, dropout = graph_of(text).nodes
@@ -420,7 +420,7 @@ def test_operands_that_are_left_out_keep_their_place() -> None:
 # Attributes
 
 
-def test_attributes_of_every_plain_kind_are_values_and_others_are_left_out() -> None:
+def test_plain_attributes_are_values_and_others_are_omitted() -> None:
     node = make_node(
         "F",
         ["x"],
@@ -455,7 +455,7 @@ def test_weight_bytes_of_an_analysis_are_those_of_its_weights() -> None:
     assert onnxmem.analyze(proto).weight_bytes == 3 * 8
 
 
-def test_a_graph_is_read_where_nothing_outside_has_a_name() -> None:
+def test_a_graph_without_outer_names_is_read() -> None:
     body = onnx.parser.parse_graph("body (int64 i, bool c) => (bool c2) { c2 = Identity(c) }")
     loop = make_node("Loop", ["", ""], [], body=body)
     graph = read_graph(onnx.helper.make_model(make_graph([loop], "g", [], [])))
@@ -482,7 +482,7 @@ def test_nodes_and_weights_are_read_once() -> None:
     assert list(one.tensors) == list(other.tensors)
 
 
-def test_another_batch_is_as_if_it_were_the_first() -> None:
+def test_a_second_batch_equals_a_first_one() -> None:
     for text in (CHAIN, FILLED_BY_INPUT):
         prepared = prepared_of(text)
         build(prepared, Request(2))
@@ -497,7 +497,7 @@ def _facts(graph: Graph) -> list[tuple[object, ...]]:
     ]
 
 
-def test_shapes_that_are_lost_are_unknown() -> None:
+def test_shapes_valid_at_one_batch_only_are_unknown_at_others() -> None:
     text = """agraph (float[batch, 3] x, float[2, 3] k) => (float[m, 3] y) {
         a = Relu(x) y = Add(a, k) }"""
     prepared = prepared_of(text)

@@ -82,7 +82,7 @@ def reasons_of(model: onnx.ModelProto) -> list[str]:
 
 
 @pytest.mark.parametrize(("nodes", "types", "reason"), REFUSED)
-def test_a_model_whose_types_do_not_agree_is_refused(nodes: str, types: str, reason: str) -> None:
+def test_a_model_with_contradictory_types_is_rejected(nodes: str, types: str, reason: str) -> None:
     assert reasons_of(model_with(nodes, types))[0] == reason
     found = analyze(model_with(nodes, types), runtimes=("ort-cpu",))
     assert (found.runtimes, found.status) == ((), "partial")
@@ -93,13 +93,13 @@ def test_a_model_whose_types_do_not_agree_is_refused(nodes: str, types: str, rea
 
 
 @pytest.mark.parametrize(("nodes", "types"), TAKEN)
-def test_a_model_whose_types_agree_is_taken(nodes: str, types: str) -> None:
+def test_a_model_with_consistent_types_is_accepted(nodes: str, types: str) -> None:
     assert reasons_of(model_with(nodes, types)) == []
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("case", [*REFUSED, *TAKEN], ids=lambda case: case[0][:40])
-def test_onnxruntime_refuses_the_same(case: tuple[str, ...]) -> None:
+def test_onnxruntime_rejects_the_same_models(case: tuple[str, ...]) -> None:
     ort = pytest.importorskip("onnxruntime")
     require_verified()
     options = ort.SessionOptions()
@@ -112,15 +112,15 @@ def test_onnxruntime_refuses_the_same(case: tuple[str, ...]) -> None:
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def test_operators_without_a_schema_and_unknown_types_are_taken_to_agree() -> None:
+def test_operators_without_a_schema_and_unknown_types_count_as_consistent() -> None:
     text = f"""{HEADER} agraph (float[7] x) => (float16[7] y) {{
         a = acme.Mystery(x)  b = acme.Riddle(a, x)  y = NotAnOperator(b, x)
     }}"""
     assert reasons_of(onnx.parser.parse_model(text)) == []
 
 
-def test_such_a_model_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its nodes are not told apart, so that every other batch would be a walk of all of them."""
+def test_a_model_with_contradictory_types_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its nodes are not memoized, so that every other batch would infer all of them again."""
     walks: Counter[str] = Counter()
     infer = onnx.shape_inference.infer_shapes
 
@@ -143,7 +143,7 @@ def test_such_a_model_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.batch_law, found.total_bytes) == (None, 3 * 7 * 4 * 3 + 7 * 4 + 7 * 2)
 
 
-def test_no_gate_passes_on_such_a_model_and_advice_is_a_fault(
+def test_contradictory_types_fail_every_check_and_advice_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

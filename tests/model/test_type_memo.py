@@ -103,7 +103,7 @@ def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.
 
 
 def facts(bound: BoundModel) -> tuple[object, ...]:
-    """All that a reader of the graph sees."""
+    """Everything that a reader of the graph sees."""
     tensors = [
         (each.name, each.dtype, each.shape, each.role, each.is_assumed)
         for each in bound.graph.tensors.values()
@@ -118,12 +118,12 @@ def is_memoized(source: ModelSource, batch: int | None) -> bool:
 
 
 def tells(prepared: Prepared, bound: BoundModel) -> bool:
-    """The same of a model that was built."""
+    """The same for a built model."""
     return prepared.memoized_types(bound.binding) is not None
 
 
 def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Hold one way of telling types against the other at all batches; how many could be."""
+    """Compare both ways to infer types at all batches; return how many could be compared."""
     num_memoized = 0
     for batch in BATCHES:
         monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
@@ -141,8 +141,10 @@ def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("text", [CHAIN, COMPUTED, FIXED], ids=["chain", "computed", "fixed"])
-def test_types_are_those_of_the_whole_graph(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Constants that tell shapes, computed dims, literals, operands that are left out."""
+def test_memoized_types_equal_those_of_the_whole_graph(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Constants that give shapes, computed dims, literals, omitted operands."""
     model = onnx.parser.parse_model(text)
     # A constant that grows with the batch is a weight of another size: the whole graph is read.
     num_memoized = len(BATCHES) if text != FIXED else 1
@@ -150,7 +152,7 @@ def test_types_are_those_of_the_whole_graph(text: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("of_any_size")
-def test_a_moved_batch_reaches_every_tensor() -> None:
+def test_a_changed_batch_reaches_every_tensor() -> None:
     """Targets of Reshape and a mask grow with the batch."""
     bound = build(prepare(load(onnx.parser.parse_model(FIXED))), Request(5))
     shapes = {name: tensor.shape for name, tensor in bound.graph.tensors.items()}
@@ -160,26 +162,30 @@ def test_a_moved_batch_reaches_every_tensor() -> None:
 
 
 @pytest.mark.parametrize("text", [GROWN_ELSEWHERE, COUNTED], ids=["elsewhere", "counted"])
-def test_a_batch_that_moves_more_than_a_node_is_left_to_the_whole_graph(
+def test_a_batch_that_changes_more_than_a_node_needs_the_whole_graph(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = onnx.parser.parse_model(text)
     assert assert_same(model, monkeypatch) < len(BATCHES)
 
 
-def test_networks_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memoized_networks_equal_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     memoized = {path.stem for path in FILES if assert_same(path, monkeypatch) == len(BATCHES)}
     assert {"resnet50", "alexnet", "bert_base"} <= memoized
 
 
-def test_kinds_of_nodes_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memoized_node_kinds_equal_those_of_the_whole_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Operators of onnxruntime's own, subgraphs, contradictions, old versions."""
     num_memoized = [assert_same(kind.make().SerializeToString(), monkeypatch) for kind in KINDS]
     assert sum(num_memoized) > len(KINDS)
 
 
 @pytest.mark.slow
-def test_the_backend_suite_is_that_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memoized_backend_suite_equals_the_whole_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     num_memoized = [assert_same(model, monkeypatch) for model in _backend_models()]
     assert sum(num_memoized) > len(num_memoized)
 
@@ -199,8 +205,10 @@ def _backend_models() -> Iterator[onnx.ModelProto]:
     ],
 )
 @pytest.mark.usefixtures("of_any_size")
-def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: str, y: str) -> None:
-    """The answer, findings and all, is that of a file that was never requested at another batch."""
+def test_nodes_that_cannot_be_memoized_need_the_whole_graph(
+    nodes: str, weights: str, y: str
+) -> None:
+    """The result, warnings included, equals that of a file that was never analyzed before."""
     model = graph_of(nodes, weights, y)
     assert not is_memoized(model, 5)
     moved, fresh = analyze(model).at(batch=5), analyze(model, batch=5)
@@ -218,20 +226,20 @@ def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: st
     ],
     ids=["clip", "sequence", "twice"],
 )
-def test_where_the_ways_may_differ_the_whole_graph_is_inferred(
+def test_the_whole_graph_is_inferred_if_results_could_differ(
     nodes: str, weights: str, y: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert assert_same(graph_of(nodes, weights, y), monkeypatch) == 0
 
 
-def test_a_fixed_batch_is_held_against_the_outputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fixed_batch_is_checked_against_the_outputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         '<ir_version: 10, opset_import: ["": 21]> g (float[2,6] x) => (double[2,6] y) {y=Relu(x)}'
     )
     assert assert_same(onnx.parser.parse_model(text), monkeypatch) == 0
 
 
-def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_inferred(
+def test_a_graph_without_repetition_is_not_memoized(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inferred: list[onnx.NodeProto] = []
@@ -251,8 +259,8 @@ def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_inferred(
 
 
 @pytest.mark.usefixtures("of_any_size")
-def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
-    """Records of nodes hold no tensors: what these say comes from the file."""
+def test_an_attribute_of_another_kind_distinguishes_nodes() -> None:
+    """Node records have no tensors: attributes with tensors are read from the file."""
     nodes = " ".join(
         f"k{dtype} = ConstantOfShape<value = {dtype}[1] {{0}}>(n)" for dtype in ("float", "int64")
     )
@@ -263,14 +271,14 @@ def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
 
 
 @pytest.mark.usefixtures("of_any_size")
-def test_a_sequence_is_left_to_the_whole_graph() -> None:
+def test_a_sequence_needs_the_whole_graph() -> None:
     nodes = "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 0>(s)"
     assert not is_memoized(graph_of(nodes, y="float[n, 7]"), 5)
 
 
 @pytest.mark.usefixtures("of_any_size")
 def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the graph nor the law in the batch."""
+    """Neither the graph nor the formula in the batch."""
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", None)
     names = [f"t{i}" for i in range(64)]
     nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(["x", *names, "y"]))
@@ -280,8 +288,8 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("of_any_size")
-def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch is answered as if it were the first, whatever was forgotten before it."""
+def test_a_sweep_memoizes_few_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch gives the result of a first one, whatever was evicted before it."""
     monkeypatch.setattr(type_memo, "_MAX_CACHED", 20)
     for text in (CHAIN, FIXED):
         prepared = prepare(load(onnx.parser.parse_model(text)))
@@ -307,7 +315,7 @@ def test_a_batch_that_onnx_refuses_leaves_the_next_one_memoized() -> None:
     assert memoized == [True, False, True, True]
 
 
-def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_node_kinds_need_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memoization does not pay off where nodes rarely repeat, as where each makes more."""
     monkeypatch.setattr(type_memo, "MIN_NODES", 0)
     names = ["x", *(f"t{i}" for i in range(16)), "y"]
@@ -342,13 +350,13 @@ def sliced(names: tuple[str, ...]) -> dict[str, Shape | None]:
 
 
 @pytest.mark.parametrize("names", list(itertools.permutations(OPERANDS)))
-def test_an_operand_left_out_is_not_one_of_unknown_type(names: tuple[str, ...]) -> None:
+def test_an_omitted_operand_differs_from_one_of_unknown_type(names: tuple[str, ...]) -> None:
     assert sliced(names) == {name: sliced((name,))[name] for name in names}
     assert sliced(("y",)) == {"y": (3, 7)}
 
 
-def test_every_refused_node_has_its_own_refusal() -> None:
-    """A body that is walked again is refused again; so is one with the same signature."""
+def test_every_rejected_node_has_its_own_error() -> None:
+    """A body that is inferred again is rejected again; so is one with the same signature."""
     text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[5,7] v) => (y, z) {
         y = Add(x, v)  z = Add(x, v) }"""
     model = onnx.parser.parse_model(text)

@@ -50,7 +50,7 @@ def stripped(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def all_tensors(message: Message) -> Iterator[TensorProto]:
-    """Each tensor of a message, wherever onnx's descriptors let one be."""
+    """Each tensor of a message, wherever onnx's descriptors allow one."""
     if isinstance(message, TensorProto):
         yield message
         return
@@ -73,7 +73,7 @@ def cleared(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def fill(message: Message, depth: int) -> None:
-    """Put a large tensor into every field that can hold one."""
+    """Put a large tensor into every field that can have one."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None or field.message_type.name not in TENSOR_HOLDERS:
             continue
@@ -88,7 +88,7 @@ def fill(message: Message, depth: int) -> None:
 # What is dropped and what stays
 
 
-def test_a_tensor_is_found_wherever_onnx_s_descriptors_let_one_be() -> None:
+def test_a_tensor_is_found_wherever_onnxs_descriptors_allow_one() -> None:
     proto = onnx.ModelProto()
     fill(proto, depth=7)
     found = stripped(proto)
@@ -109,7 +109,7 @@ LARGE_DATA = {
 
 
 @pytest.mark.parametrize("field", PAYLOADS)
-def test_a_large_payload_is_dropped_and_what_describes_it_stays(field: str) -> None:
+def test_a_large_payload_is_dropped_and_its_description_stays(field: str) -> None:
     large = LARGE_DATA[field]
     large.name = "w"
     large.doc_string = "not read"
@@ -139,7 +139,7 @@ def test_the_seven_payload_fields_are_all_that_onnx_has() -> None:
     ],
     ids=["integers", "large integers", "others", "large others"],
 )
-def test_small_tensors_stay_whole_and_integers_up_to_8_kib(
+def test_small_tensors_and_integers_up_to_8_kib_stay_complete(
     names: list[str], num_bytes: int, *, stays: bool
 ) -> None:
     for name in names:
@@ -149,7 +149,7 @@ def test_small_tensors_stay_whole_and_integers_up_to_8_kib(
         assert list(found.dims) == [num_bytes]
 
 
-def test_a_type_that_follows_the_payload_counts_too() -> None:
+def test_a_type_after_the_payload_is_read() -> None:
     payload = TensorProto(raw_data=bytes(1009)).SerializeToString()
     kind = TensorProto(data_type=TensorProto.INT8, dims=[1009]).SerializeToString()
     proto = onnx.ModelProto().SerializeToString() + in_graph(in_field(5, payload + kind))
@@ -157,7 +157,7 @@ def test_a_type_that_follows_the_payload_counts_too() -> None:
     assert found == onnx.ModelProto.FromString(proto)
 
 
-def test_what_is_large_and_neither_tensor_nor_document_stays() -> None:
+def test_other_large_fields_stay() -> None:
     node = make_node("Constant", [], ["c"], value_floats=[0.5] * 1009, doc_string="d" * 1009)
     proto = model(nodes=[node])
     proto.graph.doc_string = "g" * 1009
@@ -181,7 +181,7 @@ numbers = st.sampled_from([n for n in TensorProto.DataType.values() if n])
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(numbers, sizes, st.sampled_from("icbfts")), max_size=8))
-def test_any_model_comes_out_as_onnx_s_parse_with_its_payloads_cleared(
+def test_any_model_equals_onnxs_parse_without_payloads(
     drawn: list[tuple[int, int, str]],
 ) -> None:
     proto = model()
@@ -247,11 +247,11 @@ UNSOUND = {
 
 
 @pytest.mark.parametrize(("data", "message"), UNSOUND.items())
-def test_bytes_that_are_no_whole_model_say_where_and_what_next(data: bytes, message: str) -> None:
+def test_an_incomplete_model_is_reported_with_its_position(data: bytes, message: str) -> None:
     assert refusal(data) == message
 
 
-def test_a_fault_inside_a_large_tensor_names_its_kind() -> None:
+def test_an_error_inside_a_large_tensor_has_its_kind() -> None:
     unsound = in_graph(in_field(5, bytes(1009)))
     assert refusal(b"\x08\x0a" + unsound) == (
         "not an ONNX model: byte 8 is field 0 of a TensorProto; export or download it again"
@@ -277,19 +277,19 @@ def loads_or_is_refused(data: bytes) -> None:
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, len(WHOLE)))
 @example(len(WHOLE))
-def test_a_model_cut_anywhere_is_refused_or_loads(size: int) -> None:
+def test_a_truncated_model_is_rejected_or_loads(size: int) -> None:
     loads_or_is_refused(WHOLE[:size])
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
-def test_a_model_with_any_byte_changed_is_refused_or_loads(place: int, byte: int) -> None:
+def test_a_model_with_a_changed_byte_is_rejected_or_loads(place: int, byte: int) -> None:
     loads_or_is_refused(WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :])
 
 
 @settings(deadline=None, max_examples=150)
 @given(st.binary(max_size=1009))
-def test_random_bytes_are_refused_or_load(data: bytes) -> None:
+def test_random_bytes_are_rejected_or_load(data: bytes) -> None:
     loads_or_is_refused(data)
 
 
@@ -308,13 +308,13 @@ def test_twenty_nested_subgraphs_load() -> None:
     assert load(nested(20, in_field(10, b"d" * 1009))).file_bytes > 1009
 
 
-def test_messages_nested_over_100_deep_are_refused() -> None:
+def test_messages_nested_over_100_deep_are_rejected() -> None:
     assert refusal(nested(40, in_field(10, b"d" * 1009))) == (
         "messages are nested over 100 deep; no runtime reads such a model"
     )
 
 
-def test_nesting_that_fits_the_scan_s_small_messages_is_refused_by_the_parse() -> None:
+def test_nesting_within_small_messages_is_rejected_by_the_parser() -> None:
     data = nested(40, b"")
     assert len(data) < 512
     assert refusal(data) == (
@@ -342,7 +342,7 @@ print(peak_resident_bytes() - before)
 
 
 def loaded_apart(file: Path) -> tuple[str, float, float]:
-    """What loading says, its seconds, and by how many MiB the process's peak grew."""
+    """The message of loading, its seconds, and the growth of the process's peak in MiB."""
     if peak_resident_bytes() is None:
         pytest.skip("the system does not say")
     command = [sys.executable, "-c", LOAD_AND_MEASURE, str(file)]
@@ -359,7 +359,7 @@ def write_with_hole(file: Path, head: bytes, hole_bytes: int, tail: bytes) -> in
         return stream.tell()
 
 
-def test_a_3_gib_file_of_weights_loads_at_once_and_in_little_memory(tmp_path: Path) -> None:
+def test_a_3_gib_file_of_weights_loads_fast_and_in_little_memory(tmp_path: Path) -> None:
     weight = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[3 << 30])
     described = weight.SerializeToString() + head_of(9, 3 << 30)
     held = head_of(5, len(described) + (3 << 30)) + described
@@ -372,7 +372,7 @@ def test_a_3_gib_file_of_weights_loads_at_once_and_in_little_memory(tmp_path: Pa
     assert growth_mib < 40
 
 
-def test_a_model_with_over_2_gib_besides_its_weights_is_refused_unread(tmp_path: Path) -> None:
+def test_a_model_with_over_2_gib_besides_its_weights_is_rejected_unread(tmp_path: Path) -> None:
     head = b"\x08\x0a" + head_of(2, 1 << 31)
     write_with_hole(tmp_path / "text.onnx", head, 1 << 31, in_graph(b""))
     said, seconds, growth_mib = loaded_apart(tmp_path / "text.onnx")
