@@ -225,13 +225,13 @@ class Graph:
     """Nodes in topological order, and the tensors between them."""
 
     name: str
-    nodes: tuple[Node, ...] = field(repr=False)
+    nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     """The inputs without a default; an initializer that is listed as an input is a weight."""
     outputs: tuple[str, ...]
-    tensors: Mapping[str, Tensor] = field(repr=False)
+    tensors: Mapping[str, Tensor]
     """Every tensor of the model by its scoped name; subgraphs share this mapping."""
-    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict, repr=False)
+    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
     """Elements of small constants in row-major order."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The model's ``metadata_props``; empty for a subgraph."""

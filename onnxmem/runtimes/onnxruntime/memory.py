@@ -55,7 +55,7 @@ class RuntimeMemory:
     workspace_bytes: int | None
     """The workspace of cuDNN's convolutions: an assumption that can be set."""
     unknown: Unknowns
-    advice: tuple[Choice, ...] = field(repr=False)
+    advice: tuple[Choice, ...]
     """Other settings of the session on the same graph, the least memory first."""
     findings: tuple[Finding, ...]
 

@@ -60,13 +60,13 @@ class ArenaFigures:
     resident_peak_bytes: int
     """Peak resident bytes of the arena in those three runs, on a GPU reserved bytes; without
     initializers, and before any shrinkage."""
-    loaded_regions: tuple[Region, ...] = field(repr=False)
+    loaded_regions: tuple[Region, ...]
     """Regions of the arena before the first run."""
-    steady_regions: tuple[Region, ...] = field(repr=False)
+    steady_regions: tuple[Region, ...]
     """Regions after the third run, the loaded ones included."""
-    nodes: tuple[Sample, ...] = field(repr=False)
+    nodes: tuple[Sample, ...]
     """The first run, node by node; memory pattern off."""
-    peak_node: Node | None = field(repr=False)
+    peak_node: Node | None
     peak: Peak = field(compare=False)
     """The peak requested by kernels; ``replay.live_set`` has its tensors."""
     replay: Replay = field(compare=False, repr=False)
