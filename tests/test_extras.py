@@ -34,7 +34,7 @@ def test_extras_resolve_within_a_minute(tmp_path: Path, extras: str) -> None:
     if "connection" in done.stderr.lower() or "No matching distribution" in done.stderr:
         pytest.skip("no index of packages responds")
     assert done.returncode == 0, done.stderr[-2000:]
-    print(f"{time.monotonic() - start:.0f} s, {processor_seconds() - before:.0f} s of processor")  # noqa: T201
+    print(f"{time.monotonic() - start:.0f} s, {processor_seconds() - before:.0f} s of processor")
     assert not re.search("multiple versions of (aio)?boto", done.stdout)
     assert processor_seconds() - before < SECONDS
 

@@ -96,7 +96,7 @@ SIZES = st.integers(1, 60 * MIB)
 @given(st.lists(st.tuples(SIZES, st.booleans()), max_size=40), st.booleans(), st.integers(0, 400))
 def test_reserved_bytes_are_those_of_the_segments_and_within_capacity(
     requests: list[tuple[int, bool]],
-    expands: bool,  # noqa: FBT001 - drawn
+    expands: bool,
     capacity_mib: int,
 ) -> None:
     settings = EXPANDABLE if expands else BARE

@@ -236,7 +236,7 @@ def test_bytes_that_do_not_grow_have_no_largest_batch() -> None:
 )
 def test_the_compared_figure_depends_on_the_device(
     kind: str | None,
-    train: bool,  # noqa: FBT001 - parametrized
+    train: bool,
     runtime: str | None,
     basis: Basis,
 ) -> None:
@@ -551,7 +551,7 @@ THE_OTHERS = [(p, device) for p in PATHS for device in DEVICES if (p, device) no
 def test_every_model_has_its_largest_batch(
     path: Path,
     device: str,
-    train: bool,  # noqa: FBT001 - parametrized
+    train: bool,
 ) -> None:
     """Full replays of all batches and at the limit agree with the result."""
     place = catalog().find(device)

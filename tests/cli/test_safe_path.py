@@ -250,7 +250,7 @@ def test_a_script_that_imports_onnxmem(traps: Traps, tmp_path: Path) -> None:
 def test_workers_of_a_program_that_looks_in_the_current_folder(
     traps: Traps,
     monkeypatch: pytest.MonkeyPatch,
-    has_fork: bool,  # noqa: FBT001 - a case of a table
+    has_fork: bool,
 ) -> None:
     if not has_fork:
         monkeypatch.delattr(socket, "send_fds")
@@ -285,7 +285,7 @@ def test_what_the_path_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     other.mkdir()
     (tmp_path / "link").symlink_to(current)
     monkeypatch.chdir(current)
-    standard = os.path.dirname(os.__file__)  # noqa: PTH120
+    standard = os.path.dirname(os.__file__)
     unsafe = ["", ".", "lib", "../other", str(current), str(tmp_path / "link"), f"{current}/"]
     kept = [str(other), str(current / "lib"), str(tmp_path / "gone.zip"), standard]
     monkeypatch.setattr(sys, "path", [*unsafe, *kept, other, "/site-packages"])

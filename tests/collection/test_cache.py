@@ -198,7 +198,7 @@ def test_a_cache_that_is_not_a_folder_is_rejected() -> None:
 
 
 def test_a_cache_has_an_absolute_path() -> None:
-    assert os.path.isabs(open_cache("cache").folder)  # noqa: PTH117 - a text
+    assert os.path.isabs(open_cache("cache").folder)
     assert json.dumps(open_cache("cache").folder)
 
 

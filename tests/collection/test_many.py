@@ -298,7 +298,7 @@ class KilledWorker(Exception):  # noqa: N818 - dask's name
 )
 def test_a_broken_executor_costs_rows_and_not_the_whole_run(
     error: Exception,
-    at_once: bool,  # noqa: FBT001 - a case of a table
+    at_once: bool,
     code: str,
 ) -> None:
     rows = list(analyze_many(NAMES, executor=Broken(error, at_once=at_once)))

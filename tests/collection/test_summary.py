@@ -134,7 +134,7 @@ def test_verdicts_are_counted_and_missing_ones_are_unknown() -> None:
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize("train", [False, True])
 def test_a_device_of_a_collection_has_the_verdict_of_fit(
-    train: bool,  # noqa: FBT001 - parametrized
+    train: bool,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

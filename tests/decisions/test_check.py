@@ -183,7 +183,7 @@ def test_no_checked_model_is_unknown() -> None:
         ("n(e+t.onnx", "n(e+t.onnx", True),
     ],
 )
-def test_patterns(pattern: str, path: str, is_of: bool) -> None:  # noqa: FBT001
+def test_patterns(pattern: str, path: str, is_of: bool) -> None:
     assert matches(pattern, path) is is_of
 
 

@@ -194,7 +194,7 @@ def test_the_snapshot_of_an_inference_is_its_arena() -> None:
 
 
 @pytest.mark.parametrize("expandable_segments", [False, True])
-def test_the_snapshot_of_a_step_is_that_of_the_caching_allocator(expandable_segments: bool) -> None:  # noqa: FBT001
+def test_the_snapshot_of_a_step_is_that_of_the_caching_allocator(expandable_segments: bool) -> None:
     analysis = analysis_of(batch=501, train=True, expandable_segments=expandable_segments)
     snapshot = snapshot_of(analysis)
     training, torch = analysis.training, analysis.torch
@@ -216,7 +216,7 @@ def test_a_snapshot_omits_unknown_sizes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
-def test_pytorch_reads_a_snapshot(train: bool) -> None:  # noqa: FBT001
+def test_pytorch_reads_a_snapshot(train: bool) -> None:
     viz = pytest.importorskip("torch.cuda._memory_viz")
     analysis = analysis_of(batch=501, train=train)
     snapshot = snapshot_of(analysis)

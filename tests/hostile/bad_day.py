@@ -129,8 +129,8 @@ def _killed(case: dict[str, Any], faults: _Faults) -> dict[str, object]:
 
 def _is_at(path: str, name: str) -> bool:
     """Whether a path is of a file, or of anything in a folder."""
-    whole = os.path.abspath(path)  # noqa: PTH100 - the links themselves
-    own = os.path.abspath(name)  # noqa: PTH100
+    whole = os.path.abspath(path)
+    own = os.path.abspath(name)
     return whole == own or whole.startswith(own + os.sep)
 
 

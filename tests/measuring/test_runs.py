@@ -501,7 +501,7 @@ def printed(code: str) -> str:
 # CUDA, on a machine that has none.
 
 
-@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")  # noqa: PTH110
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
 def test_without_a_gpu_there_is_one_clear_line() -> None:
     with pytest.raises(BackendUnavailableError, match="onnxruntime finds no GPU here"):
         measure(model_of(CHAIN), None, MeasureSettings(provider="cuda"))

@@ -671,7 +671,7 @@ def test_a_scaled_constant_with_other_readers_is_duplicated() -> None:
         ("bool[7] k", False),
     ],
 )
-def test_a_constant_that_may_be_per_sample_is_reported(mask: str, is_said: bool) -> None:  # noqa: FBT001
+def test_a_constant_that_may_be_per_sample_is_reported(mask: str, is_said: bool) -> None:
     text = f"agraph (float[{{b}},5,7] x) => (y) <{mask}, float low> {{{{ y = Where(k, x, low) }}}}"
     assert codes(network(text, 1, 7)) == (["batch_of_one"] if is_said else [])
 

@@ -50,7 +50,7 @@ def naive_bytes(found: Analysis) -> int | None:
     ("value", "names", "naive"),
     [(False, {"d", "y", "a"}, 1 + 24), (True, {"d", "y", "h", "g", "b"}, 1 + 24 + 2 * 88)],
 )
-def test_only_the_branch_that_runs_is_counted(value: bool, names: set[str], naive: int) -> None:  # noqa: FBT001
+def test_only_the_branch_that_runs_is_counted(value: bool, names: set[str], naive: int) -> None:
     found = analyze(model_of(CHOICE), values={"c": value})
     assert made(found) == names
     assert naive_bytes(found) == naive
@@ -71,7 +71,7 @@ def test_the_weights_of_an_idle_branch_are_loaded() -> None:
 @pytest.mark.parametrize(
     ("value", "names"), [(True, {"y", "a", "on", "e", "t"}), (False, {"y", "b", "r"})]
 )
-def test_nested_branches_follow_the_same_condition(value: bool, names: set[str]) -> None:  # noqa: FBT001
+def test_nested_branches_follow_the_same_condition(value: bool, names: set[str]) -> None:
     found = analyze(model_of(NESTED), values={"c": value})
     assert made(found) == names
     if not value:

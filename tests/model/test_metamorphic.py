@@ -114,7 +114,7 @@ def permuted(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 @given(graphs(), st.sampled_from((True, False)), st.integers(0, 99))
 def test_names_functions_and_the_order_of_weights_change_no_total(
     model: onnx.ModelProto,
-    train: bool,  # noqa: FBT001 - drawn
+    train: bool,
     seed: int,
 ) -> None:
     expected = totals(model, train=train)

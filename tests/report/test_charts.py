@@ -344,7 +344,7 @@ BUDGETS = st.lists(st.tuples(st.text("GIB ", max_size=9), st.integers(1, 2**50))
 def test_no_names_of_bubbles_overlap(
     models: list[Bubble],
     lines: list[tuple[str, int]],
-    is_log: bool,  # noqa: FBT001
+    is_log: bool,
 ) -> None:
     svg = bubbles(models, lines, is_log=is_log)
     names = {cut(model.name, 130) for model in models}

@@ -27,7 +27,7 @@ def shown(analysis: onnxmem.Analysis) -> ET.Element:
 
 
 @pytest.mark.parametrize("train", [False, True])
-def test_it_has_the_figures_and_the_timeline(tmp_path: Path, train: bool) -> None:  # noqa: FBT001
+def test_it_has_the_figures_and_the_timeline(tmp_path: Path, train: bool) -> None:
     write_model(tmp_path / "net.onnx")
     analysis = onnxmem.analyze(tmp_path / "net.onnx", batch=8, train=train)
     root = shown(analysis)

@@ -136,7 +136,7 @@ def test_each_child_with_each_death(
         told += [f"{function}, {death}: leaves {path}" for path in left]
     with capsys.disabled():
         ends = {code: codes.count(code) for code in sorted(set(codes))}
-        print(f"{len(functions())} functions x {len(DEATHS)} deaths: {len(codes)} cases {ends}")  # noqa: T201
+        print(f"{len(functions())} functions x {len(DEATHS)} deaths: {len(codes)} cases {ends}")
     assert told == [], "\n".join(told)
 
 
@@ -240,7 +240,7 @@ def test_each_worker_with_each_death(
     with capsys.disabled():
         ends = {code: codes.count(code) for code in sorted(set(codes))}
         product_ = f"{len(WAYS)} ways x {len(MOMENTS)} moments x {len(WORKER_DEATHS)} deaths"
-        print(f"{product_}: {len(codes)} cases {ends}")  # noqa: T201
+        print(f"{product_}: {len(codes)} cases {ends}")
     assert told == [], "\n".join(told)
 
 

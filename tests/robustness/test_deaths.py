@@ -246,7 +246,7 @@ def test_a_run_killed_at_any_moment_loses_nothing(folder: Path) -> None:
         num_kills += 1
         assert has_ended(process.pid)
         assert (folder / "old.json").read_bytes() == expected
-    print(f"{num_kills} kills, {num_early} of them before the end")  # noqa: T201
+    print(f"{num_kills} kills, {num_early} of them before the end")
     assert num_early >= num_kills / 2
     assert started(words).wait() == 0
     assert (folder / "old.json").read_bytes() == expected

@@ -126,7 +126,7 @@ def counted(what: str, cases: Sequence[object], found: Iterable[Case]) -> None:
     """Print how many cases ended with each code."""
     codes = [case["code"] for case in found]
     ends = ", ".join(f"{codes.count(code)} end with {code}" for code in sorted(set(codes), key=str))
-    print(f"{what}: {len(cases)} cases, {ends}")  # noqa: T201 - the count is the point
+    print(f"{what}: {len(cases)} cases, {ends}")
 
 
 def test_the_options_are_those_of_the_parsers() -> None:

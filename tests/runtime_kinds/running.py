@@ -122,7 +122,7 @@ def main() -> None:
     names = {*json.load(sys.stdin)}
     for kind in importlib.import_module("runtime_kinds").KINDS:
         if kind.name in names:
-            print(json.dumps([kind.name, _result(kind)]), flush=True)  # noqa: T201
+            print(json.dumps([kind.name, _result(kind)]), flush=True)
 
 
 def _result(kind: Kind) -> list[Any] | str:

@@ -138,7 +138,7 @@ def expressions(graph: onnx.GraphProto) -> list[str]:
     return [*lines, _outputs(graph, values, is_inner=False)]
 
 
-def _outputs(graph: onnx.GraphProto, values: Mapping[str, str], is_inner: bool) -> str:  # noqa: FBT001
+def _outputs(graph: onnx.GraphProto, values: Mapping[str, str], is_inner: bool) -> str:
     outputs = [values.get(value.name, "?") for value in graph.output]
     named = [f"{value.name} = {text}" for value, text in zip(graph.output, outputs, strict=True)]
     return ", ".join(outputs if is_inner else named)

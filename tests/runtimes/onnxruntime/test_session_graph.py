@@ -315,7 +315,7 @@ def test_what_onnxruntime_saves_is_the_graph(
         "limit": 10**9,
     }
     assert not Path(folder).exists()
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []
     optimized_model(model_at(path, N=5), SessionConfig(fixed_dims=True))
     assert asked[1][1]["overrides"] == {"N": 5}
 
@@ -384,7 +384,7 @@ def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
     text = f"{reason}; onnxmem's emulation of its graph optimizer was used instead"
     assert made.findings == (Finding("emulated_optimiser", text),)
     assert replace(made, findings=()) == optimized_model(model, EMULATED)
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []
 
 
 def test_a_copy_that_cannot_be_written_is_a_finding_too(
@@ -397,7 +397,7 @@ def test_a_copy_that_cannot_be_written_is_a_finding_too(
     assert made.graph_optimizer == "onnxmem"
     assert "(error: no space)" in made.findings[0].message
     assert asked == []
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []
 
 
 def test_data_outside_the_model_s_folder_is_not_opened(
@@ -417,7 +417,7 @@ def test_data_outside_the_model_s_folder_is_not_opened(
         "the data of 'w' is outside the model's folder: '../secret'; the model was not loaded; "
         "onnxmem's emulation of its graph optimizer was used instead"
     )
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []
 
 
 def test_who_does_not_ask_gets_no_finding_and_dims_where_they_are_fixed(
@@ -511,7 +511,7 @@ def test_onnxruntime_is_asked_in_a_process_of_its_own(
     assert made.shapes[""]["h"] == (5, 2)
     found = session_graph(made, {"x": (5, 2)})
     assert [node.op_type for node in found.graph.nodes] == ["Add", "Exp"]
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []
 
 
 @pytest.mark.measure
@@ -544,4 +544,4 @@ def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
     assert finding.message.startswith(
         f"onnxruntime did not optimize the model (error: Load model from {tmp_path}/strange.onnx "
     )
-    assert os.listdir(temporary) == []  # noqa: PTH208
+    assert os.listdir(temporary) == []

@@ -189,7 +189,7 @@ def test_types_are_merged(
 def test_which_operators_are_deterministic(
     domain: str,
     op_type: str,
-    is_sure: bool,  # noqa: FBT001 - a column of the table
+    is_sure: bool,
 ) -> None:
     assert is_deterministic(domain, op_type) is is_sure
 
@@ -240,7 +240,7 @@ def graph_of(text: str, opset: int = 21) -> Graph:
         ("y = ai.onnx.ml.Scaler(h)", 21, False),
     ],
 )
-def test_kernels(node: str, opset: int, runs: bool) -> None:  # noqa: FBT001 - a column
+def test_kernels(node: str, opset: int, runs: bool) -> None:
     inputs = "float[2] f, float16[2] h, bfloat16[2] b, int64[1] s"
     graph = graph_of(f"g ({inputs}) => () {{ {node} }}", opset)
     (found,) = graph.nodes.values()
