@@ -201,7 +201,7 @@ def static_graph(seed: int) -> onnx.ModelProto:
 
 
 def _finished(sketch: Sketch, num_inputs: int) -> onnx.ModelProto:
-    """The model, unread inputs left out, and what nobody reads an output."""
+    """The model without unused inputs; tensors without a reader are outputs."""
     names = list(sketch.shapes)
     read = {name for node in sketch.nodes for name in node.input}
     inputs = [name for name in names[:num_inputs] if name in read]

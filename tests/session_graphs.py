@@ -29,7 +29,7 @@ GAP_SHAPES: Mapping[str, LoadShape | None] = {
 def session_of(
     text: str, shapes: Mapping[str, LoadShape | None], inputs: Mapping[str, tuple[int, ...]]
 ) -> SessionGraph:
-    """The graph as it stands, nodes in the order of the text."""
+    """The graph with the nodes in the order of the text."""
     optimized = OptimizedModel(model_of(text), {"": shapes}, True, "off", "onnxmem")  # noqa: FBT003
     return session_graph(optimized, inputs)
 

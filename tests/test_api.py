@@ -32,13 +32,13 @@ def test_fit_is_the_command_fit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("device", ["1GiB", 2**30])
-def test_a_device_may_be_a_size(device: str | int) -> None:
+def test_a_device_can_be_a_size(device: str | int) -> None:
     result = onnxmem.fit(ALEXNET, device=device, reserve_bytes=2**29, instances=2)
     assert result.setup.limit_bytes == 2**29
     assert repr(result) == "<FitResult fits: 469 MiB of 512 MiB, largest batch 15>"
 
 
-def test_an_analysis_serves_for_a_file_and_takes_no_settings() -> None:
+def test_fit_accepts_an_analysis_instead_of_a_file_and_settings() -> None:
     analysis = onnxmem.analyze(ALEXNET, batch=3)
     assert onnxmem.fit(analysis, device="1GiB").requested.number == 3
     with pytest.raises(TypeError, match="an Analysis has its settings: batch cannot be given"):

@@ -53,7 +53,7 @@ CHAPTERS = {
 """Chapters with one reader beside them, each with the reason why it is not a part of that one."""
 
 
-def test_a_module_with_one_importer_beside_it_has_a_reason() -> None:
+def test_a_module_with_one_importer_in_its_package_has_a_reason() -> None:
     found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
     packages = {name.rpartition(".")[0] for name in found.modules}
     lone = set()
@@ -69,14 +69,14 @@ def test_a_module_with_one_importer_beside_it_has_a_reason() -> None:
     assert lone == set(CHAPTERS)
 
 
-def test_the_root_holds_what_every_package_reads_and_the_public_names() -> None:
+def test_the_root_has_shared_modules_and_public_names_only() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")}
     assert modules == {
         *("__init__", "__main__", "api", "errors", "files", "settings", "units", "version"),
     }
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_indirectly() -> None:
     """Imports for type checking count: a reader follows them too."""
     found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
     imports = nx.DiGraph(
@@ -107,7 +107,7 @@ def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
     assert gc.get_freeze_count() <= frozen
 
 
-def test_few_frames_lie_between_a_command_and_its_training_step(
+def test_few_frames_are_between_a_command_and_its_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "agraph (float[n,3] x) => (float[n,7] y) <float[3,7] w> { y = MatMul(x, w) }"

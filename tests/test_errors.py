@@ -41,5 +41,5 @@ def test_an_error_has_a_stable_word_and_an_exit_code(
         ([70, 130], 130),
     ],
 )
-def test_the_worst_code_stands_for_several(codes: list[int], worst: int) -> None:
+def test_the_worst_of_several_exit_codes_is_returned(codes: list[int], worst: int) -> None:
     assert worst_exit_code(codes) == worst

@@ -40,16 +40,16 @@ def test_extras_resolve_within_a_minute(tmp_path: Path, extras: str) -> None:
 
 
 def processor_seconds() -> float:
-    """Of all children; the time of other work on the machine does not count."""
+    """CPU seconds of all children, so that other work on the machine does not count."""
     times = os.times()
     return times.children_user + times.children_system
 
 
-def test_ci_installs_these() -> None:
+def test_ci_installs_the_listed_extras() -> None:
     assert f"'.[{CI}]'" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_what_both_pin_of_botocore_is_pinned_here() -> None:
+def test_packages_that_pin_botocore_have_version_ranges() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     wanted = tomllib.loads(text)["project"]["optional-dependencies"]["test-services"]
     names = {re.split(r"[^\w-]", each)[0]: each for each in wanted}

@@ -42,22 +42,22 @@ NOT_NEEDED = (
 """What a report of inference does without."""
 
 
-def test_the_public_names_are_there_and_listed() -> None:
+def test_the_public_names_exist_and_are_listed() -> None:
     assert set(onnxmem.__all__) <= set(dir(onnxmem))
     assert all(getattr(onnxmem, each) is not None for each in onnxmem.__all__)
 
 
-def test_the_version_is_said_once() -> None:
+def test_the_version_is_defined_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project.get("version", onnxmem.__version__) == onnxmem.__version__
 
 
-def test_a_name_that_is_not_there_is_refused() -> None:
+def test_an_unknown_public_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="'onnxmem' has no attribute 'other'"):
         _ = onnxmem.other
 
 
-def test_a_report_imports_no_module_that_it_does_not_need() -> None:
+def test_a_report_imports_only_modules_that_it_needs() -> None:
     code = (
         "import sys\nfrom onnxmem.cli import main\n"
         f"main([{str(MODEL)!r}])\n"

@@ -12,12 +12,12 @@ ACCURACY = (ROOT / "docs" / "accuracy.md").read_text()
 
 
 def block(page: str, marker: str) -> str:
-    """What stands after a marker, up to the next blank line outside a code fence."""
+    """The text after a marker, up to the next blank line outside a code fence."""
     after = page.split(f"<!-- {marker} -->\n", 1)[1]
     return after.split("```\n", 2)[1] if after.startswith("```") else after.split("\n\n", 1)[0]
 
 
-def test_the_printed_report_is_what_the_first_command_prints(
+def test_the_report_in_the_readme_is_the_output_of_its_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -28,7 +28,7 @@ def test_the_printed_report_is_what_the_first_command_prints(
 
 
 @pytest.mark.slow
-def test_the_accuracy_tables_are_what_their_tool_prints() -> None:
+def test_the_accuracy_tables_are_the_output_of_their_tool() -> None:
     spec = importlib.util.spec_from_file_location("accuracy", ROOT / "tools" / "accuracy.py")
     assert spec is not None
     assert spec.loader is not None

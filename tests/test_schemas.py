@@ -31,7 +31,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def closed(node: object) -> object:
-    """The schema without leave to add keys, but for alternatives, which describe none."""
+    """The schema with additional keys forbidden, except in alternatives, which list no keys."""
     if isinstance(node, list):
         return [closed(each) for each in node]
     if not isinstance(node, dict):
@@ -58,14 +58,16 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_a_schema_and_printed_by_its_name(name: str, capsys: Capture) -> None:
+def test_each_schema_is_valid_and_printed_by_its_name(name: str, capsys: Capture) -> None:
     Draft202012Validator.check_schema(schema(name))
     assert main(["schema", name]) == 0
     assert json.loads(capsys.readouterr().out) == schema(name)
     assert schema(name)["title"] == f"onnxmem.{name} 1.0"
 
 
-def test_the_report_s_is_the_default_and_another_name_is_refused(capsys: Capture) -> None:
+def test_the_schema_of_the_report_is_the_default_and_unknown_names_are_rejected(
+    capsys: Capture,
+) -> None:
     assert {"check", "devices", "diff", "fit", "report"} <= {*NAMES}
     assert main(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == schema("report")
@@ -84,12 +86,14 @@ def test_the_report_s_is_the_default_and_another_name_is_refused(capsys: Capture
         ["--device", "1GiB", "--context", "8"],
     ],
 )
-def test_what_fit_writes(net: str, flags: list[str], capsys: Capture) -> None:
+def test_the_json_of_fit_matches_its_schema(net: str, flags: list[str], capsys: Capture) -> None:
     assert main(["fit", net, *flags, "--json"]) == 0
     assert validated("fit", capsys.readouterr().out)["status"] == "ok"
 
 
-def test_what_fit_writes_of_a_cache(net: str, tmp_path: Path, capsys: Capture) -> None:
+def test_the_json_of_fit_with_contexts_matches_its_schema(
+    net: str, tmp_path: Path, capsys: Capture
+) -> None:
     del net
     write_model(tmp_path / "decoder.onnx", growing())
     assert main(["fit", "decoder.onnx", "--device", "1MiB", "--context", "64", "--json"]) == 0
@@ -97,7 +101,7 @@ def test_what_fit_writes_of_a_cache(net: str, tmp_path: Path, capsys: Capture) -
     assert row["contexts"]["rows"][0]["context"] == 64
 
 
-def test_what_fit_writes_of_what_it_does_not_know(
+def test_the_json_of_fit_with_unknown_figures_matches_its_schema(
     net: str, tmp_path: Path, capsys: Capture
 ) -> None:
     del net
@@ -109,21 +113,23 @@ def test_what_fit_writes_of_what_it_does_not_know(
 
 
 @pytest.mark.parametrize("flags", [[], ["T4", "RTX 3060"], ["--model", "net.onnx"]])
-def test_what_devices_writes(net: str, flags: list[str], capsys: Capture) -> None:
+def test_the_json_of_devices_matches_its_schema(
+    net: str, flags: list[str], capsys: Capture
+) -> None:
     del net
     assert main(["devices", *flags, "--json"]) == 0
     assert validated("devices", capsys.readouterr().out)["devices"]
 
 
 @pytest.mark.parametrize("flags", [[], ["--device", "T4", "--train"], ["--device", "1MiB"]])
-def test_what_sweep_writes(net: str, flags: list[str], capsys: Capture) -> None:
+def test_the_json_of_sweep_matches_its_schema(net: str, flags: list[str], capsys: Capture) -> None:
     assert main(["sweep", net, "--batch", "1..4", *flags, "--json"]) == 0
     assert len(validated("sweep", capsys.readouterr().out)["points"]) >= 3
 
 
 @pytest.mark.parametrize("text", [growing(), GROUPED, HYBRID, MERGED])
 @pytest.mark.parametrize("context", [None, 1, 100])
-def test_what_a_report_says_of_a_cache(text: str, context: int | None) -> None:
+def test_the_json_report_of_a_cache_matches_its_schema(text: str, context: int | None) -> None:
     analysis = analyze(model_of(text), context=context, batch=2)
     pieces = json_head(), json_row(analysis.to_dict(), is_first=True), json_tail(None)
     row = validated("report", "".join(pieces))["models"][0]["kv_cache"]

@@ -16,7 +16,7 @@ def test_the_list_of_types_is_current() -> None:
     assert done.returncode == 0, "run: python tools/types_table.py"
 
 
-def test_each_type_says_what_it_is() -> None:
+def test_each_type_has_a_description() -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) > 100
     assert [name for name, said in rows if not said.strip()] == []

@@ -31,7 +31,7 @@ def test_bytes_are_written_in_iec_units(num_bytes: int | None, text: str) -> Non
     ("count", "text"),
     [(None, "unknown"), (9999, "9,999"), (10_000, "10 k"), (25_557_032, "25.6 M"), (10**9, "1 G")],
 )
-def test_counts_are_written_in_short(count: int | None, text: str) -> None:
+def test_counts_are_abbreviated(count: int | None, text: str) -> None:
     assert format_count(count) == text
 
 
@@ -47,18 +47,18 @@ def test_counts_are_written_in_short(count: int | None, text: str) -> None:
         ("9007199254740993", 9_007_199_254_740_993),
     ],
 )
-def test_sizes_are_read(text: str, num_bytes: int) -> None:
+def test_sizes_are_parsed(text: str, num_bytes: int) -> None:
     assert parse_size(text) == num_bytes
 
 
 @pytest.mark.parametrize("text", ["24G", "", "GiB", "-1", "1e9", "1.5.2MB", "12 parsecs"])
-def test_what_is_no_size_is_refused_with_a_hint(text: str) -> None:
+def test_an_invalid_size_is_rejected_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError, match="as in 24GiB or 512MiB"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("number", ["1", "5", "24", "1023", "0.5", "1023.9", "007"])
-def test_a_small_number_without_a_unit_is_refused(number: str) -> None:
+def test_a_small_number_without_a_unit_is_rejected(number: str) -> None:
     with pytest.raises(UsageError) as told:
         parse_size(f" {number} ")
     text = f"{number} means {number} bytes; write {number}GiB, or {number}B for bytes"
@@ -71,12 +71,12 @@ def test_zero_and_a_number_from_1024_on_need_no_unit() -> None:
 
 
 @given(st.integers(1024, 2**62))
-def test_a_plain_number_is_its_own_bytes(num_bytes: int) -> None:
+def test_a_number_without_a_unit_is_in_bytes(num_bytes: int) -> None:
     assert parse_size(str(num_bytes)) == num_bytes
     assert parse_size(f"{num_bytes}KiB") == num_bytes * 1024
 
 
 @given(st.integers(0, 2**59))
-def test_three_digits_are_within_half_a_percent(num_bytes: int) -> None:
+def test_three_digits_are_exact_to_half_a_percent(num_bytes: int) -> None:
     text = format_bytes(num_bytes)
     assert abs(parse_size(text) - num_bytes) <= num_bytes * 0.005 + 1

@@ -23,7 +23,7 @@ _CALLERS = (
 def work_without_children(
     monkeypatch: pytest.MonkeyPatch, folder: Path, *, but: str | None = None
 ) -> None:
-    """Measure, and ask onnxruntime for its graph, without children; files go to ``folder``.
+    """Measure, and let onnxruntime optimize graphs, without children; files go to ``folder``.
 
     One function may have a child all the same.
     """
@@ -49,5 +49,5 @@ def _run_here(
 
 
 def _over_the_wire(given: dict[str, JSON]) -> dict[str, JSON]:
-    """As a child gets and gives it."""
+    """The object as a child receives and returns it."""
     return cast("dict[str, JSON]", json.loads(json.dumps(given)))

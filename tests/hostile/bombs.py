@@ -13,7 +13,7 @@ LARGE: Final = 2**26
 
 
 def sized(nodes: str, size: int = LARGE) -> str:
-    """Write nodes that may read ``s``, a size, and end in ``v``, a shape or a value."""
+    """Write nodes that can read ``s``, a size, and end in ``v``, a shape or a value."""
     return f"agraph (float[2] x) => (y) <int64[1] s = {{{size}}}> {{ {nodes}  y = Expand(x, v) }}"
 
 
@@ -35,7 +35,7 @@ def chain(op_type: str, times: int, start: int = 3) -> Callable[[], onnx.ModelPr
 
 
 def untyped(size: int) -> onnx.ModelProto:
-    """Join lists of no element type, of which nothing but the length is known; by fuzzing."""
+    """Join lists without an element type and with a known length only; found by fuzzing."""
     model = model_of(
         "agraph (float[2] x) => (y) { h = Concat <axis = 0> (s, s)  y = Expand(x, h) }"
     )
@@ -69,7 +69,7 @@ def fan(num_readers: int) -> onnx.ModelProto:
 
 
 def many_outputs(num_outputs: int) -> onnx.ModelProto:
-    """Let one node make very many tensors."""
+    """Let one node write very many tensors."""
     model = model_of("agraph (float[2] x) => (y) { y = Relu(x) }")
     names = [f"o{i}" for i in range(num_outputs)]
     model.graph.node.append(make_node("Split", ["x"], names, num_outputs=num_outputs))

@@ -11,7 +11,7 @@ from hostile.hostile_file import HostileFile, files_of
 
 
 def cycle(num_nodes: int) -> Callable[[], onnx.ModelProto]:
-    """Make nodes that read each other in a circle."""
+    """Make nodes that read each other in a cycle."""
 
     def make() -> onnx.ModelProto:
         model = model_of("agraph (float[2] x) => (y) { y = Relu(x) }")
@@ -25,7 +25,7 @@ def cycle(num_nodes: int) -> Callable[[], onnx.ModelProto]:
 
 
 def cycle_inside() -> onnx.ModelProto:
-    """Make a circle in a branch."""
+    """Make a cycle in a branch."""
     nodes = [make_node("Neg", ["b"], ["a"]), make_node("Neg", ["a"], ["b"])]
     branch = make_graph(nodes, "branch", [], [make_tensor_value_info("b", 1, [2])])
     model = model_of("agraph (float[2] x, bool c) => (y) { y = Relu(x) }")
@@ -35,7 +35,7 @@ def cycle_inside() -> onnx.ModelProto:
 
 
 def cycle_through_a_body() -> onnx.ModelProto:
-    """Make an If that reads, inside, what depends on its own output."""
+    """Make an If with a branch that reads a tensor computed from its output."""
     branch = make_graph(
         [make_node("Neg", ["later"], ["o"])], "b", [], [make_tensor_value_info("o", 1, [2])]
     )

@@ -22,7 +22,7 @@ def node(call: str, weights: str = "", opset: int = 21) -> str:
 
 
 def attribute_of(kind: int) -> onnx.ModelProto:
-    """Give kernel_shape another type, or none."""
+    """Give kernel_shape another type, or remove it."""
     model = model_of(node("MaxPool <kernel_shape = [2, 2]> (h)"))
     attribute = model.graph.node[1].attribute[0]
     attribute.type = kind  # type: ignore[assignment]
@@ -37,7 +37,7 @@ def attribute_twice() -> onnx.ModelProto:
 
 
 def attribute_nameless() -> onnx.ModelProto:
-    """Take an attribute's name."""
+    """Remove the name of an attribute."""
     model = attribute_twice()
     model.graph.node[1].attribute[0].name = ""
     return model
@@ -51,14 +51,14 @@ def reference() -> onnx.ModelProto:
 
 
 def einsum_of_bytes() -> onnx.ModelProto:
-    """Write an equation that is not a string; onnx would read it for ever. Found by fuzzing."""
+    """Write an equation that is not a string: onnx would parse it forever. Found by fuzzing."""
     model = model_of(node('Einsum <equation = "i"> (h)'))
     model.graph.node[1].attribute[0].s = b"\xd0\xc1\xd2\xc1....,,(("
     return model
 
 
 def einsum_of_a_call(version: int) -> Callable[[], onnx.ModelProto]:
-    """Hand such an equation to a function, which may be of another version."""
+    """Pass such an equation to a function, which can be of another version."""
 
     def make() -> onnx.ModelProto:
         inner = onnx.helper.make_node("Einsum", ["a"], ["b"])

@@ -57,7 +57,7 @@ def of_constants(
 
 
 def ranges() -> Mapping[str, Callable[[], onnx.ModelProto]]:
-    """Each type with ends and steps that no length follows from, or one past every integer."""
+    """Each type with ends and steps without a valid length, or with one beyond every integer."""
     ends = {
         "double": ((0, HUGE, TINY), (-HUGE, HUGE, 1), (HUGE, 0, -1), (0, INF, 1), (NAN, 1, 1)),
         "float": ((0, 3e38, 1e-45), (-3e38, 3e38, 1), (0, INF, 1), (0, 1, NAN), (0, 1, 0)),

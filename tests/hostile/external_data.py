@@ -16,7 +16,7 @@ SPARSE_BYTES: Final = 20 * 2**30
 
 
 def kept_at(**place: str) -> Callable[[Path], None]:
-    """Name a place for the weight; dunder names stand for dunders, and ``{self}`` for the file."""
+    """Set a location of the weight; ``{self}`` is replaced by the file's name."""
     return lambda path: _write(path, place)
 
 
@@ -30,7 +30,7 @@ def _write(path: Path, place: Mapping[str, str]) -> None:
 
 
 def beside(make: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Put something in the place of the weights."""
+    """Put something else where the weights should be."""
 
     def write(path: Path) -> None:
         bait = path.with_suffix(".weights")
@@ -48,7 +48,7 @@ def hard_link(path: Path) -> None:
 
 
 def sparse(path: Path) -> None:
-    """Make 20 GiB of zeros that take no place on the disk."""
+    """Make 20 GiB of zeros that take no space on the disk."""
     path.touch()
     os.truncate(path, SPARSE_BYTES)
 

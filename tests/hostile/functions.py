@@ -45,7 +45,7 @@ def chain(length: int) -> Callable[[], onnx.ModelProto]:
 
 
 def laughs(depth: int, width: int) -> Callable[[], onnx.ModelProto]:
-    """Make each function call the next one so many times."""
+    """Make each function call the next one several times."""
 
     def make() -> onnx.ModelProto:
         bodies = []
@@ -59,21 +59,21 @@ def laughs(depth: int, width: int) -> Callable[[], onnx.ModelProto]:
 
 
 def without_leaf(depth: int, width: int) -> onnx.ModelProto:
-    """Take the last function away, so that nothing is known of any tensor; by fuzzing."""
+    """Remove the last function, so that every tensor is unknown; found by fuzzing."""
     model = laughs(depth, width)()
     del model.functions[-1]
     return model
 
 
 def too_many_operands() -> onnx.ModelProto:
-    """Give a call more than its function takes."""
+    """Give a call more operands than its function has."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
     model.graph.node[0].input.extend(["x"] * 5)
     return model
 
 
 def too_few_operands() -> onnx.ModelProto:
-    """Give a call less than its function takes."""
+    """Give a call fewer operands than its function has."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
     del model.graph.node[0].input[:]
     return model
@@ -95,14 +95,14 @@ def posing() -> onnx.ModelProto:
 
 
 def undefined_output_of_another_version() -> onnx.ModelProto:
-    """Let a function's body be brought to another version, and lack its output; by fuzzing."""
+    """A function of another version whose body lacks its output; found by fuzzing."""
     model = calling(("A", [make_node("Relu", ["a"], ["z"])]))
     model.opset_import[0].version = 19
     return model
 
 
 def fatal(node: onnx.NodeProto, version: int) -> Callable[[], onnx.ModelProto]:
-    """Let a function of another version hold what onnx's own inference does not survive."""
+    """A function of another version that crashes onnx's own inference."""
 
     def make() -> onnx.ModelProto:
         model = calling(("A", [node]))
@@ -113,7 +113,7 @@ def fatal(node: onnx.NodeProto, version: int) -> Callable[[], onnx.ModelProto]:
 
 
 def name_of_bytes() -> bytes:
-    """Name, in a function, a domain that is not a string; found by fuzzing."""
+    """Use a domain that is not a string in a function; found by fuzzing."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
     model.functions[0].opset_import.add(domain="domain_of_bytes", version=1)
     return model.SerializeToString().replace(b"domain_of_bytes", b"\x89" * 15)

@@ -18,19 +18,19 @@ EITHER = ANALYSED | REFUSED
 
 @dataclass(frozen=True, slots=True)
 class HostileFile:
-    """A file that is made when it is asked for."""
+    """A file that is written on request."""
 
     kind: str
     """The row of the table of threats."""
     name: str
     write: Callable[[Path], None]
-    """Make it at a path."""
+    """Write the file to a path."""
     ends: frozenset[str]
-    """The status of its row, or the code of its error, any of these."""
+    """Allowed statuses of its JSON object, or codes of its error."""
     finding: str | None = None
-    """The code of a finding that its row must have."""
+    """The code of a warning that its JSON object must have."""
     own_name: bytes | None = None
-    """The file's name, where that is what is hostile."""
+    """The file's name, if that is hostile."""
 
     @property
     def file_name(self) -> str:
@@ -46,7 +46,7 @@ def files_of(
     ends: frozenset[str] | str,
     finding: str | None = None,
 ) -> tuple[HostileFile, ...]:
-    """Make one file for each of the contents; what is callable is called when it is written."""
+    """One file for each of the contents; a callable is called when the file is written."""
     allowed = frozenset({ends}) if isinstance(ends, str) else ends
     return tuple(
         HostileFile(kind, name, _writer(content), allowed, finding)

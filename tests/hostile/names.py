@@ -65,7 +65,7 @@ def everywhere(text: str) -> Callable[[], onnx.ModelProto]:
 
 
 def undefined(text: str) -> Callable[[], onnx.ModelProto]:
-    """Let a node read a name that nothing defines, so that the name stands in a message."""
+    """Let a node read an undefined name, so that the name is in a message."""
 
     def make() -> onnx.ModelProto:
         model = everywhere(text)()
@@ -76,7 +76,7 @@ def undefined(text: str) -> Callable[[], onnx.ModelProto]:
 
 
 def not_utf8() -> bytes:
-    """Put bytes that are no text into the place of a name."""
+    """Replace a name by bytes that are not text."""
     return model_of(SOUND).SerializeToString().replace(b"relu", b"\xff\xfe\xc3\x28")
 
 
@@ -96,7 +96,7 @@ FILE_NAMES: Final = (
 
 
 def write_sound(path: Path) -> None:
-    """Write a model that nothing is wrong with."""
+    """Write a valid model."""
     path.write_bytes(model_of(SOUND).SerializeToString())
 
 

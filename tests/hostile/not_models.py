@@ -20,7 +20,7 @@ SOUND: Final = """agraph (float[N,3,8,8] x) => (y)
 
 
 def whole() -> bytes:
-    """Serialise a sound model with weights of its own."""
+    """Serialize a valid model with inline weights."""
     model = model_of(SOUND)
     for weight in model.graph.initializer[:2]:
         del weight.external_data[:]
@@ -48,12 +48,12 @@ def flipped(seed: int) -> Callable[[], bytes]:
 
 
 def noise(seed: int) -> Callable[[], bytes]:
-    """Make bytes that mean nothing."""
+    """Make random bytes."""
     return lambda: random.Random(seed).randbytes(4096)  # noqa: S311
 
 
 def tarball() -> bytes:
-    """Pack a model."""
+    """Compress a model."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         member = tarfile.TarInfo("model.onnx")
@@ -63,7 +63,7 @@ def tarball() -> bytes:
 
 
 def zipped() -> bytes:
-    """Pack what would be unpickled."""
+    """Compress a pickle."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("archive/data.pkl", Runs.pickled())
@@ -71,7 +71,7 @@ def zipped() -> bytes:
 
 
 class Runs:
-    """An object whose pickle prints a word on stdout when it is loaded."""
+    """An object whose pickle prints to stdout when it is loaded."""
 
     def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
         return print, ("unpickled",)
@@ -83,7 +83,7 @@ class Runs:
 
 
 def nested_messages(depth: int) -> bytes:
-    """Put a graph in an attribute of a node of a graph, and so on, with lengths that are right."""
+    """Nest graphs in attributes of nodes, with valid lengths."""
     content = b""
     for _ in range(depth):
         attribute = _field(6, content)

@@ -27,7 +27,7 @@ def without_opsets() -> onnx.ModelProto:
 
 
 def with_opset(version: int, domain: str = "") -> onnx.ModelProto:
-    """Import a version alone."""
+    """Import only a version, without a domain."""
     model = without_opsets()
     model.opset_import.add(domain=domain, version=version)
     return model
@@ -48,21 +48,21 @@ def ir_version(version: int) -> onnx.ModelProto:
 
 
 def declared(*dims: int | str) -> onnx.ModelProto:
-    """Declare a shape that is not the one that follows."""
+    """Declare another shape than the inferred one."""
     model = model_of(RELU)
     model.graph.value_info.append(make_tensor_value_info("h", 1, dims))
     return model
 
 
 def declared_type() -> onnx.ModelProto:
-    """Declare an element type that is not the one that follows."""
+    """Declare another element type than the inferred one."""
     model = model_of(RELU)
     model.graph.value_info.append(make_tensor_value_info("h", 7, [2, 3]))
     return model
 
 
 def without_nodes() -> onnx.ModelProto:
-    """Hand an input out as it is."""
+    """Make an input an output."""
     model = model_of(RELU)
     del model.graph.node[:]
     model.graph.output[0].name = "x"
@@ -70,7 +70,7 @@ def without_nodes() -> onnx.ModelProto:
 
 
 def without_outputs() -> onnx.ModelProto:
-    """Hand nothing out."""
+    """Have no outputs."""
     model = model_of(RELU)
     del model.graph.output[:]
     return model

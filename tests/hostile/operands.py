@@ -61,7 +61,7 @@ OPSETS: Final = {"upsample": 9}
 
 
 def constants() -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Tensors that are no small whole number, nor a list of them."""
+    """Tensors other than a small integer or a list of them."""
     yield "nan", make_tensor("k", FLOAT, [1], [float("nan")])
     yield "infinities", make_tensor("k", FLOAT, [4], [float("inf"), float("-inf"), 1e38, 0.0])
     yield "nothing", make_tensor("k", INT64, [0], [])
@@ -74,7 +74,7 @@ def constants() -> Iterator[tuple[str, onnx.TensorProto]]:
 
 
 def with_constant(call: str, constant: onnx.TensorProto) -> Callable[[], onnx.ModelProto]:
-    """Hand a constant to a call."""
+    """Pass a constant to a call."""
 
     def make() -> onnx.ModelProto:
         model = model_of(

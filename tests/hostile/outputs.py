@@ -31,7 +31,7 @@ def _text(data: bytes) -> str:
 
 
 def page(data: bytes) -> list[str]:
-    """Check a page: its ends fit, nothing of a name is an element or a handler, CSP forbids all."""
+    """Check a page: tags match, names are neither elements nor handlers, CSP forbids the rest."""
     read = pages.read(_text(data))
     wrong = list(read.faults)
     tags = {tag for tag, _ in read.elements}
@@ -48,7 +48,7 @@ def page(data: bytes) -> list[str]:
 
 
 def _scripts(text: str) -> list[str]:
-    """Scripts that run: those of a type are data."""
+    """Scripts that run: those with a type are data."""
     return [part.partition("</script>")[0] for part in text.split("<script>")[1:]]
 
 
@@ -63,7 +63,7 @@ def _refuse(constant: str) -> None:
 
 
 def table(data: bytes) -> list[str]:
-    """Check a table: rows of one length, no cell that a sheet would work out."""
+    """Check a table: rows of one length, no cell that a spreadsheet would evaluate."""
     rows = list(csv.reader(io.StringIO(_text(data))))
     wrong = [] if len({len(row) for row in rows}) == 1 else ["rows of several lengths"]
     if any(cell.startswith(_FORMULAS) for row in rows for cell in row):
@@ -78,7 +78,7 @@ def graphml(data: bytes) -> list[str]:
 
 
 def dot(data: bytes) -> list[str]:
-    """Check that strings end where they began, and that there is one graph."""
+    """Check that every string is closed, and that there is one graph."""
     text = _text(data).replace("\\\\", "").replace('\\"', "")
     outside = "".join(text.split('"')[::2])
     wrong = ["a string without an end"] if text.count('"') % 2 else []
@@ -92,7 +92,7 @@ def snapshot(data: bytes) -> list[str]:
 
 
 def text(data: bytes) -> list[str]:
-    """Check for control characters alone."""
+    """Check only for control characters."""
     _text(data)
     return []
 
@@ -122,7 +122,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 
 def faults(name: str, data: bytes) -> list[str]:
-    """What is wrong with a file, by the end of its name."""
+    """Checks of a file, by the end of its name."""
     form = name.rpartition(".")[2]
     if form not in CHECKS:
         return [f"{name}: nothing checks a {form} file: add a function to CHECKS of {__name__}"]

@@ -23,7 +23,7 @@ MOST_KIB: Final = 2**20
 
 @dataclass(frozen=True)
 class Ran:
-    """What one command did."""
+    """The result of one command."""
 
     words: list[str]
     code: int
@@ -34,7 +34,7 @@ class Ran:
 
 
 def make_all(folder: Path) -> Path:
-    """Make every file that the default run takes, and a sound one."""
+    """Write every file of the default tests, and a valid one."""
     for file in LIGHT:
         file.write(folder / file.file_name)
     write_model(folder / MODEL)
@@ -42,7 +42,7 @@ def make_all(folder: Path) -> Path:
 
 
 def ran(folder: Path, tmp_path: Path, commands: Sequence[Sequence[str]]) -> list[Ran]:
-    """Run commands in one process; one that ends the process is at fault."""
+    """Run commands in one process; a command that ends the process is an error."""
     results = tmp_path / "results"
     results.touch()
     done = subprocess.run(
@@ -61,7 +61,7 @@ def ran(folder: Path, tmp_path: Path, commands: Sequence[Sequence[str]]) -> list
 
 
 def misbehaved(each: Ran) -> list[str]:
-    """Say what is wrong with how a command ended, whatever it was asked."""
+    """Report what is wrong with the end of any command."""
     both = each.out + each.err
     wrong = [f"exit code {each.code}"] if each.code not in {0, 1, 2, 3} else []
     if "Traceback" in both or "internal error" in both:
@@ -85,7 +85,7 @@ def end_of(row: dict[str, Any]) -> str:
 
 
 def wrong_row(file: HostileFile, row: dict[str, Any]) -> list[str]:
-    """Say what is wrong with a file's row."""
+    """Report what is wrong with the JSON object of a file."""
     wrong = [] if end_of(row) in file.ends else [f"ends as {end_of(row)}"]
     if file.finding and file.finding not in {each["code"] for each in row.get("findings") or ()}:
         wrong.append(f"no finding {file.finding}")
@@ -95,7 +95,7 @@ def wrong_row(file: HostileFile, row: dict[str, Any]) -> list[str]:
 
 
 def sizes_in(value: object) -> list[int]:
-    """All that is called bytes, however deep it lies."""
+    """All values of keys in bytes, at any depth."""
     if isinstance(value, dict):
         own = [each for key, each in value.items() if "bytes" in key and isinstance(each, int)]
         return own + [size for each in value.values() for size in sizes_in(each)]

@@ -14,7 +14,7 @@ LARGE_BYTES: Final = 3 * 2**30
 
 
 def fifo(path: Path) -> None:
-    """Make a pipe that nobody ever writes to."""
+    """Make a pipe without a writer."""
     os.mkfifo(path)
 
 
@@ -29,7 +29,7 @@ def loop(path: Path) -> None:
 
 
 def link_to_fifo(path: Path) -> None:
-    """Make a link to a pipe that nobody ever writes to."""
+    """Make a link to a pipe without a writer."""
     pipe = path.with_suffix(".pipe")
     os.mkfifo(pipe)
     path.symlink_to(pipe.name)
@@ -42,7 +42,7 @@ def forbidden(path: Path) -> None:
 
 
 def unix_socket(path: Path) -> None:
-    """Make a socket; its address is short, and the folder's name may not be."""
+    """Make a socket; by a short address, because the folder's name can be too long for one."""
     back = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -59,13 +59,13 @@ def empty_folder(path: Path) -> None:
 
 
 def hole(path: Path) -> None:
-    """Make 3 GiB of zeros that take no place on the disk."""
+    """Make 3 GiB of zeros that take no space on the disk."""
     path.touch()
     os.truncate(path, LARGE_BYTES)
 
 
 def large_weight(size_bytes: int) -> Callable[[Path], None]:
-    """Append one float weight of zeros, which take no place on the disk, to the sound model."""
+    """Append one float weight of zeros, which takes no space on the disk, to the sound model."""
 
     def write(path: Path) -> None:
         header = b"\x08" + _varint(size_bytes // 4) + b"\x10\x01\x42\x05large" + b"\x4a"

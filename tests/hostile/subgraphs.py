@@ -11,7 +11,7 @@ from hostile.not_models import nested_messages
 
 
 def nested(depth: int, width: int = 1) -> onnx.ModelProto:
-    """Put an If in both branches of an If, so deep, so many side by side."""
+    """Nest Ifs in both branches to a depth, several side by side."""
     output = make_tensor_value_info("o", 1, [2])
     body = make_graph([make_node("Relu", ["x"], ["o"])], "b", [], [output])
     for _ in range(depth):
@@ -26,7 +26,7 @@ def nested(depth: int, width: int = 1) -> onnx.ModelProto:
 
 
 def chained(depth: int) -> onnx.ModelProto:
-    """Put an If in one branch of an If, so deep."""
+    """Nest Ifs in one branch to a depth."""
     output = make_tensor_value_info("o", 1, [2])
     leaf = make_graph([make_node("Relu", ["x"], ["o"])], "b", [], [output])
     body = leaf
@@ -39,14 +39,14 @@ def chained(depth: int) -> onnx.ModelProto:
 
 
 def without_bodies(op_type: str) -> onnx.ModelProto:
-    """Take a control operator its bodies."""
+    """Remove the bodies of a control-flow operator."""
     model = model_of("agraph (float[2] x, bool c) => (y) { y = Relu(x) }")
     model.graph.node.append(make_node(op_type, ["c", "c", "x"], ["z"]))
     return model
 
 
 def loop(trips: int, body: str) -> str:
-    """Write a Loop of a constant number of trips."""
+    """Write a Loop with a constant trip count."""
     return f"""agraph (float[2] x) => (y) <int64 n = {{{trips}}}, bool c = {{1}}> {{
         y, s = Loop (n, c, x) <body = b {body}> }}"""
 

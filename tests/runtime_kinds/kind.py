@@ -16,18 +16,18 @@ Numbers = Sequence[float | str | bool]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A model that is made when it is asked for."""
+    """A model that is built on request."""
 
     name: str
     make: Callable[[], onnx.ModelProto]
     feeds: Mapping[str, Numbers] = field(default_factory=dict)
-    """Elements of inputs that cannot hold just any, over and over."""
+    """Elements of inputs that cannot have arbitrary ones, repeated as needed."""
     open: Collection[str] = ()
-    """Tensors whose shapes only the elements tell that it is fed with, or its nodes make."""
+    """Tensors whose shapes depend on the elements of feeds or of computed tensors."""
     runs: bool = True
-    """False: onnxruntime refuses it, or has no kernel of it; it must be analysed all the same."""
+    """False: onnxruntime rejects it or lacks a kernel; it must be analyzed all the same."""
     plain: Callable[[], onnx.ModelProto] | None = None
-    """The same graph written soundly, which is run in its place where onnxruntime refuses it."""
+    """The same graph in a valid form, which is run instead if onnxruntime rejects this one."""
 
 
 def header(opset: int | None = 12, *, ir_version: int = 7, **domains: int) -> str:
@@ -53,7 +53,7 @@ def kinds_of(
     feeds: Mapping[str, Numbers] | None = None,
     by_elements: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Kind, ...]:
-    """A kind for each of the graphs in ONNX text, by its name; ``feeds`` serve all of them.
+    """A kind for each of the graphs in ONNX text, by its name; all of them use ``feeds``.
 
     ``by_elements`` names the tensors, by the graph, whose shapes only elements tell.
     """
@@ -64,12 +64,12 @@ def kinds_of(
 
 
 def text_maker(head: str, text: str) -> Callable[[], onnx.ModelProto]:
-    """What makes a model of ONNX text; its weights hold a few small numbers."""
+    """A builder of a model from ONNX text, with a few small numbers as weights."""
     return lambda: with_weights(model_of(f"{head} {text}"))
 
 
 def with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Give elements to the weights that have none, in place."""
+    """Add elements to the weights without any, in place."""
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)

@@ -74,14 +74,14 @@ def lying_inside(model: onnx.ModelProto) -> None:
 
 
 def lying_outside(model: onnx.ModelProto) -> None:
-    """Declare the outputs to be scalars, as a tool does that knows no better."""
+    """Declare the outputs to be scalars, as some tools do for unknown shapes."""
     for value in model.graph.output:
         value.type.tensor_type.elem_type = 1
         value.type.tensor_type.shape.SetInParent()
 
 
 def symbols_outside(model: onnx.ModelProto) -> None:
-    """Declare outputs of one symbol in all their places."""
+    """Declare outputs with one symbol for all their dims."""
     for value in model.graph.output:
         value.type.tensor_type.elem_type = 1
         for _ in range(2):
@@ -89,13 +89,13 @@ def symbols_outside(model: onnx.ModelProto) -> None:
 
 
 def untyped(model: onnx.ModelProto) -> None:
-    """Say nothing at all of the outputs."""
+    """Declare no types of outputs."""
     for value in model.graph.output:
         value.ClearField("type")
 
 
 def weights_as_inputs(model: onnx.ModelProto) -> None:
-    """List every weight among the inputs, as the first version of the format wants it."""
+    """List every weight among the inputs, as the first version of the format requires."""
     model.ir_version = 3
     for tensor in model.graph.initializer:
         dims = [*tensor.dims]
@@ -104,14 +104,14 @@ def weights_as_inputs(model: onnx.ModelProto) -> None:
 
 
 def weights_in_nodes(model: onnx.ModelProto) -> None:
-    """Hold every weight in a Constant at the end of the file."""
+    """Store every weight in a Constant at the end of the file."""
     for tensor in model.graph.initializer:
         model.graph.node.append(onnx.helper.make_node("Constant", [], [tensor.name], value=tensor))
     del model.graph.initializer[:]
 
 
 def all_imported(model: onnx.ModelProto) -> None:
-    """Import whatever onnxruntime has, as it does when it saves a model."""
+    """Import every domain of onnxruntime, as it does when it saves a model."""
     have = {entry.domain for entry in model.opset_import}
     for domain, version in (
         *(("ai.onnx.ml", 4), ("com.microsoft", 1), ("com.microsoft.nchwc", 1)),
@@ -138,7 +138,7 @@ def unread_parts(model: onnx.ModelProto) -> None:
 
 
 def twice_out(model: onnx.ModelProto) -> None:
-    """Put an inner tensor out too, which is read besides."""
+    """Make an inner tensor with readers an output."""
     name = model.graph.node[0].output[0]
     if all(value.name != name for value in model.graph.output):
         model.graph.output.add(name=name)

@@ -49,7 +49,7 @@ class Refusal:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether this machine's CPU lacks the kernel, as opposed to a fault of the kind."""
+        """Whether this machine's CPU lacks the kernel, as opposed to an error of the model."""
         return _NOT_ON_THIS_CPU.search(self.message) is not None
 
 
@@ -98,7 +98,7 @@ def _read_made(values: Mapping[str, tuple[str, list[int]]]) -> dict[str, Made]:
 
 
 def run(kind: Kind) -> Run:
-    """Run a kind, with all that its nodes make put out where that works."""
+    """Run a kind with every tensor as an output, if that works."""
     make = kind.plain or kind.make
     model = make()
     feeds = dict(_feeds(model.graph, kind))
@@ -118,7 +118,7 @@ def run(kind: Kind) -> Run:
 
 
 def main() -> None:
-    """Run the kinds that stdin names; write what each makes, or why it did not run."""
+    """Run the kinds named on stdin; write the outputs of each, or why it did not run."""
     names = {*json.load(sys.stdin)}
     for kind in importlib.import_module("runtime_kinds").KINDS:
         if kind.name in names:
@@ -160,7 +160,7 @@ def _of_array(array: npt.NDArray[Any]) -> Made:
 
 
 def _feeds(graph: onnx.GraphProto, kind: Kind) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Something to feed each input with: its kind's own elements, or a few small numbers."""
+    """A feed for each input: its kind's own elements, or a few small numbers."""
     stored = {tensor.name for tensor in graph.initializer}
     stored |= {sparse.values.name for sparse in graph.sparse_initializer}
     lengths = iter(_LENGTHS)

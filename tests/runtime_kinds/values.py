@@ -15,7 +15,7 @@ _TREES: Final = """nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
 
 
 def sparse_weight() -> onnx.ModelProto:
-    """Hold a weight by those of its elements that are not 0."""
+    """Store a weight as a sparse tensor."""
     model = model_of(f"{header(13)} agraph (float[5,7] x) => (y) {{ y = Add(x, w) }}")
     sparse = model.graph.sparse_initializer.add(dims=[5, 7])
     values = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [2], [1, 2])
@@ -26,14 +26,14 @@ def sparse_weight() -> onnx.ModelProto:
 
 
 def sparse_output() -> onnx.ModelProto:
-    """Put a sparse weight out as it is."""
+    """Make a sparse weight an output."""
     model = sparse_weight()
     model.graph.output.append(onnx.helper.make_tensor_value_info("w", 1, [5, 7]))
     return model
 
 
 def sparse_constant() -> onnx.ModelProto:
-    """Hold it in a node."""
+    """Store it in a node."""
     model = sparse_weight()
     sparse = onnx.SparseTensorProto()
     sparse.CopyFrom(model.graph.sparse_initializer[0])
@@ -44,7 +44,7 @@ def sparse_constant() -> onnx.ModelProto:
 
 
 def sparse_product() -> onnx.ModelProto:
-    """Multiply a sparse input, which no feed of numbers is."""
+    """Multiply a sparse input, which cannot be fed with an array."""
     model = model_of(f"""{header(13, ms=1)} agraph (float[7,3] x) => (y) {{
         y = com.microsoft.SparseToDenseMatMul(w, x) }}""")
     value = model.graph.input.add(name="w")

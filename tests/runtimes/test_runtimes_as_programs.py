@@ -31,7 +31,7 @@ class Activations:
         return RuntimeProgram(builder.program(), Sizes.of(sizes))
 
     def allocator(self, capacity_bytes: int | None = None) -> None:
-        """None: every allocation takes its own bytes."""
+        """No allocator: every allocation takes its own bytes."""
 
     def overheads(self, graph: Graph) -> Overheads:
         assert graph.nodes
@@ -47,7 +47,7 @@ def graph_at(batch: int) -> Graph:
     return analyze(model_of(TEXT), batch=batch).graph
 
 
-def test_a_step_of_pytorch_takes_what_the_report_says() -> None:
+def test_a_step_of_pytorch_equals_the_report() -> None:
     analysis = analyze(model_of(TEXT), batch=17, train=True)
     runtime: Runtime = torch_runtime()
     run = RuntimeRun.of(runtime, analysis.graph)
@@ -56,7 +56,7 @@ def test_a_step_of_pytorch_takes_what_the_report_says() -> None:
     assert run.replay().total_bytes == analysis.torch.total_bytes
 
 
-def test_affine_runs_are_those_of_walks() -> None:
+def test_affine_programs_equal_analyzed_ones() -> None:
     runs = [(batch, RuntimeRun.of(torch_runtime(), graph_at(batch))) for batch in (2, 19, 53)]
     affine = AffineRun.through(runs)
     assert affine is not None
@@ -67,13 +67,13 @@ def test_affine_runs_are_those_of_walks() -> None:
         assert at.replay().least_bytes == walked.replay().least_bytes
 
 
-def test_runs_of_other_programs_have_no_affine_sizes() -> None:
+def test_different_programs_have_no_affine_sizes() -> None:
     other = RuntimeRun.of(Activations(), graph_at(2))
     others = [(batch, RuntimeRun.of(torch_runtime(), graph_at(batch))) for batch in (19, 53)]
     assert AffineRun.through([(2, other), *others]) is None
 
 
-def test_overheads_that_follow_no_rule_are_not_taken_to_be_affine() -> None:
+def test_overheads_that_are_not_affine_are_rejected() -> None:
     runs = [
         (batch, RuntimeRun.of(torch_runtime(Assumed.exactly(size)), graph_at(batch)))
         for batch, size in ((2, 101), (19, 211), (53, 307))
@@ -81,7 +81,7 @@ def test_overheads_that_follow_no_rule_are_not_taken_to_be_affine() -> None:
     assert AffineRun.through(runs) is None
 
 
-def test_a_capacity_is_less_what_no_allocator_serves() -> None:
+def test_memory_outside_the_allocator_is_subtracted_from_the_capacity() -> None:
     run = RuntimeRun.of(Activations(), graph_at(5))
     takes = run.replay().total_bytes
     assert run.runs_in(takes)
@@ -91,7 +91,7 @@ def test_a_capacity_is_less_what_no_allocator_serves() -> None:
     assert outside.runs_in(takes + 101)
 
 
-def test_a_program_that_follows_is_compared_with_the_capacity_too() -> None:
+def test_a_second_program_is_compared_with_the_capacity_too() -> None:
     runtime = Activations()
     run, larger = RuntimeRun.of(runtime, graph_at(5)), RuntimeRun.of(runtime, graph_at(7))
     both = replace(

@@ -48,14 +48,14 @@ g (float[N, 7] x) => (float[N, 13] y) <float[7, 11] w, float[11, 13] v> {
 
 @dataclass
 class ToyAllocator:
-    """Serves pages; a page that is free is taken before a new one, and none is ever given back."""
+    """Allocates pages; a free page is reused before a new one is added, and none is released."""
 
     capacity_bytes: int | None = None
     reserved_bytes: int = 0
     reserved_peak_bytes: int = 0
     num_retries: int = 0
     _pages: dict[int, int] = field(default_factory=dict)
-    """Pages by what they are served to."""
+    """Pages by allocation."""
     _num_free: int = 0
 
     def malloc(self, number: int, size_bytes: int) -> None:
@@ -75,7 +75,7 @@ class ToyAllocator:
         self._num_free += self._pages.pop(number)
 
     def rename(self, number: int, new_number: int) -> None:
-        """Call an allocation by another number."""
+        """Renumber an allocation."""
         self._pages[new_number] = self._pages.pop(number)
 
     def layout(self) -> object:
@@ -85,12 +85,12 @@ class ToyAllocator:
 
 @dataclass(frozen=True)
 class ToyRuntime:
-    """Holds weights and inputs, and every tensor from the node that makes it to the end."""
+    """Allocates weights and inputs, and every tensor from its node to the end."""
 
     name: str = "toy"
 
     def program(self, graph: Graph) -> RuntimeProgram:
-        """Write the program down, its sizes beside it."""
+        """Write the program and its sizes."""
         builder, sizes = ProgramBuilder(), []
         for weight in graph.weights:
             builder.malloc(weight.name, Category.WEIGHT)
@@ -117,7 +117,7 @@ class ToyRuntime:
 
 
 def toy_bytes(batch: int) -> int:
-    """What the toy takes at a batch, added up by hand."""
+    """The toy's bytes at a batch, added up by hand."""
     sizes = (4 * 7 * 11, 4 * 11 * 13, 4 * 7 * batch, 4 * 11 * batch, 4 * 11 * batch, 4 * 13 * batch)
     return sum(-(-size // PAGE) * PAGE for size in sizes) + PROCESS
 
@@ -133,7 +133,7 @@ def analysis_of(
     return analyze(model, batch=batch, runtimes=(ToyRuntime(),), budget_bytes=budget_bytes)
 
 
-def test_the_report_has_a_section_of_it(model: onnx.ModelProto) -> None:
+def test_the_report_has_a_section_on_the_toy_runtime(model: onnx.ModelProto) -> None:
     text = render(analysis_of(model, 17))
     section = text[text.index("\ntoy\n") :].split("\n\n")[0]
     assert f"{toy_bytes(17):,} B" in section
@@ -153,7 +153,7 @@ def test_the_page_has_its_figures_at_every_batch(model: onnx.ModelProto) -> None
     assert found == {batch: toy_bytes(batch) for batch in found}
 
 
-def test_the_json_report_has_it_and_no_other_report_its_key(model: onnx.ModelProto) -> None:
+def test_only_the_json_report_with_the_toy_runtime_has_its_key(model: onnx.ModelProto) -> None:
     row = analysis_of(model, 17).to_dict()["replays"][0]  # type: ignore[index]
     assert (row["name"], row["total_bytes"]) == ("toy", toy_bytes(17))
     assert sum(each["bytes"] for each in row["live_at_peak"]) == row["peak_bytes"]
@@ -162,7 +162,7 @@ def test_the_json_report_has_it_and_no_other_report_its_key(model: onnx.ModelPro
     Draft202012Validator(schema["$defs"]["row"]["properties"]["replays"]).validate([row])
 
 
-def test_a_comparison_says_why_its_peak_moved(model: onnx.ModelProto) -> None:
+def test_a_comparison_explains_why_the_peak_changed(model: onnx.ModelProto) -> None:
     sides = [snapshot(analysis_of(model, batch)) for batch in (17, 19)]
     difference = diff(*sides)
     change = difference.runtimes["toy"]
@@ -172,7 +172,7 @@ def test_a_comparison_says_why_its_peak_moved(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("budget_bytes", [2_000, 4_001, 9_001])
-def test_the_largest_batch_is_the_last_that_its_allocator_serves(
+def test_the_largest_batch_is_the_last_that_its_allocator_can_serve(
     model: onnx.ModelProto, budget_bytes: int
 ) -> None:
     fitting = [batch for batch in range(1, 99) if toy_bytes(batch) <= budget_bytes]
@@ -182,7 +182,7 @@ def test_the_largest_batch_is_the_last_that_its_allocator_serves(
     assert found.over_bytes == toy_bytes(max(fitting, default=0) + 1)
 
 
-def test_the_verdict_is_that_of_its_process(model: onnx.ModelProto) -> None:
+def test_the_verdict_is_on_its_process(model: onnx.ModelProto) -> None:
     takes = toy_bytes(5)
     for budget_bytes, verdict in ((takes, Verdict.FITS), (takes - 1, Verdict.OVER)):
         found = analysis_of(model, 5, budget_bytes=budget_bytes).fit
@@ -191,7 +191,7 @@ def test_the_verdict_is_that_of_its_process(model: onnx.ModelProto) -> None:
         assert found.to_dict()["basis"] == "toy"
 
 
-def test_a_runtime_that_refuses_costs_no_other_figure(model: onnx.ModelProto) -> None:
+def test_a_runtime_that_fails_does_not_affect_other_figures(model: onnx.ModelProto) -> None:
     class Refusing(ToyRuntime):
         def program(self, graph: Graph) -> RuntimeProgram:
             message = f"{len(graph.nodes)} nodes are too many"
@@ -206,7 +206,7 @@ def test_a_runtime_that_refuses_costs_no_other_figure(model: onnx.ModelProto) ->
     assert "no_figure" in codes
 
 
-def test_the_toys_are_what_the_protocols_ask_for(model: onnx.ModelProto) -> None:
+def test_the_toys_implement_the_protocols(model: onnx.ModelProto) -> None:
     runtime: Runtime = ToyRuntime()
     graph = analyze(model, batch=3).graph
     made = runtime.program(graph)
@@ -225,7 +225,7 @@ class Variant(ToyRuntime):
     limit_bytes: int | None = None
 
     def program(self, graph: Graph) -> RuntimeProgram:
-        """As ``made`` says, or the toy's own."""
+        """The given program, or the toy's own."""
         return super().program(graph) if self.made is None else self.made(graph)
 
     def allocator(self, capacity_bytes: int | None = None) -> ToyAllocator:
@@ -252,7 +252,7 @@ def steeper_in_the_middle(graph: Graph) -> RuntimeProgram:
     return replace(made, sizes=Sizes.of([sizes[0] + 1_000 * (20 <= batch <= 40), *sizes[1:]]))
 
 
-def test_an_allocator_that_fails_without_a_limit_gives_no_figure(model: onnx.ModelProto) -> None:
+def test_an_allocator_that_fails_without_a_limit_has_no_figure(model: onnx.ModelProto) -> None:
     found = analyze(model, batch=5, runtimes=(Variant(limit_bytes=1_001),), budget_bytes=9_001)
     assert (found.replays, found.fit) == ((), None)
     messages = [each.message for each in found.findings if each.code == "runtime_failed"]
@@ -262,7 +262,7 @@ def test_an_allocator_that_fails_without_a_limit_gives_no_figure(model: onnx.Mod
     assert "TOY" not in render_page(found)
 
 
-def test_unknown_sizes_leave_the_verdict_in_doubt(model: onnx.ModelProto) -> None:
+def test_unknown_sizes_make_the_verdict_unknown(model: onnx.ModelProto) -> None:
     runtime = Variant(made=without_last_size)
     found = analyze(model, batch=5, runtimes=(runtime,), budget_bytes=90_001)
     assert found.fit is not None
@@ -272,7 +272,7 @@ def test_unknown_sizes_leave_the_verdict_in_doubt(model: onnx.ModelProto) -> Non
 
 
 @pytest.mark.parametrize("made", [too_few_sizes, stumbling], ids=["sizes", "exception"])
-def test_a_fault_of_a_runtime_is_told_and_costs_no_other_figure(
+def test_an_error_of_a_runtime_is_reported_and_does_not_affect_other_figures(
     model: onnx.ModelProto, made: Callable[[Graph], RuntimeProgram]
 ) -> None:
     found = analyze(model, batch=5, runtimes=(Variant(made=made),), budget_bytes=9_001)
@@ -280,7 +280,7 @@ def test_a_fault_of_a_runtime_is_told_and_costs_no_other_figure(
     assert {"runtime_failed", "no_figure"} <= {each.code for each in found.findings}
 
 
-def test_sizes_that_are_not_affine_are_found_where_they_are_checked(
+def test_sizes_that_are_not_affine_are_detected(
     model: onnx.ModelProto,
 ) -> None:
     runtime = Variant(made=steeper_in_the_middle)
@@ -292,12 +292,14 @@ def test_sizes_that_are_not_affine_are_found_where_they_are_checked(
 
 
 @pytest.mark.parametrize("name", ["ort-cpu", "total", "none", "", " ", 7])
-def test_a_name_that_means_something_else_is_refused(model: onnx.ModelProto, name: str) -> None:
+def test_a_runtime_name_that_is_taken_or_empty_is_rejected(
+    model: onnx.ModelProto, name: str
+) -> None:
     with pytest.raises(UsageError, match="is taken or empty"):
         analyze(model, runtimes=(ToyRuntime(name),))
 
 
-def test_two_runtimes_of_one_name_are_refused(model: onnx.ModelProto) -> None:
+def test_two_runtimes_of_one_name_are_rejected(model: onnx.ModelProto) -> None:
     with pytest.raises(UsageError, match="'toy' is taken"):
         analyze(model, runtimes=(ToyRuntime(), ToyRuntime()))
 
@@ -307,7 +309,7 @@ def test_two_runtimes_of_one_name_are_refused(model: onnx.ModelProto) -> None:
     [(ToyRuntime(), "give a list"), ("toy", "give a list"), ([ToyRuntime], "is a class")],
     ids=["object", "name", "class"],
 )
-def test_what_is_no_list_of_objects_is_refused(
+def test_runtimes_must_be_a_list_of_objects(
     model: onnx.ModelProto, given: object, told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
@@ -315,16 +317,16 @@ def test_what_is_no_list_of_objects_is_refused(
 
 
 class Stumbling(ToyAllocator):
-    """Fails where more than so many bytes are requested at once."""
+    """Fails if more than a number of bytes is requested at once."""
 
     def malloc(self, number: int, size_bytes: int) -> None:
-        """Look up what is not there."""
+        """Raise the error of a missing key."""
         if size_bytes > 40 * 44:
             raise KeyError(number)
         super().malloc(number, size_bytes)
 
 
-def test_a_fault_of_an_allocator_ends_the_search_there(model: onnx.ModelProto) -> None:
+def test_an_error_of_an_allocator_ends_the_search(model: onnx.ModelProto) -> None:
     class Runs(ToyRuntime):
         def allocator(self, capacity_bytes: int | None = None) -> ToyAllocator:
             return Stumbling(capacity_bytes)

@@ -59,6 +59,6 @@ def test_the_accuracy_page_has_a_table(marker: str) -> None:
 
 
 def some(truth: dict[str, Any]) -> dict[str, Any]:
-    """Half of the settings that users open most: symbols as in the file, a batch, reuse on."""
+    """Half of the most common settings: symbols as in the file, a batch, reuse on."""
     rows = [row for row in truth["rows"] if row["reuse"] and not row["fixed"] and row["batch"] != 1]
     return {**truth, "rows": rows[::2]}

@@ -19,7 +19,7 @@ NUM_GRAPHS = 160
 
 
 def footprint_bytes(analysis: Analysis) -> int:
-    """Weights, and the peak of activations and graph inputs, each tensor a buffer of its own."""
+    """Weights, and the peak of activations and graph inputs without buffer reuse."""
     graph = analysis.graph
     uses, buffers = last_uses(graph), tensor_buffers(graph)
     for name in graph.inputs:
@@ -28,7 +28,7 @@ def footprint_bytes(analysis: Analysis) -> int:
     return (analysis.weight_bytes or 0) + peak.size_bytes
 
 
-def test_the_liveness_peak_is_that_of_onnxsim() -> None:
+def test_the_peak_activation_memory_equals_onnxsims() -> None:
     model_info = pytest.importorskip("onnxsim.model_info")
     for seed in range(NUM_GRAPHS):
         model = static_graph(seed)
@@ -41,7 +41,7 @@ def test_the_liveness_peak_is_that_of_onnxsim() -> None:
         assert 0 <= footprint - (analysis.weight_bytes or 0) - peak_bytes <= inputs_bytes, seed
 
 
-def test_the_sum_of_tensors_is_that_of_onnxsim() -> None:
+def test_the_sum_of_tensors_equals_onnxsims() -> None:
     onnxsim = pytest.importorskip("onnxsim")
     for seed in range(40):
         model = static_graph(seed)

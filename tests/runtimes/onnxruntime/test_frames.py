@@ -32,7 +32,7 @@ APART = ArenaOptions(doubles=False)
 
 @dataclass
 class Replayed:
-    """A session, each run of which is simulated and replayed in its arena."""
+    """A session whose inferences are simulated and replayed in its arena."""
 
     session: Session
     arena: BfcArena
@@ -47,7 +47,7 @@ class Replayed:
         return self.session.pattern_bytes
 
     def run(self) -> list[Sample]:
-        """The ends of the nodes of one more run."""
+        """A sample at the end of each node of another inference."""
         base_bytes = self.arena.requested_bytes
         run = self.session.run()
         self.runs.append(run)
@@ -64,7 +64,7 @@ def opened(  # the parts of a session
     shapes: Mapping[str, LoadShape | None] | None = None,
     in_order: bool = False,
 ) -> Replayed:
-    """A session of a graph in the text's order; scratch and shapes at load by operator and end."""
+    """A session of a graph in the text's order; scratch by operator, shapes at load by name."""
     graph = graph_of(text)
     graph = sorted_graph(graph) if in_order else graph
     known: dict[str, LoadShape | None] = {n: tensor.shape for n, tensor in graph.tensors.items()}
@@ -84,12 +84,12 @@ def rule(taken: Mapping[str, Scratch]) -> ScratchRule:
 
 
 def requested(session: Replayed) -> list[tuple[str, int]]:
-    """What one run asks for: the operator, and bytes at the end of its node."""
+    """Requests of one inference: the operator, and bytes at the end of its node."""
     return [(sample.node.op_type, sample.requested_bytes) for sample in session.run()]
 
 
 def regions(session: Replayed) -> list[int]:
-    """Sizes of the regions after a run, in the order in which they were asked for."""
+    """Sizes of the regions after an inference, in the order of allocation."""
     session.run()
     return list(session.arena.regions.values())
 
@@ -102,7 +102,7 @@ SIZES = """agraph (float[7] x) => (y) {
     y = Neg(x) }"""
 
 
-def test_a_sample_has_a_node_s_outputs_and_inputs_and_all_that_lives_on() -> None:
+def test_a_sample_counts_outputs_inputs_and_all_live_tensors() -> None:
     session = opened(SIZES)
     # a is 14 floats, b 21, c 35 that nobody reads, y 7.
     assert requested(session) == [
@@ -110,19 +110,19 @@ def test_a_sample_has_a_node_s_outputs_and_inputs_and_all_that_lives_on() -> Non
     ]
 
 
-def test_chunks_are_rounded_and_regions_held() -> None:
+def test_chunks_are_rounded_and_regions_reserved() -> None:
     session = opened(SIZES)
     session.run()
     assert (session.arena.in_use_peak_bytes, session.arena.reserved_bytes) == (768, K * K)
 
 
-def test_what_was_there_before_counts() -> None:
+def test_earlier_allocations_count() -> None:
     session = opened(SIZES)
     session.arena.reserve(7919)
     assert requested(session)[0] == ("Concat", 7919 + 56)
 
 
-def test_after_a_run_all_is_given_back() -> None:
+def test_everything_is_freed_after_an_inference() -> None:
     session = opened(SIZES)
     first = session.run()
     assert (session.arena.requested_bytes, session.arena.in_use_bytes) == (0, 0)
@@ -130,7 +130,7 @@ def test_after_a_run_all_is_given_back() -> None:
     assert session.arena.reserved_bytes == K * K
 
 
-def test_an_output_that_is_stored_in_the_file_is_copied_when_the_run_begins() -> None:
+def test_an_initializer_output_is_copied_when_the_inference_begins() -> None:
     session = opened("agraph (float[7] x) => (w, y) <float[3] w> { a = Exp(x)  y = Neg(a) }")
     assert requested(session) == [("Exp", 12 + 28), ("Neg", 12 + 28 + 28)]
     assert session.arena.requested_bytes == 0
@@ -139,7 +139,7 @@ def test_an_output_that_is_stored_in_the_file_is_copied_when_the_run_begins() ->
 # Sizes
 
 
-def test_what_a_tensor_takes() -> None:
+def test_the_bytes_of_a_tensor() -> None:
     text = """agraph (float[N,5] x, string[7] s, int4[9] i) => (y, e) {
         y = NonZero(x)  t = SequenceConstruct(x, x)  e = Identity(s)  j = Identity(i) }"""
     graph = graph_of(text)
@@ -147,7 +147,7 @@ def test_what_a_tensor_takes() -> None:
     assert tensor_bytes(graph, "t") is None
 
 
-def test_what_is_unknown_counts_as_nothing() -> None:
+def test_unknown_sizes_count_as_zero() -> None:
     session = opened("agraph (float[3,5] x) => (z) { y = NonZero(x)  z = Neg(x) }")
     assert requested(session) == [("NonZero", 0), ("Neg", 60)]
 
@@ -166,7 +166,7 @@ def test_the_first_run_is_the_same_with_and_without_the_pattern() -> None:
     assert (without.pattern_bytes, learning.pattern_bytes) == (0, 2 * ROUNDED)
 
 
-def test_later_runs_ask_for_one_block_and_for_the_outputs() -> None:
+def test_later_inferences_request_one_block_and_the_outputs() -> None:
     session = opened(CHAIN, pattern=True)
     assert session.pattern_bytes == 0
     session.run()
@@ -177,7 +177,7 @@ def test_later_runs_ask_for_one_block_and_for_the_outputs() -> None:
     assert session.arena.requested_bytes == 0
 
 
-def test_the_block_asks_for_a_region_that_holds_it_beside_those_of_the_first_run() -> None:
+def test_the_block_gets_a_region_beside_those_of_the_first_inference() -> None:
     session = opened(CHAIN, pattern=True, options=APART)
     # a, b and y; then the block, and the chunks of before are too small for it.
     assert regions(session) == [ROUNDED, ROUNDED]
@@ -185,14 +185,14 @@ def test_the_block_asks_for_a_region_that_holds_it_beside_those_of_the_first_run
     assert regions(session) == [ROUNDED, ROUNDED, 2 * ROUNDED]
 
 
-def test_what_lives_to_the_end_lies_in_the_block_too() -> None:
+def test_tensors_alive_at_the_end_are_in_the_block_too() -> None:
     session = opened(SIZES, pattern=True)
     session.run()
     assert session.pattern_bytes == 3 * 256
     assert requested(session)[0] == ("Concat", 768)
 
 
-def test_strings_lie_outside_the_block() -> None:
+def test_strings_are_outside_the_block() -> None:
     text = """agraph (string[7] s, float[7] x) => (y, z) {
         a = Concat <axis = 0> (s, s)  b = Concat <axis = 0> (a, s)  y = Equal(b, b)
         c = Exp(x)  z = Neg(c) }"""
@@ -206,7 +206,7 @@ def test_strings_lie_outside_the_block() -> None:
 # Scratch
 
 
-def test_scratch_is_taken_after_the_outputs_and_gone_at_the_end() -> None:
+def test_scratch_is_allocated_after_the_outputs_and_freed_at_the_end() -> None:
     session = opened(CHAIN, taken={"Exp": Scratch((7 * K, 5 * K))}, options=APART)
     samples = session.run()
     assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
@@ -215,19 +215,19 @@ def test_scratch_is_taken_after_the_outputs_and_gone_at_the_end() -> None:
     assert session.arena.requested_peak_bytes == A + 12 * K
 
 
-def test_or_before_them() -> None:
+def test_scratch_can_be_allocated_before_the_outputs() -> None:
     taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=2)}
     session = opened(CHAIN, taken=taken, options=APART)
     assert regions(session)[:3] == [7 * K, 5 * K, ROUNDED]
 
 
-def test_or_between_them() -> None:
+def test_scratch_can_be_allocated_before_and_after_the_outputs() -> None:
     taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=1)}
     session = opened(CHAIN, taken=taken, options=APART)
     assert regions(session)[:3] == [7 * K, ROUNDED, 5 * K]
 
 
-def test_blocks_may_go_before_others_are_taken() -> None:
+def test_scratch_blocks_can_be_freed_before_others_are_allocated() -> None:
     # The first is freed after two, when the third fits into it.
     taken = {"Exp": Scratch((7 * K, 5 * K, 6 * K), freed_after=(2, 3, 3))}
     session = opened(CHAIN, taken=taken, options=APART)
@@ -238,7 +238,7 @@ def test_blocks_may_go_before_others_are_taken() -> None:
     assert session.arena.requested_bytes == 0
 
 
-def test_blocks_may_come_and_go_in_passes() -> None:
+def test_scratch_blocks_can_be_allocated_per_pass() -> None:
     taken = {"Exp": Scratch((7 * K,), per_pass=(5 * K, 11 * K), passes=9)}
     session = opened(CHAIN, taken=taken, options=APART)
     samples = session.run()
@@ -258,13 +258,13 @@ IF = """agraph (float[23,41] x, bool k) => (y) {
     y = Neg(b) }"""
 
 
-def test_an_if_asks_for_its_output_ahead_and_its_branch_writes_there() -> None:
+def test_an_if_allocates_its_output_first_and_its_branch_writes_there() -> None:
     assert requested(opened(IF)) == [
         *(("Exp", A), ("Add", 3 * A), ("Abs", 4 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
     ]
 
 
-def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
+def test_the_known_branch_runs_or_otherwise_the_larger_one() -> None:
     session = opened(IF)
     name = session.plan.steps[1].node.name
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
@@ -274,7 +274,7 @@ def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
 
 
-def test_the_output_of_an_if_is_as_large_as_its_branch_s() -> None:
+def test_the_output_of_an_if_has_the_size_of_its_branchs_output() -> None:
     text = IF.replace("r = Mul(a, x)", "r = Concat <axis = 0> (a, x)").replace(
         "float[23,41] r", "float[46,41] r"
     )
@@ -285,7 +285,7 @@ def test_the_output_of_an_if_is_as_large_as_its_branch_s() -> None:
         assert ("If", A + size) in requested(session)
 
 
-def test_what_a_branch_does_not_know_the_if_may() -> None:
+def test_the_if_can_know_a_shape_that_its_branch_does_not() -> None:
     text = IF.replace("o = Sub(p, q)", "o = NonZero(q)").replace("float[23,41] o", "o")
     session = opened(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
     name = session.plan.steps[1].node.name
@@ -293,14 +293,14 @@ def test_what_a_branch_does_not_know_the_if_may() -> None:
     assert ("If", A + 2 * 7 * 8) in requested(session)
 
 
-def test_an_output_of_unknown_shape_is_asked_for_when_the_branch_makes_it() -> None:
+def test_an_output_of_unknown_shape_is_allocated_by_the_branch() -> None:
     session = opened(IF, shapes={"then_branch/o": ("N", 41)})
     assert requested(session) == [
         *(("Exp", A), ("Add", 2 * A), ("Abs", 3 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
     ]
 
 
-def test_the_output_of_an_if_lies_in_the_block_and_its_branch_has_one_of_its_own() -> None:
+def test_the_output_of_an_if_is_in_the_block_and_its_branch_has_its_own_block() -> None:
     session = opened(IF, pattern=True)
     session.run()
     assert session.pattern_bytes == 2 * ROUNDED
@@ -311,7 +311,7 @@ def test_the_output_of_an_if_lies_in_the_block_and_its_branch_has_one_of_its_own
     ]
 
 
-def test_the_output_of_an_if_may_take_a_dead_buffer() -> None:
+def test_the_output_of_an_if_can_reuse_a_buffer() -> None:
     text = IF.replace("a = Exp(x)", "a = Exp(x)  c = Exp(x)  d = Neg(c)").replace(
         "y = Neg(b)", "y = Add(b, d)"
     )
@@ -321,7 +321,7 @@ def test_the_output_of_an_if_may_take_a_dead_buffer() -> None:
     ]
 
 
-def test_an_if_whose_output_is_the_model_s() -> None:
+def test_the_output_of_an_if_can_be_a_graph_output() -> None:
     text = IF.replace("=> (y)", "=> (b)").replace("y = Neg(b)", "")
     session = opened(text, pattern=True)
     first = requested(session)
@@ -331,7 +331,7 @@ def test_an_if_whose_output_is_the_model_s() -> None:
     assert session.arena.requested_bytes == 0
 
 
-def test_an_if_in_an_if_hands_its_output_on() -> None:
+def test_a_nested_if_writes_the_output_of_the_outer_one() -> None:
     inner = """o = If (k) <
         then_branch = u () => (float[23,41] f) { m = Abs(p)  f = Neg(m) },
         else_branch = v () => (float[23,41] g) { g = Neg(p) }>"""
@@ -341,7 +341,7 @@ def test_an_if_in_an_if_hands_its_output_on() -> None:
     ]
 
 
-def test_a_branch_may_hand_on_what_the_file_holds() -> None:
+def test_a_branch_can_return_an_initializer() -> None:
     text = """agraph (float[23,41] x, bool k) => (y) {
         b = If (k) <
             then_branch = t () => (float[2] o) { o = Constant <value = float[2] {3.0, 5.0}> () },
@@ -363,7 +363,7 @@ HELD = 9
 """Bytes that a Loop holds for its body: a number and a condition."""
 
 
-def test_a_loop_keeps_what_it_stacks_and_what_it_hands_on() -> None:
+def test_a_loop_retains_stacked_and_carried_tensors() -> None:
     turn = [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
     assert [size for _, size in requested(opened(LOOP))] == [
         A,
@@ -375,7 +375,7 @@ def test_a_loop_keeps_what_it_stacks_and_what_it_hands_on() -> None:
     ]
 
 
-def test_at_the_end_the_last_two_of_what_is_handed_on_are_there() -> None:
+def test_the_last_two_carried_tensors_are_alive_at_the_end() -> None:
     session = opened(LOOP)
     session.run()
     stacked, handed_on, outputs = 3 * A, 2 * A, A + 3 * A
@@ -383,14 +383,14 @@ def test_at_the_end_the_last_two_of_what_is_handed_on_are_there() -> None:
     assert session.arena.requested_bytes == 0
 
 
-def test_the_body_of_a_loop_learns_its_pattern_in_its_first_iteration() -> None:
+def test_the_body_of_a_loop_traces_its_pattern_in_its_first_iteration() -> None:
     session = opened(LOOP, pattern=True)
     sizes = [size for _, size in requested(session)]
     assert sizes[1:6] == [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
     assert sizes[6] == A + HELD + 2 * A + ROUNDED
 
 
-def test_a_condition_that_the_body_makes_takes_the_place_of_the_first() -> None:
+def test_a_condition_computed_by_the_body_replaces_the_first() -> None:
     text = LOOP.replace("n = {3}", "n = {3}, int64 m = {2}").replace("Identity(go)", "Less(i, m)")
     session = opened(text)
     first, *later = [size for op, size in requested(session) if op == "Less"]
@@ -409,21 +409,21 @@ SWAP = """agraph (float[23,41] x, float[23,41] u) => (y, c) <int64 n = {4}> {
     y = Neg(b) }"""
 
 
-def test_what_is_handed_on_unchanged_lives_on() -> None:
+def test_a_tensor_carried_unchanged_stays_alive() -> None:
     session = opened(SWAP)
     ends = [size for op, size in requested(session) if op == "Identity"][1::2]
     assert ends == [A + HELD + size for size in (A, 2 * A, 3 * A, 3 * A)]
     assert session.arena.requested_bytes == 0
 
 
-def test_what_is_stacked_may_be_what_was_handed_on() -> None:
+def test_a_stacked_tensor_can_be_a_carried_one() -> None:
     text = LOOP.replace("q = Exp(w)  o = Neg(q)", "o = Identity(v)")
     session = opened(text)
     assert [size for op, size in requested(session) if op == "Loop"] == [A + A + 3 * A]
     assert session.arena.requested_bytes == 0
 
 
-def test_a_loop_that_never_runs_makes_its_outputs() -> None:
+def test_a_loop_without_iterations_allocates_its_outputs() -> None:
     session = opened(LOOP.replace("{3}", "{0}"))
     assert requested(session) == [("Exp", A), ("Loop", 2 * A), ("Neg", 2 * A)]
 
@@ -433,7 +433,7 @@ def test_a_loop_of_unknown_length_runs_once() -> None:
     assert [op for op, _ in requested(opened(text))].count("Abs") == 1
 
 
-def test_of_a_long_loop_what_it_stacks_is_counted_in_one_piece() -> None:
+def test_stacked_tensors_of_a_long_loop_are_counted_together() -> None:
     session = opened(LOOP.replace("{3}", "{1000}"))
     ops = [op for op, _ in requested(session)]
     assert ops.count("Abs") == 64
@@ -441,7 +441,7 @@ def test_of_a_long_loop_what_it_stacks_is_counted_in_one_piece() -> None:
     assert session.arena.requested_peak_bytes == A + HELD + stacked + handed_on + outputs
 
 
-def test_a_loop_without_anything_handed_on() -> None:
+def test_a_loop_without_carried_tensors() -> None:
     text = """agraph (float[7] x) => (z) <int64 n = {2}, bool c = {1}> {
         z = Loop (n, c) <body = body (int64 i, bool go) => (bool go_on, float[7] o) {
             go_on = Identity(go)  o = Exp(x) }> }"""
@@ -460,13 +460,13 @@ SCAN = """agraph (float[23,41] h, float[3,23,41] x) => (y, z) {
             p = Abs(v)  t = Add(s, p)  o = Neg(t) }> (h, x) }"""
 
 
-def test_a_scan_asks_for_all_outputs_ahead_and_its_body_writes_there() -> None:
+def test_a_scan_allocates_all_outputs_first_and_its_body_writes_there() -> None:
     outputs = A + 3 * A
     turn = [("Abs", outputs + A), ("Add", outputs + A), ("Neg", outputs)]
     assert requested(opened(SCAN)) == [*turn, *turn, *turn, ("Scan", outputs)]
 
 
-def test_its_scratch_is_taken_after_them_and_stays_to_its_end() -> None:
+def test_scratch_of_a_scan_is_allocated_after_its_outputs_and_freed_at_its_end() -> None:
     taken = {"Scan": Scratch((7 * K, 5 * K))}
     session = opened(SCAN, taken=taken, options=APART)
     samples = session.run()
@@ -475,14 +475,14 @@ def test_its_scratch_is_taken_after_them_and_stays_to_its_end() -> None:
     assert (samples[-1].requested_bytes, samples[-1].scratch_bytes) == (4 * A, 12 * K)
 
 
-def test_what_is_stacked_of_unknown_shape_is_asked_for_in_the_first_step() -> None:
+def test_a_stacked_output_of_unknown_shape_is_allocated_in_the_first_iteration() -> None:
     session = opened(SCAN, shapes={"body/t": ("N", 41), "body/o": ("N", 41)})
     first = [("Abs", 2 * A), ("Add", 2 * A), ("Neg", 4 * A)]
     later = [("Abs", 5 * A), ("Add", 5 * A), ("Neg", 4 * A)]
     assert requested(session) == [*first, *later, *later, ("Scan", 4 * A)]
 
 
-def test_a_scan_that_does_not_say_what_it_scans_hands_all_on() -> None:
+def test_a_scan_with_an_invalid_num_scan_inputs_is_replayed() -> None:
     session = opened(SCAN)
     node = session.plan.steps[0].node
     assert isinstance(node.attributes, dict)
@@ -493,7 +493,7 @@ def test_a_scan_that_does_not_say_what_it_scans_hands_all_on() -> None:
 # What is written down
 
 
-def test_a_run_is_a_program_whose_allocations_say_what_they_are_for() -> None:
+def test_an_inference_is_a_program_with_labeled_allocations() -> None:
     text = """agraph (float[23,41] x) => (y) {
         a = Exp(x)  [n] b = Neg(a)  c = Relu(b)  d = Add(c, a)  [y] y = Neg(d) }"""
     session = opened(text, pattern=True, taken={"Neg": Scratch((7 * K,), 1)})
@@ -522,7 +522,7 @@ def test_a_run_is_a_program_whose_allocations_say_what_they_are_for() -> None:
     assert later.sizes.fixed_bytes.tolist() == [3 * ROUNDED, 7 * K, 7 * K, A]
 
 
-def test_what_is_alive_at_the_peak_is_told() -> None:
+def test_live_allocations_at_the_peak_are_reported() -> None:
     session = opened(CHAIN, taken={"Abs": Scratch((5 * K,))})
     session.run()
     (run,) = session.runs
@@ -533,7 +533,7 @@ def test_what_is_alive_at_the_peak_is_told() -> None:
     ]
 
 
-def test_each_run_of_a_body_is_written_down() -> None:
+def test_each_iteration_of_a_body_is_recorded() -> None:
     session = opened(LOOP)
     session.run()
     (run,) = session.runs
@@ -544,7 +544,7 @@ def test_each_run_of_a_body_is_written_down() -> None:
     assert session.arena.requested_bytes == run.replay.live_bytes[-1] == 0
 
 
-def test_a_value_that_a_body_hands_on_twice_is_released_once() -> None:
+def test_a_value_returned_twice_by_a_body_is_freed_once() -> None:
     text = SWAP.replace("w_on = Identity(v)", "w_on = Identity(w)").replace(
         "p = Abs(w)  v_on = Neg(p)", "v_on = Identity(w)"
     )
@@ -586,7 +586,7 @@ MEASURED = {
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("name", MEASURED)
-def test_it_is_what_onnxruntime_takes(name: str) -> None:
+def test_figures_equal_those_measured_in_onnxruntime(name: str) -> None:
     pytest.importorskip("onnxruntime")
     text = MEASURED[name]
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=3)
@@ -606,7 +606,7 @@ def test_it_is_what_onnxruntime_takes(name: str) -> None:
 
 
 def loaded(text: str, base_bytes: int | None, *, pattern: bool) -> Replayed:
-    """A session as onnxruntime has it when the first node begins."""
+    """A session in the state of onnxruntime's when the first node begins."""
     open_dims = dict.fromkeys("xabcy", ("N", 41)) if text == OPEN else {}
     session = opened(text, pattern=pattern, shapes=open_dims, in_order=True)
     graph = session.plan.graph

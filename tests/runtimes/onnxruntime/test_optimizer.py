@@ -185,7 +185,7 @@ def test_before_ir_version_4_an_unread_initializer_is_removed_from_the_inputs() 
 
 
 def test_num_scan_inputs_is_limited_to_the_inputs_of_a_scan() -> None:
-    """A file may have any number as the attribute."""
+    """The attribute can be any number in a file."""
     for number in (-(2**62), 2**62):
         graph = graph_of(
             f"agraph (float[3] h, float[7,5] x) => () {{ t, u = Scan <num_scan_inputs = {number},"

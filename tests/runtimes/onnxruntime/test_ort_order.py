@@ -27,15 +27,15 @@ BRANCH = """agraph (float[2] x, bool k) => (y) {
 
 
 def order(graph: Graph) -> str:
-    """The first outputs of the nodes as they run."""
+    """The first outputs of the nodes in the order of execution."""
     return " ".join(node.writes[0] for node in in_running_order(graph))
 
 
-def test_a_chain_runs_as_it_stands() -> None:
+def test_a_chain_runs_in_its_order() -> None:
     assert order(graph_of(CHAIN)) == "a b c"
 
 
-def test_in_a_diamond_the_side_that_stands_last_runs_first() -> None:
+def test_in_a_diamond_the_last_side_runs_first() -> None:
     assert order(graph_of(DIAMOND)) == "a c b d"
 
 
@@ -43,25 +43,25 @@ def test_leaves_run_from_the_last_to_the_first() -> None:
     assert order(graph_of(LEAVES)) == "c d a b"
 
 
-def test_a_node_runs_after_all_that_it_reads() -> None:
+def test_a_node_runs_after_all_its_producers() -> None:
     assert order(graph_of(CROSSED)) == "c a d b e y"
 
 
-def test_operands_in_turn_change_nothing() -> None:
+def test_the_order_of_operands_does_not_matter() -> None:
     assert order(graph_of(DIAMOND.replace("Add(b, c)", "Add(c, b)"))) == "a c b d"
 
 
-def test_what_a_subgraph_reads_runs_before_its_node() -> None:
+def test_producers_of_a_subgraphs_reads_run_before_its_node() -> None:
     assert order(graph_of(BRANCH)) == "c b a y"
 
 
-def test_a_constant_is_no_node() -> None:
+def test_a_constant_is_not_a_step() -> None:
     text = """agraph (float[2] x) => (y) {
         k = Constant <value = float[1] {2.0}> ()  a = Mul(x, k)  b = Add(x, k)  y = Div(a, b) }"""
     assert order(graph_of(text)) == "b a y"
 
 
-def test_what_nobody_reads_runs_too() -> None:
+def test_nodes_without_readers_run_too() -> None:
     text = "agraph (float[2] x) => (y) { y = Exp(x)  a = Neg(x) }"
     assert order(graph_of(text)) == "a y"
 
@@ -71,7 +71,7 @@ def test_what_nobody_reads_runs_too() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Sums of two tensors made before."""
+    """Sums of two earlier tensors."""
     lines, made = [], ["x"]
     for place in range(draw(st.integers(1, 12))):
         one, other = draw(st.sampled_from(made)), draw(st.sampled_from(made))
@@ -81,7 +81,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def plainly(graph: Graph) -> str:
-    """From the last leaf on: first what a node reads, the last producer first, then itself."""
+    """From the last leaf on: first a node's producers, the last one first, then the node itself."""
     reads = {node.outputs[0]: node.inputs for node in graph.nodes}
     places = {name: place for place, name in enumerate(reads)}
     done: list[str] = []
@@ -99,7 +99,7 @@ def plainly(graph: Graph) -> str:
 
 
 @given(graphs())
-def test_it_is_the_walk_told_plainly(graph: Graph) -> None:
+def test_the_order_equals_that_of_a_plain_implementation(graph: Graph) -> None:
     assert order(graph) == plainly(graph)
 
 
@@ -109,7 +109,7 @@ def test_it_is_the_walk_told_plainly(graph: Graph) -> None:
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("text", [DIAMOND, LEAVES, CROSSED])
-def test_onnxruntime_runs_them_so(text: str) -> None:
+def test_onnxruntime_runs_in_the_same_order(text: str) -> None:
     pytest.importorskip("onnxruntime")
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=1)
     found = measure(model_of(text), settings=settings)

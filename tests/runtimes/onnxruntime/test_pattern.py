@@ -14,7 +14,7 @@ Step = tuple[int, int]
 
 
 def replay(steps: Sequence[Step]) -> PatternTrace:
-    """Place a buffer at each step, when those have gone whose time is over."""
+    """Place a buffer at each step, after those whose lifetime is over are freed."""
     trace = PatternTrace()
     for place, (size, _) in enumerate(steps):
         for gone in range(place):
@@ -40,7 +40,7 @@ def test_sizes_are_rounded_up_to_256_bytes() -> None:
     assert [rounded_up(size) for size in (0, 1, 256, 257)] == [0, 256, 256, 512]
 
 
-def test_a_buffer_goes_into_the_smallest_gap_that_holds_it() -> None:
+def test_a_buffer_goes_into_the_smallest_gap_that_fits() -> None:
     trace = PatternTrace()
     for name, size in {"a": 5, "b": 1, "c": 2, "d": 1, "e": 3, "f": 1}.items():
         trace.allocate(name, size * K)
@@ -65,7 +65,7 @@ def test_of_equal_gaps_the_first_is_taken() -> None:
     assert offsets(trace)["e"] == 0
 
 
-def test_the_end_of_the_block_is_a_gap_like_others() -> None:
+def test_the_end_of_the_block_counts_as_a_gap() -> None:
     trace = PatternTrace()
     for name, size in {"a": 5, "b": 1, "c": 3}.items():
         trace.allocate(name, size * K)
@@ -77,7 +77,7 @@ def test_the_end_of_the_block_is_a_gap_like_others() -> None:
     assert trace.size_bytes == 9 * K
 
 
-def test_where_no_gap_holds_it_a_buffer_goes_behind_the_last_one_alive() -> None:
+def test_without_a_gap_a_buffer_goes_behind_the_last_live_one() -> None:
     trace = PatternTrace()
     for name, size in {"a": 2, "b": 1, "c": 2}.items():
         trace.allocate(name, size * K)
@@ -88,7 +88,7 @@ def test_where_no_gap_holds_it_a_buffer_goes_behind_the_last_one_alive() -> None
     assert trace.size_bytes == 6 * K
 
 
-def test_the_block_is_larger_than_the_peak_where_its_gaps_do_not_fit() -> None:
+def test_the_block_is_larger_than_the_peak_if_gaps_do_not_fit() -> None:
     trace = PatternTrace()
     for name, size in {"a": 2, "b": 1}.items():
         trace.allocate(name, size * K)
@@ -97,13 +97,13 @@ def test_the_block_is_larger_than_the_peak_where_its_gaps_do_not_fit() -> None:
     assert trace.size_bytes == 6 * K  # 4 KiB are alive at most
 
 
-def test_buffers_of_no_size_take_no_place_but_are_known() -> None:
+def test_buffers_of_zero_bytes_take_no_space_but_have_an_offset() -> None:
     trace = PatternTrace()
     trace.allocate("a", 0)
     assert (trace.size_bytes, trace.placed, trace.sizes) == (0, {}, {"a": 0})
 
 
-def test_to_free_what_was_never_placed_does_no_harm() -> None:
+def test_freeing_an_unknown_buffer_does_nothing() -> None:
     trace = PatternTrace()
     trace.allocate("a", 7)
     trace.free("b")
@@ -116,7 +116,7 @@ def test_to_free_what_was_never_placed_does_no_harm() -> None:
 
 
 def naive_block(steps: Sequence[Step]) -> int:
-    """The block as units of 256 bytes, free or taken; every run of free ones is looked at."""
+    """The block as units of 256 bytes, free or taken; every range of free ones is examined."""
     units: list[int | None] = []  # which step holds each unit
     for place, (size, _) in enumerate(steps):
         units = [
@@ -145,12 +145,12 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_block_is_that_of_a_naive_search(steps: list[Step]) -> None:
+def test_the_block_equals_that_of_a_naive_search(steps: list[Step]) -> None:
     assert replay(steps).size_bytes == naive_block(steps)
 
 
 @given(STEPS)
-def test_the_block_lies_between_the_peak_and_the_sum(steps: list[Step]) -> None:
+def test_the_size_of_the_block_is_between_the_peak_and_the_sum(steps: list[Step]) -> None:
     alive = [
         sum(
             rounded_up(size)
@@ -164,7 +164,7 @@ def test_the_block_lies_between_the_peak_and_the_sum(steps: list[Step]) -> None:
 
 
 @given(STEPS)
-def test_no_two_buffers_alive_overlap(steps: list[Step]) -> None:
+def test_no_two_live_buffers_overlap(steps: list[Step]) -> None:
     for end in range(len(steps) + 1):
         trace = replay(steps[:end])
         spans = sorted(trace.placed.values())

@@ -27,14 +27,14 @@ def planned(
     provider: ExecutionProvider = CPU,
     reuses_memory: bool = True,
 ) -> Plan:
-    """Plan a graph whose shapes are known at load, but for those that are given."""
+    """Plan a graph with known shapes at load, except for the given ones."""
     graph = graph_of(text)
     known = {name: tensor.shape for name, tensor in graph.tensors.items()}
     return plan(graph, Planning({**known, **(shapes or {})}, provider, reuses_memory=reuses_memory))
 
 
 def told(made: Plan) -> list[str]:
-    """Each step: the operator, the buffers that it makes (+) and those freed after it (-)."""
+    """Each step: the operator, the buffers that it allocates (+) and those freed after it (-)."""
     return [
         " ".join(
             [
@@ -55,28 +55,28 @@ def chain(nodes: str, head: str = "float[23,41] x", weights: str = "") -> str:
 # Buffers of their own
 
 
-def test_without_a_reason_every_output_has_a_buffer_until_its_last_consumer_has_run() -> None:
+def test_an_output_has_a_buffer_until_its_last_consumer_has_run() -> None:
     made = planned(chain("a = Exp(x)  b = Add(a, x)  c = Mul(a, b)  y = Sub(c, x)"))
     assert told(made) == ["Exp +a", "Add +b", "Mul +c -a -b", "Sub +y -c"]
 
 
-def test_a_graph_output_never_takes_another_buffer() -> None:
+def test_a_graph_output_never_reuses_a_buffer() -> None:
     made = planned(chain("a = Exp(x)  b = Neg(a)  y = Relu(b)"))
     assert told(made) == ["Exp +a", "Neg +b -a", "Relu +y -b"]
     assert made.outputs == {"y"}
 
 
-def test_a_graph_output_is_no_view_either() -> None:
+def test_a_graph_output_is_not_a_view() -> None:
     made = planned(chain("a = Exp(x)  y = Flatten(a)"))
     assert told(made) == ["Exp +a", "Flatten +y -a"]
 
 
-def test_a_graph_output_that_others_read_is_never_freed() -> None:
+def test_a_graph_output_with_readers_is_never_freed() -> None:
     made = planned("agraph (float[23,41] x) => (a, y) { a = Exp(x)  b = Relu(a)  y = Neg(b) }")
     assert told(made) == ["Exp +a", "Relu +b", "Neg +y -b"]
 
 
-def test_an_output_that_is_left_out_is_not_there() -> None:
+def test_an_omitted_output_has_no_buffer() -> None:
     head = "float[7,2,5] x, float[1,44,5] w, float[1,44,11] r"
     made = planned(chain("y, , c = LSTM <hidden_size = 11> (x, w, r)", head))
     assert told(made) == ["LSTM +y +c"]
@@ -92,14 +92,14 @@ def test_an_output_that_is_an_initializer_is_copied() -> None:
     assert made.outputs == {"w", "y"}
 
 
-def test_so_is_one_that_a_constant_node_makes() -> None:
+def test_an_output_of_a_constant_node_is_copied() -> None:
     made = planned(
         "agraph (float[2] x) => (k, y) { k = Constant <value = float[1] {7.0}> ()  y = Mul(x, k) }"
     )
     assert (made.stored_outputs, told(made)) == (("k",), ["Mul +y"])
 
 
-def test_a_weight_that_a_node_fills_is_no_copy() -> None:
+def test_a_weight_computed_by_a_node_is_not_copied() -> None:
     made = planned(
         "agraph (float[2] x) => (k, y) <int64[1] s = {3}> { k = ConstantOfShape(s)  y = Exp(x) }"
     )
@@ -110,20 +110,20 @@ def test_a_weight_that_a_node_fills_is_no_copy() -> None:
 # Aliases
 
 
-def test_a_chain_of_views_is_one_buffer_to_the_last_consumer_of_all() -> None:
+def test_a_chain_of_views_is_one_buffer_until_the_last_consumer() -> None:
     nodes = "a = Exp(x)  b = Reshape(a, s)  c = Flatten(b)  d = Identity(c)  e = Neg(d)  y = Abs(e)"
     made = planned(chain(nodes, weights="int64[2] s = {41, 23}"))
     assert told(made)[:5] == ["Exp +a", "Reshape", "Flatten", "Identity", "Neg +e -a"]
     assert {made.buffers[name] for name in "abcd"} == {"a"}
 
 
-def test_a_view_of_a_graph_input_takes_and_frees_nothing() -> None:
+def test_a_view_of_a_graph_input_allocates_and_frees_nothing() -> None:
     made = planned(chain("a = Flatten(x)  b = Relu(a)  y = Neg(b)"))
     assert told(made) == ["Flatten", "Relu +b", "Neg +y -b"]
     assert made.buffers["a"] == "x"
 
 
-def test_a_view_that_nobody_reads_is_a_view() -> None:
+def test_an_unused_view_is_a_view() -> None:
     made = planned(chain("a = Exp(x)  b = Flatten(a)  y = Neg(a)"))
     assert told(made) == ["Exp +a", "Flatten", "Neg +y -a"]
 
@@ -139,25 +139,25 @@ def test_an_output_overwrites_an_input_that_dies(op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["Neg", "Add", "Gelu"])
-def test_only_where_the_kernel_allows_it(op: str) -> None:
+def test_an_output_overwrites_an_input_only_if_the_kernel_allows_it(op: str) -> None:
     operands = "a, x" if op == "Add" else "a"
     made = planned(chain(f"a = Exp(x)  b = {op}({operands})  y = Neg(b)"))
     assert made.buffers["b"] == "b"
 
 
-def test_not_where_a_later_node_reads_the_input() -> None:
+def test_an_input_with_later_readers_is_not_overwritten() -> None:
     made = planned(chain("a = Exp(x)  b = Relu(a)  y = Add(a, b)"))
     assert told(made) == ["Exp +a", "Relu +b", "Add +y -a -b"]
 
 
-def test_not_where_the_node_reads_it_twice() -> None:
+def test_an_input_read_twice_by_the_node_is_not_overwritten() -> None:
     head = "float[23,41] x, int64[23,41] i"
     once = planned(chain("a = Exp(x)  b = ScatterElements(a, i, x)  y = Neg(b)", head))
     twice = planned(chain("a = Exp(x)  b = ScatterElements(a, i, a)  y = Neg(b)", head))
     assert (once.buffers["b"], twice.buffers["b"]) == ("a", "b")
 
 
-def test_not_over_what_the_caller_or_the_file_holds() -> None:
+def test_graph_inputs_and_weights_are_not_overwritten() -> None:
     made = planned(chain("a = Relu(x)  b = Relu(w)  y = Add(a, b)", weights="float[23,41] w"))
     assert told(made) == ["Relu +a", "Relu +b", "Add +y -a -b"]
 
@@ -168,17 +168,17 @@ def test_the_uses_of_all_views_of_the_buffer_count() -> None:
     assert (dying.buffers["c"], read.buffers["c"]) == ("a", "c")
 
 
-def test_the_dying_view_need_not_be_shaped_like_its_buffer() -> None:
+def test_an_overwritten_view_can_have_another_shape_than_its_buffer() -> None:
     nodes = "a = Exp(x)  b = Reshape(a, s)  c = Relu(b)  y = Neg(c)"
     assert planned(chain(nodes, weights="int64[1] s = {943}")).buffers["c"] == "a"
 
 
-def test_an_output_that_nobody_reads_may_overwrite() -> None:
+def test_an_unused_output_can_overwrite() -> None:
     made = planned(chain("a = Exp(x)  b = Relu(a)  y = Neg(x)"))
     assert told(made) == ["Exp +a", "Relu -a", "Neg +y"]
 
 
-def test_an_optional_input_that_is_left_out_is_not_overwritten() -> None:
+def test_an_omitted_optional_input_is_not_overwritten() -> None:
     domain = '<ir_version: 10, opset_import: ["": 21, "com.microsoft.nchwc": 1]>'
     head = "float[1,16,7,7] x, float[16,16,1,1] w, float[16] b"
     given = "a = Exp(x)  c = com.microsoft.nchwc.Conv(x, w, b, a)  y = Neg(c)"
@@ -206,7 +206,9 @@ CASTS = [
 
 
 @pytest.mark.parametrize(("before", "after", "to", "same"), CASTS)
-def test_elements_are_of_equal_width(before: str, after: str, to: int, *, same: bool) -> None:
+def test_overwriting_needs_elements_of_equal_width(
+    before: str, after: str, to: int, *, same: bool
+) -> None:
     nodes = f"a = Identity(x)  b = Concat <axis = 0> (a)  c = Cast <to = {to}> (b)  y = Identity(c)"
     text = f"agraph ({before}[23,41] x) => ({after}[23,41] y) {{ {nodes} }}"
     assert (planned(text).buffers["c"] == "b") is same
@@ -215,7 +217,7 @@ def test_elements_are_of_equal_width(before: str, after: str, to: int, *, same: 
 @pytest.mark.parametrize(
     ("dtype", "bits"), [(DType.FLOAT16, 16), (DType.INT4, 4), (DType.STRING, None), (None, None)]
 )
-def test_strings_have_no_width(dtype: DType | None, bits: int | None) -> None:
+def test_strings_are_not_overwritten(dtype: DType | None, bits: int | None) -> None:
     assert element_bits(dtype) == bits
 
 
@@ -233,7 +235,7 @@ def test_strings_have_no_width(dtype: DType | None, bits: int | None) -> None:
         ((23, 41), None, False),
     ],
 )
-def test_shapes_are_equal_as_known_at_load(
+def test_shapes_are_compared_as_known_at_load(
     before: LoadShape | None, after: LoadShape | None, *, same: bool
 ) -> None:
     shapes = {"a": before, "b": after}
@@ -243,7 +245,7 @@ def test_shapes_are_equal_as_known_at_load(
     assert (reused.buffers["b"] == "a") is same
 
 
-def test_of_unknown_shapes_views_are_views() -> None:
+def test_views_of_unknown_shape_are_views() -> None:
     text = chain("a = Exp(x)  b = Flatten(a)  y = Neg(b)")
     assert planned(text, {"a": None, "b": None}).buffers["b"] == "a"
 
@@ -258,18 +260,18 @@ def test_strings_are_never_reused() -> None:
 # Dead buffers
 
 
-def test_an_output_takes_a_dead_buffer_of_its_size() -> None:
+def test_an_output_reuses_a_free_buffer_of_its_size() -> None:
     made = planned(chain("a = Exp(x)  b = Neg(a)  c = Abs(b)  d = Sqrt(c)  y = Exp(d)"))
     assert told(made) == ["Exp +a", "Neg +b", "Abs", "Sqrt -a", "Exp +y -b"]
     assert (made.buffers["c"], made.buffers["d"]) == ("a", "b")
 
 
-def test_but_not_one_that_its_own_node_reads() -> None:
+def test_an_output_does_not_reuse_a_buffer_that_its_node_reads() -> None:
     made = planned(chain("a = Exp(x)  b = Neg(a)  y = Add(a, b)"))
     assert made.buffers["b"] == "b"
 
 
-def test_the_buffer_that_died_last_is_taken_first() -> None:
+def test_the_buffer_freed_last_is_reused_first() -> None:
     text = chain("a = Exp(x)  b = Neg(x)  c = Neg(a)  d = Neg(b)  e = Add(c, d)  y = Mul(e, x)")
     made = planned(text)
     assert (made.buffers["d"], made.buffers["e"]) == ("a", "b")
@@ -277,14 +279,14 @@ def test_the_buffer_that_died_last_is_taken_first() -> None:
     assert (planned(both).buffers["d"], planned(both).buffers["e"]) == ("b", "c")
 
 
-def test_a_dead_buffer_of_another_size_is_passed_over() -> None:
+def test_a_free_buffer_of_another_size_is_skipped() -> None:
     nodes = (
         """a = Exp(x)  b = ReduceSum <keepdims = 1> (a)  c = Neg(b)  d = Add(c, x)  y = Neg(d)"""
     )
     assert planned(chain(nodes)).buffers["d"] == "a"
 
 
-def test_the_shape_of_a_dead_buffer_is_that_of_its_first_tensor() -> None:
+def test_the_shape_of_a_free_buffer_is_that_of_its_first_tensor() -> None:
     nodes = """a = Exp(x)  b = Reshape(a, s)  c = Neg(b)  d = Abs(c)  e = Reshape(d, t)
         f = Sqrt(e)  y = Neg(f)"""
     weights = "int64[1] s = {943}, int64[2] t = {23, 41}"
@@ -293,17 +295,17 @@ def test_the_shape_of_a_dead_buffer_is_that_of_its_first_tensor() -> None:
     assert (made.buffers["d"], made.buffers["f"]) == ("d", "a")
 
 
-def test_scalars_take_no_dead_buffer() -> None:
+def test_scalars_do_not_reuse_buffers() -> None:
     made = planned("agraph (float x) => (y) { a = Exp(x)  b = Neg(a)  c = Abs(b)  y = Neg(c) }")
     assert made.buffers["c"] == "c"
 
 
-def test_nor_does_what_nobody_reads() -> None:
+def test_unused_outputs_do_not_reuse_buffers() -> None:
     made = planned(chain("a = Exp(x)  b = Neg(a)  c = Abs(b)  y = Neg(x)"))
     assert told(made) == ["Exp +a", "Neg +b -a", "Abs +c -b", "Neg +y"]
 
 
-def test_what_nobody_reads_is_dead_at_once_for_others_and_freed_at_the_end() -> None:
+def test_an_unused_output_can_be_reused_at_once_and_is_freed_at_the_end() -> None:
     made = planned(chain("a = Exp(x)  b = Neg(x)  c = Abs(b)  y = Neg(c)"))
     assert made.buffers["b"] == "a"
     assert told(planned(chain("a = Exp(x)  y = Neg(x)"))) == ["Exp +a", "Neg +y"]
@@ -335,7 +337,7 @@ IF = """agraph (float[23,41] x, bool k) => (y) {
     y = Neg(b) }"""
 
 
-def test_each_subgraph_has_a_plan_of_its_own() -> None:
+def test_each_subgraph_has_its_own_plan() -> None:
     made = planned(IF)
     assert told(made) == ["Exp +a", "If +b -a", "Neg +y -b"]
     then, other = made.steps[1].bodies
@@ -343,17 +345,17 @@ def test_each_subgraph_has_a_plan_of_its_own() -> None:
     assert told(other) == ["Add +r"]
 
 
-def test_what_subgraphs_read_is_never_overwritten_in_them() -> None:
+def test_outer_tensors_are_never_overwritten_in_subgraphs() -> None:
     text = IF.replace("Add(a, x)  q", "Relu(a)  q")
     assert told(planned(text).steps[1].bodies[0])[:2] == ["Relu +p", "Relu"]
 
 
-def test_what_subgraphs_read_is_not_dead_before_the_node_that_holds_them() -> None:
+def test_outer_tensors_are_alive_until_the_node_of_their_subgraph() -> None:
     text = IF.replace("a = Exp(x)", "a = Exp(x)  c = Relu(a)").replace("Neg(b)", "Add(b, c)")
     assert planned(text).buffers["c"] == "c"
 
 
-def test_outputs_of_known_shape_are_told_apart() -> None:
+def test_outputs_of_known_shape_are_distinguished() -> None:
     assert sized_outputs({}) == [["o"], ["r"]]
     assert sized_outputs({"then_branch/o": ("N", 41)}) == [[], ["r"]]
     assert sized_outputs({"then_branch/o": (None, 41)}) == [[], ["r"]]
@@ -361,7 +363,7 @@ def test_outputs_of_known_shape_are_told_apart() -> None:
 
 
 def sized_outputs(ends: dict[str, LoadShape | None]) -> list[list[str]]:
-    """Those of the branches of ``IF`` with shapes at load by the ends of names."""
+    """Outputs of known shape of the branches of ``IF``; shapes at load by the ends of names."""
     graph = graph_of(IF)
     known: dict[str, LoadShape | None] = {n: tensor.shape for n, tensor in graph.tensors.items()}
     for end, shape in ends.items():
@@ -379,7 +381,7 @@ LOOP = """agraph (float[23,41] x, float[23,41] z) => (y, s) <int64 n = {3}> {
     y = Add(b, c) }"""
 
 
-def test_what_a_loop_hands_on_unchanged_is_not_copied() -> None:
+def test_a_loop_does_not_copy_unchanged_carried_tensors() -> None:
     body = planned(LOOP).steps[1].bodies[0]
     assert told(body) == ["Identity", "Abs +p", "Neg +w -p", "Identity", "Identity +j"]
     shared = {name.rpartition("/")[2]: body.buffers[name] for name in body.graph.outputs}
@@ -387,27 +389,27 @@ def test_what_a_loop_hands_on_unchanged_is_not_copied() -> None:
     assert shared["go_on"].endswith("/go")
 
 
-def test_what_it_takes_from_around_it_is_not_copied_either() -> None:
+def test_a_loop_does_not_copy_outer_tensors() -> None:
     body = planned(LOOP.replace("Identity(u)", "Identity(z)")).steps[1].bodies[0]
     assert "Identity +u_on" not in told(body)
 
 
-def test_what_it_makes_itself_is() -> None:
+def test_a_loop_copies_tensors_of_its_body() -> None:
     body = planned(LOOP.replace("u_on = Identity(u)", "u_on = Identity(p)")).steps[1].bodies[0]
     assert "Identity +u_on -p" in told(body)
 
 
-def test_an_if_copies_what_it_hands_on() -> None:
+def test_an_if_copies_its_outputs() -> None:
     text = IF.replace("o = Neg(q)", "o = Identity(a)")
     assert "Identity +o" in told(planned(text).steps[1].bodies[0])
 
 
-def test_another_operator_in_a_loop_copies() -> None:
+def test_another_operator_than_identity_in_a_loop_copies() -> None:
     body = planned(LOOP.replace("u_on = Identity(u)", "u_on = Relu(u)")).steps[1].bodies[0]
     assert "Relu +u_on" in told(body)
 
 
-def test_a_scan_copies_what_it_hands_on() -> None:
+def test_a_scan_copies_its_outputs() -> None:
     text = """agraph (float[23,41] h, float[7,41] x) => (y, z) {
         y, z = Scan <num_scan_inputs = 1, body = body (float[23,41] s, float[41] v)
             => (float[23,41] t, float[41] o) { t = Identity(s)  o = Neg(v) }> (h, x) }"""
@@ -416,7 +418,7 @@ def test_a_scan_copies_what_it_hands_on() -> None:
     assert told(made.steps[0].bodies[0]) == ["Identity +t", "Neg +o"]
 
 
-def test_constants_are_no_steps_and_uses_are_counted_by_slot() -> None:
+def test_constants_are_not_steps_and_uses_are_counted_per_operand() -> None:
     text = IF.replace("a = Exp(x)", "k2 = Constant <value = float[1] {7.0}> ()  a = Mul(x, k2)")
     graph = graph_of(text)
     assert [runs(node) for node in graph.nodes] == [False, True, True, True]
@@ -447,13 +449,13 @@ def spec_of(op_type: str, domain: str) -> OpSpec:
         ("Exp", (), ()),
     ],
 )
-def test_views_by_provider(
+def test_views_depend_on_the_provider(
     op_type: str, cpu: tuple[tuple[int, int], ...], cuda: tuple[tuple[int, int], ...]
 ) -> None:
     assert (CPU.aliases(node(op_type)), CUDA.aliases(node(op_type))) == (cpu, cuda)
 
 
-def test_running_statistics_are_updated_where_they_are() -> None:
+def test_running_statistics_are_updated_in_place() -> None:
     text = """agraph (float[2,3,5,7] x, float[3] m) => (y, p, q) <float[3] s, float[3] v> {
         y, p, q = BatchNormalization <training_mode = 1> (x, s, s, m, v) }"""
     assert CPU.aliases(graph_of(text).nodes[0]) == ((3, 1), (4, 2))
@@ -472,7 +474,7 @@ def test_running_statistics_are_updated_where_they_are() -> None:
         ("MoE", "com.microsoft", (), ((0, 0),)),
     ],
 )
-def test_overwriting_by_provider(
+def test_overwriting_depends_on_the_provider(
     op_type: str,
     domain: str,
     cpu: tuple[tuple[int, int], ...],
@@ -482,7 +484,7 @@ def test_overwriting_by_provider(
     assert (CPU.may_overwrite(made), CUDA.may_overwrite(made)) == (cpu, cuda)
 
 
-def test_on_cuda_onnx_s_own_attention_overwrites_nothing() -> None:
+def test_on_cuda_the_onnx_attention_overwrites_nothing() -> None:
     made = Node("n", "Attention", "", (), (), OpSpec(op_type="Attention", source="made up"))
     assert CUDA.may_overwrite(made) == ()
 
@@ -495,7 +497,7 @@ def test_a_plan_follows_its_provider() -> None:
 
 
 def test_a_negative_dim_makes_a_size_unknown() -> None:
-    """Onnxruntime folds an infinity to a negative dim, which no tensor has."""
+    """Onnxruntime folds an infinity to a negative dim, which is not a valid one."""
     graph = graph_of("agraph (float[3, 7] x) => (float[3, 7] y) { y = Relu(x) }")
     tensors = {**graph.tensors, "y": replace(graph.tensors["y"], shape=(3, -(2**63)))}
     assert tensor_bytes(graph, "y") == 3 * 7 * 4

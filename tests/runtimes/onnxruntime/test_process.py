@@ -44,7 +44,7 @@ def _skips_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("is_external", [False, True])
-def test_weights_of_the_file_are_held_twice_and_external_ones_beside_their_packed_copies(
+def test_weights_in_the_file_are_resident_twice_and_external_ones_beside_packed_copies(
     tmp_path: Path, *, is_external: bool
 ) -> None:
     proto = model_of(TWO_PRODUCTS)
@@ -75,7 +75,7 @@ def test_nine_of_ten_figures_over_64_mib_are_predicted_within_10_percent(batch: 
 
 
 def compared(path: Path, batch: int) -> dict[str, tuple[int, int]]:
-    """The load's peak and the process after three runs, each predicted and measured.
+    """The peak of loading and the process after three inferences, each predicted and measured.
 
     The process before the load is the measured one, which has imported more than a user's.
     """

@@ -43,7 +43,7 @@ def spec_of(model: str, session: str) -> LoadSpec:
     return load_spec(graph_of(model), optimized, prepacked(optimized), 1009)
 
 
-def test_a_matrix_that_a_kernel_packs_is_read_and_dropped() -> None:
+def test_a_matrix_packed_by_a_kernel_is_read_and_freed() -> None:
     spec = spec_of(GEMM, GEMM)
     assert (spec.file_bytes, spec.num_nodes) == (1009, 1)
     assert spec.stored == (StoredWeight("w", 4 * 211 * 307, is_external=True),)
@@ -56,7 +56,7 @@ def test_a_matrix_that_a_kernel_packs_is_read_and_dropped() -> None:
     assert packed.packed_bytes >= packed.weight_bytes
 
 
-def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pack() -> None:
+def test_a_weight_is_freed_after_its_last_packing_reader_unless_one_does_not_pack() -> None:
     graph = graph_of("""agraph (float[1, 7] x) => (float[1, 7] y, float[1, 7] z) <float[7, 7] w> {
         [a] a = MatMul(x, w)
         [b] y = MatMul(a, w)
@@ -75,7 +75,7 @@ def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pac
     assert not row.is_last
 
 
-def test_nodes_of_the_file_pack_ahead_of_nodes_that_the_optimiser_made() -> None:
+def test_nodes_of_the_file_pack_before_nodes_added_by_the_optimizer() -> None:
     model = """agraph (float[7] x) => (float[7] y) <float[7, 7] v, float[7, 7] w> {
         [one] a = MatMul(x, v)
         [two] y = MatMul(a, w)
@@ -87,7 +87,7 @@ def test_nodes_of_the_file_pack_ahead_of_nodes_that_the_optimiser_made() -> None
     assert [row.weight for row in spec_of(model, session).packed] == ["w", "v"]
 
 
-def test_a_node_of_constants_that_is_gone_was_folded() -> None:
+def test_a_missing_node_with_constant_inputs_was_folded() -> None:
     spec = spec_of(
         """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
             [t] v = Transpose(w)
@@ -118,7 +118,7 @@ def test_a_chain_is_folded_node_by_node_and_equal_nodes_once() -> None:
     assert [row.source for row in spec.created[0]] == ["w", None]
 
 
-def test_a_node_that_is_left_was_not_folded() -> None:
+def test_a_remaining_node_was_not_folded() -> None:
     text = """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
         [t] v = Transpose(w)
         [m] y = MatMul(x, v)
@@ -133,7 +133,7 @@ CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
     }"""
 
 
-def test_a_normalisation_goes_into_the_filter_before_it() -> None:
+def test_a_normalization_is_fused_into_the_filter_before_it() -> None:
     session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
         <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
     spec = spec_of(CONV, session)
@@ -144,7 +144,7 @@ def test_a_normalisation_goes_into_the_filter_before_it() -> None:
     assert fused[0].name in spec.remaining
 
 
-def test_a_filter_in_blocks_of_channels_is_made_of_the_fused_one() -> None:
+def test_a_blocked_filter_is_computed_from_the_fused_one() -> None:
     session = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft.nchwc" : 1]>
     agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
         <float[32, 3, 3, 3] blocked, float[32] bias> {
@@ -158,7 +158,7 @@ def test_a_filter_in_blocks_of_channels_is_made_of_the_fused_one() -> None:
     assert fused.name not in spec.remaining
 
 
-def test_a_scale_behind_the_normalisation_is_fused_in_a_round_of_its_own() -> None:
+def test_a_scale_after_the_normalization_is_fused_in_a_separate_round() -> None:
     model = CONV.replace(
         "y = BatchNormalization(c, s, b, m, v)",
         "n = BatchNormalization(c, s, b, m, v)\n [k] y = Mul(n, k)",
@@ -171,7 +171,7 @@ def test_a_scale_behind_the_normalisation_is_fused_in_a_round_of_its_own() -> No
     assert fused[0] == ["w"]
 
 
-def test_a_filter_whose_output_others_read_stays_as_it_is() -> None:
+def test_a_filter_with_other_readers_of_its_output_is_unchanged() -> None:
     model = CONV.replace("14, 14] y)", "14, 14] y, float[1, 29, 14, 14] r)").replace(
         "[n]", "[r] r = Relu(c) [n]"
     )
@@ -189,7 +189,7 @@ def mapped_bytes(graph: Graph, packed: Sequence[Prepacked] = ()) -> int:
     return 4096 * sum(mapped_pages(graph, graph, packed).values())
 
 
-def test_runs_read_rows_of_a_table_and_all_of_what_other_kernels_read() -> None:
+def test_inferences_read_rows_of_a_table_and_other_weights_completely() -> None:
     graph = graph_of(TABLE)
     rows = 3 * pages(4 * 5000)
     assert mapped_bytes(graph) == rows + pages(4 * 5 * 5000)
@@ -208,14 +208,14 @@ def test_weights_of_the_file_itself_are_not_mapped() -> None:
     )
 
 
-def test_an_arena_tells_its_regions_in_their_order() -> None:
+def test_an_arena_lists_its_regions_in_order() -> None:
     arena = BfcArena()
     arena.malloc(0, 1009)
     arena.malloc(1, 3 * MIB)
     assert arena_regions(arena) == (Region(MIB, 1009), Region(4 * MIB, 3 * MIB))
 
 
-def test_rows_that_cannot_be_counted_are_all_rows() -> None:
+def test_unknown_rows_count_as_all_rows() -> None:
     graph = graph_of("""agraph (float[5] x) => (y) <float[1000, 5000] w> {
         [n] i = NonZero(x)
         [g] y = Gather(w, i)
@@ -223,7 +223,7 @@ def test_rows_that_cannot_be_counted_are_all_rows() -> None:
     assert mapped_bytes(graph) == pages(4 * 1000 * 5000)
 
 
-def test_a_bias_behind_the_filter_leaves_it_and_what_scales_it_then_does_not() -> None:
+def test_a_bias_after_the_filter_leaves_it_unchanged_and_a_later_scale_does_not() -> None:
     model = CONV.replace(
         "y = BatchNormalization(c, s, b, m, v)", "a = Add(c, k)\n [k] y = Mul(a, k)"
     ).replace("float[29] s,", "float[29, 1, 1] k, float[29] s,")
@@ -236,14 +236,14 @@ def test_a_bias_behind_the_filter_leaves_it_and_what_scales_it_then_does_not() -
     assert fused.source == "w"
 
 
-def test_a_filter_that_a_run_computes_is_none() -> None:
+def test_a_computed_filter_is_not_a_weight() -> None:
     text = """agraph (float[1, 3, 16, 16] x, float[29, 3, 3, 3] w) => (float[1, 29, 14, 14] y) {
         [c] y = Conv(x, w)
     }"""
     assert spec_of(text, text).created == ()
 
 
-def test_weights_that_are_dequantised_stay_where_a_kernel_reads_them_quantised() -> None:
+def test_dequantized_weights_stay_if_a_kernel_reads_them_quantized() -> None:
     model = """agraph (float[1, 211] x) => (float[1, 307] y)
         <int8[211, 307] w, float s, int8 z> {
             [d] v = DequantizeLinear(w, s, z)
@@ -258,7 +258,7 @@ def test_weights_that_are_dequantised_stay_where_a_kernel_reads_them_quantised()
     assert (folded.name, folded.source, folded.source_bytes) == ("v", "w", 211 * 307)
 
 
-def test_the_shape_of_a_tensor_with_dims_that_are_numbers_is_folded() -> None:
+def test_the_shape_of_a_tensor_with_static_dims_is_folded() -> None:
     spec = spec_of(
         """agraph (float[5, 3] x, float[15] t) => (float[5, 3] y) {
             [s] s = Shape(x)
@@ -275,7 +275,7 @@ def test_the_shape_of_a_tensor_with_dims_that_are_numbers_is_folded() -> None:
 
 
 @pytest.mark.parametrize("packs", [True, False])
-def test_the_figures_are_made_of_the_load_the_regions_and_the_feeds(*, packs: bool) -> None:
+def test_the_figures_are_sums_of_the_load_the_regions_and_the_feeds(*, packs: bool) -> None:
     file = ModelFile("<text>", model_of(GEMM), 1009)
     prepared = prepare(file)
     bound = build(prepared, Request())

@@ -31,7 +31,7 @@ def written(heap: SystemHeap, size_bytes: int, *, is_aligned: bool = False) -> B
 # Rules
 
 
-def test_a_large_block_has_pages_of_its_own_and_gives_them_back() -> None:
+def test_a_large_block_has_its_own_pages_and_frees_them() -> None:
     heap = SystemHeap()
     block = written(heap, 1_000_003)
     assert heap.resident_bytes == pages(1_000_003)
@@ -39,7 +39,7 @@ def test_a_large_block_has_pages_of_its_own_and_gives_them_back() -> None:
     assert heap.resident_bytes == 0
 
 
-def test_what_nobody_wrote_has_no_pages() -> None:
+def test_unwritten_bytes_have_no_pages() -> None:
     heap = SystemHeap()
     heap.write(heap.allocate(64 * MIB), 5)
     heap.write(heap.allocate(64 * KIB), 5)
@@ -47,7 +47,7 @@ def test_what_nobody_wrote_has_no_pages() -> None:
     assert heap.resident_bytes == 2 * PAGE_BYTES
 
 
-def test_a_block_is_resident_as_far_as_it_was_ever_written() -> None:
+def test_a_block_is_resident_up_to_its_last_written_byte() -> None:
     heap = SystemHeap()
     block = heap.allocate(1_000_003)
     for size, resident in ((7919, 7919), (5003, 7919), (1_000_003, 1_000_003)):
@@ -73,7 +73,7 @@ def test_the_threshold_is_raised_up_to_32_mib(*, freed: int, is_raised: bool) ->
     assert (heap.allocate(30 * MIB).address is not None) is is_raised
 
 
-def test_a_hole_that_fits_but_for_a_few_bytes_is_taken_whole() -> None:
+def test_a_hole_with_a_few_bytes_left_over_is_taken_completely() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     hole, _ = heap.allocate(100_008), heap.allocate(7919)
     heap.free(hole)
@@ -81,7 +81,7 @@ def test_a_hole_that_fits_but_for_a_few_bytes_is_taken_whole() -> None:
     assert (again.address, again.size_bytes) == (hole.address, hole.size_bytes)
 
 
-def test_of_two_holes_the_smaller_that_fits_serves() -> None:
+def test_the_smaller_of_two_fitting_holes_is_taken() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     large, _, small, _ = (heap.allocate(size) for size in (200_003, 7919, 100_003, 7919))
     heap.free(large)
@@ -90,7 +90,7 @@ def test_of_two_holes_the_smaller_that_fits_serves() -> None:
     assert heap.allocate(150_001).address == large.address
 
 
-def test_free_neighbours_merge() -> None:
+def test_free_neighbors_merge() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     one, two, three, _ = (heap.allocate(100_003) for _ in range(4))
     for block in (one, three, two):
@@ -109,7 +109,7 @@ def test_the_heap_shrinks_at_its_top_from_the_trim_threshold_on() -> None:
     assert heap.resident_bytes <= 132 * KIB
 
 
-def test_pages_far_above_the_new_top_are_given_back_whole() -> None:
+def test_pages_far_above_the_new_top_are_freed() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     block = heap.allocate(900_001)
     tail = Block(block.address, block.size_bytes)
@@ -123,7 +123,7 @@ def test_pages_far_above_the_new_top_are_given_back_whole() -> None:
 
 
 @pytest.mark.parametrize(("unmerged_ends", "is_reused"), [(7, False), (0, True)])
-def test_a_hole_between_unmerged_ends_is_too_small_for_what_left_it(
+def test_a_hole_between_unmerged_ends_is_too_small_for_the_block_that_left_it(
     *, unmerged_ends: int, is_reused: bool
 ) -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB, unmerged_ends=unmerged_ends)
@@ -134,7 +134,7 @@ def test_a_hole_between_unmerged_ends_is_too_small_for_what_left_it(
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
-def test_ends_that_are_given_back_join_their_hole_and_fixed_ones_do_not(*, is_fixed: bool) -> None:
+def test_freed_ends_join_their_hole_and_pinned_ones_do_not(*, is_fixed: bool) -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     first, _ = (heap.allocate(100_003, is_aligned=True) for _ in range(2))
     if is_fixed:
@@ -145,7 +145,7 @@ def test_ends_that_are_given_back_join_their_hole_and_fixed_ones_do_not(*, is_fi
     assert (again.address == first.address) is not is_fixed
 
 
-def test_aligned_blocks_begin_at_multiples_of_64_bytes() -> None:
+def test_aligned_blocks_start_at_multiples_of_64_bytes() -> None:
     heap = SystemHeap(mmap_threshold_bytes=MIB)
     for size in (1009, 2003, 4001, 8009):
         block = heap.allocate(size, is_aligned=True)
@@ -159,7 +159,7 @@ SIZES = st.integers(1, 400_000)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["plain", "aligned", "free"]), SIZES), max_size=60))
-def test_blocks_never_overlap_and_what_is_alive_is_resident(asked: list[tuple[str, int]]) -> None:
+def test_blocks_never_overlap_and_live_bytes_are_resident(asked: list[tuple[str, int]]) -> None:
     heap = SystemHeap()
     alive: list[tuple[Block, int]] = []
     for how, size in asked:
@@ -232,7 +232,7 @@ def steps_of(seed: int, kinds: tuple[str, ...]) -> list[Step]:
 
 
 def replayed(steps: list[Step]) -> tuple[list[int], list[int | None]]:
-    """The same of the emulation; no place in the heap for a block with pages of its own."""
+    """The same from the emulation; ``None`` for a block with its own pages."""
     heap = SystemHeap()
     heap.free(heap.allocate(1_000_003))
     start = heap.allocate(7903)
@@ -253,7 +253,7 @@ def replayed(steps: list[Step]) -> tuple[list[int], list[int | None]]:
 @pytest.mark.skipif(platform.libc_ver() != ("glibc", "2.36"), reason="the heap is glibc 2.36's")
 @pytest.mark.parametrize("kinds", [("plain",), ("plain", "aligned")])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_c_library_does_the_same(seed: int, kinds: tuple[str, ...]) -> None:
+def test_the_heap_agrees_with_the_c_library(seed: int, kinds: tuple[str, ...]) -> None:
     steps = steps_of(seed, kinds)
     command = [sys.executable, "-S", "-c", REPLAY, json.dumps(steps)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -54,13 +54,13 @@ def external(name: str, size_bytes: int) -> StoredWeight:
 # A weight's way
 
 
-def test_a_weight_of_the_file_is_held_twice_while_it_becomes_a_tensor() -> None:
+def test_a_weight_in_the_file_is_resident_twice_while_it_becomes_a_tensor() -> None:
     loading = loading_of(own("w", 3_000_017), remaining=frozenset("w"))
     assert loading.peak_bytes == 2 * pages(3_000_017)
     assert loading.resident_bytes == pages(3_000_017)
 
 
-def test_of_two_weights_one_is_held_twice_at_a_time() -> None:
+def test_only_one_weight_at_a_time_is_resident_twice() -> None:
     loading = loading_of(own("v", 3_000_017), own("w", 2_000_003), remaining=frozenset("vw"))
     assert loading.peak_bytes == 2 * pages(3_000_017) + pages(2_000_003)
 
@@ -79,24 +79,24 @@ def test_a_weight_of_over_50_mb_is_read_into_a_string_that_doubles() -> None:
     assert grown.peak_bytes == 2 * pages(60_000_011)
 
 
-def test_external_weights_take_nothing_until_a_kernel_reads_them() -> None:
+def test_external_weights_take_no_memory_until_a_kernel_reads_them() -> None:
     assert loading_of(external("w", 3_000_017), remaining=frozenset("w")).peak_bytes == 0
 
 
-def test_an_external_weight_is_resident_beside_its_packed_copy_and_then_dropped() -> None:
+def test_an_external_weight_is_resident_beside_its_packed_copy_and_then_freed() -> None:
     packed = (PackedWeight("w", 3_000_017, 4_000_037),)
     loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=packed)
     assert loading.peak_bytes == pages(3_000_017) + pages(4_000_037)
     assert loading.resident_bytes == pages(4_000_037)
 
 
-def test_a_weight_that_others_read_too_stays_when_it_is_packed() -> None:
+def test_a_packed_weight_with_other_readers_stays() -> None:
     packed = (PackedWeight("w", 3_000_017, 4_000_037, is_last=False),)
     loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=packed)
     assert loading.resident_bytes == pages(3_000_017) + pages(4_000_037)
 
 
-def test_a_packed_copy_that_another_kernel_has_is_dropped_again() -> None:
+def test_a_duplicate_packed_copy_is_freed() -> None:
     first = PackedWeight("w", 3_000_017, 40_000_003, is_last=False)
     second = replace(first, is_retained=False, is_last=True)
     loading = loading_of(external("w", 3_000_017), remaining=frozenset("w"), packed=(first, second))
@@ -104,7 +104,7 @@ def test_a_packed_copy_that_another_kernel_has_is_dropped_again() -> None:
     assert loading.resident_bytes == pages(40_000_003)
 
 
-def test_a_weight_packed_into_the_arena_counts_there() -> None:
+def test_a_weight_packed_into_the_arena_counts_as_arena_memory() -> None:
     packed = (PackedWeight("w", 3_000_017, 4_000_037, is_reserved=False),)
     loading = loading_of(
         external("w", 3_000_017), packed=packed, regions=(Region(32 * MIB, 4_000_037),)
@@ -116,7 +116,7 @@ def test_a_weight_packed_into_the_arena_counts_there() -> None:
     ("making", "copies", "results"),
     [(WeightOrigin.FOLDED, 1, 1), (WeightOrigin.FUSED, 1, 2), (WeightOrigin.REORDERED, 1, 3)],
 )
-def test_a_new_weight_is_made_with_copies_of_its_source_and_of_itself(
+def test_computing_a_weight_needs_copies_of_its_source_and_of_itself(
     making: WeightOrigin, copies: int, results: int
 ) -> None:
     made = CreatedWeight("v", 40_000_003, making, "w", 50_000_017)
@@ -125,7 +125,7 @@ def test_a_new_weight_is_made_with_copies_of_its_source_and_of_itself(
     assert loading.resident_bytes == pages(40_000_003)
 
 
-def test_what_is_folded_of_a_weight_in_memory_needs_no_copy_and_frees_it_after_the_round() -> None:
+def test_folding_a_weight_in_memory_needs_no_copy_and_frees_it_after_the_round() -> None:
     made = CreatedWeight("v", 40_000_003, WeightOrigin.FOLDED, "w", 50_000_000)
     loading = loading_of(own("w", 50_000_000), created=((made,),), remaining=frozenset("v"))
     assert loading.peak_bytes == 2 * pages(50_000_000)
@@ -134,7 +134,7 @@ def test_what_is_folded_of_a_weight_in_memory_needs_no_copy_and_frees_it_after_t
     assert both.resident_bytes == pages(50_000_000) + pages(40_000_003)
 
 
-def test_a_source_of_a_later_round_is_kept_until_then() -> None:
+def test_a_source_of_a_later_round_is_resident_until_then() -> None:
     first = CreatedWeight("v", 40_000_003, WeightOrigin.FOLDED, None, 0)
     second = CreatedWeight("u", 34_000_009, WeightOrigin.FOLDED, "v", 40_000_003)
     loading = loading_of(created=((first,), (second,)), remaining=frozenset("u"))
@@ -142,7 +142,7 @@ def test_a_source_of_a_later_round_is_kept_until_then() -> None:
     assert loading.resident_bytes == pages(34_000_009)
 
 
-def test_small_weights_are_part_of_what_each_weight_takes() -> None:
+def test_small_weights_are_part_of_the_bytes_per_weight() -> None:
     known = replace(BARE, weight_bytes=1009, node_bytes=2003, session_bytes=7, library_bytes=11)
     loading = loading_of(own("b", 512), own("c", 8), num_nodes=3, baseline=known)
     assert loading.peak_bytes == 2 * 1009 + 3 * 2003 + 7 + 11
@@ -151,7 +151,7 @@ def test_small_weights_are_part_of_what_each_weight_takes() -> None:
 # The process
 
 
-def test_a_process_is_what_was_before_the_load_the_regions_and_the_pages_read() -> None:
+def test_a_process_is_its_state_before_loading_the_regions_and_the_pages_read() -> None:
     known = replace(BARE, process_bytes=1_000_003, running_bytes=101)
     made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=known)
     spec = ProcessSpec(
@@ -161,14 +161,14 @@ def test_a_process_is_what_was_before_the_load_the_regions_and_the_pages_read() 
     assert process_bytes(spec) == 1_000_003 + 101 + 8192 + 13 + arena
 
 
-def test_regions_of_the_load_are_counted_once() -> None:
+def test_regions_of_loading_are_counted_once() -> None:
     region = Region(64 * MIB, 5_000_011)
     made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
     loaded = Loading(made).run().resident_bytes
     assert process_bytes(ProcessSpec(load=made, regions=(region,))) == loaded
 
 
-def test_a_region_lies_in_a_hole_that_the_load_has_left() -> None:
+def test_a_region_is_placed_in_a_hole_left_by_loading() -> None:
     known = replace(BARE, mmap_threshold_bytes=32 * MIB)
     made = CreatedWeight("v", 1_000_003, WeightOrigin.REORDERED, "w", 1_000_003)
     load_of = LoadSpec(
@@ -189,13 +189,13 @@ def test_a_region_lies_in_a_hole_that_the_load_has_left() -> None:
     assert process_bytes(ProcessSpec(load=load_of, regions=()), loaded) == empty
 
 
-def test_what_is_left_of_weights_of_under_a_kib_is_not_followed() -> None:
+def test_remains_of_weights_under_1_kib_are_not_simulated() -> None:
     small = CreatedWeight("v", 512, WeightOrigin.FOLDED, "w", 512)
     loading = loading_of(own("w", 512), created=((), (small,)), remaining=frozenset("v"))
     assert loading.peak_bytes == loading.resident_bytes == 0
 
 
-def test_the_peak_is_that_of_the_load() -> None:
+def test_the_peak_is_that_of_loading() -> None:
     spec = replace(EMPTY, stored=(own("w", 3_000_017),))
     assert Loading(spec).run().peak_bytes == 2 * pages(3_000_017)
 

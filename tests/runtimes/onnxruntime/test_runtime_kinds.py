@@ -30,12 +30,12 @@ RUN = [kind for kind in KINDS if kind.runs]
 
 @cache
 def results() -> dict[str, Run | Refusal]:
-    """What onnxruntime makes of every kind, by its name."""
+    """The run of every kind of model in onnxruntime, by its name."""
     return running.run_all(RUN)
 
 
 def run_or_skip(result: Run | Refusal) -> Run:
-    """The run; skips the test where this CPU lacks a kernel, and fails it on any other refusal."""
+    """The run; skips the test if this CPU lacks a kernel, and fails it on any other error."""
     if isinstance(result, Run):
         return result
     if result.is_cpu:
@@ -44,7 +44,7 @@ def run_or_skip(result: Run | Refusal) -> Run:
 
 
 def wrong(graph: Graph, made: Mapping[str, Made]) -> Iterator[str]:
-    """What is known of a tensor and is not so."""
+    """Known facts about a tensor that are wrong."""
     for name, (elem_type, dims) in made.items():
         tensor = graph.tensors[name]
         real = elem_type.removeprefix("tensor(").removesuffix(")")
@@ -57,14 +57,14 @@ def wrong(graph: Graph, made: Mapping[str, Made]) -> Iterator[str]:
 
 
 def unknown(graph: Graph, made: Mapping[str, Made]) -> set[str]:
-    """Tensors of which the shape or the type is not known whole."""
+    """Tensors without a complete shape and type."""
     tensors = (graph.tensors[name] for name in made)
     return {t.name for t in tensors if t.num_elements is None or t.dtype is None}
 
 
 @pytest.mark.measure
 @pytest.mark.parametrize("kind", RUN, ids=lambda kind: kind.name)
-def test_shapes_are_those_of_a_run(kind: Kind) -> None:
+def test_shapes_equal_those_of_an_inference(kind: Kind) -> None:
     pytest.importorskip("onnxruntime")
     require_verified()
     ran = run_or_skip(results()[kind.name])
@@ -112,7 +112,7 @@ def test_a_crash_costs_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def numbers(kind: Kind) -> dict[str, tuple[float | bool, ...]]:
-    """What a kind is fed with, of inputs that hold no text."""
+    """The feeds of a kind of model, except for inputs of strings."""
     return {
         name: tuple(each for each in elements if not isinstance(each, str))
         for name, elements in kind.feeds.items()
@@ -120,7 +120,7 @@ def numbers(kind: Kind) -> dict[str, tuple[float | bool, ...]]:
     }
 
 
-def test_the_command_line_analyses_every_kind(
+def test_the_command_line_analyzes_every_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place, kind in enumerate(KINDS):
@@ -134,6 +134,6 @@ def test_the_command_line_analyses_every_kind(
     assert "Traceback" not in said.err
 
 
-def test_there_are_many_kinds() -> None:
+def test_there_are_many_kinds_of_models() -> None:
     names = [kind.name for kind in KINDS]
     assert len(names) == len({*names}) >= 270

@@ -50,7 +50,7 @@ TRUTH = DATA / "onnxruntime"
 # Replayed, worked out by hand.
 
 
-def test_a_session_is_replayed() -> None:
+def test_the_arena_of_a_session_is_replayed() -> None:
     """Bytes: a and e 4036, c 8012, s, t and y 4; weights 16. e takes the place of a, t that of s.
 
     Chunks of 4096, 256 and 8192 bytes are in use at once, besides the weights, in one region of a
@@ -75,7 +75,7 @@ def test_a_session_is_replayed() -> None:
     assert figures.replay.reserved.peak_bytes == MIB + 16
 
 
-def test_without_reuse_and_pattern_and_as_much_as_is_asked_for() -> None:
+def test_a_session_without_reuse_pattern_and_doubling_is_replayed() -> None:
     options = SessionOptions(
         enable_mem_reuse=False, enable_mem_pattern=False, arena_extend_strategy="kSameAsRequested"
     )
@@ -88,7 +88,7 @@ def test_without_reuse_and_pattern_and_as_much_as_is_asked_for() -> None:
     assert figures.pattern_block_bytes == 12_544  # of a session that has one
 
 
-def test_a_kernel_s_scratch_is_on_top_of_its_node() -> None:
+def test_scratch_of_a_kernel_is_added_at_its_node() -> None:
     """Softmax along another axis than the last: the input and the output once more."""
     text = "agraph (float[7,11] x) => (float[7,11] y) { h = Exp(x)  y = Softmax <axis = 0> (h) }"
     shapes = dict.fromkeys("xhy", (7, 11))
@@ -99,7 +99,7 @@ def test_a_kernel_s_scratch_is_on_top_of_its_node() -> None:
     assert figures.in_use_peak_bytes == 4 * 512
 
 
-def test_on_a_gpu_weights_lie_in_the_arena_and_scratch_is_cudnn_s() -> None:
+def test_on_a_gpu_weights_are_in_the_arena_and_scratch_is_cudnns() -> None:
     text = """agraph (float[7,11] x) => (float[7,11] y) <float[7,11] v, float[11] w> {
         h = Add(x, v)  g = Mul(h, w)  y = Softmax <axis = 0> (g)
     }"""
@@ -114,7 +114,7 @@ def test_on_a_gpu_weights_lie_in_the_arena_and_scratch_is_cudnn_s() -> None:
     assert apart.held_bytes == MIB
 
 
-def test_what_is_not_known_is_left_out_and_named() -> None:
+def test_unknown_sizes_are_left_out_and_reported() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
     agraph (float[7] x, int64 n, bool c) => (float[7] y, float[7] z) {
         h = acme.Mystery(x)
@@ -153,7 +153,7 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
     ]
 
 
-def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
+def test_a_branch_that_depends_on_data_is_reported() -> None:
     text = """agraph (float[7] x, bool b) => (float[7] y) {
         [choose] y = If(b) <
             then_branch = one () => (float[7] t) { t = Exp(x) },
@@ -171,7 +171,7 @@ def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
     )
 
 
-def test_a_graph_of_which_nothing_is_left_takes_its_weights() -> None:
+def test_an_empty_graph_takes_its_weights() -> None:
     text = (
         "agraph (float[7] x) => (float[3] y) { y = Constant <value_floats = [2.0, 3.0, 5.0]> () }"
     )
@@ -184,7 +184,7 @@ def test_a_graph_of_which_nothing_is_left_takes_its_weights() -> None:
 # What of the weights lies in the arena.
 
 
-def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_weights_are_reserved_or_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = (
         Prepacked("one", "a", 101, is_reserved=True, drops_original=True),
         Prepacked("two", "b", 103, is_reserved=False, drops_original=True),
@@ -208,7 +208,7 @@ def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatc
     assert seen == [packed, ()]
 
 
-def test_the_arena_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arena_starts_with_the_packed_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = ArenaInitializers((101, 107), (2 * MIB + 1,))
     monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     figures, _ = arena_figures(gap_session(), SessionOptions())
@@ -238,7 +238,7 @@ def gap_optimised(
 
 @pytest.fixture
 def configs(monkeypatch: pytest.MonkeyPatch) -> list[SessionConfig]:
-    """How graphs are asked for, which are the one of ``GAP`` whatever is asked."""
+    """Records the requested session configurations; every graph is that of ``GAP``."""
     asked: list[SessionConfig] = []
 
     def optimized_model(_: ModelAt, config: SessionConfig) -> OptimizedModel:
@@ -258,7 +258,7 @@ def model() -> ModelAt:
 
 
 @pytest.mark.usefixtures("configs")
-def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
+def test_figures_of_a_cpu_have_no_gpu_terms(model: ModelAt) -> None:
     found = memory.session_memory(memory.SessionGraphs(model, SessionRequest()))
     assert (found.name, found.graph, found.graph_optimizer) == ("ort-cpu", "ort-all", "onnxmem")
     assert (found.context_bytes, found.workspace_bytes) == (None, None)
@@ -274,7 +274,7 @@ def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
     ("cuda", "context_bytes", "workspace_bytes"),
     [(CudaAssumptions(), ORT_CONTEXT.size_bytes, None), (CudaAssumptions(3, 5), 3, 5)],
 )
-def test_a_gpu_s_terms_can_be_set(
+def test_terms_of_a_gpu_can_be_set(
     model: ModelAt, cuda: CudaAssumptions, context_bytes: int, workspace_bytes: int | None
 ) -> None:
     found = memory.session_memory(
@@ -305,7 +305,7 @@ def test_settings_of_the_session_are_replayed(model: ModelAt, configs: list[Sess
         ("ort-cuda", "ort-all", "extended"),
     ],
 )
-def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: str) -> None:
+def test_only_the_cpu_has_blocks_of_channels(name: str, graph: str, level: str) -> None:
     assert SessionRequest(name=name, graph=graph).config() == SessionConfig(level)
 
 
@@ -323,7 +323,7 @@ def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: st
         ("onnxruntime 1.31.0.dev20260101001", "on 1.29 to 1.32"),
     ],
 )
-def test_a_version_that_the_rules_were_not_verified_on_is_a_finding(
+def test_a_version_without_verified_rules_is_reported(
     model: ModelAt, monkeypatch: pytest.MonkeyPatch, graph_optimizer: str, verified: str | None
 ) -> None:
     before = Finding("emulated_optimiser", "onnxruntime is not installed")
@@ -359,7 +359,7 @@ def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[Se
     return asked
 
 
-def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_requested_runtime_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(runtimes=("ort-cuda", "ort-cpu"))
     terms = CudaAssumptions()
     assert questions_of(settings, monkeypatch) == [
@@ -385,14 +385,14 @@ def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_where_no_runtime_is_asked_for_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_requested_runtime_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     file = load(model_of(GAP))
     bound = build(prepare(file), Request())
     monkeypatch.setattr(from_settings, "prepare", None)
     assert runtime_memories(file, bound, Settings()) == ()
 
 
-def test_a_prediction_is_at_the_dims_asked_for(configs: list[SessionConfig]) -> None:
+def test_a_prediction_is_at_the_requested_dims(configs: list[SessionConfig]) -> None:
     file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
     question = SessionRequest(graph="raw", asks_onnxruntime=False)
     found = predict(file, Request(shapes={"x": (1,)}), question)
@@ -400,7 +400,9 @@ def test_a_prediction_is_at_the_dims_asked_for(configs: list[SessionConfig]) -> 
     assert configs == [question.config()]
 
 
-def test_a_graph_is_made_once_for_all_settings_that_share_it(configs: list[SessionConfig]) -> None:
+def test_a_graph_is_created_once_for_all_settings_that_share_it(
+    configs: list[SessionConfig],
+) -> None:
     file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
     found = advise(file, Settings(runtimes=("ort-cpu",), asks_onnxruntime=False, dims={"N": 1}))
     levels = ("all", "off", "basic", "extended")
@@ -415,7 +417,7 @@ def test_a_graph_is_made_once_for_all_settings_that_share_it(configs: list[Sessi
     assert line == ("options.add_free_dimension_override_by_name('N', 1)",)
 
 
-def test_advice_for_a_gpu_is_of_graphs_without_blocks(configs: list[SessionConfig]) -> None:
+def test_advice_for_a_gpu_is_on_graphs_without_blocks(configs: list[SessionConfig]) -> None:
     found = advise(load(model_of(GAP)), Settings(runtimes=("ort-cuda",)))
     assert {config.level for config in configs} == {"off", "basic", "extended"}
     own = next(choice for choice in found.singles if not choice.changes)
@@ -426,7 +428,7 @@ def test_advice_for_a_gpu_is_of_graphs_without_blocks(configs: list[SessionConfi
 HUGE = "agraph (float[4000000000000000000] x) => (y) { a = Exp(x)  b = Exp(a)  y = Exp(b) }"
 
 
-def test_what_no_arena_can_hold_costs_no_other_figure() -> None:
+def test_a_model_too_large_for_an_arena_does_not_affect_other_figures() -> None:
     analysis = analyze(model_of(HUGE), runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
     assert analysis.runtimes == ()
     assert analysis.total_bytes == 3 * 16 * 10**18
@@ -439,7 +441,7 @@ def test_what_no_arena_can_hold_costs_no_other_figure() -> None:
     )
 
 
-def test_nor_its_row(
+def test_a_model_too_large_for_an_arena_is_partial_in_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -461,7 +463,7 @@ RIDDLE = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
     agraph (float[7] x) => (float[7] y) { y = acme.Riddle(x) }"""
 
 
-def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
+def test_incomplete_figures_of_a_runtime_make_the_status_partial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output is declared, so the graph's own figures are complete."""
@@ -479,10 +481,10 @@ def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
 
 
 @pytest.mark.parametrize("place", range(len(MUTATED)))
-def test_the_session_of_a_broken_model_is_replayed_or_refused(
+def test_the_session_of_a_broken_model_is_replayed_or_rejected(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its graph, and without an optimiser, which has its own tests."""
+    """Whatever its graph, and without an optimizer, which has its own tests."""
     monkeypatch.setattr(optimization, "optimized", lambda proto, *_, **__: copy_of(proto))
     draw = random.Random(place)  # noqa: S311 - any fixed draw will do
     for _ in range(12):
@@ -503,7 +505,7 @@ def whole_numbers(runtime: RuntimeMemory) -> list[int]:
 
 
 @pytest.mark.parametrize("graph", [None, "raw"])
-def test_the_file_is_what_the_figures_are_of(
+def test_figures_are_for_the_file_by_default(
     graph: str | None, configs: list[SessionConfig]
 ) -> None:
     file = load(model_of(GAP))
@@ -511,7 +513,7 @@ def test_the_file_is_what_the_figures_are_of(
     assert configs == []
 
 
-def test_or_what_an_optimiser_makes_of_it(configs: list[SessionConfig]) -> None:
+def test_figures_can_be_for_the_optimized_graph(configs: list[SessionConfig]) -> None:
     file = ModelFile("net.onnx", model_of(GAP), 7919)
     settings = Settings(graph="ort-extended", fixed_dims=True, asks_onnxruntime=False)
     made, findings = optimized_file(file, settings)
@@ -531,7 +533,7 @@ SYMBOLS = """agraph (float[N,7] x, float[M,7] z) => (float[1,1] y) <int64[2] m =
 
 
 @pytest.mark.parametrize(("fixed_dims", "peak_bytes"), [(False, 4 + 4036), (True, 140 + 4 + 4036)])
-def test_symbols_that_are_equal_numbers_are_not_known_to_be(
+def test_symbols_of_equal_value_are_not_known_to_be_equal(
     peak_bytes: int, *, fixed_dims: bool
 ) -> None:
     analysis = analyze(
@@ -552,7 +554,7 @@ def test_symbols_that_are_equal_numbers_are_not_known_to_be(
     assert analysis.settings.runtimes == ("ort-cpu", "ort-cuda")
 
 
-def test_a_runtime_s_figures_are_the_same_where_its_graph_is_named() -> None:
+def test_figures_of_a_runtime_are_the_same_if_its_graph_is_named() -> None:
     """Dims that are fixed at load stay fixed, though the optimized graph has no symbols left."""
     plain, named = (
         analyze(
@@ -569,7 +571,7 @@ def test_a_runtime_s_figures_are_the_same_where_its_graph_is_named() -> None:
     assert figures == [140 + 4 + 4036] * 2
 
 
-def test_the_batch_counts_and_laws_stay_those_of_the_file() -> None:
+def test_another_batch_scales_the_figures_of_a_runtime() -> None:
     text = "agraph (float[N,7] x) => (float[N,7] y) { h = Exp(x)  y = Exp(h) }"
     for batch in (3, 11):
         analysis = analyze(
@@ -581,8 +583,8 @@ def test_the_batch_counts_and_laws_stay_those_of_the_file() -> None:
         assert again.runtimes[0].arena.requested_peak_bytes == 2 * 28 * 5
 
 
-def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has three nodes; what stands in for an optimiser leaves one."""
+def test_figures_are_for_the_requested_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has three nodes; the placeholder for an optimizer leaves one."""
     model = model_of(
         "agraph (float[N,7] x) => (float[N,7] y) { a = Exp(x)  b = Exp(a)  y = Exp(b) }"
     )
@@ -643,7 +645,7 @@ def test_the_file_is_run_as_the_session_that_is_predicted(
     assert [finding.code for finding in found.findings] == ["made_up_weights"]
 
 
-def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_a_measurement_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(EXP)
     own = analyze(model, dims={"S": 3}, one_of_several=True).findings
     run = replace(MEASUREMENT, findings=(*own, *MEASUREMENT.findings))
@@ -653,7 +655,7 @@ def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.findings == (*own, *MEASUREMENT.findings)
 
 
-def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_measurement_does_not_affect_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     crash = Finding("measure_crash", "the run crashed")
 
     def unavailable(*_: object) -> Measurement:
@@ -675,7 +677,7 @@ def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("fixed_dims", [False, True])
-def test_it_is_what_onnxruntime_asks_for(*, fixed_dims: bool) -> None:
+def test_requests_equal_those_of_onnxruntime(*, fixed_dims: bool) -> None:
     pytest.importorskip("onnxruntime")
     analysis = analyze(
         model_of(SYMBOLS),
@@ -706,7 +708,7 @@ def test_it_is_what_onnxruntime_asks_for(*, fixed_dims: bool) -> None:
         (MYSTERY, 3, "measure_failed: onnxruntime"),
     ],
 )
-def test_the_whole_way_leaves_nothing_behind(
+def test_a_complete_analysis_leaves_no_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -745,7 +747,7 @@ LEAVES = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) <float
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("graph", ["raw", "ort-extended"])
-def test_it_is_what_every_node_asks_for(graph: str) -> None:
+def test_requests_of_every_node_equal_those_of_onnxruntime(graph: str) -> None:
     pytest.importorskip("onnxruntime")
     found = analyze(model_of(LEAVES), batch=11, runtimes=("ort-cpu",), graph=graph, measure="cpu")
     assert isinstance(found.measured, Measurement)
@@ -757,7 +759,7 @@ def test_it_is_what_every_node_asks_for(graph: str) -> None:
 
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-def test_operators_that_onnxruntime_fuses_are_one() -> None:
+def test_fused_operators_are_one_node() -> None:
     pytest.importorskip("onnxruntime")
     found = analyze(model_of(CONVNET), batch=5, graph="ort-extended")
     told = [node.op_type for node in found.graph.nodes]
@@ -771,10 +773,10 @@ def test_operators_that_onnxruntime_fuses_are_one() -> None:
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("num_parts", [127, 131, 1031])
-def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
+def test_sizes_follow_from_the_constants_of_a_split_with_many_parts(
     num_parts: int,
 ) -> None:
-    """Onnxruntime makes one Split of the Gathers of an unrolled recurrent network."""
+    """Onnxruntime replaces the Gathers of an unrolled recurrent network by one Split."""
     pytest.importorskip("onnxruntime")
     places = range(num_parts)
     gathers = " ".join(f"g{place} = Gather <axis = 0> (x, i{place})" for place in places)
@@ -816,8 +818,8 @@ agraph (float[3,137,224] q, float[3,137,32] k, float[3,137,32] v) => (float[3,13
     [SUMMED, BROADCAST, NO_PRESENT.replace("DO", "1"), NO_PRESENT.replace("DO", "0")],
     ids=["einsum", "einsum_batched", "rotated", "plain"],
 )
-def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
-    """Scratch before and behind the output of an Einsum; attention without a cache."""
+def test_chunks_are_allocated_in_the_order_of_the_kernel(text: str) -> None:
+    """Scratch before and after the output of an Einsum; attention without a cache."""
     pytest.importorskip("onnxruntime")
     found = analyze(model_of(text), runtimes=("ort-cpu",), graph="raw", measure="cpu")
     assert isinstance(found.measured, Measurement)
@@ -827,7 +829,7 @@ def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
     assert predicted.held_bytes == measured.held_bytes
 
 
-def test_a_report_and_its_verdict_open_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_and_its_verdict_read_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[SessionConfig] = []
     make = optimization._optimized  # noqa: SLF001 - what every way to open a model goes through
 

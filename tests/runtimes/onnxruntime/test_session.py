@@ -100,9 +100,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_each_batch_is_as_one_that_is_worked_out_in_full(
-    runtime: str, options: SessionOptions
-) -> None:
+def test_each_batch_equals_a_full_computation(runtime: str, options: SessionOptions) -> None:
     def planned_at(batch: int) -> PlannedSession:
         return session_at(CHAIN, CHAIN_SHAPES, (1009 * batch, 17), options, runtime)
 
@@ -127,7 +125,7 @@ def test_each_batch_is_as_one_that_is_worked_out_in_full(
 def masked(
     batch: int, runtime: str = "ort-cuda", options: SessionOptions = DEFAULT
 ) -> PlannedSession:
-    """A session with a constant that follows the batch, and one of which the bytes do not."""
+    """A session with a constant that scales with the batch, and one whose bytes do not."""
     text = f"""agraph (float[{batch},1009] x) => (y)
         <float[{batch},1009] mask, float[{1 + batch % 5},7] odd> {{
         a = Mul(x, mask) b = Neg(odd) y = Exp(a) }}"""
@@ -138,7 +136,7 @@ def masked(
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_constants_that_follow_the_batch_are_affine_on_cuda(options: SessionOptions) -> None:
+def test_constants_that_scale_with_the_batch_are_affine_on_cuda(options: SessionOptions) -> None:
     affine = affine_through([(n, masked(n, options=options)) for n in (6, 26, 56)])
     assert affine is not None
     for batch in range(6, 57, 5):
@@ -147,14 +145,14 @@ def test_constants_that_follow_the_batch_are_affine_on_cuda(options: SessionOpti
         assert affine.at(batch).replay().total_bytes == figures.held_steady_bytes
 
 
-def test_constants_on_no_line_draw_none() -> None:
+def test_constants_that_are_not_affine_are_rejected() -> None:
     assert affine_through([(n, masked(n)) for n in (6, 26, 59)]) is None
     on_cpu = [(n, masked(n, "ort-cpu")) for n in (6, 26, 56)]
     assert on_cpu[0][1].packed == on_cpu[1][1].packed
     assert affine_through(on_cpu) is not None
 
 
-def test_a_kernel_that_goes_over_its_lines_once_at_batch_1_has_another_program_there() -> None:
+def test_a_kernel_with_one_pass_at_batch_1_has_another_program_there() -> None:
     shapes: dict[str, LoadShape | None] = {"x": ("N", 3, 1), "y": ("N", 3, 2)}
     walked = [(batch, session_at(DFT, shapes, (batch, 3, 1))) for batch in (1, 2, 7, 13)]
     assert affine_through([walked[each] for each in (0, 2, 3)]) is None
@@ -183,13 +181,13 @@ UNLIKE: dict[str, Callable[[int], PlannedSession]] = {
 
 
 @pytest.mark.parametrize("planned_at", UNLIKE.values(), ids=UNLIKE)
-def test_a_session_that_is_not_affine_is_none(
+def test_a_session_that_is_not_affine_is_rejected(
     planned_at: Callable[[int], PlannedSession],
 ) -> None:
     assert affine_through([(batch, planned_at(batch)) for batch in (3, 5, 11)]) is None
 
 
-def test_a_session_that_its_own_limit_ends_says_so() -> None:
+def test_a_session_beyond_its_own_limit_is_reported() -> None:
     options = SessionOptions(gpu_mem_limit_bytes=MIB)
     walked = [
         (batch, session_at(CHAIN, CHAIN_SHAPES, (batch, 17), options, "ort-cuda"))
@@ -203,7 +201,7 @@ def test_a_session_that_its_own_limit_ends_says_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["ort-cpu", "ort-cuda"])
-def test_a_session_behind_the_protocol_takes_what_the_verdict_compares(name: str) -> None:
+def test_a_session_as_a_runtime_equals_the_compared_figure(name: str) -> None:
     settings = Settings(batch=7, asks_onnxruntime=False, cpu="avx512")
     request = request_of(model_of(CONVNET), settings)
     session, graph = request.session(name)
@@ -219,7 +217,7 @@ def test_a_session_behind_the_protocol_takes_what_the_verdict_compares(name: str
         assert not run.runs_in(held.least_bytes - 1)
 
 
-def test_the_workspace_lies_beside_the_arena() -> None:
+def test_the_workspace_is_outside_the_arena() -> None:
     planned = session_at(CHAIN, CHAIN_SHAPES, (7, 17), runtime="ort-cuda")
     overheads = replace(runtime_of(planned), workspace=Assumed.exactly(101)).overheads(
         planned.recorded.graph.graph
@@ -231,7 +229,7 @@ def test_the_workspace_lies_beside_the_arena() -> None:
 @pytest.mark.parametrize(
     ("basis", "memory_bytes"), [(Basis.ORT_CUDA, 540 * MIB), (Basis.ORT_CPU, 80 * MIB)]
 )
-def test_a_search_runs_the_plan_at_a_few_batches_and_replays_the_others_by_their_requests(
+def test_a_search_plans_a_few_batches_and_replays_the_others(
     basis: Basis, memory_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[object] = []

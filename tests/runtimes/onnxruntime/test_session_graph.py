@@ -56,7 +56,7 @@ def optimized_of(
 # Read as records.
 
 
-def test_shapes_at_load_are_by_the_names_of_the_records() -> None:
+def test_shapes_at_load_have_the_scoped_names() -> None:
     shapes = {
         "": {"x": ("N", 7), "y": ("N", 7)},
         "y/then_branch": {"t": ("N", 7)},
@@ -78,8 +78,8 @@ def test_shapes_at_load_are_by_the_names_of_the_records() -> None:
     assert found.graph.tensors["x"].shape == (2, 7)
 
 
-def test_what_no_constant_tells_has_the_shape_at_load() -> None:
-    """Symbols as bound; what is open at load too stays unknown."""
+def test_a_shape_without_a_constant_is_the_one_at_load() -> None:
+    """Symbols are bound; dims unknown at load stay unknown."""
     text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
     agraph (float[N,7] x, bool b) => (float[] y) {
         a = acme.Part(x)  s = acme.Number(x)  o = acme.Riddle(x)  n = acme.Nothing(x)
@@ -100,7 +100,7 @@ def test_what_no_constant_tells_has_the_shape_at_load() -> None:
     assert branch.tensors["choose/then_branch/p"].shape == (2, 5)
 
 
-def test_scopes_that_were_taken_are_numbered() -> None:
+def test_scopes_in_use_are_numbered() -> None:
     text = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) {
         [same] y = If(b) <
             then_branch = one () => (float[N,7] t) { t = Exp(x) },
@@ -121,8 +121,8 @@ def test_scopes_that_were_taken_are_numbered() -> None:
     assert by_operator == {"If": None, "Exp": (1,), "Abs": None, "Neg": (2,), "Ceil": None}
 
 
-def test_a_length_of_nought_is_the_file_s_and_its_symbols_are_bound() -> None:
-    """As of the keys of no token yet; no one may ask for such a length."""
+def test_an_input_with_a_dim_of_0_binds_its_symbols() -> None:
+    """Like past keys before the first token; such a shape cannot be requested."""
     text = """agraph (float[N,2,0,5] past, float[N,2,1,5] new) => (float[N,2,1,5] y) {
         y = Concat <axis = 2> (past, new)
     }"""
@@ -132,8 +132,8 @@ def test_a_length_of_nought_is_the_file_s_and_its_symbols_are_bound() -> None:
     assert found.graph.tensors["y"].shape == (3, 2, 1, 5)
 
 
-def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_too() -> None:
-    """From the leaves up, the last leaf first: the file of such a graph keeps its own order."""
+def test_an_unchanged_graph_and_its_bodies_run_in_execution_order() -> None:
+    """From the leaves up, the last leaf first: the file of an unchanged graph has its own order."""
     text = """agraph (float[7] x, bool b) => (float[7] y, float[7] z) {
         a = Exp(x)
         z = Neg(x)
@@ -152,8 +152,8 @@ def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_to
     assert order(is_ordered=False) == ["Exp", "If", "Neg", "Exp", "Add", "Abs", "Neg"]
 
 
-def test_only_the_graphs_that_were_not_changed_are_sorted() -> None:
-    """A body that keeps the file's order in a graph that was changed, and the other way round."""
+def test_only_unchanged_graphs_are_sorted() -> None:
+    """An unchanged body in a changed graph, and the other way round."""
     text = """agraph (float[7] x, bool b) => (float[7] y, float[7] z) {
         a = Exp(x)
         z = Neg(x)
@@ -202,7 +202,7 @@ def test_constants_beside_their_own_initializers_are_dropped() -> None:
 # Emulated.
 
 
-def test_without_an_optimizer_the_graph_is_the_file_s() -> None:
+def test_without_an_optimizer_the_graph_is_that_of_the_file() -> None:
     prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
     found = emulated(prepared, "off", {}, AVX512)
     assert (found.level, found.graph_optimizer, found.is_in_running_order) == (
@@ -221,7 +221,9 @@ def test_numbers_for_symbols_are_known_at_load() -> None:
     assert found.shapes[""]["x"] == (3, 7)
 
 
-def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_at_load_can_be_unknown_and_types_other_than_tensors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     text = "agraph (float[N,?] x, seq(float[2]) q, float u) => (float[N,?] y) { y = Exp(x) }"
     model = model_of(text)
     model.graph.input[2].type.tensor_type.ClearField("shape")
@@ -251,7 +253,7 @@ def model_at(source: Path | onnx.ModelProto, **dims: int) -> ModelAt:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
+    """The folder of temporary folders."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -285,7 +287,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str
     return asked
 
 
-def test_what_onnxruntime_saves_is_the_graph(
+def test_the_graph_is_the_one_that_onnxruntime_saves(
     path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = {"": {"x": ["N", 2], "h": None, "y": ["N", None]}}
@@ -320,7 +322,7 @@ def test_what_onnxruntime_saves_is_the_graph(
     assert asked[1][1]["overrides"] == {"N": 5}
 
 
-def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
+def test_a_model_too_large_for_its_own_format_gets_computed_shapes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
@@ -339,7 +341,7 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
 
 
 @pytest.mark.parametrize("available_bytes", [1000, None])
-def test_mapped_weights_take_no_memory_of_the_child_s(
+def test_mapped_weights_do_not_count_against_the_childs_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available_bytes: int | None
 ) -> None:
     text = "agraph (float[N,2] x) => (float[N,2] y) <float[2] w> { [add] y = Add(x, w) }"
@@ -375,7 +377,7 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
         ),
     ],
 )
-def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
+def test_a_failing_child_is_reported_and_the_optimizer_is_emulated(
     path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, fault: ChildFault, reason: str
 ) -> None:
     answering(monkeypatch, lambda *_: fault)
@@ -387,10 +389,10 @@ def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
     assert os.listdir(temporary) == []
 
 
-def test_a_copy_that_cannot_be_written_is_a_finding_too(
+def test_a_copy_that_cannot_be_written_is_reported(
     temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model without a file is written out first, in a child as well."""
+    """A model without a file is first written to one, also in a child."""
     monkeypatch.setattr(optimization, "runnable", lambda *_: ChildFault("error", "no space"))
     asked = answering(monkeypatch, lambda *_: {})
     made = optimized_model(model_at(model_of(BRANCHES)), SessionConfig("off"))
@@ -400,7 +402,7 @@ def test_a_copy_that_cannot_be_written_is_a_finding_too(
     assert os.listdir(temporary) == []
 
 
-def test_data_outside_the_model_s_folder_is_not_opened(
+def test_data_outside_the_models_folder_is_not_opened(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of("agraph (float[N,2] x) => (float[N,2] y) <float[2] w> { y = Add(x, w) }")
@@ -420,7 +422,7 @@ def test_data_outside_the_model_s_folder_is_not_opened(
     assert os.listdir(temporary) == []
 
 
-def test_who_does_not_ask_gets_no_finding_and_dims_where_they_are_fixed(
+def test_an_emulated_graph_has_no_warning_and_can_have_fixed_dims(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = answering(monkeypatch, lambda *_: {})
@@ -448,8 +450,8 @@ MIXED = """agraph (float[N,7] x, float[?,7] z, float u, bool b, seq(float[2]) q)
 
 
 @pytest.mark.measure
-def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
-    """In this process, though onnxruntime's place is a child: its answer is at stake here."""
+def test_shapes_equal_those_of_onnxruntime(tmp_path: Path) -> None:
+    """In this process instead of a child, because only the result matters here."""
     pytest.importorskip("onnxruntime")
     from onnxmem.runtimes.onnxruntime.session_graph.saving import (
         save_optimized,
@@ -501,9 +503,7 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
 
 @pytest.mark.measure
 @pytest.mark.parametrize("level", ["off", "basic", "extended", "all"])
-def test_onnxruntime_is_asked_in_a_process_of_its_own(
-    path: Path, temporary: Path, level: str
-) -> None:
+def test_onnxruntime_runs_in_a_separate_process(path: Path, temporary: Path, level: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     made = optimized_model(model_at(path, N=5), SessionConfig(level, fixed_dims=True))
     assert made.graph_optimizer == f"onnxruntime {onnxruntime.__version__}"
@@ -515,7 +515,7 @@ def test_onnxruntime_is_asked_in_a_process_of_its_own(
 
 
 @pytest.mark.measure
-def test_the_emulation_knows_at_load_what_onnxruntime_knows(tmp_path: Path) -> None:
+def test_the_emulation_has_the_shapes_at_load_of_onnxruntime(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model = model_of(MIXED)
     onnx.save(model, tmp_path / "net.onnx")
@@ -528,7 +528,7 @@ def test_the_emulation_knows_at_load_what_onnxruntime_knows(tmp_path: Path) -> N
 
 
 @pytest.mark.measure
-def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
+def test_absent_weights_are_random_and_a_rejected_model_is_emulated(
     tmp_path: Path, temporary: Path
 ) -> None:
     pytest.importorskip("onnxruntime")
