@@ -64,11 +64,11 @@ _MEMORY: Mapping[str, Any] = {
     "context_bytes": None,
     "workspace_bytes": None,
     "unknown": Unknowns((), Counter(), ()),
-    "advice": (OWN,),
     "findings": (),
 }
 
 
 def runtime_of(**changes: object) -> RuntimeMemory:
     """A CPU session's memory, but for the fields given."""
-    return RuntimeMemory(**{**_MEMORY, **changes})
+    advice = changes.pop("advice", (OWN,))
+    return RuntimeMemory(**{**_MEMORY, "find_advice": lambda: advice, **changes})

@@ -1,16 +1,18 @@
 """The public functions give what the commands print, and print themselves in a few lines."""
 
 import json
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import MODELS
+from paths import MODELS, ROOT
 
 import onnxmem
 from onnxmem.cli import main
+from onnxmem.measuring.measuring import MeasurementFailedError
 
 RESNET = str(MODELS / "resnet50.train.onnx")
 ALEXNET = str(MODELS / "alexnet.onnx")
@@ -142,7 +144,7 @@ def test_measure_runs_a_file_or_an_analysis_and_is_no_module() -> None:
 @pytest.mark.measure
 def test_a_measurement_that_fails_is_raised() -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(onnxmem.OnnxmemError, match="memory"):
+    with pytest.raises(MeasurementFailedError):
         onnxmem.measure(MLP, memory_limit_bytes=1)
 
 
@@ -156,3 +158,55 @@ def test_an_analysis_prints_its_figures_and_not_its_graph() -> None:
         "  training step: 517 MiB",
         "  budget 1.00 GiB: does not fit>",
     ]
+
+
+@pytest.fixture(scope="module")
+def analysis() -> onnxmem.Analysis:
+    return onnxmem.analyze(
+        RESNET,
+        batch=2,
+        train=True,
+        budget_bytes=2**30,
+        runtimes=("ort-cpu",),
+        asks_onnxruntime=False,
+    )
+
+
+def test_no_result_prints_its_model(analysis: onnxmem.Analysis) -> None:
+    names = ("activations", "training", "torch", "coverage", "compute", "fit", "parameters")
+    results = [getattr(analysis, name) for name in (*names, "graph", "results", "max_batch")]
+    cached = onnxmem.analyze(MODELS / "smollm_cached.onnx", context=64)
+    results += [analysis.runtimes[0], cached.kv_cache]
+    assert max(len(repr(each)) for each in results) < 1500
+
+
+def test_the_table_of_the_guide_has_the_keys_that_attributes_are_not_named_by(
+    analysis: onnxmem.Analysis,
+) -> None:
+    guide = (ROOT / "docs" / "guides" / "from-python.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `([a-z_.]+)` \| `([a-z_.0-9\[\]]+)` \|$", guide, re.MULTILINE))
+    assert len(rows) > 15
+    document = analysis.to_dict()
+    for key, path in rows.items():
+        value: Any = document
+        for word in key.split("."):
+            value = value[word]
+        found: Any = analysis
+        for word in re.findall(r"\w+", path):
+            found = found[int(word)] if word.isdigit() else getattr(found, word)
+        assert found == value, key
+
+
+@pytest.mark.parametrize("part", ["", "activations", "training", "compute", "rules_of_thumb"])
+def test_other_figures_have_the_name_of_their_key(part: str, analysis: onnxmem.Analysis) -> None:
+    row: Any = analysis.to_dict()
+    found = getattr(analysis, part) if part else analysis
+    sizes = {
+        key: value
+        for key, value in (row[part] if part else row).items()
+        if key.endswith(("_bytes", "_flops", "_macs", "status", "path"))
+    }
+    assert len(sizes) >= 3
+    sizes.pop("arena_lower_bound_bytes", None)  # of the packing
+    for key, value in sizes.items():
+        assert getattr(found, key) == value, key

@@ -8,7 +8,7 @@ the JSON contract.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from onnxmem.analysis.request import StageResults, stage_results
@@ -65,7 +65,7 @@ class StepMemory:
 class CacheMemory:
     """A cache at a batch; bytes, ``None`` is unknown."""
 
-    cache: KvCache
+    cache: KvCache = field(repr=False)
     batch: int
     numbers: Mapping[str, int]
     """Values of the symbols that do not follow from the context."""

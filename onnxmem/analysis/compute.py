@@ -48,7 +48,7 @@ class Compute:
     backward_flops: int | None
     """2 x forward for nodes with a weight as a parameter (a product for each of the gradients of
     input and weight), 1 x for other nodes, 0 if no gradient flows: reported as a rule of thumb."""
-    by_node: Mapping[str, NodeCompute]
+    by_node: Mapping[str, NodeCompute] = field(repr=False)
     unknown_nodes: tuple[str, ...]
 
 

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 class StageResults:
     """The figures of the stages; bytes, ``None`` is unknown."""
 
-    prepared: Prepared
-    bound: BoundModel
+    prepared: Prepared = field(repr=False)
+    bound: BoundModel = field(repr=False)
     weight_bytes: int | None
     inputs_bytes: int | None
     recipe: "TrainingConfig | None" = None

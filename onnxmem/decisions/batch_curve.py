@@ -3,7 +3,8 @@
 Memory is the figure that ``fit`` compares, with its verdict. FLOPs and bytes moved are those of the
 roofline (``decisions.roofline``), and so is the time: a lower bound. The *knee* is the first batch
 whose time per sample is within a tenth of the least in the range, or without a device the first
-whose bytes moved per sample are; above it a larger batch gains little.
+whose bytes moved per sample are; above it a larger batch gains little. Where the last batch still
+gains a tenth over half of it, the knee is beyond the range.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,7 +78,7 @@ class BatchCurve:
     line: Affine | None
     """Memory as a line through all points, or through all but the first; ``None``: it is none."""
     knee: BatchPoint | None
-    """``None``: the cost is unknown."""
+    """``None``: it is beyond the range, or the cost is unknown."""
     result: FitResult | None
     """The largest batch that fits; ``None``: no device."""
     by_parameters: int
@@ -204,6 +205,9 @@ def _knee(points: Sequence[BatchPoint], at: Callable[[int], BatchPoint]) -> Batc
     if len(known) < len(costs):
         return None
     enough = _NEAR * min(known)
+    last = points[-1].batch
+    if last > points[0].batch and (at(max(last // 2, 1)).cost or 0) > _NEAR * known[-1]:
+        return None
 
     def is_near(batch: int) -> bool:
         cost = at(batch).cost

@@ -225,13 +225,13 @@ class Graph:
     """Nodes in topological order, and the tensors between them."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...] = field(repr=False)
     inputs: tuple[str, ...]
     """The inputs without a default; an initializer that is listed as an input is a weight."""
     outputs: tuple[str, ...]
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Tensor] = field(repr=False)
     """Every tensor of the model by its scoped name; subgraphs share this mapping."""
-    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict, repr=False)
     """Elements of small constants in row-major order."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The model's ``metadata_props``; empty for a subgraph."""

@@ -126,11 +126,11 @@ _BYTE_BITS = 8
 class Parameters:
     """The names of the weights of a model by their role in training, each storage once."""
 
-    trained: tuple[str, ...]
+    trained: tuple[str, ...] = field(repr=False)
     """Floating weights that layers read as parameters."""
-    quantized: tuple[str, ...]
+    quantized: tuple[str, ...] = field(repr=False)
     """Integer weights of quantized layers, which are not trained."""
-    buffers: tuple[str, ...]
+    buffers: tuple[str, ...] = field(repr=False)
     """Other weights: running statistics, masks, tables, scales; not small literals."""
     num_parameters: int
     """Elements of ``trained`` and ``quantized``; each packed element counts."""

@@ -18,6 +18,7 @@ _UNKNOWN: Final = "-"
 _BAR: Final = 30
 _FASTER: Final = 1.1
 """As a multiple: less is called the same."""
+_ONE_BATCH: Final = "name more than one batch: --batch 1..256"
 _PROPORTIONAL: Final = 0.95
 _FEWEST: Final = 3
 """Points that can show a line, or that there is none."""
@@ -37,6 +38,8 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
         fact("Memory", BASES[curve.setup.basis]),
         fact("Time", "by the roofline: real runs are slower, small batches most of all"),
     ]
+    if not all(point.is_whole for point in curve.points):
+        head.append(fact("warning", "lower bounds: tensors or nodes of unknown size are left out"))
     answers = [
         fact("Is memory proportional?", _proportional(curve)),
         fact("Is a larger batch faster?", _faster(curve)),
@@ -58,13 +61,11 @@ def _proportional(curve: BatchCurve) -> str:
     """Whether memory is proportional to the batch, with figures."""
     first, last = curve.points[0], curve.points[-1]
     if first is last:
-        return "name more than one batch"
+        return _ONE_BATCH
     if curve.growth is None:
         return f"unknown: batch {first.batch:,} takes 0 B"
-    times = (
-        f"batch {last.batch:,} takes {curve.growth:.3g} x what batch {first.batch:,} takes, for "
-    )
-    times += f"{curve.samples:.3g} x the samples"
+    takes = f"batch {last.batch:,} takes {_times(curve.growth)} x what batch {first.batch:,} takes"
+    times = f"{takes}, for {_times(curve.samples)} x the samples"
     answer = "yes" if curve.growth >= _PROPORTIONAL * curve.samples else "no"
     line = curve.line
     if line is None and len(curve.points) < _FEWEST:
@@ -80,6 +81,10 @@ def _proportional(curve: BatchCurve) -> str:
     return f"{answer}, {how}: {terms} ({fixed}); {times}"
 
 
+def _times(multiple: float) -> str:
+    return f"{multiple:.3g}" if multiple < 1000 else f"{multiple:,.0f}"  # noqa: PLR2004 - three digits
+
+
 def _ends(numbers: Sequence[float]) -> tuple[float, float]:
     return min(numbers), max(numbers)
 
@@ -88,13 +93,17 @@ def _faster(curve: BatchCurve) -> str:
     """Whether a larger batch is faster, with figures."""
     knee, speedup = curve.knee, curve.speedup
     first, last = curve.points[0], curve.points[-1]
-    if knee is None or speedup is None:
+    if first is last:
+        return _ONE_BATCH
+    if speedup is None:
         return "unknown: FLOPs or bytes moved are not known"
     costs = f"{_cost(first)} at batch {first.batch:,}, {_cost(last)} at {last.batch:,}"
+    hint = "" if last.bound is not None else "; name a --device for times"
     if speedup < _FASTER:
-        return f"no, a sample takes the same: {costs}"
+        return f"no, a sample takes the same: {costs}{hint}"
+    if knee is None:
+        return f"yes, beyond batch {last.batch:,} too; a sample: {costs}{hint}"
     until = f"up to batch {knee.batch:,} ({_cost(knee)}), beyond it by less than a tenth"
-    hint = "" if knee.bound is not None else "; name a --device for times"
     return f"yes, {until}; a sample: {costs}{hint}"
 
 

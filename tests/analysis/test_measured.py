@@ -76,6 +76,7 @@ def test_every_executed_node_is_listed() -> None:
         "in_use_bytes": 1,
         "held_bytes": 4_194_304,
         "scratch_bytes": 100_000,
+        "predicted_bytes": None,
     }
     assert second["node"] == "re\\x0alu"
     assert second["requested_bytes"] is None

@@ -84,6 +84,20 @@ def test_memory_of_a_gpu_is_reserved_by_region() -> None:
     ]
 
 
+def test_settings_whose_session_exceeds_the_limit_are_left_out() -> None:
+    text = """agraph (float[524288] x) => (float[524288] y) {
+        a = Exp(x)  b = Concat <axis = 0> (a, a)  y = ReduceMax(b) }"""
+    shapes = {"x": (2**19,), "a": (2**19,), "b": (2**20,), "y": ()}
+    session = session_of(text.replace("float[524288] y", "y"), shapes, {"x": (2**19,)})
+    found = []
+    for limit_bytes in range(2**20, 2**25, 2**20):
+        limited = replace(DEFAULT, gpu_mem_limit_bytes=limit_bytes)
+        found.append(len(combined_choices(session, limited, CUDA)))
+    assert (found[0], found[-1]) == (0, 8)
+    assert found == sorted(found)
+    assert any(0 < count < 8 for count in found)
+
+
 def test_the_lowest_arena_limit_of_a_gpu_is_a_setting() -> None:
     """The first run asks for 2 and 4 MiB, in regions of 2 and 4, and the second for a block of 6.
 
@@ -126,7 +140,7 @@ def test_changes_are_relative_to_the_current_settings() -> None:
     (back,) = (
         c for c in combined_choices(gap_session(), grown) if c.changes == ("kNextPowerOfTwo",)
     )
-    assert back.lines[2] == 'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 0})'
+    assert back.lines[3] == 'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 0})'
 
 
 def test_each_setting_alone_equals_a_session_opened_with_it() -> None:

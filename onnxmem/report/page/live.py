@@ -40,9 +40,8 @@ _LIVE_TITLES: Final = {"live-train": "Training step", "live-run": "Inference, ac
 def live_section(analysis: Analysis) -> str:
     """What is alive at the peaks, as bars that add up."""
     body = "".join(
-        f"<details{'' if index else ' open'}><summary><h3>{_LIVE_TITLES[key]}</h3></summary>"
-        f"{_bars_table(key, _largest(live_of(analysis)))}</details>"
-        for index, (key, live_of) in enumerate(_live_tables(analysis).items())
+        f"<h3>{_LIVE_TITLES[key]}</h3>{_bars_table(key, _largest(live_of(analysis)))}"
+        for key, live_of in _live_tables(analysis).items()
     )
     remark = (
         "What is alive at once at the peak, the largest first: the tensors that hold"

@@ -4,7 +4,7 @@ Activations are the tensors that nodes write at run time, those of subgraphs inc
 weights and graph inputs. The numbers of definitions are those of docs/definitions.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnxmem.allocators.packed import Packing, pack
@@ -34,12 +34,12 @@ class ActivationMemory:
     """The peak without buffer reuse: every tensor has its own buffer (definition 3)."""
     in_place_peak_bytes: int | None
     """The peak of the buffers (definition 4)."""
-    replay: Replay
+    replay: Replay = field(repr=False)
     """Of the buffers: step 0 of its program is before the first node, step n is the nth node.
 
     The live set of a subgraph at its peak is allocated and released in the step of its node.
     """
-    nested: tuple[range, ...]
+    nested: tuple[range, ...] = field(repr=False)
     """The allocations of subgraphs, by the node that has them: they are packed as one."""
     unknown_tensors: tuple[str, ...]
     """Tensors of unknown size: the figures leave them out and are lower bounds."""

@@ -6,6 +6,7 @@ a GPU they do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
@@ -51,6 +52,7 @@ def combined_choices(
     """All combinations of buffer reuse, memory pattern and arena growth, the least memory first.
 
     Of equals, the one with the fewest changes is first; the session's own settings are included.
+    Settings with which the arena cannot serve the session, for it has a limit, are left out.
     """
     grid = (
         replace(
@@ -63,10 +65,12 @@ def combined_choices(
         reuse: RecordedSession.of(graph, replace(options, enable_mem_reuse=reuse), provider)
         for reuse in (True, False)
     }
-    return _ranked(
-        choice(graph, options, other, provider, recorded=recorded[other.enable_mem_reuse])
-        for other in grid
-    )
+    found = []
+    for other in grid:
+        with suppress(ReplayError):
+            by_reuse = recorded[other.enable_mem_reuse]
+            found.append(choice(graph, options, other, provider, recorded=by_reuse))
+    return _ranked(found)
 
 
 def single_choices(

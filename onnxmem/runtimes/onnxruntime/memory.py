@@ -1,8 +1,9 @@
 """The memory of one model in one session (definition 9), and the findings on its figures."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Final
 
 from onnxmem.errors import Finding
@@ -33,7 +34,7 @@ tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RuntimeMemory:
     """The memory of a runtime, in bytes; ``None``: unknown or not applicable."""
 
@@ -55,9 +56,14 @@ class RuntimeMemory:
     workspace_bytes: int | None
     """The workspace of cuDNN's convolutions: an assumption that can be set."""
     unknown: Unknowns
-    advice: tuple[Choice, ...]
-    """Other settings of the session on the same graph, the least memory first."""
+    find_advice: Callable[[], tuple[Choice, ...]] = field(repr=False, compare=False)
+    """Replays the session with other settings, which takes longer than all other figures."""
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def advice(self) -> tuple[Choice, ...]:
+        """Other settings of the session on the same graph, the least memory first."""
+        return self.find_advice()
 
     @property
     def own(self) -> Choice:
@@ -152,7 +158,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,
-        advice=combined_choices(session, options, provider),
+        find_advice=partial(combined_choices, session, options, provider),
         findings=(
             *unused_values(model.bound.graph, request.values),
             *session_findings(session, provider, unknown),

@@ -60,13 +60,13 @@ class ArenaFigures:
     resident_peak_bytes: int
     """Peak resident bytes of the arena in those three runs, on a GPU reserved bytes; without
     initializers, and before any shrinkage."""
-    loaded_regions: tuple[Region, ...]
+    loaded_regions: tuple[Region, ...] = field(repr=False)
     """Regions of the arena before the first run."""
-    steady_regions: tuple[Region, ...]
+    steady_regions: tuple[Region, ...] = field(repr=False)
     """Regions after the third run, the loaded ones included."""
-    nodes: tuple[Sample, ...]
+    nodes: tuple[Sample, ...] = field(repr=False)
     """The first run, node by node; memory pattern off."""
-    peak_node: Node | None
+    peak_node: Node | None = field(repr=False)
     peak: Peak = field(compare=False)
     """The peak requested by kernels; ``replay.live_set`` has its tensors."""
     replay: Replay = field(compare=False, repr=False)

@@ -125,7 +125,7 @@ class TrainingMemory:
     """What lives from forward to backward: saved tensors, the outputs and the loss."""
     input_bytes: int | None
     """Graph inputs and the loss's targets."""
-    replay: Replay
+    replay: Replay = field(repr=False)
     """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
     multiplies_matrices: bool = False
     """Whether cuBLAS runs, which takes a workspace."""

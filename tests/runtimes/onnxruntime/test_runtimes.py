@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import onnx
 import pytest
@@ -33,6 +34,7 @@ from onnxmem.runtimes import from_settings
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.from_settings import advise, optimized_file, predict, runtime_memories
 from onnxmem.runtimes.onnxruntime import memory, providers
+from onnxmem.runtimes.onnxruntime.advice import combined_choices
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, Reserve, SessionFacts
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
@@ -848,3 +850,21 @@ def test_a_report_and_its_verdict_read_the_model_once(monkeypatch: pytest.Monkey
     assert analysis.fit is not None
     assert analysis.fit.footprint.total_bytes == analysis.runtimes[0].process_bytes
     assert len(opened) == 1
+
+
+@pytest.mark.parametrize(("option", "num_calls"), [("-q", 0), ("--json", 0), ("-v", 1)])
+def test_other_settings_are_replayed_only_where_they_are_shown(
+    option: str,
+    num_calls: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    counted = Mock(wraps=combined_choices)
+    monkeypatch.setattr(memory, "combined_choices", counted)
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx", EXP)
+    line = f"net.onnx --batch 3 --runtime ort-cpu --emulate-optimiser {option}"
+    assert main(line.split()) == 0
+    assert "net.onnx" in capsys.readouterr().out
+    assert counted.call_count == num_calls

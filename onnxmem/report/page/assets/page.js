@@ -111,7 +111,7 @@
   const phone = matchMedia("(max-width: 640px)");
   function label() {
     if (!phone.matches) return;
-    for (const table of all("table.stacks")) {
+    for (const table of all("table.sortable")) {
       const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
       for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.label = heads[column]; });
     }
@@ -287,7 +287,7 @@
   }
   /* The first step of most live bytes, where they are known. */
   function markPeak() {
-    const badge = layers.querySelector(".badge"), rows = all("#layers-table tbody tr").filter((row) => row.cells[0].dataset.nested === undefined);
+    const badge = layers.querySelector(".badge"), rows = all("#layers-table tbody tr");
     if (!badge) return;
     const live = (row) => (row.cells[3].dataset.value ? Number(row.cells[3].dataset.value) : -1), step = (row) => Number(row.cells[0].dataset.value);
     const peak = rows.reduce((best, row) => (live(row) > live(best) || (live(row) === live(best) && step(row) < step(best)) ? row : best));

@@ -116,8 +116,8 @@ class _Planner:
     """By buffer: the uses that are not planned yet; the buffer is dead at 0."""
     buffer: dict[str, str] = field(default_factory=dict)
     """Tensor -> its buffer, by the name of the buffer's first tensor."""
-    free_list: list[str] = field(default_factory=list)
-    """Dead buffers, the most recent last."""
+    free_list: dict[tuple[int, LoadShape], list[str]] = field(default_factory=dict)
+    """Dead buffers by the size of their first tensors, the most recent last."""
 
     def planned(self) -> Plan:
         nodes = tuple(filter(runs, self.graph.nodes))
@@ -195,8 +195,9 @@ class _Planner:
         for name in (*uses(node), *node.writes):
             buffer = self.buffer[name]
             self.use_count[buffer] -= 1
-            if not self.use_count[buffer]:
-                self.free_list.append(buffer)
+            size = self._size(buffer) if not self.use_count[buffer] else None
+            if size is not None:
+                self.free_list.setdefault(size, []).append(buffer)
         return tuple(allocates)
 
     def _shared(self, node: Node, index: int, name: str) -> str | None:
@@ -230,10 +231,11 @@ class _Planner:
         """
         if not self.planning.reuses_memory or not self.planning.shapes.get(name):
             return None
-        for index in range(len(self.free_list) - 1, -1, -1):
-            if self._same_size(self.free_list[index], name):
-                return self.free_list.pop(index)
-        return None
+        # The runtime looks through one list from the most recent on. That two tensors have the same
+        # size is an equivalence, so the last one of a list for each size is the one that it finds.
+        size = self._size(name)
+        dead = self.free_list.get(size) if size is not None else None
+        return dead.pop() if dead else None
 
     def _reuse(self, shared: str, name: str) -> None:
         # The uses of both tensors add up, so the buffer lives until the last of them.
@@ -243,12 +245,15 @@ class _Planner:
 
     def _same_size(self, one: str, other: str) -> bool:
         """Whether two tensors certainly have the same size (``SameSize``)."""
-        # Unknown shapes never match: a reuse that might not fit would corrupt memory.
-        bits = [element_bits(self.graph.tensors[name].dtype) for name in (one, other)]
-        shapes = [self.planning.shapes.get(name) for name in (one, other)]
-        if None in bits or bits[0] != bits[1] or shapes[0] is None or shapes[1] is None:
-            return False
-        return shapes[0] == shapes[1] and None not in shapes[0]
+        size = self._size(one)
+        return size is not None and size == self._size(other)
+
+    def _size(self, name: str) -> tuple[int, LoadShape] | None:
+        """Bits of an element, and the shape; ``None``: unknown, so it is the same as no other."""
+        # A reuse that might not fit would corrupt memory.
+        bits = element_bits(self.graph.tensors[name].dtype)
+        shape = self.planning.shapes.get(name)
+        return None if bits is None or shape is None or None in shape else (bits, shape)
 
     def _releases(self, nodes: tuple[Node, ...], freed: set[str]) -> Mapping[int, list[str]]:
         """The buffers to release, by the index of their last consumer

@@ -233,6 +233,8 @@ class Graph:
     Only the outermost graph's is used, so that constants of different subgraphs can be equal.
     """
     producers: dict[str, Node] = field(default_factory=dict)
+    order: list[Node] | None = None
+    """The order of execution if no node has changed since it was found (``execution_order``)."""
     _readers: dict[str, dict[int, Node]] = field(default_factory=dict)
     _arrays: dict[str, Array | None] = field(default_factory=dict)
     _next_index: int = 0
@@ -248,6 +250,7 @@ class Graph:
 
     def insert_at(self, node: Node, index: int) -> Node:
         """Add a node with an index that no node has had."""
+        self.order = None
         node.index = index
         self._next_index = index + 1
         self.nodes[node.index] = node
@@ -260,6 +263,7 @@ class Graph:
 
     def remove(self, node: Node) -> None:
         """Remove a node; its outputs have no producer afterwards."""
+        self.order = None
         del self.nodes[node.index]
         for name in {*node.inputs, *node.implicit}:
             self._readers.get(name, {}).pop(node.index, None)
@@ -274,6 +278,7 @@ class Graph:
 
     def set_inputs(self, node: Node, names: Iterable[str]) -> None:
         """Replace all explicit inputs of a node."""
+        self.order = None
         for name in set(node.inputs) - set(node.implicit):
             self._readers.get(name, {}).pop(node.index, None)
         node.inputs = list(names)
@@ -282,6 +287,7 @@ class Graph:
 
     def set_outputs(self, node: Node, names: Iterable[str]) -> None:
         """Replace all outputs of a node."""
+        self.order = None
         for name in node.outputs:
             if self.producers.get(name) is node:
                 del self.producers[name]
@@ -292,6 +298,7 @@ class Graph:
 
     def set_implicit(self, node: Node, names: Iterable[str]) -> None:
         """Replace the outer values that a node's subgraphs read."""
+        self.order = None
         for name in set(node.implicit) - set(node.inputs):
             self._readers.get(name, {}).pop(node.index, None)
         node.implicit = list(names)
@@ -467,6 +474,13 @@ INPUTS_MAY_OVERRIDE = 4
 
 def execution_order(graph: Graph) -> list[Node]:
     """All nodes of one graph in the order of execution."""
+    # Most passes change nothing: the order of the pass before holds.
+    if graph.order is None:
+        graph.order = _walked(graph)
+    return [*graph.order]
+
+
+def _walked(graph: Graph) -> list[Node]:
     # A node is on the stack twice: to be visited, and below its parents to be appended after them.
     # Parents are pushed in ascending order of index, so that the highest is popped first.
     stack = [(node, False) for node in graph.nodes.values() if not _is_read(graph, node)]
