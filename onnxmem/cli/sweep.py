@@ -24,8 +24,15 @@ from onnxmem.cli.options import (
     target_memory,
     verdict_settings,
 )
-from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
-from onnxmem.errors import EXIT_OK, UsageError, fault_of, printable
+from onnxmem.cli.output import (
+    check_output,
+    form_of,
+    in_color,
+    report_fault,
+    write_file,
+    write_result,
+)
+from onnxmem.errors import EXIT_OK, UsageError, fault_of, printable, shortened
 from onnxmem.settings import RUNTIMES, Settings
 
 if TYPE_CHECKING:
@@ -54,6 +61,7 @@ def sweep_parser() -> ArgumentParser:
     output.add_argument(
         "--csv", action="store_true", help="write a table of the batches, as -o FILE.csv does"
     )
+    output.add_argument("--html", metavar="FILE", help="write a page too: two charts and the table")
     # What shared functions read of the flags of `fit`, of which there are none here.
     parser.set_defaults(batch=None, which_device=False, ask_onnxruntime=False)
     return parser
@@ -115,15 +123,19 @@ def run(arguments: Namespace) -> int:
     """Compute the curve; a model that fails is a fault."""
     from onnxmem.analysis.json_rows import document, document_text
 
-    check_output(arguments.output, [arguments.model], force=arguments.force)
+    for file in (arguments.output, arguments.html):
+        check_output(file, [arguments.model], force=arguments.force)
+    if arguments.html is not None and arguments.html == arguments.output:
+        message = f"{shortened(arguments.html)}: is requested twice; name another file with -o"
+        raise UsageError(message)
     refuse_contradictions(arguments)
     if arguments.json and arguments.csv:
         message = "--json and --csv: choose one"
         raise UsageError(message)
     requested = "json" if arguments.json else "csv" if arguments.csv else None
-    form = form_of(arguments.output, requested, ("text", "json", "csv"))
+    form = form_of(arguments.output, requested, ("text", "json", "csv", "html"))
     try:
-        texts, row = _curve(arguments)
+        texts, row = _curve(arguments, form)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
@@ -133,12 +145,14 @@ def run(arguments: Namespace) -> int:
         text = document_text(document(SCHEMA, SCHEMA_VERSION, content))
     else:
         text = texts[form]
+    if arguments.html is not None:
+        write_file(texts["html"], arguments.html, quiet=arguments.quiet)
     write_result(in_color(text, arguments) if form == "text" else text, arguments)
     return EXIT_OK
 
 
-def _curve(arguments: Namespace) -> tuple[dict[str, str], JsonDict]:
-    """The curve as text and as CSV, and its JSON object."""
+def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
+    """The curve as text, as CSV and as a page where one is requested, and its JSON object."""
     from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.footprints import on_device, request_of
     from onnxmem.analysis.fitting.verdicts import basis_for
@@ -172,4 +186,8 @@ def _curve(arguments: Namespace) -> tuple[dict[str, str], JsonDict]:
         request, batches_between(first, last, step), setup, device, has_limit=memory is not None
     )
     texts = {"text": render_curve(arguments.model, found, memory), "csv": curve_csv(found)}
+    if arguments.html is not None or form == "html":
+        from onnxmem.report.page.curve_page import curve_page
+
+        texts["html"] = curve_page(arguments.model, found, memory)
     return texts, curve_row(found, memory)

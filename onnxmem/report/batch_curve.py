@@ -22,7 +22,7 @@ _ONE_BATCH: Final = "name more than one batch: --batch 1..256"
 _PROPORTIONAL: Final = 0.95
 _FEWEST: Final = 3
 """Points that can show a line, or that there is none."""
-_HEADINGS: Final = ("batch", "memory", "FLOPs", "moved", "FLOPs/B", "per sample", "limited by")
+HEADINGS: Final = ("batch", "memory", "FLOPs", "moved", "FLOPs/B", "per sample", "limited by")
 COLUMNS: Final = (
     *("batch", "bytes", "verdict", "flops", "bytes_moved", "flops_per_byte"),
     *("seconds", "seconds_per_sample", "limited_by", "is_knee"),
@@ -40,21 +40,26 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
     ]
     if not all(point.is_whole for point in curve.points):
         head.append(fact("warning", "lower bounds: tensors or nodes of unknown size are left out"))
-    answers = [
-        fact("Is memory proportional?", _proportional(curve)),
-        fact("Is a larger batch faster?", _faster(curve)),
-    ]
+    asked = [fact(question, answer) for question, answer in answers(curve)]
     assessment = None if curve.result is None else curve.result.assessment
     findings = () if assessment is None else assessment.findings
     blocks = [
         head,
-        answers,
+        asked,
         _table(curve),
         _plot(curve),
-        list(_largest(curve)),
+        [fact(label, text) for label, text in largest_lines(curve)],
         list(finding_lines(findings)),
     ]
     return joined(blocks)
+
+
+def answers(curve: BatchCurve) -> tuple[tuple[str, str], ...]:
+    """The two questions, and what the figures say to them."""
+    return (
+        ("Is memory proportional?", _proportional(curve)),
+        ("Is a larger batch faster?", _faster(curve)),
+    )
 
 
 def _proportional(curve: BatchCurve) -> str:
@@ -115,7 +120,7 @@ def _cost(point: BatchPoint) -> str:
     return seconds_text(point.seconds_per_sample) + (f" (by {limit})" if limit else "")
 
 
-def _rows(curve: BatchCurve) -> list[BatchPoint]:
+def rows_of(curve: BatchCurve) -> list[BatchPoint]:
     """The points, and the knee where it is between two of them."""
     knee = curve.knee
     extra = () if knee is None or knee in curve.points else (knee,)
@@ -123,15 +128,15 @@ def _rows(curve: BatchCurve) -> list[BatchPoint]:
 
 
 def _table(curve: BatchCurve) -> list[str]:
-    has_verdict = curve.result is not None
-    rows = [_cells(point) for point in _rows(curve)]
-    columns = len(_HEADINGS) if any(point.bound for point in curve.points) else 5
-    lines = aligned([_HEADINGS[:columns], *(row[:columns] for row in rows)], 0).splitlines()
-    marks = ["", *(_mark(point, curve, has_verdict=has_verdict) for point in _rows(curve))]
+    rows = [cells(point) for point in rows_of(curve)]
+    columns = len(HEADINGS) if any(point.bound for point in curve.points) else 5
+    lines = aligned([HEADINGS[:columns], *(row[:columns] for row in rows)], 0).splitlines()
+    marks = ["", *(mark(point, curve) for point in rows_of(curve))]
     return [f"{line}  {mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
 
 
-def _cells(point: BatchPoint) -> tuple[str, ...]:
+def cells(point: BatchPoint) -> tuple[str, ...]:
+    """A row below ``HEADINGS``."""
     work, found = point.work, point.bound
     intensity = work.flops_per_byte
     return (
@@ -145,14 +150,15 @@ def _cells(point: BatchPoint) -> tuple[str, ...]:
     )
 
 
-def _mark(point: BatchPoint, curve: BatchCurve, *, has_verdict: bool) -> str:
-    words = [point.verdict.value] if has_verdict and point.verdict is not None else []
-    return ", ".join([*words, *(["knee"] if point is curve.knee else [])])
+def mark(point: BatchPoint, curve: BatchCurve) -> str:
+    """The verdict on a batch, and whether it is the knee."""
+    verdict = () if point.verdict is None else (point.verdict.value,)
+    return ", ".join((*verdict, *(("knee",) if point is curve.knee else ())))
 
 
 def _plot(curve: BatchCurve) -> list[str]:
     """Two bars a batch: the cost of a sample, and memory, each as a share of its largest."""
-    points = _rows(curve)
+    points = rows_of(curve)
     costs = [point.cost for point in points]
     most, most_bytes = max(filter(None, costs), default=None), max(p.num_bytes for p in points)
     if most is None or len(points) < 2:  # noqa: PLR2004 - one bar shows nothing
@@ -166,24 +172,24 @@ def _plot(curve: BatchCurve) -> list[str]:
     return lines
 
 
-def _largest(curve: BatchCurve) -> Iterator[str]:
+def largest_lines(curve: BatchCurve) -> Iterator[tuple[str, str]]:
     """The true largest batch, and the batches of heuristics beside it."""
     result = curve.result
     if result is not None:
-        yield fact("Largest batch that fits", largest_text(result))
+        yield "Largest batch that fits", largest_text(result)
         power = result.power_of_two
-        yield fact("  power of two", "unknown" if power is None else f"{power.number:,}")
+        yield "  power of two", "unknown" if power is None else f"{power.number:,}"
         by_memory = curve.by_free_memory
         text = "unknown" if by_memory is None else f"{by_memory:,}"
-        yield fact("  by free memory", f"{text} = memory / 4 / (tensor elements + parameters)")
+        yield "  by free memory", f"{text} = memory / 4 / (tensor elements + parameters)"
     else:
-        yield fact("Largest batch that fits", "name a --device")
-    yield fact("  by parameters", f"{curve.by_parameters:,}, whatever the device (FindBatchSize)")
+        yield "Largest batch that fits", "name a --device"
+    yield "  by parameters", f"{curve.by_parameters:,}, whatever the device (FindBatchSize)"
 
 
 def curve_csv(curve: BatchCurve) -> str:
     """A table of the points, with a head."""
-    rows = (_point_row(point, curve) for point in _rows(curve))
+    rows = (_point_row(point, curve) for point in rows_of(curve))
     return "".join(
         (
             csv_line(list(COLUMNS)),
@@ -202,7 +208,7 @@ def curve_row(curve: BatchCurve, memory: ComparedMemory | None) -> JsonDict:
         "device": None if memory is None or memory.device is None else memory.device.name,
         "limit_bytes": None if result is None else curve.setup.limit_bytes,
         "peak": work_row(curve.points[0].work)["peak"],
-        "points": [_point_row(point, curve) for point in _rows(curve)],
+        "points": [_point_row(point, curve) for point in rows_of(curve)],
         "knee": None if curve.knee is None else curve.knee.batch,
         "memory_line": affine_row(curve.line),
         "memory_growth": curve.growth,
