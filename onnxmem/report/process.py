@@ -51,7 +51,7 @@ def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
 
 
 def _settings(path: str, found: ExplainedProcess) -> Iterator[str]:
-    yield fact("What lowers it most", "" if found.settings else _NOTHING)
+    yield fact("What lowers it most", "each alone, by replay" if found.settings else _NOTHING)
     for proposal in found.settings:
         yield _setting(proposal)
         yield fact("", f"cost: {proposal.suggestion.cost}")
