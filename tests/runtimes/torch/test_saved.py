@@ -4,17 +4,24 @@ Figures marked "torch" were seen with torch 2.13.0's saved_tensors_hooks: distin
 and parameters left out.
 """
 
+from dataclasses import replace
+
 import pytest
 from graphs import graph_of
 
+from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
+from onnxmem.ops.spec import Saved
 from onnxmem.runtimes.torch.network import as_run
 from onnxmem.runtimes.torch.precision import precision_named
 from onnxmem.runtimes.torch.tape import Tape, tape_of
 
 
 def tape(text: str, precision: str = "fp32") -> Tape:
-    graph = as_run(graph_of(text))
+    return tape_of_graph(as_run(graph_of(text)), precision)
+
+
+def tape_of_graph(graph: Graph, precision: str = "fp32") -> Tape:
     return tape_of(graph, parameters(graph), precision_named(precision), graph.outputs)
 
 
@@ -265,3 +272,30 @@ def test_mixed_precision_halves_activations_and_casts_the_input() -> None:
     assert kept(text, "bf16") == {"r": 32}
     cast = {"x as MatMul_0 reads it": 32, "copy of w": 128}
     assert kept(text, "mixed-fp16") == {**cast, "r": 32}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "weights", "saved"),
+    [
+        (", float[8] s, float[8] b", "", []),
+        (", float[8] b", "<float[8] s>", ["h"]),
+        (", float[8] s", "<float[8] b>", ["h"]),
+        ("", "<float[8] s, float[8] b>", ["h"]),
+    ],
+)
+def test_a_tensor_that_several_gradients_read_is_saved_once(
+    inputs: str, weights: str, saved: list[str]
+) -> None:
+    """A record that lists X for each of two weights, as ``contributing.md`` has it."""
+    graph = as_run(
+        graph_of(f"""
+        agraph (float[2,8] x{inputs}) => (float[2,8] y) {weights} {{
+            h = Abs(x)
+            y = LayerNormalization(h, s, b)
+        }}""")
+    )
+    first, last = graph.nodes
+    twice = (Saved("X", if_grad="Scale"), Saved("X", if_grad="B"))
+    operator = replace(last.operator, saved=twice)
+    found = tape_of_graph(replace(graph, nodes=(first, replace(last, operator=operator))))
+    assert [name for each in found.saved.values() for name in each.storages] == saved
