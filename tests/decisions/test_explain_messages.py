@@ -181,7 +181,7 @@ CASES = {
         "anon-rss:31451456kB, file-rss:74816kB, shmem-rss:12296kB, UID:0 pgtables:69068kB "
         "oom_score_adj:0",
         "Linux",
-        used_bytes=(31_451_456 + 74_816) * 1024,
+        used_bytes=(31_451_456 + 74_816 + 12_296) * 1024,
     ),
     "killed, no figures": Case(
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"

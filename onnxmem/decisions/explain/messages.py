@@ -25,7 +25,7 @@ from onnxmem.allocators.caching import (
 
 _ARENA_BYTES: Final = 256
 """A chunk of onnxruntime's arena is a multiple of it (``kMinAllocationSize``, bfc_arena.h)."""
-_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _WIDTHS: Final = {
     **dict.fromkeys(("complex128",), 16),
     **dict.fromkeys(("double", "float64", "int64", "uint64", "complex64", "long"), 8),
@@ -34,6 +34,7 @@ _WIDTHS: Final = {
     **dict.fromkeys(("int8", "uint8", "bool"), 1),
 }
 """Bytes of an element, by the names that TensorFlow, numpy and PyTorch print."""
+_KILLED: Final = re.compile(r"Killed(: 9)?")
 _LONGEST: Final = 200_000
 """Characters that are read of a log, from its end: the message is the last thing in it."""
 
@@ -84,8 +85,13 @@ _PROGRAMS: Final = (
     _Program("numpy", r"(?i)allocate .{0,40}array with (shape|form)", _SYSTEM_FULL),
     _Program("PyTorch on MPS", r"MPS backend out of memory", "the limit of the MPS allocator"),
     _Program(
+        "PyTorch on MPS",
+        r"Invalid buffer size: \d|\[MPSNDArray .{0,80}> ?2\*\*",
+        "Metal does not allow a buffer of this size, however much memory is free",
+    ),
+    _Program(
         "PyTorch on CPU",
-        r"DefaultCPUAllocator|alloc_cpu\.cpp|CPUAllocator\.cpp",
+        r"DefaultCPUAllocator|alloc_cpu\.cpp|CPUAllocator\.cpp|Torch: not enough memory",
         "the system could not allocate one tensor",
     ),
     _Program(
@@ -95,7 +101,7 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "PyTorch on XPU",
-        r"XPU out of memory",
+        r"XPU out of memory|Current platform can NOT allocate memory block",
         "the caching allocator could not get another segment from the device",
     ),
     _Program(
@@ -105,7 +111,7 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "PyTorch on CUDA",
-        r"Tried to allocate [\d.]+ (bytes|[KMG]iB)|torch\.(cuda\.)?OutOfMemoryError",
+        r"Tried to allocate [\d.]+ ?(bytes|[KMG]iB)|torch\.(cuda\.)?OutOfMemoryError",
         "the caching allocator could not get another segment from the device",
     ),
     _Program(
@@ -119,21 +125,28 @@ _PROGRAMS: Final = (
         "the allocator could not allocate one tensor",
     ),
     _Program(
+        "Paddle",
+        r"Out of memory error on GPU \d|Cannot allocate [\d.]+ ?[KMG]B memory on GPU",
+        "the allocator could not get memory from the device",
+    ),
+    _Program(
         "CuPy",
-        r"cupy\.cuda|allocated so far: .{0,40}limit set to",
+        r"cupy\.cuda|\(allocated so far: |out of memory to allocate \d+ bytes",
         "the memory pool could not get memory from the device, or reached its limit",
     ),
     _Program(
         "XLA",
         r"(?i)out of memory (while trying to allocate|allocating)|memory space hbm"
-        r"|BufferAssignment|XlaRuntimeError",
+        r"|BufferAssignment|XlaRuntimeError|failed to allocate request for"
+        r"|attempting to (allocate|reserve) [\d.]+[KMG]?\b|org_tensorflow|external/xla/",
         "the device could not allocate a buffer of a compiled program (JAX, or TensorFlow's XLA)",
     ),
     _Program(
         "TensorFlow",
         r"bfc_allocator\.cc|ran out of memory trying to allocate|by allocator \w+_bfc"
         r"|exceeds \d+% of (free )?system memory|ResourceExhausted|Resource exhausted"
-        r"|failed to alloc \d+ bytes|chunks: .{0,20}tried to allocate",
+        r"|failed to alloc \d+ bytes|chunks: .{0,20}tried to allocate"
+        r"|tensorflow.{0,80}out.of.memory|allocate [\d.]+[KMG] .{0,40}from device: ",
         "the allocator could not allocate memory",
     ),
     _Program(
@@ -143,29 +156,62 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "TensorRT",
-        r"\[TRT\]|TensorRT|virtualMemoryBuffer|rtSafe|nvinfer1|Error Code 2: OutOfMemory",
+        r"\[TRT\]|TensorRT|virtualMemoryBuffer|rtSafe|nvinfer1|Error Code 2: OutOfMemory"
+        r"|(?i:requested amount of (GPU )?memory \()",
         "the builder or an engine could not allocate memory on the device",
     ),
-    _Program(
-        "Paddle",
-        r"(?i)paddle|Cannot allocate [\d.]+ ?[KMG]B memory on GPU",
-        "the allocator could not get memory from the device",
-    ),
+    _Program("Paddle", r"(?i)paddle", "the allocator could not get memory from the device"),
     _Program(
         "Java",
-        r"java\.lang\.OutOfMemoryError|OpenJDK|Java Runtime Environment|Java heap space",
+        r"java\.lang\.OutOfMemoryError|OpenJDK|Java Runtime Environment|Java heap space"
+        r"|byte allocation with \d+ free bytes",
         "the Java virtual machine was out of memory: its heap has a limit of its own (-Xmx)",
     ),
     _Program(
+        "JavaScript",
+        r"JavaScript heap out of memory|heap limit Allocation failed",
+        "V8's heap reached its limit, which node raises with --max-old-space-size",
+    ),
+    _Program(
         "WebAssembly",
-        r"(?i)webassembly|wasm|array buffer allocation failed|heap out of memory",
+        r"(?i)webassembly|wasm|array buffer allocation failed",
         "the page's memory could not grow: WebAssembly has at most 4 GiB, often 2 GiB",
     ),
     _Program(
         "onnxruntime",
-        r"(?i)onnxruntime\b.{0,400}(out.?of.?memory|bad.?alloc|memory resources)"
-        r"|Non-zero status code.{0,400}(out of memory|bad.?alloc|memory resources)",
+        r"(?i)(onnxruntime\b|Non-zero status code|ERROR_CODE: \d+, ERROR_MESSAGE:).{0,400}"
+        r"(out.?of.?memory|bad.?alloc|memory resources|out of GPU resources)",
         "the device or the system was full",
+    ),
+    _Program(
+        "OpenVINO",
+        r"(?i)(openvino|intel_gpu).{0,300}(allocate \d|out of GPU resources|CL_OUT_OF)",
+        "a plugin could not allocate memory on the device or in the system",
+    ),
+    _Program(
+        "OpenCL",
+        r"CL_OUT_OF_(RESOURCES|HOST_MEMORY)|CL_MEM_OBJECT_ALLOCATION_FAILURE",
+        "the driver could not allocate memory, or a kernel failed, which has the same code",
+    ),
+    _Program(
+        "Ollama",
+        r"requires more (\w+ )?memory \(",
+        "it refused to load the model, by its own estimate of what the model takes",
+    ),
+    _Program(
+        "vLLM",
+        r"memory for the cache blocks|available KV cache memory",
+        "weights and activations left too little memory for the key-value cache",
+    ),
+    _Program(
+        "llama.cpp",
+        r"\bggml_|\bllama_(init|model|new|kv|context)|alloc_tensor_range",
+        "a backend could not allocate a buffer: weights, the key-value cache or scratch memory",
+    ),
+    _Program(
+        "MXNet",
+        r"pooled_storage_manager|mxnet\.base",
+        "the memory pool could not get memory from the device",
     ),
     _Program(
         "cuBLAS",
@@ -184,15 +230,22 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "Linux",
-        r"Killed process \d+|oom-kill:|oom_reaper|invoked oom-killer|Out of memory: Kill",
+        r"Killed process \d+|oom-kill:|oom_reaper|invoked oom-killer|Out of memory: Kill"
+        r"|memory: usage \d+kB, limit \d+kB",
         "the kernel killed the process: the machine or its cgroup was out of memory; the message "
         "does not name a request",
     ),
     _Program(
         "Linux",
-        r"OOMKilled|(?i:exit(ed)?( with)?( status)?( code)?|code)[ :=]+137\b|^Killed$|\bKilled$",
+        r"(?i:oom[-_ ]?kill|(exit(ed)?( with)?( status)?( code)?|code)[ :=]+137\b)|\bKilled(: 9)?$"
+        r"|\bline \d+: \d+ Killed\b|zsh: killed\b",
         "the process was killed (signal 9), most often because its container or the machine was "
         "out of memory; the message does not name a request",
+    ),
+    _Program(
+        "the system",
+        r"out of shared memory|insufficient shared memory",
+        "/dev/shm was full: workers of a data loader pass their batches through it",
     ),
     _Program(
         "the system",
@@ -206,26 +259,32 @@ _ABOUT_MEMORY: Final = re.compile(
     r"(?i)out.?of.?memory|\boom\b|alloc|exhausted|memory|メモリ|内存|显存|記憶體|memori\b|memoria"
     r"|mémoire|speicher"
 )
-_SIZE: Final = r"(\d[\d,]*(?:\.\d*)?)\s?(bytes?|(?:[KMGTkmgt]i?)?[Bb]\b|[KMGT]\b)?"
-_REFUSED: Final = r"(?i)(?:tried|trying|try|failed|unable|could not|cannot|can't) (?:to )?"
+_SIZE: Final = r"(\d[\d,]*(?:\.\d*)?)\s?(bytes?|(?a:(?:[KMGTPkmgtp]i?)?[Bb]\b|[KMGTP]\b))?"
+_REFUSED: Final = r"(?i)(?:tried|trying|try|failed|unable|could not|can ?not|can't) (?:to )?"
 _REQUESTED: Final = tuple(
     re.compile(pattern + _SIZE)
     for pattern in (
         r"(?i)rounded to ",
-        _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?(?:tensor with |memory of size:? )?",
+        _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?"
+        r"(?:tensor with |memory of size:? |request for )?",
+        r"(?i)(?:memory|buffer|allocation)(?: of)? size:? ",
+        r"(?i)attempting to (?:allocate|reserve) ",
         r"(?i)\ballocat(?:e|ing|ion of) ",
         r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
         r"(?i)requested amount of (?:GPU )?memory \(",
         r"smaller than requested bytes of ",
         r"\bRequested\s*: ",
-        r"(?i)(?:memory|buffer|allocation) of size:? ",
+        r"requires more (?:\w+ )?memory \(",
+        r"无法.{0,20}分配\s*",
     )
 )
 """Where a message names what it requested; the first pattern that matches wins."""
 _SHAPE: Final = re.compile(
     r"(?i)(?:shape|form\b|tensor|张量|形状|テンソル|bentuk)\s*[:=]?\s*[\[(]\s*(\d+(?:\s*,\s*\d+)*),?\s*[\])]"
 )
-_TYPE: Final = re.compile(r"(?i)(?:type|dtype)\s*[:=]?\s*(?:torch\.|tf\.)?(\w+)")
+_EXACT: Final = re.compile(r"\s\((\d+) ?(?:bytes|B)\)")
+"""The same size without rounding, behind it."""
+_TYPE: Final = re.compile(r"(?i).{0,40}?\bd?type\s*[:=]?\s*(?:torch\.|tf\.)?(\w+)")
 _CAPACITY: Final = (
     _SIZE + r" total capacity",
     r"total capaci?ty of " + _SIZE,
@@ -240,12 +299,15 @@ _CAPACITY: Final = (
     r"(?i)\bmemory limit[ :=]+(?:of |is |set to )?" + _SIZE,
 )
 _FREE: Final = (
-    _SIZE + r" free(?:;|\)| bytes)",
+    _SIZE + r" free(?:[;,.)]| bytes)",
     r"with (\d+)() free bytes",
     r"of which " + _SIZE + r" is free",
     r"available memory is only " + _SIZE,
     r"Available memory of (\d+)() is smaller",
     r"Free \(according to CUDA\)\s*: " + _SIZE,
+    r"than is available \(" + _SIZE,
+    r"available KV cache memory \(" + _SIZE,
+    r"可用(?:内存|显存)\D{0,3}" + _SIZE,
 )
 _USED: Final = (
     r"this process has " + _SIZE + r" memory in use",
@@ -254,6 +316,9 @@ _USED: Final = (
     r"\bInUse:\s*" + _SIZE,
     r"allocated so far: " + _SIZE,
     r"Currently allocated\s*: " + _SIZE,
+    _SIZE + r" memory has been allocated",
+    r"memory: usage " + _SIZE,
+    r"已分配\s*" + _SIZE,
 )
 _NODES: Final = (
     r"Name: ?\\?['\"]([^'\"\\]*)",
@@ -268,8 +333,11 @@ def read_message(text: str) -> OutOfMemory | None:
 
     A message of an unknown program is read if it names a size or a shape.
     """
-    plain = " ".join(text[-_LONGEST:].split())
-    known = next((each for each in _PROGRAMS if re.search(each.pattern, plain)), None)
+    lines = [" ".join(line.split()) for line in text[-_LONGEST:].splitlines()]
+    plain = " ".join(filter(None, lines))
+    # A shell prints a killed command's end on a line of its own, and a prompt may follow.
+    searched = "\n".join([plain, *(line for line in lines if _KILLED.fullmatch(line))])
+    known = next((each for each in _PROGRAMS if re.search(each.pattern, searched, re.M)), None)
     if known is None and not _ABOUT_MEMORY.search(plain):
         return None
     shape = _shape(plain)
@@ -287,7 +355,7 @@ def read_message(text: str) -> OutOfMemory | None:
         op_type=_first(_OPERATORS, plain),
         capacity_bytes=_bytes(_CAPACITY, plain),
         free_bytes=_bytes(_FREE, plain),
-        used_bytes=_killed_bytes(plain) if known.name == "Linux" else _bytes(_USED, plain),
+        used_bytes=_killed_bytes(plain) or _bytes(_USED, plain),
     )
 
 
@@ -304,7 +372,10 @@ def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> Reques
     match = next((found for each in _REQUESTED if (found := each.search(text))), None)
     if match is None:
         return None
-    least, most = _printed(match[1], match[2])
+    exact = _EXACT.match(text, match.end())
+    least, most = _printed(match[1], match[2]) if exact is None else _printed(exact[1], None)
+    if "Buy new RAM" in text:
+        most += _factor(match[2]) - 1
     if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {"CUDA", "HIP", "XPU"}:
         return _of_segment(least, most, is_block=re.search(r"[KMG]iB cached", text) is not None)
     if program == "onnxruntime":
@@ -315,7 +386,7 @@ def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> Reques
 def _tensor_bytes(text: str, shape: tuple[int, ...]) -> int | None:
     """``None``: the message names a type without a fixed size. Without a type it is float32."""
     shape_at = _SHAPE.search(text)
-    named = None if shape_at is None else _TYPE.search(text, shape_at.end())
+    named = None if shape_at is None else _TYPE.match(text, shape_at.end())
     width = _WIDTHS["float32"] if named is None else _WIDTHS.get(named[1].lower())
     return None if width is None else width * prod(shape)
 
@@ -338,11 +409,16 @@ def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> Request
 def _printed(number: str, unit: str | None) -> tuple[int, int]:
     """The least and the most bytes that are printed so, given the number of decimals."""
     factor = _factor(unit)
-    digits = number.replace(",", "")
+    digits = _digits(number)
     decimals = len(digits.partition(".")[2])
     half = Fraction(factor, 2 * 10**decimals) if "." in digits else 0
     value = Fraction(digits.rstrip(".")) * factor
     return ceil(value - half), floor(value + half)
+
+
+def _digits(number: str) -> str:
+    """Commas group thousands, or there is one with other than three digits behind it."""
+    return re.sub(r"^(\d+),(\d{1,2})$", r"\1.\2", number).replace(",", "")
 
 
 def _factor(unit: str | None) -> int:
@@ -356,13 +432,14 @@ def _bytes(patterns: tuple[str, ...], text: str) -> int | None:
     for pattern in patterns:
         match = re.search(pattern, text)
         if match is not None:
-            return round(Fraction(match[1].replace(",", "").rstrip(".")) * _factor(match[2]))
+            return round(Fraction(_digits(match[1]).rstrip(".")) * _factor(match[2]))
     return None
 
 
 def _killed_bytes(text: str) -> int | None:
     """``mm/oom_kill.c`` of Linux, __oom_kill_process: the resident memory of the process."""
-    sizes = [re.search(rf"{kind}-rss:\s*([\d,]+)\s*kB", text) for kind in ("anon", "file")]
+    kinds = ("anon", "file", "shmem")
+    sizes = [re.search(rf"{kind}-rss:\s*([\d,]+)\s*k\s?B", text) for kind in kinds]
     known = [1024 * int(match[1].replace(",", "")) for match in sizes if match is not None]
     return sum(known) if known else None
 
