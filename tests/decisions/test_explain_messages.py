@@ -229,6 +229,32 @@ def test_a_message_is_parsed(case: Case) -> None:
     assert (message.free_bytes, message.used_bytes) == (case.free_bytes, case.used_bytes)
 
 
+@pytest.mark.parametrize(
+    "text", ["Epoch 3\nKilled\n(env) me@host:~$", "zsh: killed     python train.py", "Killed: 9"]
+)
+def test_a_killed_command_in_a_shell(text: str) -> None:
+    message = read_message(text)
+    assert message is not None
+    assert message.program == "Linux"
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("failed to allocate 1900,00 MiB", 1900 * MIB),
+        ("failed to allocate 1,900 MiB", 1900 * MIB),
+        ("failed to allocate 2.00MiB内存", 2 * MIB),
+        ("failed to allocate 32.00M (33554433 bytes) from device", 33_554_433),
+    ],
+)
+def test_number_formats(text: str, size_bytes: int) -> None:
+    message = read_message(text)
+    assert message is not None
+    assert message.sizes is not None
+    assert message.sizes.includes(size_bytes)
+    assert message.sizes.most_bytes < size_bytes + MIB
+
+
 def test_a_log_around_a_message_and_line_breaks_are_ignored() -> None:
     text = CASES["onnxruntime, no node"].text
     message = read_message("INFO: begin\n" + text.replace(" ", "\n  ") + "\nTraceback\n")
@@ -236,7 +262,20 @@ def test_a_log_around_a_message_and_line_breaks_are_ignored() -> None:
     assert message.sizes == RequestedBytes(15_728_641, 15_728_896)
 
 
-@pytest.mark.parametrize("text", ["", "held", "all is well", "shape mismatch: 3 and 4"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "held",
+        "all is well",
+        "shape mismatch: 3 and 4",
+        "does it run on WebGPU",
+        "how much memory does TensorRT take",
+        "how to avoid out of memory",
+        "how was it killed",
+        "batch size: 32 is larger than the limit of 16",
+    ],
+)
 def test_other_texts_are_not_messages(text: str) -> None:
     assert read_message(text) is None
 

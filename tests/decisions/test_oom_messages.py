@@ -1,6 +1,12 @@
 """Out-of-memory messages that people posted, each with its address: what is read in them.
 
-The expected facts were written down from the texts: ``data/oom_messages.json``.
+The expected facts were written down from the texts: ``data/oom_messages.json``. The rules were
+written on its first part. The second and third (``set``) were collected later, and their facts
+written down before anything read them. On them the rules of that day read right, which is the
+program and every figure: 62 of 105 of the second (24 in part, 19 wrongly or not at all), and, with
+the rules mended for it, 25 of 47 of the third (10 in part, 12 not at all). Corrected since: in the
+second, the request behind "Tried to allocate 2.00 MiB" of ROCm, and the program of a translated
+message, which it does not name. Of the third, one is left out that does not speak of memory.
 """
 
 import json
@@ -34,7 +40,5 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert message.shape == (tuple(row["shape"]) if "shape" in row else None)
     assert (message.node, message.op_type) == (row.get("node"), row.get("op_type"))
     assert message.capacity_bytes == in_bytes(row.get("capacity"))
-    if "free" in row:
-        assert message.free_bytes == in_bytes(row["free"])
-    if "used" in row:
-        assert message.used_bytes == in_bytes(row["used"])
+    assert message.free_bytes == in_bytes(row.get("free"))
+    assert message.used_bytes == in_bytes(row.get("used"))

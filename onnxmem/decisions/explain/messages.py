@@ -105,6 +105,11 @@ _PROGRAMS: Final = (
         "the caching allocator could not get another segment from the device",
     ),
     _Program(
+        "PyTorch on NPU",
+        r"NPU out of memory",
+        "the caching allocator could not get another segment from the device",
+    ),
+    _Program(
         "PyTorch on CUDA (cudaMallocAsync)",
         r"would exceed allowed memory",
         "CUDA's own pool could not get memory from the device, or reached its limit",
@@ -118,6 +123,17 @@ _PROGRAMS: Final = (
         "PyTorch on DirectML",
         r"allocate tensor with \d+ bytes",
         "the device could not allocate one tensor",
+    ),
+    _Program(
+        "OpenCV",
+        r"(?i)(opencv|cv::).{0,200}(insufficient memory|OutOfMemoryError)",
+        "the system could not allocate one image or array",
+    ),
+    _Program("Theano", r"Error allocating \d+ bytes of device memory", _DEVICE_FULL),
+    _Program(
+        "Ray",
+        r"ray\.exceptions\.OutOfMemoryError|node running low on memory",
+        "Ray killed a worker, because the node used more than a share of its memory",
     ),
     _Program(
         "TensorFlow",
@@ -160,6 +176,16 @@ _PROGRAMS: Final = (
         r"|(?i:requested amount of (GPU )?memory \()",
         "the builder or an engine could not allocate memory on the device",
     ),
+    _Program(
+        "MindSpore",
+        r"mindspore/ccsrc.{0,200}(alloc|memory)",
+        "the allocator could not get memory from the device",
+    ),
+    _Program(
+        "TensorFlow Lite",
+        r"(?i)tflite.{0,200}alloc|alloc.{0,200}tflite",
+        "the arena of tensors, which a program gives its size, was too small",
+    ),
     _Program("Paddle", r"(?i)paddle", "the allocator could not get memory from the device"),
     _Program(
         "Java",
@@ -200,13 +226,21 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "vLLM",
-        r"memory for the cache blocks|available KV cache memory",
+        r"memory for the cache blocks|KV cache is needed|stored in KV cache",
         "weights and activations left too little memory for the key-value cache",
     ),
     _Program(
         "llama.cpp",
         r"\bggml_|\bllama_(init|model|new|kv|context)|alloc_tensor_range",
         "a backend could not allocate a buffer: weights, the key-value cache or scratch memory",
+    ),
+    _Program(
+        "Vulkan", r"vkAllocateMemory|ErrorOutOf(Device|Host)Memory|VK_ERROR_OUT", _DEVICE_FULL
+    ),
+    _Program(
+        "WebGPU",
+        r"WebGPU|GPUDevice|max buffer size limit",
+        "the device was full, or a buffer is larger than the limit that the page asked for",
     ),
     _Program(
         "MXNet",
@@ -242,15 +276,18 @@ _PROGRAMS: Final = (
         "the process was killed (signal 9), most often because its container or the machine was "
         "out of memory; the message does not name a request",
     ),
+    _Program("R", r"cannot allocate vector of size|vector memory (limit|exhausted)", _SYSTEM_FULL),
+    _Program("MATLAB", r"array exceeds maximum array size", _SYSTEM_FULL),
     _Program(
         "the system",
         r"out of shared memory|insufficient shared memory",
-        "/dev/shm was full: workers of a data loader pass their batches through it",
+        "shared memory was full, through which workers of a data loader pass their batches",
     ),
     _Program(
         "the system",
-        r"std::bad_alloc|bad allocation|Cannot allocate memory|\bMemoryError\b|\bENOMEM\b"
-        r"|8007000E|E_OUTOFMEMORY|(?i:paging file is too small|not enough memory)|页面文件太小",
+        r"std::bad_alloc|bad allocation|ArrowMemoryError|Cannot allocate memory|\bMemoryError\b"
+        r"|\bENOMEM\b|8007000E|E_OUTOFMEMORY|页面文件太小"
+        r"|(?i:paging file is too small|not enough memory)",
         _SYSTEM_FULL,
     ),
 )
@@ -259,24 +296,39 @@ _ABOUT_MEMORY: Final = re.compile(
     r"(?i)out.?of.?memory|\boom\b|alloc|exhausted|memory|メモリ|内存|显存|記憶體|memori\b|memoria"
     r"|mémoire|speicher"
 )
+_FAILED: Final = re.compile(
+    r"(?i)out.?of|\boom|alloc|exhaust|insufficient|not enough|too small|kill|exceed|larger than"
+    r"|requires more|no available|limit.{0,40}reached|cannot|could not|\bfail|error|不足|无法|太小"
+    r"|\b137\b"
+)
+"""A question that only names a program is not a message."""
+_PLAIN: Final = re.compile(
+    r"(?i)\b(?:error|exception|fatal|failed|failure)\s?[:=].{0,60}\b(?:out of|insufficient) memory"
+)
+"""A program that is not known says that memory ran out, and no size."""
 _SIZE: Final = r"(\d[\d,]*(?:\.\d*)?)\s?(bytes?|(?a:(?:[KMGTPkmgtp]i?)?[Bb]\b|[KMGTP]\b))?"
 _REFUSED: Final = r"(?i)(?:tried|trying|try|failed|unable|could not|can ?not|can't) (?:to )?"
-_REQUESTED: Final = tuple(
-    re.compile(pattern + _SIZE)
-    for pattern in (
-        r"(?i)rounded to ",
-        _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?"
-        r"(?:tensor with |memory of size:? |request for )?",
-        r"(?i)(?:memory|buffer|allocation)(?: of)? size:? ",
-        r"(?i)attempting to (?:allocate|reserve) ",
-        r"(?i)\ballocat(?:e|ing|ion of) ",
-        r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
-        r"(?i)requested amount of (?:GPU )?memory \(",
-        r"smaller than requested bytes of ",
-        r"\bRequested\s*: ",
-        r"requires more (?:\w+ )?memory \(",
-        r"无法.{0,20}分配\s*",
-    )
+_REQUESTED: Final = (
+    re.compile(_SIZE + r" KV cache is needed"),
+    re.compile(r"\(" + _SIZE + r"\) array exceeds"),
+    *(
+        re.compile(pattern + _SIZE)
+        for pattern in (
+            r"(?i)rounded to ",
+            _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?"
+            r"(?:tensor with |memory of size:? |request for )?",
+            r"(?i)(?:memory|buffer|allocation|vector|malloc)(?: '[^']*')?(?: of)? size:? \(?",
+            r"(?i)\balloc size ?: ",
+            r"(?i)attempting to (?:allocate|reserve) ",
+            r"(?i)\ballocat(?:e|ing|ion of) ",
+            r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
+            r"(?i)requested amount of (?:GPU )?memory \(",
+            r"smaller than requested bytes of ",
+            r"\bRequested\s*: ",
+            r"requires more (?:\w+ )?memory \(",
+            r"无法.{0,20}分配\s*",
+        )
+    ),
 )
 """Where a message names what it requested; the first pattern that matches wins."""
 _SHAPE: Final = re.compile(
@@ -296,10 +348,15 @@ _CAPACITY: Final = (
     r"limit set to: " + _SIZE,
     r"Device limit\s*: " + _SIZE,
     r"memory: usage \d+kB, limit " + _SIZE,
+    r"(?:larger than|exceeds) [^\d]{0,40}(?:maximum|limit)(?: of)? \(?" + _SIZE,
+    r"free and " + _SIZE + r" total\b",
+    r"running was [\d.]+[KMGT]B / " + _SIZE,
+    r"total mem(?:ory)? size ?: " + _SIZE,
     r"(?i)\bmemory limit[ :=]+(?:of |is |set to )?" + _SIZE,
 )
 _FREE: Final = (
-    _SIZE + r" free(?:[;,.)]| bytes)",
+    _SIZE + r" free(?:[;,.)]| bytes| and)",
+    r"available " + _SIZE + r", missing",
     r"with (\d+)() free bytes",
     r"of which " + _SIZE + r" is free",
     r"available memory is only " + _SIZE,
@@ -317,6 +374,7 @@ _USED: Final = (
     r"allocated so far: " + _SIZE,
     r"Currently allocated\s*: " + _SIZE,
     _SIZE + r" memory has been allocated",
+    r"running was " + _SIZE + r" / ",
     r"memory: usage " + _SIZE,
     r"已分配\s*" + _SIZE,
 )
@@ -331,19 +389,23 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it.
 
-    A message of an unknown program is read if it names a size or a shape.
+    A message of an unknown program is read if it names a size or a shape, or is plainly an error.
     """
     lines = [" ".join(line.split()) for line in text[-_LONGEST:].splitlines()]
     plain = " ".join(filter(None, lines))
     # A shell prints a killed command's end on a line of its own, and a prompt may follow.
     searched = "\n".join([plain, *(line for line in lines if _KILLED.fullmatch(line))])
-    known = next((each for each in _PROGRAMS if re.search(each.pattern, searched, re.M)), None)
+    if not _FAILED.search(plain):
+        return None
+    known = next(
+        (each for each in _PROGRAMS if re.search(each.pattern, searched, re.MULTILINE)), None
+    )
     if known is None and not _ABOUT_MEMORY.search(plain):
         return None
     shape = _shape(plain)
     sizes = _requested(plain, shape, "" if known is None else known.name)
     if known is None:
-        if sizes is None:
+        if sizes is None and not _PLAIN.search(plain):
             return None
         known = _Program("an unknown program", "", "memory could not be allocated")
     return OutOfMemory(
@@ -376,7 +438,12 @@ def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> Reques
     least, most = _printed(match[1], match[2]) if exact is None else _printed(exact[1], None)
     if "Buy new RAM" in text:
         most += _factor(match[2]) - 1
-    if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {"CUDA", "HIP", "XPU"}:
+    if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {
+        "CUDA",
+        "HIP",
+        "NPU",
+        "XPU",
+    }:
         return _of_segment(least, most, is_block=re.search(r"[KMG]iB cached", text) is not None)
     if program == "onnxruntime":
         return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)
