@@ -182,7 +182,13 @@ def _request(message: OutOfMemory) -> list[str]:
     sizes = message.sizes
     if message.shape is not None:
         shape = fact("  shape", "x".join(map(str, message.shape)) or "a scalar")
-        return [shape, *([] if sizes is None else [figure("  requested", sizes.most_bytes)])]
+        of_type = f"elements of {message.element_type}"
+        if message.element_type is None:
+            of_type = "float32 is assumed: the message does not name a type"
+        return [
+            shape,
+            *([] if sizes is None else [figure("  requested", sizes.most_bytes, of_type)]),
+        ]
     if sizes is None:
         return []
     if sizes.least_bytes == sizes.most_bytes:
@@ -273,6 +279,7 @@ def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
         "least_bytes": None if sizes is None else sizes.least_bytes,
         "most_bytes": None if sizes is None else sizes.most_bytes,
         "shape": None if message.shape is None else list(message.shape),
+        "element_type": message.element_type,
         "node": None if message.node is None else printable(message.node),
         "op_type": message.op_type,
         "capacity_bytes": message.capacity_bytes,

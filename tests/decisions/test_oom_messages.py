@@ -38,6 +38,8 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert (message.sizes is None) == (requested is None)
     assert message.sizes is None or message.sizes.includes(requested or 0)
     assert message.shape == (tuple(row["shape"]) if "shape" in row else None)
+    if "set" in row:
+        assert message.element_type == row.get("element_type")
     assert (message.node, message.op_type) == (row.get("node"), row.get("op_type"))
     assert message.capacity_bytes == in_bytes(row.get("capacity"))
     assert message.free_bytes == in_bytes(row.get("free"))

@@ -62,6 +62,8 @@ class OutOfMemory:
     sizes: RequestedBytes | None = None
     shape: tuple[int, ...] | None = None
     """The shape of the requested tensor."""
+    element_type: str | None = None
+    """The type of its elements, as the message names it; without one, float32 is assumed."""
     node: str | None = None
     op_type: str | None = None
     capacity_bytes: int | None = None
@@ -413,6 +415,7 @@ def read_message(text: str) -> OutOfMemory | None:
         meaning=known.meaning,
         sizes=sizes,
         shape=shape,
+        element_type=_element_type(plain),
         node=_first(_NODES, plain),
         op_type=_first(_OPERATORS, plain),
         capacity_bytes=_bytes(_CAPACITY, plain),
@@ -450,11 +453,15 @@ def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> Reques
     return RequestedBytes(least, most)
 
 
-def _tensor_bytes(text: str, shape: tuple[int, ...]) -> int | None:
-    """``None``: the message names a type without a fixed size. Without a type it is float32."""
+def _element_type(text: str) -> str | None:
     shape_at = _SHAPE.search(text)
     named = None if shape_at is None else _TYPE.match(text, shape_at.end())
-    width = _WIDTHS["float32"] if named is None else _WIDTHS.get(named[1].lower())
+    return None if named is None else named[1].lower()
+
+
+def _tensor_bytes(text: str, shape: tuple[int, ...]) -> int | None:
+    """``None``: the message names a type without a fixed size. Without a type it is float32."""
+    width = _WIDTHS.get(_element_type(text) or "float32")
     return None if width is None else width * prod(shape)
 
 
