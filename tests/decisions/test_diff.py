@@ -259,7 +259,7 @@ def test_unknown_figures_of_a_side_are_marked(capsys: Capture) -> None:
     capsys.readouterr()
     assert main("diff saved.json less.json --fail-on-growth 0".split()) == 3
     out, err = capsys.readouterr()
-    assert "inference               33.9 KiB     unknown                   unknown" in out
+    assert "inference               33.9 KiB     unknown                  unknown" in out
     assert "WHY" not in out
     assert "unknown: growth is unknown: run, training peak" in err
 
