@@ -72,9 +72,13 @@ def table(data: bytes) -> list[str]:
 
 
 def graphml(data: bytes) -> list[str]:
-    """Check that it is XML of this format."""
+    """Check that it is XML of this format, and that each long has 64 bits."""
     root = ET.fromstring(_text(data))  # noqa: S314 - our own writing
-    return [] if root.tag.endswith("graphml") else [root.tag]
+    if not root.tag.endswith("graphml"):
+        return [root.tag]
+    longs = {each.get("id") for each in root.iter() if each.get("attr.type") == "long"}
+    values = (each.text or "" for each in root.iter() if each.get("key") in longs)
+    return [f"{value} is not a long" for value in values if not -(2**63) <= int(value) < 2**63]
 
 
 def dot(data: bytes) -> list[str]:

@@ -4,14 +4,17 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +26,7 @@ from paths import environment
 from onnxmem.cli import main
 from onnxmem.collection.cache import open_cache
 from onnxmem.collection.sources import model_names
-from onnxmem.files import replaced, temporary_folder
+from onnxmem.files import is_part, replaced, temporary_folder
 
 Capture = pytest.CaptureFixture[str]
 fcntl = pytest.importorskip("fcntl", reason="locks as POSIX has them")
@@ -214,40 +217,79 @@ def in_group(group: int) -> list[int]:
 
 # A run that is killed at any moment
 
-KILLS: Final = 100
-"""Each takes about a second on one core."""
-LIMIT_SECONDS: Final = 170
+OLD: Final = b"an older result"
+VICTIMS: Final = ("all", "the parent", "a child")
+RUNS: Final = {
+    "workers": (100, ". --json -o result --force --cache rows --jobs 2"),
+    "workers with children": (20, ". --json -o result --force --jobs 2 --runtime ort-cpu"),
+}
+"""How often a run is killed, and its words."""
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
-def test_a_run_killed_at_any_moment_loses_nothing(folder: Path) -> None:
-    """Kill parent and children, at a moment between the start and the end of a sound run."""
-    for number in range(12):
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_killed_at_any_moment_loses_nothing(folder: Path, run: str, capsys: Capture) -> None:
+    """Kill some or all of its processes, and compare the next run with one that is not killed."""
+    num_kills, line = RUNS[run]
+    if "ort" in line and find_spec("onnxruntime") is None:  # which writes files when imported
+        pytest.skip("onnxruntime is not installed")
+    for number in range(6 if "cache" in line else 3):
         write_model(folder / f"net{number}.onnx")
-    words = [".", "--json", "-o", "old.json", "--force", "--cache", "rows", "--jobs", "2"]
-    start = time.monotonic()
+    words, temporary, result = line.split(), folder.parent / "temporary", folder / "result"
     assert started(words).wait() == 0
-    whole_seconds = time.monotonic() - start
-    expected = (folder / "old.json").read_bytes()
+    begin = time.monotonic()
+    assert started(words).wait() == 0
+    expected = result.read_bytes()
+    shutil.rmtree(folder / "rows", ignore_errors=True)
+    whole_seconds = time.monotonic() - begin
     drawn = random.Random(23)  # noqa: S311 - moments
-    stop = time.monotonic() + LIMIT_SECONDS
-    num_kills = num_early = 0
-    while num_kills < KILLS and time.monotonic() < stop:
-        for row in (folder / "rows").rglob("*.json"):
-            if drawn.random() < 0.5:
-                row.unlink()
+    ends: Counter[str] = Counter()
+    for number in range(num_kills):
+        victim = VICTIMS[number % len(VICTIMS)]
+        result.write_bytes(OLD)
         process = started(words)
-        time.sleep(drawn.random() * 1.1 * whole_seconds)
-        num_early += process.poll() is None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        num_kills += 1
-        assert has_ended(process.pid)
-        assert (folder / "old.json").read_bytes() == expected
-    print(f"{num_kills} kills, {num_early} of them before the end")
+        time.sleep(drawn.random() * 1.5 * whole_seconds)
+        is_early = process.poll() is None
+        kill(victim, process.pid, living(temporary), drawn)
+        code = process.wait(120)
+        assert waited(lambda: not living(temporary)), f"{victim}: processes are left"
+        content = result.read_bytes()
+        if code == -signal.SIGKILL:
+            assert content in {OLD, expected}, victim
+        else:
+            assert code in {0, 3}, victim
+            statuses = {row["status"] for row in json.loads(content)["models"]}
+            assert statuses <= ({"ok"} if code == 0 else {"ok", "error"}), victim
+        ends[f"{victim} {'before' if is_early else 'after'} the end: {code}"] += 1
+        assert started(words).wait() == 0
+        assert result.read_bytes() == expected
+        assert list(temporary.iterdir()) == []
+        assert [path.name for path in folder.iterdir() if is_part(path.name)] == []
+        shutil.rmtree(folder / "rows", ignore_errors=True)
+    with capsys.disabled():
+        print(f"{run}: {num_kills} kills, {dict(ends)}")
+    num_early = sum(number for end, number in ends.items() if "before" in end)
     assert num_early >= num_kills / 2
-    assert started(words).wait() == 0
-    assert (folder / "old.json").read_bytes() == expected
-    assert [path.name for path in folder.iterdir() if path.name.endswith(".part")] == []
+
+
+def kill(victim: str, parent: int, processes: list[int], drawn: random.Random) -> None:
+    children = [pid for pid in processes if pid != parent]
+    if victim == "a child":
+        chosen = [drawn.choice(children)] if children else []
+    else:
+        chosen = [parent, *children] if victim == "all" else [parent]
+    for pid in chosen:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def living(temporary: Path) -> list[int]:
+    """The processes of a run: all of them have their temporary files in a folder of its."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(temporary) in environ.read_bytes():
+                found.append(int(environ.parent.name))
+    return found
