@@ -42,6 +42,7 @@ CHAPTERS = {
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",
     "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",
+    "onnxmem.report.page.modules": "the rule that names make modules by, which the script has too",
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",

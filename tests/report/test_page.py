@@ -24,6 +24,7 @@ from onnxmem.program.sizes import Affine
 from onnxmem.report.page.layers import layers_section
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
 from onnxmem.report.page.model_page import render_page
+from onnxmem.report.page.modules import NO_MODULE, module_at, useful_depth
 from onnxmem.report.page.stops import (
     Stops,
     budget_terms,
@@ -499,3 +500,14 @@ def test_view_opens_a_page_of_its_own(
     assert main(["view", str(model), "-o", str(kept), "--force", "--no-open"]) == 0
     assert len(urls) == 2
     assert main(["view", str(model), "--json"]) == 2
+
+
+def test_a_sum_by_module_goes_as_deep_as_no_module_has_more_than_half() -> None:
+    sizes = [("net.a.weight", 3), ("/net/net.b/Conv_output_0", 4), ("state of net.c.weight", 3)]
+    assert useful_depth(sizes) == 2
+    assert [module_at(name, 2) for name, _ in sizes] == ["net.a", "net.b", "net.c"]
+    assert useful_depth([("val_1", 5), ("val_2", 5)]) is None
+    assert useful_depth([]) is None
+    # A name of its own is no module.
+    assert module_at("conv.weight", 8) == "conv"
+    assert module_at("adam step", 1) == NO_MODULE

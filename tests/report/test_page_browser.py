@@ -25,6 +25,7 @@ from onnxmem.program.program import Category
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.stops import budget_terms, figures_of
 from onnxmem.report.timelines import GROUPS
+from onnxmem.report.verdict import largest_text
 from onnxmem.units import format_bytes, format_count
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -184,7 +185,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def written(value: int | None, key: str) -> str:
     if value is None:
         return "unknown"
-    if key.startswith("compute."):
+    if key.startswith(("compute.", "elements.")):
         return f"{format_count(value)} {value:,}"
     return f"{format_bytes(value)} {value:,} B"
 
@@ -286,7 +287,7 @@ def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_f
     browser.open(path)
     last = int(browser.run("return document.getElementById('onnxmem-batch-range').max"))
     assert last >= 2 * largest.number
-    state = "return document.querySelector('#onnxmem-batch .verdict').dataset.state"
+    state = "return document.querySelector('.answer .verdict').dataset.state"
     browser.batch(largest.number)
     assert browser.run(state) in {"fits", "tight"}
     for batch in (largest.number + 1, 2 * largest.number):
@@ -297,6 +298,58 @@ def test_the_slider_goes_to_twice_the_largest_batch_and_shows_that_it_does_not_f
     assert at.fit is not None
     takes = at.fit.assessment.footprint.total_bytes
     assert browser.figures()["terms.takes.1"] == written(takes, "terms.takes.1")
+    assert browser.faults(path) == []
+
+
+def test_the_answer_is_on_the_first_screen_and_follows_the_slider(
+    browser: Browser, tmp_path: Path
+) -> None:
+    analysis = analyze(MODELS / "mlp.onnx", batch=3, train=True, budget_bytes=600 * 2**20)
+    path = tmp_path / "mlp.html"
+    path.write_text(render_page(analysis), encoding="utf-8")
+    for scripts_are_off in (True, False):
+        browser.screen(390)
+        browser.scripts(are_off=scripts_are_off)
+        browser.driver.get(path.as_uri())
+        browser.scripts(are_off=False)
+        box = browser.driver.find_element("class name", "answer").rect
+        assert box["y"] + box["height"] < 844
+    assert analysis.max_batch is not None
+    for batch in (3, 2 * (analysis.max_batch.number or 0)):
+        browser.batch(batch)
+        result = analysis.at(batch=batch).fit
+        assert result is not None
+        takes = format_bytes(result.footprint.total_bytes)
+        answer = text_of(browser, ".answer")
+        assert answer.startswith(f"{result.verdict}: ")
+        assert f". Takes {takes} of 600 MiB at batch {batch:,}. " in answer
+        assert f"Largest batch that fits: {largest_text(result)}. " in answer
+        assert answer.endswith("Error: never measured on a GPU by this project.")
+    assert browser.faults(path) == []
+
+
+def test_the_nodes_of_a_subgraph_have_the_live_bytes_of_their_loop(
+    browser: Browser, tmp_path: Path
+) -> None:
+    analysis = analyze(MODELS / "greedy_translator.onnx", batch=2)
+    path = tmp_path / "loop.html"
+    path.write_text(render_page(analysis), encoding="utf-8")
+    browser.open(path)
+    browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    rows = browser.run(
+        "return [...document.querySelectorAll('#layers-table tbody tr')].map((row) =>"
+        " [row.cells[1].textContent, Number(row.cells[0].dataset.value),"
+        " Number(row.cells[3].dataset.value)])"
+    )
+    assert len(rows) == sum(1 for _ in analysis.graph.all_nodes())
+    live = analysis.activations.live_bytes
+    assert {step for _, step, _ in rows} == set(range(1, len(live) + 1))
+    assert all(size == live[step - 1] for _, step, size in rows)
+    (loop,) = [step for name, step, _ in rows if name == "/Loop"]
+    nested = [step for name, step, _ in rows if name.startswith("/Loop/")]
+    assert len(nested) > 50
+    assert set(nested) == {loop}
+    assert text_of(browser, "tr:has(.badge) .name") == analysis.activations.peak_node
     assert browser.faults(path) == []
 
 
@@ -345,7 +398,7 @@ def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
     browser.open(path)
     for batch in (64, 100):
         capsys.readouterr()
-        assert main([*words, "--batch", str(batch)]) == 0
+        assert main([*words, "--batch", str(batch), "-v"]) == 0
         report = capsys.readouterr().out
         browser.batch(batch)
         shown = browser.figures()
@@ -524,6 +577,47 @@ def test_bars_name_the_tensors_of_90_percent_of_the_peak(browser: Browser, page:
         assert sum(named[:-1]) < 0.9 * total
 
 
+def test_a_peak_is_summed_by_module_and_a_module_is_selected_everywhere(
+    browser: Browser, page: Written
+) -> None:
+    analysis, path = page
+    browser.open(path)
+    shown = "return [...document.querySelectorAll('#live-modules tbody tr')].map((row) =>"
+    shown += " [row.cells[0].textContent, row.cells[2].querySelector('.size').textContent])"
+    rows = browser.run(shown)
+    if analysis.training is None:
+        assert rows == []
+        return
+    for batch in (128, 568):
+        browser.batch(batch)
+        training = analysis.at(batch=batch).training
+        assert training is not None
+        replay = training.replay
+        labels = replay.program.labels
+        of_module = [
+            replay.sizes.bytes_of(number)
+            for number in replay.program.alive_after(replay.peak.num_events)
+            if "layers.0." in labels[number] or "layers/layers.0/" in labels[number]
+        ]
+        found = dict(browser.run(shown))
+        assert found["layers.0"] == format_bytes(sum(of_module))
+        total = text_of(browser, "#live-modules tfoot")
+        assert total.endswith(f"{training.peak_bytes:,} B")
+    browser.run(
+        "[...document.querySelectorAll('#live-modules tbody button')]"
+        ".find((each) => each.textContent === 'layers.0').click()"
+    )
+    inside = {n.name for n in analysis.graph.nodes if n.name.startswith("/layers/layers.0/")}
+    assert set(selected(browser, "#layers-table")) == inside
+    tensors = selected(browser, "#live-train")
+    assert "/layers/layers.0/conv3/Conv_output_0" in tensors
+    assert all("/layers.0/" in name or "layers.0." in name for name in tensors)
+    # Once forward, once backward, and parts of the optimizer's.
+    assert "selected module layers.0: " in text_of(browser, "#onnxmem-readout")
+    assert " parts of the timeline" in text_of(browser, "#onnxmem-readout")
+    assert browser.faults(path) == []
+
+
 def test_layers_sort_by_their_heads(browser: Browser, page: Written) -> None:
     browser.open(page[1])
     browser.run("document.querySelector('#layers summary').click()")
@@ -639,7 +733,9 @@ def test_a_page_is_at_most_four_screens_long(
         ".map((each) => each.parentElement.id)"
     )
     assert {"layers", "run", "packing"} <= set(folded)
-    assert not {"fits", "timeline", "live"} & set(folded)
+    assert not {"timeline", "live"} & set(folded)
+    # The terms of a verdict, which is above.
+    assert ("fits" in folded) == (page[0].fit is not None)
     # By the keyboard, as any other control.
     browser.driver.find_element("css selector", "#run summary").send_keys("\ue007")
     assert browser.is_seen("#run table")
@@ -899,6 +995,7 @@ def test_hints_are_for_the_pointer_that_there_is(browser: Browser, page: Written
         if is_touch:
             # A tap selects as a click does.
             browser.run(
+                "document.querySelectorAll('#live details').forEach((e) => { e.open = true; });"
                 "document.querySelector('#live-run tbody button')"
                 ".scrollIntoView({ block: 'center' })"
             )

@@ -32,6 +32,8 @@ from onnxmem.units import format_bytes, format_count, plural
 _MOST_ROWS: Final = 5000
 """Models in the table, the heaviest; a page of more is slow to open."""
 _MOST_BUBBLES: Final = 1000
+_PROSE: Final = {"class": "prose"}
+"""A cell of sentences, which has a line of its own on a phone."""
 _GROUPS: Final = {"ok": "c-saved", "partial": "c-activations"}
 _STATUS_TEXTS: Final = {"ok": "complete", "partial": "lower bound"}
 
@@ -118,7 +120,7 @@ def _notes(summary: Summary) -> Iterator[str]:
             Cell(f"<code>{escape(each.code)}</code>"),
             Cell(f"{each.num_models:,}", each.num_models, is_number=True),
             Cell(name(shortened(each.path))),
-            Cell(prose(each.message)),
+            Cell(prose(each.message), attributes=_PROSE),
         )
         for each in summary.notes
     ]
@@ -217,12 +219,13 @@ def _fits(summary: Summary) -> Iterator[str]:
     """How many models fit each device, one at a time."""
     if not summary.fittings:
         return
-    heads = [("device", False), ("memory", True)]
+    is_size = all(each.target.kind is None for each in summary.fittings)
+    heads = [("memory" if is_size else "device", False), *([] if is_size else [("memory", True)])]
     heads += [(each, True) for each in ("fit", "tight", "too large", "unknown")]
     rows = [
         (
-            Cell(name(each.target.name)),
-            bytes_cell(each.target.limit_bytes),
+            Cell(name(each.target.name), attributes={"title": exact(each.target.limit_bytes)}),
+            *([] if is_size else [bytes_cell(each.target.limit_bytes)]),
             *(
                 Cell(f"{count:,}", count, is_number=True)
                 for count in (each.fits, each.tight, each.does_not_fit, each.unknown)
@@ -232,7 +235,7 @@ def _fits(summary: Summary) -> Iterator[str]:
     ]
     bases = dict.fromkeys(BASES[each.basis] for each in summary.fittings if each.basis)
     remark = f"Each model alone. Compared: {'; '.join(bases)}."
-    yield section("fits", "What fits", table("fits-table", heads, rows), remark)
+    yield section("fits", "What fits", table("fits-table", heads, rows, is_narrow=True), remark)
 
 
 def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
@@ -276,7 +279,10 @@ def _failures(models: Sequence[_Model]) -> Iterator[str]:
     if not failed:
         return
     heads = [("model", False), ("code", False), ("why", False)]
-    rows = ((Cell(name(path)), Cell(name(code)), Cell(prose(why))) for path, (code, why) in failed)
+    rows = (
+        (Cell(name(path)), Cell(name(code)), Cell(prose(why), attributes=_PROSE))
+        for path, (code, why) in failed
+    )
     body = table("failures-table", heads, islice(rows, _MOST_ROWS))
     yield section("failures", "Failures", body, f"{plural(len(failed), 'model')} failed.")
 

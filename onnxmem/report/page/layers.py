@@ -30,8 +30,10 @@ _LIVE: Final = 3
 def layers_section(analysis: Analysis, stops: Stops) -> str:
     """A row for each node, those first at which most is alive; the peak is marked."""
     rows = _nodes(stops.requested)
-    shown = sorted(range(len(rows)), key=lambda step: (-rows[step].live_bytes, step))
+    shown = sorted(range(len(rows)), key=lambda number: (-rows[number].live_bytes, number))
     remark = "Live bytes: the activations of inference that are alive while the node runs."
+    if any(row.is_nested for row in rows):
+        remark += " A node of a subgraph has those of the If, Loop or Scan, at its peak."
     if len(rows) > _MOST_LAYERS:
         shown = shown[:_MOST_LAYERS]
         remark += (
@@ -42,8 +44,13 @@ def layers_section(analysis: Analysis, stops: Stops) -> str:
     batches = [batch for batch, _ in others]
     peak_step = analysis.activations.peak_step
     cells = [
-        _cells(step, rows[step], [row[number] for _, row in others], batches, step == peak_step)
-        for number, step in enumerate(shown)
+        _cells(
+            row,
+            [at[index] for _, at in others],
+            batches,
+            row.step == peak_step and not row.is_nested,
+        )
+        for index, row in enumerate(rows[number] for number in shown)
     ]
     table = markup.table("layers-table", _HEADS, cells, sorted_by=_LIVE)
     limits = f' data-first="{batches[0]}" data-last="{batches[-1]}"' if len(batches) > 2 else ""  # noqa: PLR2004 - two points prove no line
@@ -58,35 +65,43 @@ class _Row(NamedTuple):
     """A node, and the bytes of activations that are alive while it runs."""
 
     layer: Layer
+    step: int
+    """Of the timeline: a node of a subgraph runs in the step of the If, Loop or Scan."""
+    is_nested: bool
     live_bytes: int
 
 
 def _nodes(stop: Stop) -> Sequence[_Row]:
     analysis = stop.analysis
-    nodes = layers(analysis.graph, analysis.parameters, analysis.compute)
-    return [_Row(*pair) for pair in zip(nodes, analysis.activations.live_bytes, strict=True)]
+    of_nodes = iter(layers(analysis.graph, analysis.parameters, analysis.compute))
+    live_bytes = analysis.activations.live_bytes
+    return [
+        _Row(next(of_nodes), step, inner > 0, live_bytes[step])
+        for step, node in enumerate(analysis.graph.nodes)
+        for inner in range(1 + sum(1 for _, graph in node.subgraphs for _ in graph.all_nodes()))
+    ]
 
 
 def _at_stops(
-    rows: Sequence[_Row], stops: Stops, steps: Sequence[int]
+    rows: Sequence[_Row], stops: Stops, shown: Sequence[int]
 ) -> list[tuple[int, list[_Row]]]:
     """The same nodes at each stop, where the graph has the same number of them."""
     found = []
     for stop in stops.all:
         other = rows if stop is stops.requested else _nodes(stop)
         if len(other) == len(rows):
-            found.append((stop.batch, [other[step] for step in steps]))
+            found.append((stop.batch, [other[number] for number in shown]))
     return found
 
 
 def _cells(
-    step: int,
     row: _Row,
     rows: Sequence[_Row],
     batches: Sequence[int],
     is_peak: bool,  # noqa: FBT001 - of one row
 ) -> Sequence[Cell]:
     layer, others = row.layer, [each.layer for each in rows]
+    nested = {"data-nested": ""} if row.is_nested else {}
 
     def slope(values: Sequence[int | None]) -> str | None:
         line = line_through(batches, values)
@@ -94,7 +109,7 @@ def _cells(
 
     def number(value: int | None, per: str | None, *, is_bytes: bool) -> Cell:
         written = format_bytes(value) if is_bytes else format_count(value)
-        attributes = {} if is_bytes else {"data-as": "count"}
+        attributes = {}
         if per is not None and per != "0":
             attributes["data-per"] = per
         elif per is None and len(batches) > 1:
@@ -109,7 +124,7 @@ def _cells(
         number(layer.flops, slope([each.flops for each in others]), is_bytes=False),
     )
     return (
-        Cell(f"{step + 1:,}", step + 1, is_number=True),
+        Cell(f"{row.step + 1:,}", row.step + 1, is_number=True, attributes=nested),
         Cell(markup.name(layer.node), attributes={"class": "name"}),
         Cell(markup.name(layer.op_type) + (_PEAK if is_peak else "")),
         number(row.live_bytes, slope([each.live_bytes for each in rows]), is_bytes=True),

@@ -1,7 +1,9 @@
 """What is alive at the peaks as bars that add up, and how activations are packed in one block."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -12,12 +14,13 @@ from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section, swatch
+from onnxmem.report.page.modules import module_at, useful_depth
 from onnxmem.report.page.stops import Stop, Stops
 from onnxmem.report.text import percent
 from onnxmem.report.timelines import GROUPS, groups_of
 from onnxmem.units import format_bytes, plural
 
-_MOST_PACKED: Final = 36_000
+_MOST_PACKED: Final = 30_000
 """Characters of the charts of packed blocks at other batches."""
 _NAMED_PERCENT: Final = 90
 """Of a peak's bytes: the tensors that hold them have a bar each, the others are one."""
@@ -34,17 +37,27 @@ class _Bar(NamedTuple):
 
 
 _Bars = Sequence[_Bar]
-_LIVE_TITLES: Final = {"live-train": "Training step", "live-run": "Inference, activations alone"}
+_LIVE_TITLES: Final = {
+    "live-train": "Training step",
+    "live-modules": "Training step, by module",
+    "live-run": "Inference, activations alone",
+}
 
 
 def live_section(analysis: Analysis) -> str:
     """What is alive at the peaks, as bars that add up."""
+
+    def is_folded(key: str) -> bool:
+        return key == "live-run" and analysis.training is not None
+
     body = "".join(
-        f"<h3>{_LIVE_TITLES[key]}</h3>{_bars_table(key, _largest(live_of(analysis)))}"
+        f"<details{'' if is_folded(key) else ' open'}>"
+        f"<summary><h3>{_LIVE_TITLES[key]}</h3></summary>"
+        f"{_bars_table(key, _largest(live_of(analysis)))}</details>"
         for key, live_of in _live_tables(analysis).items()
     )
     remark = (
-        "What is alive at once at the peak, the largest first: the tensors that hold"
+        "What is alive at once at the peak, the largest first: what holds"
         f" {_NAMED_PERCENT} % of the bytes, {_MOST_BARS} at most. A bar begins where the one above"
         " ends."
     )
@@ -53,8 +66,11 @@ def live_section(analysis: Analysis) -> str:
 
 def _live_tables(analysis: Analysis) -> Mapping[str, Callable[[Analysis], _Bars]]:
     """What is alive, by the element that shows it."""
-    found = {"live-train": _training_live} if analysis.training is not None else {}
-    return {**found, "live-run": _inference_live}
+    if analysis.training is None:
+        return {"live-run": _inference_live}
+    depth = useful_depth((bar.name, bar.size_bytes) for bar in _training_live(analysis))
+    by_module = {} if depth is None else {"live-modules": partial(_module_live, depth)}
+    return {"live-train": _training_live, **by_module, "live-run": _inference_live}
 
 
 def live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
@@ -111,6 +127,18 @@ def _training_live(analysis: Analysis) -> _Bars:
     ]
 
 
+def _module_live(depth: int, analysis: Analysis) -> _Bars:
+    """The same by module, the largest first, each with the category that has most of its bytes."""
+    found: dict[str, Counter[str]] = {}
+    for bar in _training_live(analysis):
+        groups = found.setdefault(module_at(bar.name, depth), Counter())
+        groups[bar.group] += bar.size_bytes
+    bars = (
+        _Bar(name, max(of, key=lambda each: of[each]), of.total()) for name, of in found.items()
+    )
+    return sorted(bars, key=lambda bar: -bar.size_bytes)
+
+
 def _rest(bars: _Bars) -> Iterator[list[int]]:
     if bars:
         yield [-len(bars), sum(each.size_bytes for each in bars)]
@@ -139,11 +167,13 @@ def _bars_table(table_id: str, bars: _Bars) -> str:
     total = sum(each.size_bytes for each in bars)
     rows = "".join(_bar_rows(bars, total))
     label = f"live at the peak, {_LIVE_TITLES[table_id].lower()}"
+    is_modules = table_id == "live-modules"
+    what, category = ("module", "most of it") if is_modules else ("tensor", "category")
     return markup.scrolling(
         label,
         f'<table class="bars" id="{table_id}" aria-label="{label}"><thead>'
-        '<tr><th scope="col">tensor</th>'
-        '<th scope="col">category</th><th scope="col" class="num">size</th>'
+        f'<tr><th scope="col">{what}</th>'
+        f'<th scope="col">{category}</th><th scope="col" class="num">size</th>'
         f'<th scope="col">share</th></tr></thead><tbody>{rows}</tbody>'
         f'<tfoot><tr><th scope="row">total</th><td></td><td class="num">{markup.size(total)}</td>'
         "<td></td></tr></tfoot></table>",

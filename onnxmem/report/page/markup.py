@@ -89,6 +89,10 @@ def scrolling(label: str, html: str) -> str:
     )
 
 
+_FEW_ROWS: Final = 8
+"""Rows that nobody sorts on a phone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A cell of a table: HTML, and the number that it is sorted by where it is one."""
@@ -105,13 +109,16 @@ def table(
     rows: Iterable[Iterable[Cell]],
     *,
     sorted_by: int | None = None,
+    is_narrow: bool = False,
 ) -> str:
     """A table that sorts by a click on a head, and scrolls within itself on a narrow screen.
 
     ``heads`` are HTML and whether the column has numbers. The page's script makes the heads
     buttons; without it the rows keep their order, in which ``sorted_by`` is a column of falling
-    numbers.
+    numbers. On a phone the cells of a row stand below each other, unless the table ``is_narrow``.
     """
+    rows = list(rows)
+    css = "" if is_narrow else " stacks" if len(rows) > _FEW_ROWS else " stacks few"
     order = "" if sorted_by is None else f' data-sorted="{sorted_by}"'
     head = "".join(
         f'<th scope="col"{" class=num" if is_number else ""}>{html}</th>'
@@ -121,7 +128,7 @@ def table(
     label = table_id.removesuffix("-table")
     return scrolling(
         label,
-        f'<table class="sortable" id="{escape(table_id)}" aria-label="{escape(label)}"{order}>'
+        f'<table class="sortable{css}" id="{escape(table_id)}" aria-label="{escape(label)}"{order}>'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table>",
     )

@@ -23,6 +23,7 @@ from onnxmem.report.page.markup import Cell, document, section, swatch
 from onnxmem.report.page.stops import (
     BUDGET,
     ELEMENTS,
+    TAKES,
     TERMS,
     VERDICT,
     Figures,
@@ -48,7 +49,7 @@ from onnxmem.report.sections.listing import (
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.text import multiple_text, percent
 from onnxmem.report.timelines import GROUPS, SAVED, lifetimes_of
-from onnxmem.report.verdict import assessment_lines, budget
+from onnxmem.report.verdict import assessment_lines, budget, largest_text, short_error
 from onnxmem.units import format_bytes
 
 _SHOWN_KEYS: Final = re.compile(r'data-(?:figure|ratio|to|rounded)="([^"]+)"')
@@ -83,10 +84,12 @@ def render_page(analysis: Analysis) -> str:
     written = sections(analysis)
     tables = {each.key: section_html(each, _at(analysis, each)) for each in written}
     first = [key for key in tables if key not in _DRAWN | _AFTER_CHARTS]
+    has_answer = analysis.fit is not None
     parts = [
         _head(analysis, stops, written),
-        _fits(analysis, stops),
+        *([] if has_answer else [_fits(analysis, stops)]),
         timeline_section(lifetimes, stops),
+        *([_fits(analysis, stops)] if has_answer else []),
         *reserved_sections(analysis),
         live_section(analysis),
         *(tables[key] for key in first),
@@ -149,19 +152,19 @@ def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     partial = "".join(f'<p class="warning">{escape(t)}</p>' for t in partial_texts(analysis))
     cards = "".join(
         f'<div class="card"><h2>{escape(title)}</h2>{_number(line)}<p>{_words(line)}</p></div>'
-        for title, line in _totals(written)
+        for title, line in _totals(written, has_step=analysis.training is not None)
     )
     return (
         f'<section id="head" aria-label="the model"><p class="facts">{facts}</p>'
         f'<p class="assumes"><b>assumes:</b> {assumed}</p>{partial}</section>'
-        f"{_slider(stops, analysis.settings.budget_bytes)}"
+        f"{_batch(analysis, stops)}"
         f'<section id="answers" aria-label="in short"><div class="cards">{cards}</div></section>'
     )
 
 
-def _totals(written: Iterable[Section]) -> Iterator[tuple[str, Line]]:
-    """The totals of sections and sessions, with their titles."""
-    for each in written:
+def _totals(written: Iterable[Section], *, has_step: bool) -> Iterator[tuple[str, Line]]:
+    """The totals of sections and sessions, with their titles; a training step before inference."""
+    for each in sorted(written, key=lambda each: has_step and each.key == "run"):
         if each.key in _CARDS and each.headline is not None:
             yield each.title, each.headline
         elif each.key.startswith("runtime-"):
@@ -176,16 +179,38 @@ def _with_batch(text: str, batch: int | None) -> str:
     return re.sub(rf"\bbatch {batch:,}(?![\d,.])", number, escape(text), count=1)
 
 
-def _slider(stops: Stops, budget_bytes: int | None) -> str:
-    """The control of the batch; hidden without a script, as nothing would move the figures."""
+def _batch(analysis: Analysis, stops: Stops) -> str:
+    """The answer, below the control that moves it: what a reader sees at every scroll position."""
+    answer = _answer(analysis, stops)
+    if stops.can_move:
+        return f'<div class="batch">{_slider(stops)}{answer}</div>'
     if not stops.is_free and stops.requested.batch:
-        return '<p class="remark">The batch size is fixed in this model.</p>'
-    if not stops.can_move:
+        return f'{answer}<p class="remark">The batch size is fixed in this model.</p>'
+    return answer
+
+
+def _answer(analysis: Analysis, stops: Stops) -> str:
+    """The verdict on the budget with its two numbers, the largest batch and the error."""
+    batch, budget_bytes = analysis.settings.batch, analysis.settings.budget_bytes
+    if budget_bytes is None:
         return ""
-    verdict = ""
-    if budget_bytes is not None:
-        found = _verdict(BUDGET, stops.requested.figures)
-        verdict = f'<p class="answer">{format_bytes(budget_bytes)}: {found}</p>'
+    text = f"{_verdict(BUDGET, stops.requested.figures)}."
+    if analysis.fit is not None:
+        takes = format_bytes(analysis.fit.footprint.total_bytes)
+        at = "" if batch is None else f" at batch <span data-batch-number>{batch:,}</span>"
+        text += f' Takes <span class="size" data-rounded="{TAKES}">{takes}</span>'
+        text += f" of {format_bytes(budget_bytes)}{at}."
+        if analysis.fit.max_batch is not None:
+            name = shortened(analysis.fit.setup.dim or "batch")
+            text += f" Largest {escape(name)} that fits: {escape(largest_text(analysis.fit))}."
+        text += f" Error: {escape(short_error(analysis.fit.accuracy))}."
+    else:
+        text += f" The budget is {format_bytes(budget_bytes)}."
+    return f'<p class="answer">{text}</p>'
+
+
+def _slider(stops: Stops) -> str:
+    """The control of the batch; hidden without a script, as nothing would move the figures."""
     batch, last = stops.requested.batch, stops.last
     buttons = "".join(
         f'<button type="button" data-batch="{each}">{each:,}</button>' for each in stops.batches
@@ -197,7 +222,7 @@ def _slider(stops: Stops, budget_bytes: int | None) -> str:
         f'<input type="number" id="onnxmem-batch-number" min="1" max="{last}" value="{batch}"'
         ' aria-label="batch, as a number">'
         f'<span class="stops" role="group" aria-label="batches at which every figure is known">'
-        f"{buttons}</span>{verdict}"
+        f"{buttons}</span>"
         '<p id="onnxmem-batch-note" role="status"></p></form>'
     )
 
@@ -209,8 +234,7 @@ def _fits(analysis: Analysis, stops: Stops) -> str:
         return _fits_budget(analysis, stops, budgeted)
     rows = [
         (
-            Cell(escape(each.name)),
-            markup.bytes_cell(each.limit_bytes),
+            Cell(escape(each.name), attributes={"title": markup.exact(each.limit_bytes)}),
             Cell(_verdict(each.name, stops.requested.figures)),
         )
         for each in devices_shown(None)
@@ -218,12 +242,13 @@ def _fits(analysis: Analysis, stops: Stops) -> str:
     settings, runtime = analysis.settings, analysis.request.runtime_name
     basis = basis_for(None, train=settings.train, runtime=runtime, basis=settings.basis)
     remark = f"Compared: {BASES[basis]}. A card may offer a program less than it is sold with."
-    heads = (("memory", False), ("size", True), ("verdict", False))
-    return section("fits", "What it fits", markup.table("fits-table", heads, rows), remark)
+    heads = (("memory", False), ("verdict", False))
+    table = markup.table("fits-table", heads, rows, is_narrow=True)
+    return section("fits", "What it fits", table, remark)
 
 
 def _fits_budget(analysis: Analysis, stops: Stops, budgeted: Section) -> str:
-    """The verdict, what is compared at the batch that is shown, and the largest batch."""
+    """The terms of the answer; open where something is in doubt."""
     batch = analysis.settings.batch
     this = "this model" if batch is None else f"batch <span data-batch-number>{batch:,}</span>"
     size = markup.size(analysis.settings.budget_bytes)
@@ -231,7 +256,9 @@ def _fits_budget(analysis: Analysis, stops: Stops, budgeted: Section) -> str:
     moved = tuple(_moved_terms(analysis, stops))
     fixed = set() if analysis.fit is None else set(assessment_lines(analysis.fit.assessment))
     lines = (*moved, *(line for line in budgeted.lines if line not in fixed))
-    return section("fits", budgeted.title, head + _table(lines, budgeted.title))
+    is_open = analysis.fit is None or bool(analysis.fit.doubts)
+    table = _table(lines, budgeted.title)
+    return section("fits", budgeted.title, head + table, is_open=is_open)
 
 
 def _moved_terms(analysis: Analysis, stops: Stops) -> Iterator[Line]:

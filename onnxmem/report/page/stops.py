@@ -52,7 +52,7 @@ _FARTHEST: Final = 100_000
 """A largest batch beyond this is not a stop: such a slider could not be set to small batches."""
 ELEMENTS: Final = ("elements.activations", "elements.inputs", "weights.parameters")
 """A script computes from these the rules of thumb that round up the elements of a sample."""
-_TAKES: Final = f"{TERMS}takes.1"
+TAKES: Final = f"{TERMS}takes.1"
 _PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "training.live_by_kind.": ("training.peak_bytes", "training.peak_node"),
 }
@@ -146,7 +146,7 @@ class Stops:
 
     def lines(self, key: str) -> tuple[Affine, ...]:
         """The lines on which a figure is proven to lie, each between two stops."""
-        if key == _TAKES and self._compared_key is not None:
+        if key == TAKES and self._compared_key is not None:
             return self.lines(self._compared_key)
         parent = _parent_of(key)
         if parent is None:
@@ -167,7 +167,7 @@ class Stops:
         is_step = fit.assessment.basis is Basis.STEP
         key = "training.peak_bytes" if is_step else "total_bytes"
         is_tensors = is_step or fit.assessment.basis is Basis.TOTAL
-        return key if is_tensors and self.values(key) == self.values(_TAKES) else None
+        return key if is_tensors and self.values(key) == self.values(TAKES) else None
 
     def agrees(self, key: str, known: Sequence[Affine]) -> bool:
         """Whether lines give what was computed at every stop within them."""

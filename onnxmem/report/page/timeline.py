@@ -47,7 +47,7 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
         return ""
     peak_step, peak_bytes = _peak(series)
     is_training = bool(lifetimes.marks)
-    what = "training step" if is_training else "run"
+    what = "the training step" if is_training else "inference"
     unit = "allocation or release" if is_training else "node"
     node = lifetimes.nodes[peak_step]
     at = f" at {shortened(node)}" if node else ""
@@ -57,7 +57,7 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
     )
     svg = area_svg(
         series,
-        Frame("onnxmem-timeline-svg", f"Live bytes over the steps of the {what}", description),
+        Frame("onnxmem-timeline-svg", f"Live bytes over the steps of {what}", description),
         peak_step=peak_step,
         labels=[shortened(name) for name in lifetimes.nodes]
         if lifetimes.num_steps <= _MOST_LABELS
@@ -84,7 +84,7 @@ def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
         f' <span data-caption="peak">{format_bytes(peak_bytes)}</span>'
         f'<span data-caption="batch">{batch}</span>.</figcaption></figure>'
     )
-    return section("timeline", f"Memory over the {what}", body)
+    return section("timeline", f"Memory over {what}", body)
 
 
 def budget_line(stops: Stops) -> tuple[str, int] | None:

@@ -111,7 +111,7 @@
   const phone = matchMedia("(max-width: 640px)");
   function label() {
     if (!phone.matches) return;
-    for (const table of all("table.sortable")) {
+    for (const table of all("table.stacks")) {
       const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
       for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, column) => { cell.dataset.label = heads[column]; });
     }
@@ -213,7 +213,7 @@
   }
 
   /* What is alive at a peak. */
-  const PEAKS = { "live-run": "activations.in_place_peak_bytes", "live-train": "training.peak_bytes" };
+  const PEAKS = { "live-run": "activations.in_place_peak_bytes", "live-train": "training.peak_bytes", "live-modules": "training.peak_bytes" };
   function barsAt(rows, peak, batch) {
     const at = stops.indexOf(batch);
     const sized = (each) => rows[each].map(([name, size]) => [name, { name, group: name < 0 ? -1 : data.live.names[name][1], size: BigInt(size) }]);
@@ -270,7 +270,7 @@
         share.append(bar(start, size, total, css));
         start += size;
         row.append(head, kind, cell, share);
-        if (chart) pickable(row, "tensor");
+        if (chart) pickable(row, kindOf(id));
         return row;
       });
       table.tBodies[0].replaceChildren(...lines);
@@ -287,7 +287,7 @@
   }
   /* The first step of most live bytes, where they are known. */
   function markPeak() {
-    const badge = layers.querySelector(".badge"), rows = all("#layers-table tbody tr");
+    const badge = layers.querySelector(".badge"), rows = all("#layers-table tbody tr").filter((row) => row.cells[0].dataset.nested === undefined);
     if (!badge) return;
     const live = (row) => (row.cells[3].dataset.value ? Number(row.cells[3].dataset.value) : -1), step = (row) => Number(row.cells[0].dataset.value);
     const peak = rows.reduce((best, row) => (live(row) > live(best) || (live(row) === live(best) && step(row) < step(best)) ? row : best));
@@ -303,7 +303,7 @@
       if (isRequested) { cell.textContent = text; cell.dataset.value = value; cell.title = value === undefined ? "" : grouped(BigInt(value)); continue; }
       if (!inside || per === "?" || value === undefined) { cell.textContent = UNKNOWN; cell.title = ""; cell.dataset.value = ""; continue; }
       const moved = BigInt(value) + more * BigInt(per);
-      cell.textContent = written(moved, cell.dataset.as);
+      cell.textContent = written(moved, text.endsWith("B") ? "bytes" : "count");
       cell.title = grouped(moved);
       cell.dataset.value = moved.toString();
     }
@@ -334,6 +334,15 @@
      and the packed block. Rows are found by the name that they show. */
   const nameOf = (row) => { const cell = row.querySelector(".name"); return cell ? cell.textContent : ""; };
   const barRows = () => all("table.bars tbody tr"), nodeRows = () => all("#layers-table tbody tr");
+  const kindOf = (id) => (id === "live-modules" ? "module" : "tensor");
+  /* The rule of modules.py: the names of modules that a tensor or a node is in, and its own. */
+  function pathOf(name) {
+    const kept = [];
+    for (const part of name.replace(/^.* (?:of|beside) /, "").split("/").filter(Boolean)) {
+      if (kept.length && part.startsWith(`${kept[kept.length - 1]}.`)) kept[kept.length - 1] = part; else kept.push(part);
+    }
+    return kept.join(".");
+  }
   let select = () => {};
   function pickable(row, kind) {
     const cell = row.querySelector(".name");
@@ -520,10 +529,10 @@
     }
     const indexOf = (step) => { let low = 0, high = steps.length - 1; while (low < high) { const middle = (low + high + 1) >> 1; if (steps[middle] <= step) low = middle; else high = middle - 1; } return low; };
     /* Consecutive steps of a node are one part: a training step has one forward and one backward. */
-    function spansOf(node) {
+    function spansOf(isIn) {
       const found = [];
       course.node.forEach((index, n) => {
-        if (nodes[index] !== node) return;
+        if (!isIn(nodes[index])) return;
         const last = found[found.length - 1], end = n + 1 < steps.length ? steps[n + 1] : numSteps;
         if (last && last[1] === steps[n]) last[1] = end; else found.push([steps[n], end]);
       });
@@ -544,9 +553,15 @@
           pinned = indexOf(chosen.tensor.start);
           if (chosen.node) rowsOf.node.add(chosen.node);
         }
+      } else if (chosen && chosen.kind === "module") {
+        const isIn = (name) => pathOf(name).startsWith(`${chosen.name}.`);
+        rowsOf.tensor = { has: (name) => name === chosen.name || isIn(name) };
+        rowsOf.node = { has: isIn };
+        spans = spansOf(isIn);
+        pinned = spans.length ? indexOf(spans[0][0]) : null;
       } else if (chosen) {
         rowsOf.node.add(chosen.name);
-        spans = spansOf(chosen.name);
+        spans = spansOf((name) => name === chosen.name);
         pinned = chosen.step ?? (spans.length ? indexOf(spans[0][0]) : null);
         for (const tensor of tensors) if (madeBy(tensor) === chosen.name) rowsOf.tensor.add(tensor.name);
       }
@@ -668,7 +683,7 @@
     const keys = { ArrowLeft: () => near(at - 1), ArrowRight: () => near(at + 1), PageUp: () => near(at - 20), PageDown: () => near(at + 20), Home: () => near(0), End: () => near(steps.length - 1), Enter: () => choose(at), Escape: seeAll };
     holderElement.addEventListener("keydown", (event) => { if (keys[event.key]) { event.preventDefault(); keys[event.key](); } });
     nodeRows().forEach((row) => pickable(row, "node"));
-    barRows().forEach((row) => pickable(row, "tensor"));
+    barRows().forEach((row) => pickable(row, kindOf(row.closest("table").id)));
     const packed = byId("onnxmem-packing-chart");
     if (packed) packed.addEventListener("click", (event) => {
       const rect = event.target.closest("rect"), text = rect ? rect.textContent : "", colon = text.lastIndexOf(": ");
