@@ -36,9 +36,9 @@ ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7
 }"""
 
 
-def closed_form_of(source: object, **asked: object) -> ClosedForm:
+def closed_form_of(source: object, **requested: object) -> ClosedForm:
     """The closed form of a model that has one."""
-    found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
+    found = onnxmem.analyze(source, **requested).symbolic  # type: ignore[arg-type]
     assert isinstance(found, ClosedForm), found
     return found
 

@@ -15,5 +15,5 @@ def assert_golden(text: str, name: str) -> None:
     if os.environ.get("ONNXMEM_UPDATE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="\n")
-    told = f"{file.name} differs; ONNXMEM_UPDATE_GOLDEN=1 pytest writes it anew"
-    assert text == file.read_text(encoding="utf-8"), told
+    reported = f"{file.name} differs; ONNXMEM_UPDATE_GOLDEN=1 pytest writes it anew"
+    assert text == file.read_text(encoding="utf-8"), reported

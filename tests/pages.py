@@ -68,14 +68,14 @@ def figures(page: str) -> Iterator[tuple[str, str]]:
 
 def chain(path: Path, num_nodes: int) -> Path:
     """A model of many nodes: sigmoids one after another, each seventh added to an earlier one."""
-    nodes, before, kept = [], "x", "x"
+    nodes, before, retained = [], "x", "x"
     for number in range(num_nodes):
         if number % 7 == 6:
-            inputs, op_type = [before, kept], "Add"
+            inputs, op_type = [before, retained], "Add"
         else:
             inputs, op_type = [before], "Sigmoid" if number % 2 else "Tanh"
         before = f"t{number}"
-        kept = before if number % 7 == 2 else kept
+        retained = before if number % 7 == 2 else retained
         nodes.append(onnx.helper.make_node(op_type, inputs, [before], name=f"block/{number}"))
     value = onnx.helper.make_tensor_value_info
     shape: list[str | int | None] = ["batch", 61]

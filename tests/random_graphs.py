@@ -151,8 +151,8 @@ def pad(sketch: Sketch, x: str) -> None:
 def reduce(sketch: Sketch, x: str) -> None:
     shape = sketch.shapes[x]
     axis = sketch.draws.randrange(len(shape))
-    kept = (*shape[:axis], 1, *shape[axis + 1 :])
-    sketch.node("ReduceMax", [x, sketch.constant([axis], (1,))], kept)
+    retained = (*shape[:axis], 1, *shape[axis + 1 :])
+    sketch.node("ReduceMax", [x, sketch.constant([axis], (1,))], retained)
 
 
 def top(sketch: Sketch, x: str) -> None:

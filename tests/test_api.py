@@ -81,9 +81,9 @@ def test_explain_is_the_command_explain(
 
 def test_explain_takes_an_analysis_and_an_out_of_memory_message() -> None:
     analysis = onnxmem.analyze(RESNET, batch=2, train=True)
-    told = repr(onnxmem.explain("CUDA out of memory. Tried to allocate 20.00 MiB", analysis))
-    assert told.startswith("Message")
-    assert "live at the peak" in told
+    reported = repr(onnxmem.explain("CUDA out of memory. Tried to allocate 20.00 MiB", analysis))
+    assert reported.startswith("Message")
+    assert "live at the peak" in reported
     assert onnxmem.explain("training peak", analysis).rows[0]["value"] == (
         analysis.training and analysis.training.peak_bytes
     )

@@ -19,7 +19,7 @@ def test_the_list_of_types_is_current() -> None:
 def test_each_type_has_a_description() -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(rows) > 100
-    assert [name for name, said in rows if not said.strip()] == []
+    assert [name for name, output in rows if not output.strip()] == []
 
 
 def test_the_example_runs() -> None:

@@ -59,10 +59,10 @@ def test_an_invalid_size_is_rejected_with_a_hint(text: str) -> None:
 
 @pytest.mark.parametrize("number", ["1", "5", "24", "1023", "0.5", "1023.9", "007"])
 def test_a_small_number_without_a_unit_is_rejected(number: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as reported:
         parse_size(f" {number} ")
     text = f"{number} means {number} bytes; write {number}GiB, or {number}B for bytes"
-    assert str(told.value) == text
+    assert str(reported.value) == text
     assert parse_size(f"{number}B") == int(float(number))
 
 

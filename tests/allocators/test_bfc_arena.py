@@ -466,11 +466,11 @@ class Naive:
         for number, pieces in self.regions.items():
             left: list[tuple[int, int | None]] = []
             for piece, owner in pieces:
-                kept = None if owner == user else owner
-                if kept is None and left and left[-1][1] is None:
+                retained = None if owner == user else owner
+                if retained is None and left and left[-1][1] is None:
                     left[-1] = (left[-1][0] + piece, None)
                 else:
-                    left.append((piece, kept))
+                    left.append((piece, retained))
             self.regions[number] = left
 
     def shrink(self) -> None:

@@ -248,10 +248,10 @@ class Naive:
     def allocated(self) -> int:
         return sum(cell.size for cell in self.pieces() if cell.owner not in {"free", "unmapped"})
 
-    def malloc(self, owner: str, asked: int) -> None:
+    def malloc(self, owner: str, requested: int) -> None:
         size = 512
-        while size < asked:
-            size += 512 * max(1, (asked - size) // 512)
+        while size < requested:
+            size += 512 * max(1, (requested - size) // 512)
         is_small = size <= MIB
         segments = self.small if is_small else self.large
         if not self.fit(segments, owner, size, is_small=is_small):

@@ -280,8 +280,8 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 def request_in_child(
     function: str, limits: Mapping[str, object] | None = None, **arguments: object
 ) -> object:
-    kept = {"limits": limits or asdict(ChildLimits()), "uninitialized": ()}
-    request = {"function": function, "arguments": arguments, **kept}
+    retained = {"limits": limits or asdict(ChildLimits()), "uninitialized": ()}
+    request = {"function": function, "arguments": arguments, **retained}
     return json.loads(reply_to(json.dumps(request).encode()))
 
 

@@ -33,20 +33,20 @@ class Counted:
     def __init__(self) -> None:
         self.paths: list[str] = []
 
-    def __call__(self, source: str, /, **questions: object) -> onnxmem.Analysis:
+    def __call__(self, source: str, /, **settings: object) -> onnxmem.Analysis:
         self.paths.append(source)
-        return onnxmem.analyze(source, **questions)  # type: ignore[arg-type]
+        return onnxmem.analyze(source, **settings)  # type: ignore[arg-type]
 
 
 def cached(
-    name: str, analyzer: Counted, render: Render | None = None, **questions: object
+    name: str, analyzer: Counted, render: Render | None = None, **settings: object
 ) -> Outcome:
     (task,) = tasks_of([name], render)
     return work(
         type(task)(
             name=name,
             location=name,
-            settings=questions,
+            settings=settings,
             render=render,
             cache=open_cache("cache"),
         ),
@@ -71,9 +71,9 @@ def test_a_row_is_computed_once_and_has_the_current_name() -> None:
 def test_other_content_and_other_settings_have_separate_entries() -> None:
     analyzer = Counted()
     trained = {"train": True, "recipe": TrainingConfig(optimizer="sgd")}
-    for questions in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
-        cached("net.onnx", analyzer, **questions)
-        cached("net.onnx", analyzer, **questions)
+    for settings in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
+        cached("net.onnx", analyzer, **settings)
+        cached("net.onnx", analyzer, **settings)
     write_model(Path("net.onnx"), MYSTERY)
     cached("net.onnx", analyzer)
     assert len(analyzer.paths) == len(entries()) == 5
@@ -141,8 +141,8 @@ def test_failures_and_errors_are_not_cached() -> None:
 
 def test_a_file_that_changes_during_analysis_is_not_cached() -> None:
     class Changing(Counted):
-        def __call__(self, source: str, /, **questions: object) -> onnxmem.Analysis:
-            analysis = super().__call__(source, **questions)
+        def __call__(self, source: str, /, **settings: object) -> onnxmem.Analysis:
+            analysis = super().__call__(source, **settings)
             write_model(Path(source), MYSTERY)
             return analysis
 
@@ -172,10 +172,10 @@ def test_the_runtimes_version_is_part_of_the_key_if_it_is_used(
 
     before = keys()
     monkeypatch.setattr(cache, "version", lambda name: "99" if name == "onnxruntime" else "1")
-    static, asked = keys()
+    static, requested = keys()
     monkeypatch.setattr(cache, "version", lambda _: "1")
     assert keys()[0] == static
-    assert keys()[1] != asked
+    assert keys()[1] != requested
     assert before[0] != before[1]
     cache._versions.cache_clear()  # noqa: SLF001
 

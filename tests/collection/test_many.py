@@ -48,11 +48,11 @@ def test_every_model_has_a_row_in_order() -> None:
 
 
 def test_workers_return_the_same_rows() -> None:
-    questions = {"batch": 3, "layers": True}
-    here = list(analyze_many(NAMES, jobs=1, **questions))  # type: ignore[arg-type]
-    assert list(analyze_many(NAMES, jobs=2, **questions)) == here  # type: ignore[arg-type]
+    settings = {"batch": 3, "layers": True}
+    here = list(analyze_many(NAMES, jobs=1, **settings))  # type: ignore[arg-type]
+    assert list(analyze_many(NAMES, jobs=2, **settings)) == here  # type: ignore[arg-type]
     with ThreadPoolExecutor(2) as executor:
-        assert list(analyze_many(NAMES, executor=executor, **questions)) == here  # type: ignore[arg-type]
+        assert list(analyze_many(NAMES, executor=executor, **settings)) == here  # type: ignore[arg-type]
 
 
 def test_wrong_settings_are_rejected_or_reported_in_rows() -> None:
@@ -164,8 +164,8 @@ def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker's own word is what counts: one that is told that it is worn goes.
     heard = workers._WorkerPool._receive  # noqa: SLF001 - the only place to see it from
 
-    def hear(crew: object, worker: object, said: tuple[Outcome, bool] | None) -> None:
-        heard(crew, worker, None if said is None else (said[0], True))  # type: ignore[arg-type]
+    def hear(crew: object, worker: object, output: tuple[Outcome, bool] | None) -> None:
+        heard(crew, worker, None if output is None else (output[0], True))  # type: ignore[arg-type]
 
     monkeypatch.setattr(workers._WorkerPool, "_receive", hear)  # noqa: SLF001
     found = list(run_in_workers(tasks_of(["net.onnx"] * 4, slow_first), 1))
@@ -309,22 +309,22 @@ def test_a_broken_executor_costs_rows_and_not_the_whole_run(
 def test_workers_start_only_for_several_models_with_a_large_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    requested: list[int] = []
 
     def in_workers(tasks: list[Task], jobs: int, limit: float | None) -> Iterator[Outcome]:
         assert limit is None
-        asked.append(jobs)
+        requested.append(jobs)
         yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
 
     monkeypatch.setattr(workers, "run_in_workers", in_workers)
     monkeypatch.setattr(many, "num_cores", lambda: 5)
     (folder / "large.onnx").write_bytes(bytes(2**18))
 
-    def jobs_of(*names: str, **questions: object) -> int | None:
-        asked.clear()
-        tasks = [Task(name=each, location=each, settings=questions) for each in names]
+    def jobs_of(*names: str, **settings: object) -> int | None:
+        requested.clear()
+        tasks = [Task(name=each, location=each, settings=settings) for each in names]
         assert len(list(outcomes(iter(tasks)))) == len(names)
-        return asked[0] if asked else None
+        return requested[0] if requested else None
 
     assert jobs_of(*NAMES) is None
     assert jobs_of("large.onnx") is None

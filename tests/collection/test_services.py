@@ -116,12 +116,12 @@ def test_a_cluster_reports_a_lost_scheduler(folder: Path) -> None:
             run.stdout.readline()
             processes[0].kill()
             rows = [json.loads(line) for line in run.stdout]
-            told = run.stderr.read()
-    assert run.returncode == 3, told
+            reported = run.stderr.read()
+    assert run.returncode == 3, reported
     codes = {row["error"]["code"] for row in rows if row["status"] == "error"}
     assert (len(rows), codes) == (29, {"cluster_lost"})
-    assert told.count("\n") == 1
-    assert ": cluster_lost: the cluster was lost" in told
+    assert reported.count("\n") == 1
+    assert ": cluster_lost: the cluster was lost" in reported
 
 
 class Lost(ThreadPoolExecutor):

@@ -155,8 +155,8 @@ def test_a_device_of_a_collection_has_its_own_cpu(
 ) -> None:
     model = str(tmp_path / write_model(tmp_path / "net.onnx"))
 
-    def taken(asked: str, own: str | None) -> int | None:
-        runs = Settings(runtimes=("ort-cpu",), cpu=asked, asks_onnxruntime=False, batch=67)
+    def taken(requested: str, own: str | None) -> int | None:
+        runs = Settings(runtimes=("ort-cpu",), cpu=requested, asks_onnxruntime=False, batch=67)
         place = Target("board", 2**30, "cpu", cpu=own)
         return next(verdicts_on(request_of(model, runs), [place])).num_bytes
 

@@ -344,10 +344,10 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
     monkeypatch.chdir(tmp_path)
     for name in ("net.onnx", "other.onnx", "bad.onnx"):
         write_model(tmp_path / name)
-    questions: list[tuple[str, Settings]] = []
+    requests: list[tuple[str, Settings]] = []
 
     def advise(file: ModelFile, settings: Settings) -> Advice:
-        questions.append((file.path, settings))
+        requests.append((file.path, settings))
         if file.path == "bad.onnx":
             message = "no model\n"
             raise ModelFileError(message)
@@ -356,7 +356,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
         return Advice(runtime, (OWN, WORSE))
 
     monkeypatch.setattr("onnxmem.runtimes.from_settings.advise", advise)
-    return questions
+    return requests
 
 
 def test_flags_become_settings(asked: list[tuple[str, Settings]]) -> None:

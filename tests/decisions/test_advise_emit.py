@@ -196,8 +196,8 @@ def test_on_a_gpu_the_arena_growth_is_a_provider_option(capsys: Capture) -> None
 
 def test_shrinkage_is_a_parameter_and_unsupported_settings_are_reported() -> None:
     file = load("gap.onnx")
-    asked = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
-    session = advise(file, asked)
+    requested = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    session = advise(file, requested)
     question = AnalysisRequest(file, prepare(file), Settings(), file)
     found = settled(advised(question, session=session), session)
     assert found.session is not None

@@ -126,10 +126,10 @@ def test_a_fixed_batch_size_is_not_a_lower_bound(folder: Path) -> None:
 
 
 def test_two_budgets_of_one_setting_share_an_analysis(folder: Path) -> None:
-    asked: list[Budget] = []
+    requested: list[Budget] = []
 
     def analyse(path: str, budget: Budget) -> onnxmem.Analysis | Failure:
-        asked.append(budget)
+        requested.append(budget)
         return Failure(path, "model_file", "no model")
 
     budgets = (
@@ -138,7 +138,7 @@ def test_two_budgets_of_one_setting_share_an_analysis(folder: Path) -> None:
         Budget(name="three", batch=2, training_bytes=1, growth=Growth(size_bytes=0)),
     )
     (model,) = Gate(budgets, folder, analyse).check(["net.onnx"])
-    assert [budget.name for budget in asked] == ["one", "three"]
+    assert [budget.name for budget in requested] == ["one", "three"]
     assert [(check.budget, check.figure.value) for check in model.checks] == [
         ("one", "peak"),
         ("two", "weights"),
@@ -276,8 +276,8 @@ def test_a_model_without_a_budget_passes_only_if_allowed(folder: Path, capsys: C
 def test_a_missing_model_is_reported_without_a_budget_too(folder: Path, capsys: Capture) -> None:
     configure(folder, '[[budgets]]\npath = "edge/*"\npeak = "1GiB"')
     assert main(["check", "gone.onnx", "--allow-uncovered"]) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told == "error: gone.onnx: missing_file: no such file; check the path"
+    (reported,) = capsys.readouterr().err.splitlines()
+    assert reported == "error: gone.onnx: missing_file: no such file; check the path"
 
 
 def test_a_model_outside_the_folder_is_matched_by_its_full_path(
@@ -467,8 +467,8 @@ def test_an_invalid_baseline_is_one_clear_line(capsys: Capture, text: str) -> No
     Path("before.json").write_text(text)
     line = "check net.onnx --baseline before.json --max-growth 5%"
     assert main(line.split()) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("error: saved_report: before.json: ")
+    (reported,) = capsys.readouterr().err.splitlines()
+    assert reported.startswith("error: saved_report: before.json: ")
 
 
 # Configurations that make no sense.
@@ -514,9 +514,9 @@ def test_the_message_of_every_error(folder: Path, capsys: Capture) -> None:
     for text in FAULTS:
         configure(folder, text)
         assert main(["check", "net.onnx"]) == 2, text
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == len(FAULTS)
-    assert_golden(told, "check_faults.txt")
+    reported = capsys.readouterr().err
+    assert len(reported.splitlines()) == len(FAULTS)
+    assert_golden(reported, "check_faults.txt")
 
 
 def test_a_settings_file_that_is_not_text_is_an_error(folder: Path) -> None:

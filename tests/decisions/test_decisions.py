@@ -509,16 +509,16 @@ def test_a_measurement_is_predicted_with_its_input_values(
     found = measure(tmp_path / "m.onnx", Request(), MeasureSettings(options=options, values=values))
     assert isinstance(found, Measurement)
     assert values.items() <= found.fed.items()
-    question = SessionRequest(graph=graph, options=options, values=found.fed)
-    told = predict(load(tmp_path / "m.onnx"), Request(), question).arena
-    assert [sample.requested_bytes for sample in told.nodes] == [
+    request = SessionRequest(graph=graph, options=options, values=found.fed)
+    reported = predict(load(tmp_path / "m.onnx"), Request(), request).arena
+    assert [sample.requested_bytes for sample in reported.nodes] == [
         node.requested_bytes for node in found.nodes
     ]
     for figure in (
         *("base_bytes", "requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes"),
         *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
     ):
-        assert getattr(told, figure) == getattr(found, figure), figure
+        assert getattr(reported, figure) == getattr(found, figure), figure
 
 
 @pytest.mark.usefixtures("without_children")

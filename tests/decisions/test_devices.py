@@ -79,8 +79,8 @@ def test_usable_memory_has_a_source_and_is_most_of_the_total() -> None:
 
 def test_the_page_lists_devices_with_less_usable_memory() -> None:
     page = ROOT / "docs" / "commands" / "devices.md"
-    told = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
-    assert told[1:] == [
+    reported = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    assert reported[1:] == [
         f"| {x.name} | {format_bytes(x.memory_bytes)} | {format_bytes(x.usable_bytes)} |"
         for x in catalog().devices
         if x.usable_bytes is not None
@@ -175,9 +175,9 @@ def test_boards_phones_and_apple_chips_are_arm64_and_cards_have_no_cpu() -> None
 
 def test_the_list(capsys: Capture) -> None:
     assert main(["devices"]) == 0
-    told = capsys.readouterr().out
-    assert told.count("\n") > 60
-    assert all(len(line) <= 100 for line in told.splitlines())
+    reported = capsys.readouterr().out
+    assert reported.count("\n") > 60
+    assert all(len(line) <= 100 for line in reported.splitlines())
 
 
 def test_one_device_with_its_sources(capsys: Capture) -> None:

@@ -47,10 +47,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_both_sides_have_a_verdict_on_the_budget(capsys: Capture) -> None:
     words = "diff a.onnx b.onnx --batch 2 --budget"
     assert main([*words.split(), "50000"]) == 1
-    told = capsys.readouterr()
-    assert "b.onnx: over-budget: does not fit the budget of 48.8 KiB" in told.err
-    said = re.findall(r"^  ([AB]) .* B   (\w[\w ]*):", told.out, re.MULTILINE)
-    assert said == [("A", "fits"), ("B", "does not fit")]
+    reported = capsys.readouterr()
+    assert "b.onnx: over-budget: does not fit the budget of 48.8 KiB" in reported.err
+    output = re.findall(r"^  ([AB]) .* B   (\w[\w ]*):", reported.out, re.MULTILINE)
+    assert output == [("A", "fits"), ("B", "does not fit")]
     assert main([*words.split(), "1GiB"]) == 0
     assert main("diff a.onnx mystery.onnx --budget 1GiB".split()) == 3
     assert "whether it fits 1.00 GiB is unknown" in capsys.readouterr().err
@@ -76,11 +76,11 @@ def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None
     words = "--batch 2 --train --budget 2GiB"
     assert main(f"a.onnx {words} --basis tensors --json -o saved.json".split()) == 0
     assert main(f"diff saved.json a.onnx {words}".split()) == 0
-    told = capsys.readouterr().out
-    assert re.search(r"^  A .*, by training-peak$", told, re.MULTILINE)
-    assert re.search(r"^  B .*, by pytorch-cuda$", told, re.MULTILINE)
-    assert "  error (training-peak)     +-1 %" in told
-    assert "  error (pytorch-cuda)      never measured" in told
+    reported = capsys.readouterr().out
+    assert re.search(r"^  A .*, by training-peak$", reported, re.MULTILINE)
+    assert re.search(r"^  B .*, by pytorch-cuda$", reported, re.MULTILINE)
+    assert "  error (training-peak)     +-1 %" in reported
+    assert "  error (pytorch-cuda)      never measured" in reported
 
 
 def test_notes_are_attributed_to_their_side(folder: Path, capsys: Capture) -> None:
@@ -202,11 +202,11 @@ def test_layers_are_paired_by_name_then_by_order_within_an_operator() -> None:
     after = layers(("z", "Conv", 3), ("c1", "Conv", 11), ("r", "Exp", 7), ("w", "Conv", 4))
     difference = diff(side(layers=before), side(layers=after))
     assert difference.layers is not None
-    told = {
+    reported = {
         (c.what, c.before and c.before.node, c.after and c.after.node, c.change_bytes)
         for c in difference.layers
     }
-    assert told == {
+    assert reported == {
         ("grown", "c1", "c1", 9),
         ("shrunk", "y", "w", -1),
         ("removed", "r", None, -7),
@@ -352,8 +352,8 @@ def test_an_invalid_saved_report_is_one_clear_line(
     document["models"][0][key] = value
     (folder / "saved.json").write_text(json.dumps(document))
     assert main("diff saved.json a.onnx".split()) == 2
-    (told,) = capsys.readouterr().err.splitlines()
-    assert "internal" not in told
+    (reported,) = capsys.readouterr().err.splitlines()
+    assert "internal" not in reported
 
 
 def test_a_saved_failure_cannot_be_compared() -> None:

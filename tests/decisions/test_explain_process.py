@@ -72,8 +72,8 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
     words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser"]
     assert main(["explain", *words]) == 0
     text = capsys.readouterr().out
-    for told in ("prepacked copies of weights", "freed, but kept", "the model", "+-5 %"):
-        assert told in text
+    for reported in ("prepacked copies of weights", "freed, but kept", "the model", "+-5 %"):
+        assert reported in text
     assert text.index("arena: activations") < text.index("= process, predicted")
     assert text.count("\n  saves ") == 2
 

@@ -16,8 +16,8 @@ SLOW = Device(
 )
 
 
-def work(text: str = TWO_LAYERS, **asked: object) -> Work:
-    settings = Settings(batch=3, **asked)  # type: ignore[arg-type]
+def work(text: str = TWO_LAYERS, **requested: object) -> Work:
+    settings = Settings(batch=3, **requested)  # type: ignore[arg-type]
     return work_of(request_of(model_of(text), settings).results)
 
 

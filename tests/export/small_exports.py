@@ -30,8 +30,8 @@ IF_MODEL = """agraph (float[3,7] x, bool c) => (float[3,7] y) {
 }"""
 
 
-def analysis_of(text: str = CONVNET, **questions: Any) -> onnxmem.Analysis:  # noqa: ANN401
-    return onnxmem.analyze(model_of(text), **questions)
+def analysis_of(text: str = CONVNET, **settings: Any) -> onnxmem.Analysis:  # noqa: ANN401
+    return onnxmem.analyze(model_of(text), **settings)
 
 
 def exported(analysis: onnxmem.Analysis, name: str) -> str:
@@ -61,8 +61,8 @@ def hostile_model() -> onnx.ModelProto:
     return model
 
 
-def hostile_analysis(**questions: Any) -> onnxmem.Analysis:  # noqa: ANN401
-    return onnxmem.analyze(hostile_model(), **questions)
+def hostile_analysis(**settings: Any) -> onnxmem.Analysis:  # noqa: ANN401
+    return onnxmem.analyze(hostile_model(), **settings)
 
 
 def saved(model: onnx.ModelProto, path: Path) -> str:

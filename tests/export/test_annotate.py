@@ -47,9 +47,11 @@ def without_figures(model: onnx.ModelProto) -> bytes:
     graph = model.graph
     holders: tuple[Any, ...] = (model, *graph.node, *graph.input, *graph.output, *graph.value_info)
     for holder in holders:
-        kept = [entry for entry in holder.metadata_props if not entry.key.startswith("onnxmem.")]
+        retained = [
+            entry for entry in holder.metadata_props if not entry.key.startswith("onnxmem.")
+        ]
         del holder.metadata_props[:]
-        holder.metadata_props.extend(kept)
+        holder.metadata_props.extend(retained)
     return model.SerializeToString(deterministic=True)
 
 

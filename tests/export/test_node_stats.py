@@ -131,16 +131,16 @@ def test_onnxruntime_reads_the_file(tmp_path: Path) -> None:
     (tmp_path / "good.csv").write_text(text, encoding="utf-8")
     (tmp_path / "bad.csv").write_text(f"{HEAD}\nMatMul_1,1,x,3,4\n", encoding="utf-8")
 
-    def opened(name: str) -> object:
+    def session_for(name: str) -> object:
         options = ort.SessionOptions()
         key = "session.resource_cuda_partitioning_settings"
         options.add_session_config_entry(key, f"4000,{name}")
         options.log_severity_level = 4
         return ort.InferenceSession(tmp_path / "m.onnx", options, ["CPUExecutionProvider"])
 
-    assert opened("good.csv")
+    assert session_for("good.csv")
     with pytest.raises(Exception, match="initialization"):
-        opened("bad.csv")
+        session_for("bad.csv")
 
 
 @pytest.mark.measure

@@ -185,9 +185,9 @@ def test_inputs_that_cannot_be_stored_give_a_finding(
 
 @pytest.mark.usefixtures("children")
 def test_every_step_is_reported_as_progress(tmp_path: Path) -> None:
-    told: list[str] = []
-    measured(on_disk(tmp_path), None, MeasureSettings(progress=told.append))
-    assert tuple(told) == STEPS
+    reported: list[str] = []
+    measured(on_disk(tmp_path), None, MeasureSettings(progress=reported.append))
+    assert tuple(reported) == STEPS
 
 
 @pytest.mark.parametrize(

@@ -303,8 +303,8 @@ def stored(
 ) -> tuple[str, tuple[StoredInput, ...]]:
     """The file of these inputs, and the offset of each."""
     path = str(folder / "inputs.bin")
-    said = store_inputs([asdict(feed) for feed in feeds], inputs_npz, path)
-    return path, read_inputs(json.loads(json.dumps(said["inputs"])))
+    output = store_inputs([asdict(feed) for feed in feeds], inputs_npz, path)
+    return path, read_inputs(json.loads(json.dumps(output["inputs"])))
 
 
 def test_the_first_run_is_reported_node_by_node(
@@ -313,10 +313,10 @@ def test_the_first_run_is_reported_node_by_node(
     from onnxmem.measuring.tracing import trace_first_run
 
     monkeypatch.chdir(tmp_path)
-    said = trace_first_run(request_of(tmp_path, CHAIN, level="off"))
+    output = trace_first_run(request_of(tmp_path, CHAIN, level="off"))
     size = 11 * 7 * 4
-    assert said["requested_peak_bytes"] == said["with_scratch_peak_bytes"] == 2 * size
-    assert said["num_steps"] == 4
+    assert output["requested_peak_bytes"] == output["with_scratch_peak_bytes"] == 2 * size
+    assert output["num_steps"] == 4
 
 
 def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,8 +324,8 @@ def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.chdir(tmp_path)
     request = request_of(tmp_path, CHAIN, level="off", disable_prepacking=True)
-    said = tracing.trace_steady_runs(request)
-    assert (said["held_steady_bytes"], said["pattern_block_bytes"]) == (2**20, 2 * 512)
+    output = tracing.trace_steady_runs(request)
+    assert (output["held_steady_bytes"], output["pattern_block_bytes"]) == (2**20, 2 * 512)
     monkeypatch.setattr(tracing, "runs", lambda _: [])  # the profile breaks off
     assert tracing.trace_steady_runs(request) == {}
     broken = tracing.trace_first_run(request)
@@ -337,11 +337,11 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(process_run, "restart_peak", lambda: False)
     options = {"shrinks_arena": True, "config": {"session.disable_prepacking": "0"}}
-    said = process_run.run_plain(request_of(tmp_path, CHAIN, **options))
-    assert isinstance(said["seconds_per_run"], list)
-    assert len(said["seconds_per_run"]) == 2
-    assert said["load_peak_bytes"] is None
-    assert said["device_peak_bytes"] is None
+    output = process_run.run_plain(request_of(tmp_path, CHAIN, **options))
+    assert isinstance(output["seconds_per_run"], list)
+    assert len(output["seconds_per_run"]) == 2
+    assert output["load_peak_bytes"] is None
+    assert output["device_peak_bytes"] is None
 
 
 def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,12 +358,12 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(process_run, "open_session", on_the_cpu)
     percents = iter([90, 90])
     monkeypatch.setattr(process_run, "utilization_reader", lambda: lambda: next(percents, 17))
-    said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
-    assert said["device_baseline_bytes"] == 3
-    assert said["device_peak_bytes"] == said["device_steady_bytes"] == 13
-    assert isinstance(said["device_utilization_percent"], int)
-    assert isinstance(said["device_utilization_peak_percent"], int)
-    mean, peak = said["device_utilization_percent"], said["device_utilization_peak_percent"]
+    output = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
+    assert output["device_baseline_bytes"] == 3
+    assert output["device_peak_bytes"] == output["device_steady_bytes"] == 13
+    assert isinstance(output["device_utilization_percent"], int)
+    assert isinstance(output["device_utilization_peak_percent"], int)
+    mean, peak = output["device_utilization_percent"], output["device_utilization_peak_percent"]
     assert 17 <= mean <= peak <= 90
 
 
@@ -381,10 +381,10 @@ def test_a_gpu_that_does_not_tell_how_busy_it_is(
     monkeypatch.setattr(process_run, "device_reader", lambda: lambda: 13)
     monkeypatch.setattr(process_run, "utilization_reader", lambda: None)
     monkeypatch.setattr(process_run, "open_session", on_the_cpu)
-    said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
-    assert said["device_peak_bytes"] == 13
-    assert said["device_utilization_percent"] is None
-    assert said["device_utilization_peak_percent"] is None
+    output = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
+    assert output["device_peak_bytes"] == 13
+    assert output["device_utilization_percent"] is None
+    assert output["device_utilization_peak_percent"] is None
 
 
 def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:

@@ -107,11 +107,11 @@ def score() -> Score:
             prepared = prepare(load(model))
             bound = build(prepared, Request())
             given = {name: tuple(elements) for name, elements in shapes["values"].items()}
-            told = with_input_values(prepared, bound, given)
+            reported = with_input_values(prepared, bound, given)
         except Exception as fault:  # noqa: BLE001 - a crash of any kind is what is looked for
             found.crashes.append(f"{name}: {fault!r}")
             continue
-        for right, graph in ((found.right, bound.graph), (found.right_with_values, told.graph)):
+        for right, graph in ((found.right, bound.graph), (found.right_with_values, reported.graph)):
             right.update(part for part in RIGHT for _ in right_names(graph, shapes[part]))
             found.wrong += [
                 f"{name}: {text}" for part in RIGHT for text in wrong(graph, shapes[part])

@@ -509,10 +509,10 @@ NETWORKS = {
 }
 
 
-def network(text: str, batch: int, asked: int | None = None) -> Analysis:
+def network(text: str, batch: int, requested: int | None = None) -> Analysis:
     samples = ", ".join(map(str, range(batch)))
     sizes = {"b": batch, "tb": 6 * batch, "hb": 4 * batch, "wb": 4 * batch, "samples": samples}
-    return analyze(model_of(text.format(**sizes)), batch=asked)
+    return analyze(model_of(text.format(**sizes)), batch=requested)
 
 
 def activations(found: Analysis) -> dict[str, object]:

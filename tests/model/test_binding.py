@@ -33,7 +33,7 @@ def graph(**inputs: Shape | None) -> onnx.GraphProto:
     return found
 
 
-def asked(
+def requested(
     inputs: dict[str, Shape],
     batch: int | None = None,
     dims: dict[str, int] | None = None,
@@ -159,69 +159,69 @@ def test_inputs_that_are_no_tensors_have_no_dims() -> None:
 
 
 def test_a_graph_without_inputs_has_no_batch() -> None:
-    assert asked({}) == Binding({}, {}, None, None, ())
+    assert requested({}) == Binding({}, {}, None, None, ())
 
 
 # The numbers
 
 
 def test_a_symbol_is_bound_wherever_it_occurs() -> None:
-    found = asked({"x": ["N", 3], "y": [5, "N", "N"]}, batch=4)
+    found = requested({"x": ["N", 3], "y": [5, "N", "N"]}, batch=4)
     assert found == Binding({"x": (4, 3), "y": (5, 4, 4)}, {"N": 4}, 4, None, ())
 
 
 def test_other_symbols_are_left_alone() -> None:
-    found = asked({"x": ["batch", "length"], "y": ["length", 3]}, batch=4, dims={"length": 7})
+    found = requested({"x": ["batch", "length"], "y": ["length", 3]}, batch=4, dims={"length": 7})
     assert found == Binding({"x": (4, 7), "y": (7, 3)}, {"batch": 4, "length": 7}, 4, None, ())
 
 
 def test_a_common_leading_number_is_replaced_by_the_batch() -> None:
-    found = asked({"x": [8, 8, 3], "y": [8], "z": []}, batch=2)
+    found = requested({"x": [8, 8, 3], "y": [8], "z": []}, batch=2)
     assert found == Binding({"x": (2, 8, 3), "y": (2,), "z": ()}, {}, 2, 8, ())
 
 
 @pytest.mark.parametrize("batch", [None, 8])
 def test_a_fixed_leading_number_is_the_batch(batch: int | None) -> None:
-    assert asked({"x": [8, 3]}, batch=batch) == Binding({"x": (8, 3)}, {}, 8, None, ())
+    assert requested({"x": [8, 3]}, batch=batch) == Binding({"x": (8, 3)}, {}, 8, None, ())
 
 
 def test_unnamed_dims_are_bound_by_position() -> None:
-    found = asked({"x": [None, -1], "y": [-7]}, batch=4, dims={"x[1]": 5})
+    found = requested({"x": [None, -1], "y": [-7]}, batch=4, dims={"x[1]": 5})
     assert found.shapes == {"x": (4, 5), "y": (4,)}
     assert found.dims == {"x[0]": 4, "x[1]": 5, "y[0]": 4}
     assert (found.batch, found.findings) == (4, ())
 
 
 def test_a_dim_of_zero_is_a_size() -> None:
-    assert asked({"x": ["N", 0]}, batch=4).shapes == {"x": (4, 0)}
+    assert requested({"x": ["N", 0]}, batch=4).shapes == {"x": (4, 0)}
 
 
 def test_a_dim_overrides_the_batch() -> None:
-    found = asked({"x": ["N", 3]}, batch=4, dims={"N": 7})
+    found = requested({"x": ["N", 3]}, batch=4, dims={"N": 7})
     text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     assert (found.shapes, found.batch) == ({"x": (7, 3)}, 7)
     assert found.findings == (Finding("overridden_batch", text),)
 
 
 def test_a_shape_overrides_the_batch_and_binds_its_symbols() -> None:
-    found = asked({"x": ["N", "C"], "y": ["N"]}, batch=4, shapes={"x": (7, 5)})
+    found = requested({"x": ["N", "C"], "y": ["N"]}, batch=4, shapes={"x": (7, 5)})
     text = "--batch 4 is overridden: --dim or --shape sets it to 7"
     findings = (Finding("overridden_batch", text),)
     assert found == Binding({"x": (7, 5), "y": (7,)}, {"N": 7, "C": 5}, 7, None, findings)
 
 
 def test_a_shape_overrides_numbers() -> None:
-    found = asked({"x": [8, 3]}, batch=4, shapes={"x": (2, 5)})
+    found = requested({"x": [8, 3]}, batch=4, shapes={"x": (2, 5)})
     assert (found.shapes, found.batch, found.old_batch) == ({"x": (2, 5)}, 2, 8)
 
 
 def test_a_dim_overrides_a_shape_in_other_inputs() -> None:
-    found = asked({"x": ["N", 3], "y": ["N"]}, dims={"N": 4}, shapes={"x": (7, 3)})
+    found = requested({"x": ["N", 3], "y": ["N"]}, dims={"N": 4}, shapes={"x": (7, 3)})
     assert found.shapes == {"x": (7, 3), "y": (4,)}
 
 
 def test_a_shape_that_makes_leading_numbers_differ_leaves_no_batch() -> None:
-    found = asked({"x": [8, 3], "y": [8, 3]}, shapes={"x": (2, 3)})
+    found = requested({"x": [8, 3], "y": [8, 3]}, shapes={"x": (2, 3)})
     assert (found.batch, found.shapes) == (None, {"x": (2, 3), "y": (8, 3)})
 
 
@@ -235,7 +235,7 @@ def test_a_decoder_with_a_cache() -> None:
         "past_key_values.0.value": cache,
     }
     lengths = {"past_sequence_length": 100, "sequence_length": 5}
-    found = asked(inputs, batch=2, dims=lengths)
+    found = requested(inputs, batch=2, dims=lengths)
     assert found.shapes == {
         "input_ids": (2, 5),
         "attention_mask": (2, 105),
@@ -247,7 +247,7 @@ def test_a_decoder_with_a_cache() -> None:
 
 
 def test_an_expression_is_computed_from_dynamic_dims_without_a_value() -> None:
-    found = asked({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
+    found = requested({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
     assert found.dims == {"N": 2, "past + length": 2, "past": 1, "length": 1}
     assert [finding.message for finding in found.findings] == [
         "dynamic dims without a value are set to 1: 'past', 'length'; pass --dim NAME=N"
@@ -255,23 +255,23 @@ def test_an_expression_is_computed_from_dynamic_dims_without_a_value() -> None:
 
 
 def test_a_number_for_an_expression_overrides_its_terms() -> None:
-    found = asked({"x": ["N", "a + b", "a", "b"]}, dims={"N": 1, "a": 2, "b": 3, "a + b": 9})
+    found = requested({"x": ["N", "a + b", "a", "b"]}, dims={"N": 1, "a": 2, "b": 3, "a + b": 9})
     assert found.shapes == {"x": (1, 9, 2, 3)}
 
 
 def test_an_expression_of_names_that_no_input_has_is_a_name() -> None:
-    found = asked({"x": ["N", "a + b"]}, dims={"N": 2, "a + b": 9})
+    found = requested({"x": ["N", "a + b"]}, dims={"N": 2, "a + b": 9})
     assert (found.shapes, found.findings) == ({"x": (2, 9)}, ())
 
 
 def test_a_multiple_of_the_batch_is_not_the_batch() -> None:
-    found = asked({"x": ["2*batch", 3], "y": ["batch", 3]}, batch=4)
+    found = requested({"x": ["2*batch", 3], "y": ["batch", 3]}, batch=4)
     assert (found.batch, found.shapes) == (4, {"x": (8, 3), "y": (4, 3)})
 
 
 @pytest.mark.parametrize("expression", ["a ** 2", "a / 2", "a - 9", "a // 0"])
 def test_an_expression_without_a_value_is_reported_as_unbound(expression: str) -> None:
-    found = asked({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
+    found = requested({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
     assert found.shapes == {"x": (2, 3, 1)}
     text = f"dynamic dims without a value are set to 1: '{expression}'; pass --dim NAME=N"
     assert found.findings == (Finding("unbound_dims", text),)
@@ -281,21 +281,21 @@ def test_an_expression_without_a_value_is_reported_as_unbound(expression: str) -
 
 
 def test_an_unbound_dim_is_1_and_reported() -> None:
-    found = asked({"x": ["N", "length", None], "y": ["length"]})
+    found = requested({"x": ["N", "length", None], "y": ["length"]})
     assert (found.shapes, found.batch) == ({"x": (1, 1, 1), "y": (1,)}, 1)
     text = "dynamic dims without a value are set to 1: 'N', 'length', 'x[2]'; pass --dim NAME=N"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
 def test_only_the_first_of_many_unbound_dims_are_listed() -> None:
-    (finding,) = asked({"x": list("ABCDEFGHIJ")}).findings
+    (finding,) = requested({"x": list("ABCDEFGHIJ")}).findings
     assert finding.message.startswith("dynamic dims without a value are set to 1: 'A', 'B', ")
     assert " more; pass --dim NAME=N" in finding.message
     assert "'J'" not in finding.message
 
 
 def test_a_dim_that_the_model_does_not_use_is_reported() -> None:
-    found = asked({"x": ["N", 3]}, batch=4, dims={"length": 7})
+    found = requested({"x": ["N", 3]}, batch=4, dims={"length": 7})
     assert found.shapes == {"x": (4, 3)}
     text = "--dim length: no input has a dim of that name; the dims are 'N'"
     assert found.findings == (Finding("unused_dim", text),)
@@ -303,11 +303,11 @@ def test_a_dim_that_the_model_does_not_use_is_reported() -> None:
 
 @pytest.mark.parametrize("inputs", [{"x": [8, 3], "y": [4, 3]}, {"x": []}, {}])
 def test_a_batch_for_a_model_without_one_is_reported(inputs: dict[str, Shape]) -> None:
-    found = asked(inputs, batch=2)
-    assert (found.batch, found.shapes) == (None, asked(inputs).shapes)
+    found = requested(inputs, batch=2)
+    assert (found.batch, found.shapes) == (None, requested(inputs).shapes)
     text = "--batch 2 has no effect: the inputs have no common leading dim; use --dim or --shape"
     assert found.findings == (Finding("batch_fixed", text),)
-    assert asked(inputs).findings == ()
+    assert requested(inputs).findings == ()
 
 
 def refusal(
@@ -316,7 +316,7 @@ def refusal(
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> str:
     with pytest.raises(ShapeError) as caught:
-        asked({"x": ["N", 3], "y": ["N"]}, batch, dims, shapes)
+        requested({"x": ["N", 3], "y": ["N"]}, batch, dims, shapes)
     return str(caught.value)
 
 

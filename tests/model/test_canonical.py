@@ -43,9 +43,9 @@ SCAN = """agraph (float[3,5] x) => (float[3,5] y) { [odd] y = Scan <num_scan_inp
 def without(text: str, attribute: str) -> onnx.ModelProto:
     model = model_of(text)
     node = model.graph.node[0]
-    kept = [a for a in node.attribute if a.name != attribute]
+    retained = [a for a in node.attribute if a.name != attribute]
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(retained)
     return model
 
 
@@ -521,12 +521,12 @@ def test_two_functions_of_one_name_are_rejected() -> None:
         OWN + "f (x) => (y) { y = Neg(x) }",
         OWN + "f (x) => (y) { y = Abs(x) }",
     )
-    said = inlining_refusal(proto)
-    assert said.startswith("the local functions cannot be inlined: ")
-    assert said.endswith("'own::f'; export the model again")
+    text_of = inlining_refusal(proto)
+    assert text_of.startswith("the local functions cannot be inlined: ")
+    assert text_of.endswith("'own::f'; export the model again")
 
 
 def test_calls_nested_deeper_than_onnx_supports_are_rejected() -> None:
-    said = inlining_refusal(laughs(levels=3001, calls=1))
-    assert said.startswith("the local functions cannot be inlined: Function call chain depth")
-    assert said.endswith("; export the model again")
+    text_of = inlining_refusal(laughs(levels=3001, calls=1))
+    assert text_of.startswith("the local functions cannot be inlined: Function call chain depth")
+    assert text_of.endswith("; export the model again")

@@ -342,8 +342,8 @@ def arrays(draw: st.DrawFn, dtypes: Sequence[str] = DTYPES) -> Array:
 
 def lists(elements: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Array]:
     """Operands of indices and dims: a list, rarely a scalar, rarely of another type than int64."""
-    told = st.lists(elements, max_size=3).map(lambda each: np.array(each, "int64"))
-    return st.one_of(told, told, told, arrays(("int64", "int32", "bool")))
+    reported = st.lists(elements, max_size=3).map(lambda each: np.array(each, "int64"))
+    return st.one_of(reported, reported, reported, arrays(("int64", "int32", "bool")))
 
 
 @st.composite
@@ -420,7 +420,7 @@ def references(node: onnx.NodeProto, inputs: Sequence[Array | None], opset: int)
             return REFUSED
 
 
-def said(made: Made) -> object:
+def text_of(made: Made) -> object:
     return made if isinstance(made, str | None) else (made.dtype, made.shape, made.tolist())
 
 
@@ -429,12 +429,14 @@ def said(made: Made) -> object:
 @given(data=st.data())
 def test_fast_folding_equals_the_reference(op_type: str, data: st.DataObject) -> None:
     inputs = data.draw(OPERANDS[op_type])
-    told = ATTRIBUTES.get(op_type, {})
-    attributes = {name: data.draw(each) for name, each in told.items() if data.draw(st.booleans())}
+    reported = ATTRIBUTES.get(op_type, {})
+    attributes = {
+        name: data.draw(each) for name, each in reported.items() if data.draw(st.booleans())
+    }
     node = node_of(op_type, inputs, **attributes)
     made = ours(node, inputs)
     if made is not None:
-        assert said(made) == said(references(node, inputs, data.draw(OPSETS)))
+        assert text_of(made) == text_of(references(node, inputs, data.draw(OPSETS)))
 
 
 @pytest.mark.parametrize("op_type", OPERANDS)

@@ -539,9 +539,9 @@ def test_a_shape_given_for_an_input_invalidates_declarations() -> None:
 
 def test_declarations_are_ignored_if_an_input_has_another_shape() -> None:
     text = "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
-    asked = Request(shapes={"x": (2, 9)})
+    requested = Request(shapes={"x": (2, 9)})
     assert bound_to(text, declared("y", [5])).graph.tensors["z"].shape == (5,)
-    found = bound_to(text, declared("y", [5]), request=asked)
+    found = bound_to(text, declared("y", [5]), request=requested)
     assert found.graph.tensors["z"].shape is None
     assert found.findings == ()
 

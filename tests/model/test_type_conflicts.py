@@ -86,10 +86,10 @@ def test_a_model_with_contradictory_types_is_rejected(nodes: str, types: str, re
     assert reasons_of(model_with(nodes, types))[0] == reason
     found = analyze(model_with(nodes, types), runtimes=("ort-cpu",))
     assert (found.runtimes, found.status) == ((), "partial")
-    told = {finding.code: finding.message for finding in found.findings}
+    reported = {finding.code: finding.message for finding in found.findings}
     refused = "onnxruntime rejects the types of the model"
-    assert told["contradictory_types"].startswith(f"{refused}: {reason}")
-    assert told["runtime_failed"].startswith(f"ort-cpu failed: {refused}: {reason}")
+    assert reported["contradictory_types"].startswith(f"{refused}: {reason}")
+    assert reported["runtime_failed"].startswith(f"ort-cpu failed: {refused}: {reason}")
 
 
 @pytest.mark.parametrize(("nodes", "types"), TAKEN)

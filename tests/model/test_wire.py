@@ -347,8 +347,8 @@ def loaded_apart(file: Path) -> tuple[str, float, float]:
         pytest.skip("the system does not say")
     command = [sys.executable, "-c", LOAD_AND_MEASURE, str(file)]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    said, seconds, growth_bytes = run.stdout.splitlines()
-    return said, float(seconds), int(growth_bytes) / 2**20
+    output, seconds, growth_bytes = run.stdout.splitlines()
+    return output, float(seconds), int(growth_bytes) / 2**20
 
 
 def write_with_hole(file: Path, head: bytes, hole_bytes: int, tail: bytes) -> int:
@@ -366,8 +366,8 @@ def test_a_3_gib_file_of_weights_loads_fast_and_in_little_memory(tmp_path: Path)
     rest = onnx.ModelProto(ir_version=10).SerializeToString()
     head = head_of(7, len(held) + (3 << 30)) + held
     num_bytes = write_with_hole(tmp_path / "large.onnx", head, 3 << 30, rest)
-    said, seconds, growth_mib = loaded_apart(tmp_path / "large.onnx")
-    assert said == f"{num_bytes} {3 << 30} 10"
+    output, seconds, growth_mib = loaded_apart(tmp_path / "large.onnx")
+    assert output == f"{num_bytes} {3 << 30} 10"
     assert seconds < 1
     assert growth_mib < 40
 
@@ -375,8 +375,8 @@ def test_a_3_gib_file_of_weights_loads_fast_and_in_little_memory(tmp_path: Path)
 def test_a_model_with_over_2_gib_besides_its_weights_is_rejected_unread(tmp_path: Path) -> None:
     head = b"\x08\x0a" + head_of(2, 1 << 31)
     write_with_hole(tmp_path / "text.onnx", head, 1 << 31, in_graph(b""))
-    said, seconds, growth_mib = loaded_apart(tmp_path / "text.onnx")
-    assert said == refusal(tmp_path / "text.onnx")
-    assert said == "the model has over 2 GiB without its weights; no runtime reads such a model"
+    output, seconds, growth_mib = loaded_apart(tmp_path / "text.onnx")
+    assert output == refusal(tmp_path / "text.onnx")
+    assert output == "the model has over 2 GiB without its weights; no runtime reads such a model"
     assert seconds < 1
     assert growth_mib < 40

@@ -60,9 +60,9 @@ def test_dropped_polynomials_are_nowhere_the_largest(
     polynomials = [
         polynomial(zip(columns, (scale * n for n in row), strict=True)) for row in numbers
     ]
-    kept = upper(*coefficients_of(polynomials, 1))
-    assert max(each.at(point) for each in kept) == max(each.at(point) for each in polynomials)
-    assert set(kept) <= set(polynomials)
+    retained = upper(*coefficients_of(polynomials, 1))
+    assert max(each.at(point) for each in retained) == max(each.at(point) for each in polynomials)
+    assert set(retained) <= set(polynomials)
 
 
 def test_numbers_beyond_64_bits_are_exact() -> None:

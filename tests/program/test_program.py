@@ -127,10 +127,10 @@ def test_each_phase_and_each_step_have_a_peak() -> None:
 def test_a_phase_that_only_releases_peaks_at_its_start() -> None:
     builder = ProgramBuilder()
     builder.enter_phase("forward")
-    kept = builder.malloc("a", Category.ACTIVATION)
+    retained = builder.malloc("a", Category.ACTIVATION)
     builder.enter_phase("backward")
     builder.enter_step("f")
-    builder.free(kept)
+    builder.free(retained)
     found = replayed(builder.program(), Sizes.of([7]))
     assert found.phase_peaks["backward"] == Peak(7, 1, "", "backward")
 

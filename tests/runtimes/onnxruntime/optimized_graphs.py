@@ -53,6 +53,21 @@ def compare_with_onnxruntime(
     return [node.op_type for node in ours.graph.node]
 
 
+def optimized_ops(
+    template: str, body: str, level: str = "basic", *, opset: int, without: str | None = None
+) -> str:
+    """The operators after optimization, which onnxruntime must agree with.
+
+    :param template: text with ``{outputs}``, those of y and z that the body writes, and ``{body}``.
+    :param without: an operator of the template that is omitted once.
+    """
+    outputs = ", ".join(name for name in ("y", "z") if f"{name} =" in body)
+    ops = compare_with_onnxruntime(template.format(outputs=outputs, body=body), level, opset=opset)
+    if without is not None:
+        ops.remove(without)
+    return " ".join(ops)
+
+
 def assert_same_graph(
     real: onnx.ModelProto, ours: onnx.ModelProto, *, has_order: bool = True
 ) -> None:

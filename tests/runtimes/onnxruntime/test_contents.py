@@ -219,7 +219,7 @@ def check_figures(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: boo
     onnx.save(model, folder / "m.onnx")
     found = measure(folder / "m.onnx", Request())
     assert isinstance(found, Measurement)
-    question = SessionRequest(asks_onnxruntime=asks_onnxruntime, values=found.fed)
-    told = predict(load(folder / "m.onnx"), Request(), question).arena
+    request = SessionRequest(asks_onnxruntime=asks_onnxruntime, values=found.fed)
+    reported = predict(load(folder / "m.onnx"), Request(), request).arena
     for figure in ("base_bytes", "in_use_peak_bytes", "held_bytes", "held_steady_bytes"):
-        assert getattr(told, figure) == getattr(found, figure), figure
+        assert getattr(reported, figure) == getattr(found, figure), figure

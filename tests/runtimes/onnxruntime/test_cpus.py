@@ -90,8 +90,8 @@ def arena_of(name: str, cpu: str) -> ArenaFigures | None:
 
 
 def arena(path: Path, cpu: str, dims: dict[str, int]) -> ArenaFigures:
-    question = SessionRequest(cpu=cpu, asks_onnxruntime=False)
-    return predict(load(path), Request(dims=dims), question).arena
+    request = SessionRequest(cpu=cpu, asks_onnxruntime=False)
+    return predict(load(path), Request(dims=dims), request).arena
 
 
 @pytest.mark.measure
@@ -241,9 +241,9 @@ def test_an_order_that_depends_on_addresses_is_reported(
     cpu = "native" if asks else "avx512"
     found = onnxmem.analyze(model, runtimes=("ort-cpu", "ort-cuda"), cpu=cpu, asks_onnxruntime=asks)
     ours, cuda = found.runtimes
-    told = [each.message for each in ours.findings if each.code == "order_varies"]
-    assert len(told) == (named > 0 and ours.cpu != "arm64")
-    assert all(message.count("'") == 2 * named for message in told)
+    reported = [each.message for each in ours.findings if each.code == "order_varies"]
+    assert len(reported) == (named > 0 and ours.cpu != "arm64")
+    assert all(message.count("'") == 2 * named for message in reported)
     assert "order_varies" not in {each.code for each in cuda.findings}
 
 

@@ -55,7 +55,7 @@ class Replayed:
         return list(run.samples(base_bytes))
 
 
-def opened(  # the parts of a session
+def session_for(  # the parts of a session
     text: str,
     *,
     pattern: bool = False,
@@ -103,7 +103,7 @@ SIZES = """agraph (float[7] x) => (y) {
 
 
 def test_a_sample_counts_outputs_inputs_and_all_live_tensors() -> None:
-    session = opened(SIZES)
+    session = session_for(SIZES)
     # a is 14 floats, b 21, c 35 that nobody reads, y 7.
     assert requested(session) == [
         *(("Concat", 56), ("Concat", 56 + 84), ("Concat", 56 + 84 + 140), ("Neg", 140 + 28))
@@ -111,19 +111,19 @@ def test_a_sample_counts_outputs_inputs_and_all_live_tensors() -> None:
 
 
 def test_chunks_are_rounded_and_regions_reserved() -> None:
-    session = opened(SIZES)
+    session = session_for(SIZES)
     session.run()
     assert (session.arena.in_use_peak_bytes, session.arena.reserved_bytes) == (768, K * K)
 
 
 def test_earlier_allocations_count() -> None:
-    session = opened(SIZES)
+    session = session_for(SIZES)
     session.arena.reserve(7919)
     assert requested(session)[0] == ("Concat", 7919 + 56)
 
 
 def test_everything_is_freed_after_an_inference() -> None:
-    session = opened(SIZES)
+    session = session_for(SIZES)
     first = session.run()
     assert (session.arena.requested_bytes, session.arena.in_use_bytes) == (0, 0)
     assert [s.requested_bytes for s in session.run()] == [s.requested_bytes for s in first]
@@ -131,7 +131,7 @@ def test_everything_is_freed_after_an_inference() -> None:
 
 
 def test_an_initializer_output_is_copied_when_the_inference_begins() -> None:
-    session = opened("agraph (float[7] x) => (w, y) <float[3] w> { a = Exp(x)  y = Neg(a) }")
+    session = session_for("agraph (float[7] x) => (w, y) <float[3] w> { a = Exp(x)  y = Neg(a) }")
     assert requested(session) == [("Exp", 12 + 28), ("Neg", 12 + 28 + 28)]
     assert session.arena.requested_bytes == 0
 
@@ -148,7 +148,7 @@ def test_the_bytes_of_a_tensor() -> None:
 
 
 def test_unknown_sizes_count_as_zero() -> None:
-    session = opened("agraph (float[3,5] x) => (z) { y = NonZero(x)  z = Neg(x) }")
+    session = session_for("agraph (float[3,5] x) => (z) { y = NonZero(x)  z = Neg(x) }")
     assert requested(session) == [("NonZero", 0), ("Neg", 60)]
 
 
@@ -159,7 +159,7 @@ CHAIN = "agraph (float[23,41] x) => (y) { a = Exp(x)  b = Neg(a)  c = Abs(b)  y 
 
 
 def test_the_first_run_is_the_same_with_and_without_the_pattern() -> None:
-    without, learning = opened(CHAIN), opened(CHAIN, pattern=True)
+    without, learning = session_for(CHAIN), session_for(CHAIN, pattern=True)
     first = requested(without)
     assert first == requested(learning)
     assert [size for _, size in first] == [A, 2 * A, 2 * A, 2 * A]
@@ -167,7 +167,7 @@ def test_the_first_run_is_the_same_with_and_without_the_pattern() -> None:
 
 
 def test_later_inferences_request_one_block_and_the_outputs() -> None:
-    session = opened(CHAIN, pattern=True)
+    session = session_for(CHAIN, pattern=True)
     assert session.pattern_bytes == 0
     session.run()
     for _ in range(2):
@@ -178,7 +178,7 @@ def test_later_inferences_request_one_block_and_the_outputs() -> None:
 
 
 def test_the_block_gets_a_region_beside_those_of_the_first_inference() -> None:
-    session = opened(CHAIN, pattern=True, options=APART)
+    session = session_for(CHAIN, pattern=True, options=APART)
     # a, b and y; then the block, and the chunks of before are too small for it.
     assert regions(session) == [ROUNDED, ROUNDED]
     assert regions(session) == [ROUNDED, ROUNDED, 2 * ROUNDED]
@@ -186,7 +186,7 @@ def test_the_block_gets_a_region_beside_those_of_the_first_inference() -> None:
 
 
 def test_tensors_alive_at_the_end_are_in_the_block_too() -> None:
-    session = opened(SIZES, pattern=True)
+    session = session_for(SIZES, pattern=True)
     session.run()
     assert session.pattern_bytes == 3 * 256
     assert requested(session)[0] == ("Concat", 768)
@@ -196,7 +196,7 @@ def test_strings_are_outside_the_block() -> None:
     text = """agraph (string[7] s, float[7] x) => (y, z) {
         a = Concat <axis = 0> (s, s)  b = Concat <axis = 0> (a, s)  y = Equal(b, b)
         c = Exp(x)  z = Neg(c) }"""
-    session = opened(text, pattern=True)
+    session = session_for(text, pattern=True)
     first = requested(session)
     assert session.pattern_bytes == 256
     assert first[:3] == [("Concat", 448), ("Concat", 448 + 672), ("Equal", 672 + 21)]
@@ -207,7 +207,7 @@ def test_strings_are_outside_the_block() -> None:
 
 
 def test_scratch_is_allocated_after_the_outputs_and_freed_at_the_end() -> None:
-    session = opened(CHAIN, taken={"Exp": Scratch((7 * K, 5 * K))}, options=APART)
+    session = session_for(CHAIN, taken={"Exp": Scratch((7 * K, 5 * K))}, options=APART)
     samples = session.run()
     assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
     assert [sample.scratch_bytes for sample in samples] == [12 * K, 0, 0, 0]
@@ -217,20 +217,20 @@ def test_scratch_is_allocated_after_the_outputs_and_freed_at_the_end() -> None:
 
 def test_scratch_can_be_allocated_before_the_outputs() -> None:
     taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=2)}
-    session = opened(CHAIN, taken=taken, options=APART)
+    session = session_for(CHAIN, taken=taken, options=APART)
     assert regions(session)[:3] == [7 * K, 5 * K, ROUNDED]
 
 
 def test_scratch_can_be_allocated_before_and_after_the_outputs() -> None:
     taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=1)}
-    session = opened(CHAIN, taken=taken, options=APART)
+    session = session_for(CHAIN, taken=taken, options=APART)
     assert regions(session)[:3] == [7 * K, ROUNDED, 5 * K]
 
 
 def test_scratch_blocks_can_be_freed_before_others_are_allocated() -> None:
     # The first is freed after two, when the third fits into it.
     taken = {"Exp": Scratch((7 * K, 5 * K, 6 * K), freed_after=(2, 3, 3))}
-    session = opened(CHAIN, taken=taken, options=APART)
+    session = session_for(CHAIN, taken=taken, options=APART)
     samples = session.run()
     assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
     assert samples[0].scratch_bytes == 18 * K
@@ -240,7 +240,7 @@ def test_scratch_blocks_can_be_freed_before_others_are_allocated() -> None:
 
 def test_scratch_blocks_can_be_allocated_per_pass() -> None:
     taken = {"Exp": Scratch((7 * K,), per_pass=(5 * K, 11 * K), passes=9)}
-    session = opened(CHAIN, taken=taken, options=APART)
+    session = session_for(CHAIN, taken=taken, options=APART)
     samples = session.run()
     assert list(session.arena.regions.values())[:4] == [ROUNDED, 7 * K, 5 * K, 11 * K]
     assert samples[0].scratch_bytes == 7 * K + 9 * 16 * K
@@ -259,13 +259,13 @@ IF = """agraph (float[23,41] x, bool k) => (y) {
 
 
 def test_an_if_allocates_its_output_first_and_its_branch_writes_there() -> None:
-    assert requested(opened(IF)) == [
+    assert requested(session_for(IF)) == [
         *(("Exp", A), ("Add", 3 * A), ("Abs", 4 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
     ]
 
 
 def test_the_known_branch_runs_or_otherwise_the_larger_one() -> None:
-    session = opened(IF)
+    session = session_for(IF)
     name = session.plan.steps[1].node.name
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
     session.session.trace = ControlFlowTrace(branches={name: BranchTrace(1, ())})
@@ -278,7 +278,7 @@ def test_the_output_of_an_if_has_the_size_of_its_branchs_output() -> None:
     text = IF.replace("r = Mul(a, x)", "r = Concat <axis = 0> (a, x)").replace(
         "float[23,41] r", "float[46,41] r"
     )
-    session = opened(text)
+    session = session_for(text)
     name = session.plan.steps[1].node.name
     for place, size in ((1, 2 * A), (0, A)):
         session.session.trace = ControlFlowTrace(branches={name: BranchTrace(place, ())})
@@ -287,21 +287,21 @@ def test_the_output_of_an_if_has_the_size_of_its_branchs_output() -> None:
 
 def test_the_if_can_know_a_shape_that_its_branch_does_not() -> None:
     text = IF.replace("o = Sub(p, q)", "o = NonZero(q)").replace("float[23,41] o", "o")
-    session = opened(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
+    session = session_for(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
     name = session.plan.steps[1].node.name
     session.session.trace = ControlFlowTrace(branches={name: BranchTrace(0, ())})
     assert ("If", A + 2 * 7 * 8) in requested(session)
 
 
 def test_an_output_of_unknown_shape_is_allocated_by_the_branch() -> None:
-    session = opened(IF, shapes={"then_branch/o": ("N", 41)})
+    session = session_for(IF, shapes={"then_branch/o": ("N", 41)})
     assert requested(session) == [
         *(("Exp", A), ("Add", 2 * A), ("Abs", 3 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
     ]
 
 
 def test_the_output_of_an_if_is_in_the_block_and_its_branch_has_its_own_block() -> None:
-    session = opened(IF, pattern=True)
+    session = session_for(IF, pattern=True)
     session.run()
     assert session.pattern_bytes == 2 * ROUNDED
     block = 2 * ROUNDED
@@ -316,14 +316,14 @@ def test_the_output_of_an_if_can_reuse_a_buffer() -> None:
         "y = Neg(b)", "y = Add(b, d)"
     )
     # c dies, and stays for b.
-    assert [size for _, size in requested(opened(text))] == [
+    assert [size for _, size in requested(session_for(text))] == [
         *(A, 2 * A, 3 * A, 4 * A, 5 * A, 5 * A, 3 * A, 3 * A)
     ]
 
 
 def test_the_output_of_an_if_can_be_a_graph_output() -> None:
     text = IF.replace("=> (y)", "=> (b)").replace("y = Neg(b)", "")
-    session = opened(text, pattern=True)
+    session = session_for(text, pattern=True)
     first = requested(session)
     assert first[-1] == ("If", 2 * A)
     assert session.pattern_bytes == ROUNDED
@@ -336,7 +336,7 @@ def test_a_nested_if_writes_the_output_of_the_outer_one() -> None:
         then_branch = u () => (float[23,41] f) { m = Abs(p)  f = Neg(m) },
         else_branch = v () => (float[23,41] g) { g = Neg(p) }>"""
     text = IF.replace("q = Abs(p)  o = Sub(p, q)", inner)
-    assert [size for _, size in requested(opened(text))] == [
+    assert [size for _, size in requested(session_for(text))] == [
         *(A, 3 * A, 4 * A, 4 * A, 3 * A, 2 * A, 2 * A)
     ]
 
@@ -347,7 +347,7 @@ def test_a_branch_can_return_an_initializer() -> None:
             then_branch = t () => (float[2] o) { o = Constant <value = float[2] {3.0, 5.0}> () },
             else_branch = e () => (float[2] r) { r = Constant <value = float[2] {7.0, 5.0}> () }>
         y = Neg(b) }"""
-    assert requested(opened(text)) == [("If", 8), ("Neg", 16)]
+    assert requested(session_for(text)) == [("If", 8), ("Neg", 16)]
 
 
 # Loop
@@ -365,7 +365,7 @@ HELD = 9
 
 def test_a_loop_retains_stacked_and_carried_tensors() -> None:
     turn = [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
-    assert [size for _, size in requested(opened(LOOP))] == [
+    assert [size for _, size in requested(session_for(LOOP))] == [
         A,
         *turn,
         *(size + 2 * A for size in turn),  # handed on, and one to stack
@@ -376,7 +376,7 @@ def test_a_loop_retains_stacked_and_carried_tensors() -> None:
 
 
 def test_the_last_two_carried_tensors_are_alive_at_the_end() -> None:
-    session = opened(LOOP)
+    session = session_for(LOOP)
     session.run()
     stacked, handed_on, outputs = 3 * A, 2 * A, A + 3 * A
     assert session.arena.requested_peak_bytes == A + HELD + stacked + handed_on + outputs
@@ -384,7 +384,7 @@ def test_the_last_two_carried_tensors_are_alive_at_the_end() -> None:
 
 
 def test_the_body_of_a_loop_traces_its_pattern_in_its_first_iteration() -> None:
-    session = opened(LOOP, pattern=True)
+    session = session_for(LOOP, pattern=True)
     sizes = [size for _, size in requested(session)]
     assert sizes[1:6] == [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
     assert sizes[6] == A + HELD + 2 * A + ROUNDED
@@ -392,7 +392,7 @@ def test_the_body_of_a_loop_traces_its_pattern_in_its_first_iteration() -> None:
 
 def test_a_condition_computed_by_the_body_replaces_the_first() -> None:
     text = LOOP.replace("n = {3}", "n = {3}, int64 m = {2}").replace("Identity(go)", "Less(i, m)")
-    session = opened(text)
+    session = session_for(text)
     first, *later = [size for op, size in requested(session) if op == "Less"]
     assert first == A + HELD + 2 * A + 1
     # 0 and 1 are less than 2, and the iteration whose number is 2 is the last.
@@ -410,7 +410,7 @@ SWAP = """agraph (float[23,41] x, float[23,41] u) => (y, c) <int64 n = {4}> {
 
 
 def test_a_tensor_carried_unchanged_stays_alive() -> None:
-    session = opened(SWAP)
+    session = session_for(SWAP)
     ends = [size for op, size in requested(session) if op == "Identity"][1::2]
     assert ends == [A + HELD + size for size in (A, 2 * A, 3 * A, 3 * A)]
     assert session.arena.requested_bytes == 0
@@ -418,23 +418,23 @@ def test_a_tensor_carried_unchanged_stays_alive() -> None:
 
 def test_a_stacked_tensor_can_be_a_carried_one() -> None:
     text = LOOP.replace("q = Exp(w)  o = Neg(q)", "o = Identity(v)")
-    session = opened(text)
+    session = session_for(text)
     assert [size for op, size in requested(session) if op == "Loop"] == [A + A + 3 * A]
     assert session.arena.requested_bytes == 0
 
 
 def test_a_loop_without_iterations_allocates_its_outputs() -> None:
-    session = opened(LOOP.replace("{3}", "{0}"))
+    session = session_for(LOOP.replace("{3}", "{0}"))
     assert requested(session) == [("Exp", A), ("Loop", 2 * A), ("Neg", 2 * A)]
 
 
 def test_a_loop_of_unknown_length_runs_once() -> None:
     text = LOOP.replace("x) => (y, z) <int64 n = {3}>", "x, int64 n) => (y, z)")
-    assert [op for op, _ in requested(opened(text))].count("Abs") == 1
+    assert [op for op, _ in requested(session_for(text))].count("Abs") == 1
 
 
 def test_stacked_tensors_of_a_long_loop_are_counted_together() -> None:
-    session = opened(LOOP.replace("{3}", "{1000}"))
+    session = session_for(LOOP.replace("{3}", "{1000}"))
     ops = [op for op, _ in requested(session)]
     assert ops.count("Abs") == 64
     stacked, handed_on, outputs = 1000 * A, 2 * A, A + 1000 * A
@@ -445,7 +445,7 @@ def test_a_loop_without_carried_tensors() -> None:
     text = """agraph (float[7] x) => (z) <int64 n = {2}, bool c = {1}> {
         z = Loop (n, c) <body = body (int64 i, bool go) => (bool go_on, float[7] o) {
             go_on = Identity(go)  o = Exp(x) }> }"""
-    assert requested(opened(text)) == [
+    assert requested(session_for(text)) == [
         *(("Identity", HELD), ("Exp", HELD + 28), ("Identity", HELD + 28), ("Exp", HELD + 56)),
         ("Loop", 56),
     ]
@@ -463,12 +463,12 @@ SCAN = """agraph (float[23,41] h, float[3,23,41] x) => (y, z) {
 def test_a_scan_allocates_all_outputs_first_and_its_body_writes_there() -> None:
     outputs = A + 3 * A
     turn = [("Abs", outputs + A), ("Add", outputs + A), ("Neg", outputs)]
-    assert requested(opened(SCAN)) == [*turn, *turn, *turn, ("Scan", outputs)]
+    assert requested(session_for(SCAN)) == [*turn, *turn, *turn, ("Scan", outputs)]
 
 
 def test_scratch_of_a_scan_is_allocated_after_its_outputs_and_freed_at_its_end() -> None:
     taken = {"Scan": Scratch((7 * K, 5 * K))}
-    session = opened(SCAN, taken=taken, options=APART)
+    session = session_for(SCAN, taken=taken, options=APART)
     samples = session.run()
     assert list(session.arena.regions.values())[:4] == [ROUNDED, 11520, 7 * K, 5 * K]
     assert samples[0].requested_bytes == 4 * A + 12 * K + A
@@ -476,14 +476,14 @@ def test_scratch_of_a_scan_is_allocated_after_its_outputs_and_freed_at_its_end()
 
 
 def test_a_stacked_output_of_unknown_shape_is_allocated_in_the_first_iteration() -> None:
-    session = opened(SCAN, shapes={"body/t": ("N", 41), "body/o": ("N", 41)})
+    session = session_for(SCAN, shapes={"body/t": ("N", 41), "body/o": ("N", 41)})
     first = [("Abs", 2 * A), ("Add", 2 * A), ("Neg", 4 * A)]
     later = [("Abs", 5 * A), ("Add", 5 * A), ("Neg", 4 * A)]
     assert requested(session) == [*first, *later, *later, ("Scan", 4 * A)]
 
 
 def test_a_scan_with_an_invalid_num_scan_inputs_is_replayed() -> None:
-    session = opened(SCAN)
+    session = session_for(SCAN)
     node = session.plan.steps[0].node
     assert isinstance(node.attributes, dict)
     node.attributes["num_scan_inputs"] = "one"
@@ -496,7 +496,7 @@ def test_a_scan_with_an_invalid_num_scan_inputs_is_replayed() -> None:
 def test_an_inference_is_a_program_with_labeled_allocations() -> None:
     text = """agraph (float[23,41] x) => (y) {
         a = Exp(x)  [n] b = Neg(a)  c = Relu(b)  d = Add(c, a)  [y] y = Neg(d) }"""
-    session = opened(text, pattern=True, taken={"Neg": Scratch((7 * K,), 1)})
+    session = session_for(text, pattern=True, taken={"Neg": Scratch((7 * K,), 1)})
     session.run()
     session.run()
     first, later = session.runs
@@ -523,7 +523,7 @@ def test_an_inference_is_a_program_with_labeled_allocations() -> None:
 
 
 def test_live_allocations_at_the_peak_are_reported() -> None:
-    session = opened(CHAIN, taken={"Abs": Scratch((5 * K,))})
+    session = session_for(CHAIN, taken={"Abs": Scratch((5 * K,))})
     session.run()
     (run,) = session.runs
     assert run.requested_peak.size_bytes == 2 * A
@@ -534,7 +534,7 @@ def test_live_allocations_at_the_peak_are_reported() -> None:
 
 
 def test_each_iteration_of_a_body_is_recorded() -> None:
-    session = opened(LOOP)
+    session = session_for(LOOP)
     session.run()
     (run,) = session.runs
     loop = session.plan.steps[1].node.name
@@ -548,7 +548,7 @@ def test_a_value_returned_twice_by_a_body_is_freed_once() -> None:
     text = SWAP.replace("w_on = Identity(v)", "w_on = Identity(w)").replace(
         "p = Abs(w)  v_on = Neg(p)", "v_on = Identity(w)"
     )
-    session = opened(text)
+    session = session_for(text)
     requested(session)
     assert session.arena.requested_bytes == session.runs[0].replay.live_bytes[-1] == 0
 
@@ -608,7 +608,7 @@ def test_figures_equal_those_measured_in_onnxruntime(name: str) -> None:
 def loaded(text: str, base_bytes: int | None, *, pattern: bool) -> Replayed:
     """A session in the state of onnxruntime's when the first node begins."""
     open_dims = dict.fromkeys("xabcy", ("N", 41)) if text == OPEN else {}
-    session = opened(text, pattern=pattern, shapes=open_dims, in_order=True)
+    session = session_for(text, pattern=pattern, shapes=open_dims, in_order=True)
     graph = session.plan.graph
     session.session.scratch = lambda graph, node: (
         scratch(node.op_type, node.domain, graph.call(node)) or NO_SCRATCH

@@ -87,14 +87,14 @@ def test_nodes_of_the_file_pack_before_nodes_added_by_the_optimizer() -> None:
     assert [row.weight for row in spec_of(model, session).packed] == ["w", "v"]
 
 
+TRANSPOSED = """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
+    [t] v = Transpose(w)
+    [m] y = MatMul(x, v)
+}"""
+
+
 def test_a_missing_node_with_constant_inputs_was_folded() -> None:
-    spec = spec_of(
-        """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
-            [t] v = Transpose(w)
-            [m] y = MatMul(x, v)
-        }""",
-        GEMM.replace("w", "v"),
-    )
+    spec = spec_of(TRANSPOSED, GEMM.replace("w", "v"))
     size = 4 * 211 * 307
     assert spec.created == ((CreatedWeight("v", size, WeightOrigin.FOLDED, "w", size),),)
     assert spec.remaining == {"v"}
@@ -119,11 +119,7 @@ def test_a_chain_is_folded_node_by_node_and_equal_nodes_once() -> None:
 
 
 def test_a_remaining_node_was_not_folded() -> None:
-    text = """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
-        [t] v = Transpose(w)
-        [m] y = MatMul(x, v)
-    }"""
-    assert spec_of(text, text).created == ()
+    assert spec_of(TRANSPOSED, TRANSPOSED).created == ()
 
 
 CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
@@ -133,10 +129,12 @@ CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
     }"""
 
 
+FUSED_CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+    <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
+
+
 def test_a_normalization_is_fused_into_the_filter_before_it() -> None:
-    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
-        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
-    spec = spec_of(CONV, session)
+    spec = spec_of(CONV, FUSED_CONV)
     size = 4 * 29 * 27
     fused = [row for row in spec.created[0] if row.origin is WeightOrigin.FUSED]
     assert [(row.source, row.size_bytes) for row in fused] == [("w", size)]
@@ -163,9 +161,7 @@ def test_a_scale_after_the_normalization_is_fused_in_a_separate_round() -> None:
         "y = BatchNormalization(c, s, b, m, v)",
         "n = BatchNormalization(c, s, b, m, v)\n [k] y = Mul(n, k)",
     ).replace("float[29] s,", "float[29] s, float[29, 1, 1] k,")
-    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
-        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
-    rounds = spec_of(model, session).created
+    rounds = spec_of(model, FUSED_CONV).created
     fused = [[r.source for r in made if r.origin is WeightOrigin.FUSED] for made in rounds]
     assert [len(sources) for sources in fused] == [1, 1]
     assert fused[0] == ["w"]
@@ -227,11 +223,9 @@ def test_a_bias_after_the_filter_leaves_it_unchanged_and_a_later_scale_does_not(
     model = CONV.replace(
         "y = BatchNormalization(c, s, b, m, v)", "a = Add(c, k)\n [k] y = Mul(a, k)"
     ).replace("float[29] s,", "float[29, 1, 1] k, float[29] s,")
-    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
-        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
     ((fused,),) = (
         [r for r in made if r.origin is WeightOrigin.FUSED]
-        for made in spec_of(model, session).created
+        for made in spec_of(model, FUSED_CONV).created
     )
     assert fused.source == "w"
 
@@ -284,15 +278,15 @@ def test_the_figures_are_sums_of_the_load_the_regions_and_the_feeds(*, packs: bo
     planned = PlannedSession.of(session, options)
     arena, _ = planned.figures()
     process = HostProcess(bound.graph, file.file_bytes, planned)
-    kept = prepacked(session.graph) if packs else ()
-    made = load_spec(bound.graph, session.graph, kept, 1009)
+    retained = prepacked(session.graph) if packs else ()
+    made = load_spec(bound.graph, session.graph, retained, 1009)
     assert (
         process.load_peak_bytes
         == Loading(replace(made, regions=arena.loaded_regions)).run().peak_bytes
     )
     region_bytes = pages(4 * 307) + pages(8 * MIB // 256)
     weight_bytes = 0 if packs else pages(4 * 211 * 307)
-    packed_bytes = sum(pages(each.size_bytes + 64) for each in kept)
+    packed_bytes = sum(pages(each.size_bytes + 64) for each in retained)
     expected = sum(
         (
             *(MEASURED.process_bytes, MEASURED.library_bytes, MEASURED.running_bytes),

@@ -159,10 +159,10 @@ SIZES = st.integers(1, 400_000)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["plain", "aligned", "free"]), SIZES), max_size=60))
-def test_blocks_never_overlap_and_live_bytes_are_resident(asked: list[tuple[str, int]]) -> None:
+def test_blocks_never_overlap_and_live_bytes_are_resident(requested: list[tuple[str, int]]) -> None:
     heap = SystemHeap()
     alive: list[tuple[Block, int]] = []
-    for how, size in asked:
+    for how, size in requested:
         if how != "free":
             alive.append((written(heap, size, is_aligned=how == "aligned"), size))
         elif alive:

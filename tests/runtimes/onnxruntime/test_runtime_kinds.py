@@ -95,11 +95,11 @@ def test_any_other_refusal_fails_its_kind(message: str) -> None:
 
 
 def test_a_crash_costs_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    requested: list[list[str]] = []
     first, second, third = RUN[:3]
 
     def run_child(names: list[str]) -> CompletedProcess[str]:
-        asked.append(names)
+        requested.append(names)
         done = f'["{names[0]}", [{{"x": [2]}}, {{"y": ["tensor(float)", [2]]}}, {{}}]]\n'
         return CompletedProcess([], -11 if len(names) > 1 else 0, done, "Segmentation fault")
 
@@ -108,7 +108,7 @@ def test_a_crash_costs_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = Run({"x": (2,)}, {"y": ("tensor(float)", (2,))}, {})
     crash = Refusal("the process ended with code -11: Segmentation fault")
     assert found == {first.name: ran, second.name: crash, third.name: ran}
-    assert asked == [[first.name, second.name, third.name], [third.name]]
+    assert requested == [[first.name, second.name, third.name], [third.name]]
 
 
 def numbers(kind: Kind) -> dict[str, tuple[float | bool, ...]]:
@@ -127,11 +127,11 @@ def test_the_command_line_analyzes_every_kind(
         (tmp_path / f"{place:03}.onnx").write_bytes(kind.make().SerializeToString())
     files = sorted(str(path) for path in tmp_path.iterdir())
     assert main([*files, "--json"]) == 0
-    said = capsys.readouterr()
-    rows = json.loads(said.out)["models"]
+    output = capsys.readouterr()
+    rows = json.loads(output.out)["models"]
     assert {row["status"] for row in rows} <= {"ok", "partial"}
     assert len(rows) == len(KINDS)
-    assert "Traceback" not in said.err
+    assert "Traceback" not in output.err
 
 
 def test_there_are_many_kinds_of_models() -> None:

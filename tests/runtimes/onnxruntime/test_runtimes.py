@@ -788,8 +788,8 @@ def test_sizes_follow_from_the_constants_of_a_split_with_many_parts(
         {gathers}  y = Sum({parts})
     }}"""
     asked, emulated = (
-        analyze(model_of(text), runtimes=("ort-cpu",), asks_onnxruntime=asks)
-        for asks in (True, False)
+        analyze(model_of(text), runtimes=("ort-cpu",), asks_onnxruntime=requests_of)
+        for requests_of in (True, False)
     )
     assert asked.runtimes[0].graph_optimizer.startswith("onnxruntime ")
     assert asked.runtimes[0].arena.nodes[0].node.op_type == "Split"
@@ -832,11 +832,11 @@ def test_chunks_are_allocated_in_the_order_of_the_kernel(text: str) -> None:
 
 
 def test_a_report_and_its_verdict_read_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[SessionConfig] = []
+    configs_used: list[SessionConfig] = []
     make = optimization._optimized  # noqa: SLF001 - what every way to open a model goes through
 
     def counted(given: ModelAt, how: SessionConfig) -> OptimizedModel:
-        opened.append(how)
+        configs_used.append(how)
         return make(given, how)
 
     monkeypatch.setattr(optimization, "_optimized", counted)
@@ -849,7 +849,7 @@ def test_a_report_and_its_verdict_read_the_model_once(monkeypatch: pytest.Monkey
     )
     assert analysis.fit is not None
     assert analysis.fit.footprint.total_bytes == analysis.runtimes[0].process_bytes
-    assert len(opened) == 1
+    assert len(configs_used) == 1
 
 
 @pytest.mark.parametrize(("option", "num_calls"), [("-q", 0), ("--json", 0), ("-v", 1)])

@@ -232,11 +232,11 @@ def test_the_workspace_is_outside_the_arena() -> None:
 def test_a_search_plans_a_few_batches_and_replays_the_others(
     basis: Basis, memory_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[object] = []
+    sessions: list[object] = []
     open_frame = Session.open
 
     def open_counted(self: Session, graph: FrameBinding) -> object:
-        opened.append(self)
+        sessions.append(self)
         return open_frame(self, graph)
 
     monkeypatch.setattr(Session, "open", open_counted)
@@ -244,7 +244,7 @@ def test_a_search_plans_a_few_batches_and_replays_the_others(
     setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
     reach = fit([question], setup).max_batch
     assert reach is not None
-    assert len(opened) < 100 < reach.num_replayed
+    assert len(sessions) < 100 < reach.num_replayed
     holdings = DemandCurve((question,), setup)
     holdings.draw_lines(401)
     for batch in (1, 131, 400):

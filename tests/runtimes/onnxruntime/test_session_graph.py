@@ -227,15 +227,15 @@ def test_shapes_at_load_can_be_unknown_and_types_other_than_tensors(
     text = "agraph (float[N,?] x, seq(float[2]) q, float u) => (float[N,?] y) { y = Exp(x) }"
     model = model_of(text)
     model.graph.input[2].type.tensor_type.ClearField("shape")
-    asked = []
+    requested = []
 
     def optimized(proto: onnx.ModelProto, level: str, **options: object) -> onnx.ModelProto:
-        asked.append((level, options))
+        requested.append((level, options))
         return proto
 
     monkeypatch.setattr(optimization, "optimized", optimized)
     found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
-    assert asked == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
+    assert requested == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
     assert found.is_in_running_order
 
@@ -273,18 +273,18 @@ def path(tmp_path: Path) -> Path:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str, Any]]:
-    asked: list[tuple[str, Any]] = []
+    requested: list[tuple[str, Any]] = []
 
     def run_in_child(
         function: str, arguments: Mapping[str, Any], limits: ChildLimits
     ) -> dict[str, JSON] | ChildFault:
         assert limits.seconds == 300.0
-        asked.append((function.rpartition(":")[2], {**arguments, "limit": limits.memory_bytes}))
+        requested.append((function.rpartition(":")[2], {**arguments, "limit": limits.memory_bytes}))
         return answer(function, arguments)
 
     monkeypatch.setattr(optimization, "run_in_child", run_in_child)
     monkeypatch.setattr(optimization, "available_bytes", lambda: 10**9)
-    return asked
+    return requested
 
 
 def test_the_graph_is_the_one_that_onnxruntime_saves(
@@ -300,13 +300,13 @@ def test_the_graph_is_the_one_that_onnxruntime_saves(
             (folder / f"{name}.json").write_text("{}")
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
-    asked = answering(monkeypatch, save)
+    requested = answering(monkeypatch, save)
     made = optimized_model(model_at(path, N=5), SessionConfig("basic"))
     assert made.shapes == {"": {"x": ("N", 2), "h": None, "y": ("N", None)}}
     assert (made.graph_optimizer, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
     assert made.is_in_running_order
     assert [node.name for node in made.proto.graph.node] == ["add", "exp"]
-    ((name, arguments),) = asked
+    ((name, arguments),) = requested
     folder = arguments.pop("folder")
     assert name == "save_optimized"
     assert arguments == {
@@ -319,7 +319,7 @@ def test_the_graph_is_the_one_that_onnxruntime_saves(
     assert not Path(folder).exists()
     assert os.listdir(temporary) == []
     optimized_model(model_at(path, N=5), SessionConfig(fixed_dims=True))
-    assert asked[1][1]["overrides"] == {"N": 5}
+    assert requested[1][1]["overrides"] == {"N": 5}
 
 
 def test_a_model_too_large_for_its_own_format_gets_computed_shapes(
@@ -347,10 +347,10 @@ def test_mapped_weights_do_not_count_against_the_childs_limit(
     text = "agraph (float[N,2] x) => (float[N,2] y) <float[2] w> { [add] y = Add(x, w) }"
     write_model(tmp_path / "net.onnx", text)
     (tmp_path / "absent.weights").write_bytes(bytes(8))
-    asked = answering(monkeypatch, lambda *_: ChildFault("missing", "onnxruntime"))
+    requested = answering(monkeypatch, lambda *_: ChildFault("missing", "onnxruntime"))
     monkeypatch.setattr(optimization, "available_bytes", lambda: available_bytes)
     optimized_model(model_at(tmp_path / "net.onnx"), SessionConfig("off"))
-    ((_, arguments),) = asked
+    ((_, arguments),) = requested
     assert arguments["model"] == str(tmp_path / "net.onnx")
     assert arguments["limit"] == (None if available_bytes is None else 1008)
 
@@ -394,11 +394,11 @@ def test_a_copy_that_cannot_be_written_is_reported(
 ) -> None:
     """A model without a file is first written to one, also in a child."""
     monkeypatch.setattr(optimization, "runnable", lambda *_: ChildFault("error", "no space"))
-    asked = answering(monkeypatch, lambda *_: {})
+    requested = answering(monkeypatch, lambda *_: {})
     made = optimized_model(model_at(model_of(BRANCHES)), SessionConfig("off"))
     assert made.graph_optimizer == "onnxmem"
     assert "(error: no space)" in made.findings[0].message
-    assert asked == []
+    assert requested == []
     assert os.listdir(temporary) == []
 
 
@@ -410,9 +410,9 @@ def test_data_outside_the_models_folder_is_not_opened(
     (tmp_path / "secret").write_bytes(bytes(8))
     model.graph.initializer[0].external_data[0].value = "../secret"
     onnx.save(model, tmp_path / "inner" / "net.onnx")
-    asked = answering(monkeypatch, lambda *_: {})
+    requested = answering(monkeypatch, lambda *_: {})
     made = optimized_model(model_at(tmp_path / "inner" / "net.onnx"), SessionConfig("off"))
-    assert asked == []
+    assert requested == []
     (finding,) = made.findings
     assert finding.code == "emulated_optimiser"
     assert finding.message == (
@@ -425,11 +425,11 @@ def test_data_outside_the_models_folder_is_not_opened(
 def test_an_emulated_graph_has_no_warning_and_can_have_fixed_dims(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = answering(monkeypatch, lambda *_: {})
+    requested = answering(monkeypatch, lambda *_: {})
     model = model_at(path, N=5)
     assert optimized_model(model, EMULATED).findings == ()
     fixed = optimized_model(model, replace(EMULATED, fixed_dims=True))
-    assert (fixed.shapes[""]["h"], asked) == ((5, 2), [])
+    assert (fixed.shapes[""]["h"], requested) == ((5, 2), [])
 
 
 # In onnxruntime.
@@ -460,11 +460,11 @@ def test_shapes_equal_those_of_onnxruntime(tmp_path: Path) -> None:
     model = model_of(MIXED)
     model.graph.input[2].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "net.onnx")
-    said = save_optimized(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
-    assert said["changed"] is True  # its nodes are saved in another order
+    text_of = save_optimized(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
+    assert text_of["changed"] is True  # its nodes are saved in another order
     inner = {"y/then_branch/t/then_branch", "y/then_branch/t/else_branch"}
-    assert isinstance(said["in_file_order"], list)
-    assert set(said["in_file_order"]) == {"y/then_branch", "y/else_branch", *inner}
+    assert isinstance(text_of["in_file_order"], list)
+    assert set(text_of["in_file_order"]) == {"y/then_branch", "y/else_branch", *inner}
     shapes = json.loads((tmp_path / "shapes.json").read_text())
     assert shapes == {
         "": {
@@ -496,8 +496,8 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
         save_optimized,
     )
 
-    said = save_optimized(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
-    assert (said["changed"], said["in_file_order"]) == (False, [""])
+    text_of = save_optimized(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
+    assert (text_of["changed"], text_of["in_file_order"]) == (False, [""])
     assert json.loads((tmp_path / "shapes.json").read_text()) == {}
 
 
@@ -520,10 +520,10 @@ def test_the_emulation_has_the_shapes_at_load_of_onnxruntime(tmp_path: Path) -> 
     model = model_of(MIXED)
     onnx.save(model, tmp_path / "net.onnx")
     at = model_at(tmp_path / "net.onnx")
-    asked, own = (optimized_model(at, each) for each in (SessionConfig("off"), EMULATED))
-    assert asked.graph_optimizer != own.graph_optimizer
+    requested, own = (optimized_model(at, each) for each in (SessionConfig("off"), EMULATED))
+    assert requested.graph_optimizer != own.graph_optimizer
     for place, shapes in own.shapes.items():
-        theirs = asked.shapes[place]
+        theirs = requested.shapes[place]
         assert {name: theirs[name] for name in shapes if name in theirs} == shapes, place
 
 

@@ -270,9 +270,11 @@ def test_segments_that_share_a_parameter_are_recomputed() -> None:
             a = MatMul(x, w)  b = Exp(a)  c = MatMul(b, w)  d = Exp(c)
             e = MatMul(d, w)  f = Exp(e)  g = MatMul(f, w)  y = Exp(g)
         }"""
-    kept, again = (step(text, precision="mixed-fp16", checkpoint=c) for c in ("none", "every=2"))
-    assert (again.saved_activation_bytes or 0) < (kept.saved_activation_bytes or 0)
-    assert again.gradient_bytes == kept.gradient_bytes == 4 * 9
+    retained, again = (
+        step(text, precision="mixed-fp16", checkpoint=c) for c in ("none", "every=2")
+    )
+    assert (again.saved_activation_bytes or 0) < (retained.saved_activation_bytes or 0)
+    assert again.gradient_bytes == retained.gradient_bytes == 4 * 9
 
 
 def test_recurrent_layers_save_copies_of_their_matrices() -> None:

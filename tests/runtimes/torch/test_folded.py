@@ -316,8 +316,8 @@ def test_a_default_export_trains_as_its_training_file(row: dict[str, Any]) -> No
     assert found.training is not None
     percent = 100 * abs(found.training.peak_bytes / row["training_file_peak_bytes"] - 1)
     assert percent <= MERGED.get(row["file"], MOST_PERCENT)
-    kept = [node for node in found.graph.nodes if node.op_type == "BatchNormalization"]
-    assert len(found.training.batchnorms.put_back) + len(kept) == row["num_batchnorms"]
+    retained = [node for node in found.graph.nodes if node.op_type == "BatchNormalization"]
+    assert len(found.training.batchnorms.put_back) + len(retained) == row["num_batchnorms"]
     assert found.training_range is None
 
 

@@ -218,12 +218,12 @@ def test_after_a_norm_an_activation_that_would_save_its_input_is_in_place(op_typ
     """No file shows it: the warning has the bytes that it would save otherwise, and the flag."""
     one = 4 * 2 * 3 * 5 * 7
     found = step(BLOCK.format(op_type=op_type))
-    kept = step(BLOCK.format(op_type=op_type), in_place_activations=False)
-    assert kept.saved_activation_bytes == (found.saved_activation_bytes or 0) + one
+    retained = step(BLOCK.format(op_type=op_type), in_place_activations=False)
+    assert retained.saved_activation_bytes == (found.saved_activation_bytes or 0) + one
     (finding,) = found.findings
     assert finding.code == "activations_in_place"
     assert "they save 840 B more: --no-in-place-activations" in finding.message
-    assert kept.findings == ()
+    assert retained.findings == ()
 
 
 @pytest.mark.parametrize("op_type", ["Relu", "Sigmoid", "Tanh", "HardSwish", "Softplus"])

@@ -25,7 +25,7 @@ def tape_of_graph(graph: Graph, precision: str = "fp32") -> Tape:
     return tape_of(graph, parameters(graph), precision_named(precision), graph.outputs)
 
 
-def kept(text: str, precision: str = "fp32") -> dict[str, int | None]:
+def retained(text: str, precision: str = "fp32") -> dict[str, int | None]:
     """Storages and copies that are saved, except the output ``y``, which always lives on."""
     found = tape(text, precision)
     sizes: dict[str, int | None] = {}
@@ -41,7 +41,7 @@ def extras(text: str) -> int:
 
 def test_each_storage_is_saved_once() -> None:
     """Relu saves its output, which the next layer reads: one tensor."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,8] x) => (float[2,4] y) <float[8,8] w, float[8,4] v> {
             h = MatMul(x, w)
             r = Relu(h)
@@ -57,7 +57,7 @@ def test_relu_saves_its_output_and_batchnorm_its_input() -> None:
             n = BatchNormalization(c, s, b, mean, var)
             y = Relu(n)
         }"""
-    assert kept(text) == {"c": 1152}
+    assert retained(text) == {"c": 1152}
     assert extras(text) == 2 * 4 * 4
 
 
@@ -67,13 +67,13 @@ def test_maxpool_saves_its_input_and_int64_indices() -> None:
             c = Conv(x, w)
             y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
         }"""
-    assert kept(text) == {"c": 1024}
+    assert retained(text) == {"c": 1024}
     assert extras(text) == 8 * 64
 
 
 def test_concat_saves_nothing_but_its_readers_save_its_result() -> None:
     """As in DenseNet; torch: 1,536 bytes."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,6,16] y) <float[8,8] w, float[16] gain> {
             a = MatMul(x, w)
             h = Relu(a)
@@ -95,13 +95,13 @@ def test_dropout_with_ratio_zero_is_an_identity(ratio: float, keeps: int) -> Non
             d, mask = Dropout(r, ratio, on)
             y = MatMul(d, w)
         }}"""
-    assert kept(text) == {"r": 384} | ({"d": 384} if ratio else {})
+    assert retained(text) == {"r": 384} | ({"d": 384} if ratio else {})
     assert extras(text) == keeps
 
 
 def test_a_saved_view_keeps_its_whole_storage() -> None:
     """torch: 384 bytes."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,1,8] y)
         <float[8,8] w, float[8] g, int64[1] from = {0}, int64[1] to = {1}, int64[1] axis = {1}> {
             h = MatMul(x, w)
@@ -113,7 +113,7 @@ def test_a_saved_view_keeps_its_whole_storage() -> None:
 
 def test_a_view_of_an_input_saves_nothing() -> None:
     assert (
-        kept("""
+        retained("""
         agraph (float[2,6,8] x) => (float[12,8] y) <float[8,8] w, int64[2] shape = {12, 8}> {
             rows = Reshape(x, shape)
             y = MatMul(rows, w)
@@ -124,7 +124,7 @@ def test_a_view_of_an_input_saves_nothing() -> None:
 
 def test_a_reshape_after_a_transpose_copies() -> None:
     """torch: 384 bytes, of the copy."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,48] y) <float[8,8] w, int64[2] shape = {2, 48}> {
             h = MatMul(x, w)
             t = Transpose <perm = [0, 2, 1]> (h)
@@ -135,7 +135,7 @@ def test_a_reshape_after_a_transpose_copies() -> None:
 
 def test_an_attention_head_saves_copies_of_its_transposed_operands() -> None:
     """torch: 768 bytes, of two copies; the matmul outputs that they are views of are not saved."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,2,6,6] y)
         <float[8,8] w, float[8,8] v, int64[4] heads = {2, 6, 2, 4}> {
             a = MatMul(x, w)
@@ -150,7 +150,7 @@ def test_an_attention_head_saves_copies_of_its_transposed_operands() -> None:
 
 def test_three_dimensional_operands_are_read_by_strides() -> None:
     """torch: 384 bytes, one storage."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,8,8] y) <float[8,8] w> {
             h = MatMul(x, w)
             t = Transpose <perm = [0, 2, 1]> (h)
@@ -161,7 +161,7 @@ def test_three_dimensional_operands_are_read_by_strides() -> None:
 def test_integers_and_booleans_have_no_gradient() -> None:
     """The Cast to int64 ends the way back: what comes after it needs no gradient."""
     assert (
-        kept("""
+        retained("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             h = MatMul(x, w)
             i = Cast <to = 7> (h)
@@ -173,7 +173,7 @@ def test_integers_and_booleans_have_no_gradient() -> None:
 
 
 def test_a_mask_is_saved_and_the_values_are_not() -> None:
-    assert kept("""
+    assert retained("""
         agraph (float[2,8] x, float[2,8] limit, float z) => (float[2,8] y) <float[8,8] w> {
             h = MatMul(x, w)
             mask = Less(x, limit)
@@ -183,7 +183,7 @@ def test_a_mask_is_saved_and_the_values_are_not() -> None:
 
 def test_indices_that_are_graph_inputs_add_nothing() -> None:
     assert (
-        kept("""
+        retained("""
         agraph (int64[2,5] i) => (float[2,5,4] y) <float[9,4] table> {
             y = Gather(table, i)
         }""")
@@ -193,7 +193,7 @@ def test_indices_that_are_graph_inputs_add_nothing() -> None:
 
 def test_a_gather_by_one_number_is_a_view() -> None:
     """Exporters write ``h[:, 0]`` as a Gather by a scalar."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,6,8] x) => (float[2,8] y) <float[8,8] w, float[8] g, int64 zero = {0}> {
             h = MatMul(x, w)
             e = Exp(h)
@@ -204,7 +204,7 @@ def test_a_gather_by_one_number_is_a_view() -> None:
 
 def test_a_branch_that_reaches_no_output_saves_nothing() -> None:
     assert (
-        kept("""
+        retained("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             y = MatMul(x, w)
             dead = Exp(y)
@@ -215,12 +215,12 @@ def test_a_branch_that_reaches_no_output_saves_nothing() -> None:
 
 def test_without_parameters_only_the_output_lives_on() -> None:
     text = "agraph (float[2,8] x) => (float[2,8] y) { e = Exp(x)  y = Exp(e) }"
-    assert kept(text) == {}
+    assert retained(text) == {}
 
 
 def test_silu_saves_only_its_input() -> None:
     """PyTorch's exporter writes SiLU as x * Sigmoid(x); the framework runs one operator."""
-    assert kept("""
+    assert retained("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             h = MatMul(x, w)
             s = Sigmoid(h)
@@ -229,7 +229,7 @@ def test_silu_saves_only_its_input() -> None:
 
 
 def test_a_gate_saves_both_factors() -> None:
-    assert kept("""
+    assert retained("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w, float[8,8] v> {
             h = MatMul(x, w)
             g = MatMul(x, v)
@@ -247,7 +247,7 @@ def test_an_unknown_operator_saves_everything_and_is_reported() -> None:
             y = Identity(m)
         }"""
     assert tape(text).assumed_nodes == ("Mystery_1",)
-    assert kept(text) == {"h": 64, "m": None}
+    assert retained(text) == {"h": 64, "m": None}
 
 
 def test_a_body_saves_all_its_outputs_and_is_reported() -> None:
@@ -269,9 +269,9 @@ def test_mixed_precision_halves_activations_and_casts_the_input() -> None:
             r = Relu(h)
             y = MatMul(r, w)
         }"""
-    assert kept(text, "bf16") == {"r": 32}
+    assert retained(text, "bf16") == {"r": 32}
     cast = {"x as MatMul_0 reads it": 32, "copy of w": 128}
-    assert kept(text, "mixed-fp16") == {**cast, "r": 32}
+    assert retained(text, "mixed-fp16") == {**cast, "r": 32}
 
 
 @pytest.mark.parametrize(

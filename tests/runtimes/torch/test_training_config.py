@@ -42,13 +42,13 @@ def test_gradients_may_be_freed_right_before_backward() -> None:
 
 def test_gradients_may_be_zeroed_instead_of_freed() -> None:
     """Each new gradient is added to the one that is there, and freed; outputs stay one step's."""
-    kept = step(CHAIN, zero_grad="keep")
-    assert not [each for each in happenings(kept, Phase.FORWARD) if each.startswith("-grad")]
-    assert sizes(kept)["gradient of w"] == [60, 60]  # what is there, and what is added to it
+    retained = step(CHAIN, zero_grad="keep")
+    assert not [each for each in happenings(retained, Phase.FORWARD) if each.startswith("-grad")]
+    assert sizes(retained)["gradient of w"] == [60, 60]  # what is there, and what is added to it
     start = step(CHAIN)
-    assert kept.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
-    assert kept.optimizer_peak_bytes == start.optimizer_peak_bytes
-    assert not [label for label in sizes(kept) if "pass before" in label]
+    assert retained.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
+    assert retained.optimizer_peak_bytes == start.optimizer_peak_bytes
+    assert not [label for label in sizes(retained) if "pass before" in label]
 
 
 def test_a_release_of_pytorch_sets_its_defaults() -> None:
