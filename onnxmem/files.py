@@ -276,12 +276,12 @@ def _new_folder() -> tuple[str, int]:
     _remove_stale_folders(tempfile.gettempdir())
     while True:
         folder = tempfile.mkdtemp(prefix="onnxmem-run-")
-        descriptor = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
-        _lock(descriptor)
         # Before the lock another process may have taken the folder for one that was left.
-        if os.path.isdir(folder):
-            return folder, descriptor
-        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
+            if _lock(descriptor, without_locks=True) and os.path.isdir(folder):
+                return folder, descriptor
+            os.close(descriptor)
 
 
 def _remove_stale_folders(parent: str) -> None:
@@ -323,7 +323,8 @@ def _lock_of_stale(path: str, flags: int) -> Iterator[None]:
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        if os.fstat(descriptor).st_uid != os.geteuid() or not _lock(descriptor):
+        is_own = os.fstat(descriptor).st_uid == os.geteuid()
+        if not (is_own and _lock(descriptor, without_locks=False)):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         yield
     finally:
@@ -337,23 +338,27 @@ def _new_part(folder: str) -> IO[bytes]:
         part = tempfile.NamedTemporaryFile(  # noqa: SIM115 - the caller closes it
             dir=folder, prefix=".onnxmem-", suffix=".part", delete=False
         )
-        _lock(part.fileno())
         # Before the lock another process may have taken the file for one that was left.
-        if os.path.exists(part.name):
+        if _lock(part.fileno(), without_locks=True) and os.path.exists(part.name):
             return part
         part.close()
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock a file until it is closed, or its process ends; false: another process has the lock."""
+def _lock(descriptor: int, *, without_locks: bool) -> bool:
+    """Lock a file until it is closed, or its process ends; false: another process has the lock.
+
+    Windows and some file systems have no such locks: there the result is ``without_locks``.
+    """
     if os.name == "nt":
-        return False
+        return without_locks
     import fcntl
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        return without_locks
     return True
 
 

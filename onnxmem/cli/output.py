@@ -317,6 +317,8 @@ def _is_written(piece: str, stream: TextIO, name: str) -> bool:
     """
     if stream is sys.stdout:
         WAITING.stop()
+    if not piece:  # a full device refuses even that
+        return True
     try:
         stream.write(piece)
         stream.flush()

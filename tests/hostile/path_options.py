@@ -108,6 +108,18 @@ def writes() -> dict[str, str]:
     return own | dict(MORE_WRITES)
 
 
+def command_lines() -> dict[str, str]:
+    """A line of each command, which succeeds."""
+    plain = {
+        "devices": "devices",
+        "diff": f"diff {MODEL} {MODEL}",
+        "explain": "explain weights",
+        "schema": "schema",
+    }
+    lines = {command: f"{command} {MODEL} {_WORDS.get(command, '')}" for command in COMMANDS}
+    return lines | plain
+
+
 def stale_lines() -> set[str]:
     """Lines above of options that are gone."""
     return set(_LINES) - {each.name for each in path_options()}

@@ -110,6 +110,20 @@ def test_the_next_run_removes_temporary_folders_of_killed_ones(folder: Path) -> 
     assert sorted(temporary.iterdir()) == sorted([living, *others])
 
 
+def test_folders_that_many_make_at_once_stay(folder: Path) -> None:
+    del folder
+    program = (
+        "import os\n"
+        "from onnxmem.files import temporary_folder\n"
+        "for _ in range(300):\n"
+        "    with temporary_folder() as folder:\n"
+        "        assert os.path.isdir(folder)\n"
+    )
+    words = [sys.executable, "-c", program]
+    runs = [subprocess.Popen(words, env=environment()) for _ in range(4)]
+    assert [run.wait(60) for run in runs] == [0, 0, 0, 0]
+
+
 def test_without_a_place_for_temporary_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
