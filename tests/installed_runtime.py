@@ -21,7 +21,7 @@ from onnxmem.runtimes.onnxruntime.cpu import ARM64, CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED
 
 COMPARED = VERIFIED[-2:]
-"""Versions whose graphs the emulated optimiser makes; of those before, kernels and the arena were
+"""Versions whose graphs the emulated optimizer makes; of those before, kernels and the arena were
 verified (``tests/data/onnxruntime/versions.json``)."""
 IMAGE = """<ir_version: 10, opset_import: ["" : 21]>
   agraph (float[1,16,3,3] x) => (float[1,8,3,3] y) <float[8,16,1,1] w = {ONES}> { y = Conv(x, w) }

@@ -1,4 +1,4 @@
-"""Session graphs from ONNX text, with the shapes at load said outright: no optimiser has a part."""
+"""Session graphs from ONNX text, with the shapes at load said outright: no optimizer has a part."""
 
 from collections.abc import Mapping
 

@@ -50,8 +50,8 @@ def test_a_literal_of_arithmetic_is_not_a_parameter() -> None:
         agraph (float[2,3] x) => (float[2,3] y)
         <float[3] gain, float scalar = {2.0}, float[1] single = {3.0}> {
             mean = Constant <value = float[3] {0.1, 0.2, 0.3}> ()
-            centred = Sub(x, mean)
-            halved = Div(centred, scalar)
+            centered = Sub(x, mean)
+            halved = Div(centered, scalar)
             tripled = Mul(halved, single)
             y = Mul(tripled, gain)
         }""")

@@ -9,7 +9,7 @@ from runtime_kinds import (
     fusions,
     oddities,
     old_operators,
-    quantised,
+    quantized,
     values,
 )
 from runtime_kinds.kind import Kind
@@ -21,6 +21,6 @@ KINDS: Final[tuple[Kind, ...]] = (
     *fusions.KINDS,
     *oddities.KINDS,
     *old_operators.KINDS,
-    *quantised.KINDS,
+    *quantized.KINDS,
     *values.KINDS,
 )

@@ -1,4 +1,4 @@
-"""Attention, in onnxruntime's own operators: fused, grouped, with a cache, quantised, rotated."""
+"""Attention, in onnxruntime's own operators: fused, grouped, with a cache, quantized, rotated."""
 
 from typing import Final
 

@@ -15,14 +15,14 @@ KINDS: Final[tuple[Kind, ...]] = (
     *kinds_of(header(9, ir_version=4), {
         "gelu": f"""agraph (float[2,5,8] x) => (y) <{_GELU}> {{ a = Div(x, two)  b = Erf(a)
             c = Add(b, one)  d = Mul(x, c)  y = Mul(d, half) }}""",
-        "layer normalisation": f"agraph (float[2,5,8] x) => (y) <{_NORM}> {{ {_LAYER} }}",
+        "layer normalization": f"agraph (float[2,5,8] x) => (y) <{_NORM}> {{ {_LAYER} }}",
         "bias gelu": f"""agraph (float[2,5,8] x) => (y) <float[8] w, {_GELU}> {{ x1 = Add(x, w)
             a = Div(x1, two)  b = Erf(a)  c = Add(b, one)  d = Mul(x1, c)  y = Mul(d, half) }}""",
-        "convolution and normalisation": """agraph (float[1,3,11,11] x) => (y)
+        "convolution and normalization": """agraph (float[1,3,11,11] x) => (y)
             <float[5,3,3,3] w, float[5] s, float[5] o, float[5] m, float[5] v> {
             c = Conv <pads = [1, 1, 1, 1]> (x, w)  n = BatchNormalization(c, s, o, m, v)
             y = Relu(n) }""",
-        "normalisation that trains": """agraph (float[2,5,7] x) => (y, m2, v2, sm, sv)
+        "normalization that trains": """agraph (float[2,5,7] x) => (y, m2, v2, sm, sv)
             <float[5] s, float[5] o, float[5] m, float[5] v> {
             y, m2, v2, sm, sv = BatchNormalization(x, s, o, m, v) }""",
         "dropout and its mask": "agraph (float[2,5] x) => (y, m) { y, m = Dropout(x) }",

@@ -1,4 +1,4 @@
-"""Operators that ONNX dropped and onnxruntime still has, and such as its optimiser writes."""
+"""Operators that ONNX dropped and onnxruntime still has, and such as its optimizer writes."""
 
 from typing import Final
 
@@ -28,10 +28,10 @@ KINDS: Final[tuple[Kind, ...]] = (
             y = MeanVarianceNormalization <axes = [0, 2, 3]> (x) }""",
     }, {"a": [1], "b": [4]}, {"slice that moves, with axes": "y"}),
     *kinds_of(header(7, ir_version=3), {
-        "normalisation before its time": """agraph (float[2,5,8] x) => (y)
+        "normalization before its time": """agraph (float[2,5,8] x) => (y)
             <float[8] g, float[8] b> {
             y = LayerNormalization <axis = -1> (x, g, b) }""",
-        "normalisation of lengths": """agraph (float[2,5,8] x) => (y, s) <float[8] g> {
+        "normalization of lengths": """agraph (float[2,5,8] x) => (y, s) <float[8] g> {
             y, s = SimplifiedLayerNormalization <axis = -1, stash_type = 1> (x, g) }""",
         "broadcast of old": "agraph (float[2,5] x, float[5] u) => (y) { y = Add(x, u) }",
         "pads by attribute": """agraph (float[2,5] x) => (y) {

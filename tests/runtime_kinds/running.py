@@ -1,4 +1,4 @@
-"""What onnxruntime makes of a model, run without optimisations: the types of all its tensors.
+"""What onnxruntime makes of a model, run without optimization: the types of all its tensors.
 
 onnxruntime may crash the process, so the kinds run in a child process: this file as a script, which
 writes a line of JSON for each kind.

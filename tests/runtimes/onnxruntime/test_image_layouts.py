@@ -12,7 +12,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 
 pytestmark = pytest.mark.measure
 
-IMAGES = """agraph (float[2,16,7,11] x, float[2,32,7,11] wide, float[2,3,7,11] colours,
+IMAGES = """agraph (float[2,16,7,11] x, float[2,32,7,11] wide, float[2,3,7,11] colors,
   float[2,16,16,7] square,
   float[2,20,7,11] by_fours, float[2,17,7,11] odd, float[2,16,7] line, float[2,16,5,3,3] volume,
   float[2,c,7,11] unknown, float16[2,16,7,11] half, double[2,16,7,11] double, int8[2,16,7,11] int8,
@@ -45,7 +45,7 @@ def optimized_ops(body: str, opset: int = 21) -> str:
         ("y = Conv(x, w17)", "ReorderInput Conv ReorderOutput"),
         ("y = Conv(by_fours, w20)", "ReorderInput Conv ReorderOutput"),
         ("y = Conv(odd, odd_w)", "Conv"),
-        ("y = Conv(colours, w3)", "Conv ReorderOutput"),
+        ("y = Conv(colors, w3)", "Conv ReorderOutput"),
         ("y = Conv(line, w1d)", "Conv"),
         ("y = Conv(volume, w3d)", "Conv"),
         ("y = Conv(half, half_w)", "Cast ReorderInput Conv ReorderOutput Cast"),

@@ -1,6 +1,6 @@
 """Models in onnxruntime's own style, each shape and type held against what it makes of them.
 
-Every model is run by onnxruntime without optimisations, in a child, all that its nodes make put out
+Every model is run by onnxruntime without optimization, in a child, all that its nodes make put out
 where that works. No shape may be wrong, none may be open but those that only elements tell, and no
 model may stop the analysis.
 """

@@ -225,7 +225,7 @@ def test_the_arena_starts_with_the_packed_weights(monkeypatch: pytest.MonkeyPatc
 # A runtime's figures.
 
 
-def gap_optimised(
+def gap_optimized(
     graph_optimizer: str = "onnxmem", findings: tuple[Finding, ...] = ()
 ) -> OptimizedModel:
     return OptimizedModel(
@@ -245,7 +245,7 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[SessionConfig]:
 
     def optimized_model(_: ModelAt, config: SessionConfig) -> OptimizedModel:
         asked.append(config)
-        return gap_optimised()
+        return gap_optimized()
 
     monkeypatch.setattr(memory, "optimized_model", optimized_model)
     monkeypatch.setattr(from_settings, "optimized_model", optimized_model)
@@ -330,7 +330,7 @@ def test_a_version_without_verified_rules_is_reported(
 ) -> None:
     before = Finding("emulated_optimiser", "onnxruntime is not installed")
     proto = model_of(GAP.replace("y = ReduceMax(e)", "r = ReduceMax(e)  y = Relu(r)"))
-    made = replace(gap_optimised(graph_optimizer, (before,)), proto=proto)
+    made = replace(gap_optimized(graph_optimizer, (before,)), proto=proto)
     monkeypatch.setattr(memory, "optimized_model", lambda *_: made)
     first, *others = memory.session_memory(memory.SessionGraphs(model, SessionRequest())).findings
     assert first == before

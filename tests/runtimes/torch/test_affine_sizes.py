@@ -45,7 +45,7 @@ WIDE = """
     }"""
 
 
-def analysed(text: str, batch: int | None = None, **recipe: object) -> onnxmem.Analysis:
+def analyzed(text: str, batch: int | None = None, **recipe: object) -> onnxmem.Analysis:
     """A training analysis of a graph in ONNX text."""
     given = replace(TrainingConfig(loss="mse"), **recipe)  # type: ignore[arg-type]
     return onnxmem.analyze(model_of(text), batch=batch, train=True, recipe=given)
@@ -67,21 +67,21 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("text", [CHAIN, HEADS, GRAM, WIDE])
 @pytest.mark.parametrize("batch", [None, 5, 130])
 def test_the_line_through_three_steps_is_the_law(text: str, batch: int | None) -> None:
-    found = analysed(text, batch)
+    found = analyzed(text, batch)
     assert found.training_law == affine_in_batch(
-        lambda n: analysed(text, n).training.peak_bytes,  # type: ignore[union-attr]
+        lambda n: analyzed(text, n).training.peak_bytes,  # type: ignore[union-attr]
         max(batch or 1, LAST),
     )
 
 
 @pytest.mark.parametrize("text", [CHAIN, WIDE])
 def test_a_request_for_one_sample_walks_two_steps(text: str, walks: list[int]) -> None:
-    _ = analysed(text).training_law
+    _ = analyzed(text).training_law
     assert walks == [1, 131]
 
 
 def test_an_analysis_walks_one_step_until_its_law_is_read(walks: list[int]) -> None:
-    analysis = analysed(WIDE, 7)
+    analysis = analyzed(WIDE, 7)
     assert analysis.training is not None
     assert analysis.torch is not None
     assert (analysis.training.peak_bytes > 0, analysis.status) == (True, "ok")
@@ -96,12 +96,12 @@ def test_a_verdict_and_the_law_reuse_the_walked_step(walks: list[int]) -> None:
 
 
 def test_another_step_is_walked_where_one_sample_differs(walks: list[int]) -> None:
-    _ = analysed(HEADS).training_law
+    _ = analyzed(HEADS).training_law
     assert walks[:3] == [1, 131, 128]
 
 
 def test_three_steps_are_walked_where_a_tensor_has_the_batch_twice(walks: list[int]) -> None:
-    assert analysed(GRAM).training_law is None
+    assert analyzed(GRAM).training_law is None
     assert walks[:1] == [1]
     assert 131 not in walks
 
@@ -120,7 +120,7 @@ def test_affine_sizes_are_right_at_every_batch() -> None:
 
 def replay_of(text: str, batch: int) -> Replay:
     """The allocations of a step at a batch."""
-    training = analysed(text, batch).training
+    training = analyzed(text, batch).training
     assert training is not None
     return training.replay
 
@@ -167,7 +167,7 @@ def test_sizes_beyond_64_bits_are_affine_too() -> None:
 
 
 def test_terms_without_training_walk_no_step(walks: list[int]) -> None:
-    question = analysed(CHAIN).request
+    question = analyzed(CHAIN).request
     walks.clear()
     assert question is not None
     terms = question.walk(3, {})

@@ -196,7 +196,7 @@ def test_a_file_of_16_bits_trains_as_one_of_32() -> None:
     assert types(half) == types(CHAIN) == {"h": 16, "r": 16, "y": 16}
 
 
-NORMALISED = """
+NORMALIZED = """
     agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] s, float[5] t> {
         h = MatMul(x, w)
         y = LayerNormalization(h, s, t)
@@ -204,7 +204,7 @@ NORMALISED = """
 
 
 def test_an_operand_cast_to_float32_is_copied_and_the_copy_saved() -> None:
-    found = step(NORMALISED, precision="mixed-fp16")
+    found = step(NORMALIZED, precision="mixed-fp16")
     forward = happenings(found, Phase.FORWARD)
     assert sizes(found)["h as LayerNormalization_1 reads it"] == [40]
     assert forward.index("-h") > forward.index("+y")  # the caller holds it till then

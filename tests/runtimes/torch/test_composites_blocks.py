@@ -9,7 +9,7 @@ NORM = """
      int64[1] last = {{-1}}> {{
         {body}
     }}"""
-CENTRED = "m = ReduceMean(x, last)  c = Sub(x, m)"
+CENTERED = "m = ReduceMean(x, last)  c = Sub(x, m)"
 DEVIATION = "q = Pow(c, two)  u = ReduceMean(q, last)  e = Add(u, eps)  s = Sqrt(e)"
 OUT = "float[2,5,7] y"
 
@@ -30,24 +30,24 @@ def norm(body: str, outputs: str = OUT) -> list[str]:
 @pytest.mark.parametrize("square", ["q = Pow(c, two)", "q = Mul(c, c)"])
 def test_a_layer_norm_with_or_without_scale_and_bias(square: str, rest: str) -> None:
     deviation = DEVIATION.replace("q = Pow(c, two)", square)
-    assert norm(f"{CENTRED}  {deviation}  {rest}") == ["LayerNormalization"]
+    assert norm(f"{CENTERED}  {deviation}  {rest}") == ["LayerNormalization"]
 
 
 @pytest.mark.parametrize("shift", ["k = Mul(n, g)  y = Add(k, v)", "k = Mul(n, g)  y = Mul(k, b)"])
 def test_an_add_of_another_tensor_follows_the_norm(shift: str) -> None:
-    found = norm(f"{CENTRED}  {DEVIATION}  n = Div(c, s)  {shift}")
+    found = norm(f"{CENTERED}  {DEVIATION}  n = Div(c, s)  {shift}")
     assert found[0] == "LayerNormalization"
     assert len(found) == 2
 
 
 def test_a_norm_whose_result_is_read_twice_has_no_scale() -> None:
-    body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, n)"
+    body = f"{CENTERED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, n)"
     assert norm(body) == ["LayerNormalization", "Mul", "Add"]
 
 
 def test_a_norm_saves_its_input_and_two_numbers_per_row() -> None:
     """The last of its nodes gives the name, the gain and shift stand in the layer's slots."""
-    body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, b)"
+    body = f"{CENTERED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, b)"
     found = network(NORM.format(body=body, outputs=OUT))
     assert found.graph.nodes[-1].inputs == ("x", "g", "b")
     assert found.parameters.trained == ("g", "b")
@@ -56,19 +56,19 @@ def test_a_norm_saves_its_input_and_two_numbers_per_row() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        f"{CENTRED}  {DEVIATION}  y = Mul(c, s)",
+        f"{CENTERED}  {DEVIATION}  y = Mul(c, s)",
         (
-            f"{CENTRED}  q = Pow(v, two)  u = ReduceMean(q, last)  e = Add(u, eps)  s = Sqrt(e)"
+            f"{CENTERED}  q = Pow(v, two)  u = ReduceMean(q, last)  e = Add(u, eps)  s = Sqrt(e)"
             "  y = Div(c, s)"
         ),
         f"m = ReduceMean(v, last)  c = Sub(x, m)  {DEVIATION}  y = Div(c, s)",
         f"m = ReduceMax(x, last)  c = Sub(x, m)  {DEVIATION}  y = Div(c, s)",
         f"m = ReduceMean(x, last)  c = Add(x, m)  {DEVIATION}  y = Div(c, s)",
-        f"{CENTRED}  {DEVIATION.replace('ReduceMean', 'ReduceSum')}  y = Div(c, s)",
-        f"{CENTRED}  {DEVIATION.replace('Sqrt', 'Exp')}  y = Div(c, s)",
-        f"{CENTRED}  {DEVIATION.replace('Add', 'Sub')}  y = Div(c, s)",
-        f"{CENTRED}  {DEVIATION.replace('Pow', 'Add')}  y = Div(c, s)",
-        f"{CENTRED}  {DEVIATION}  n = Div(c, s)  y = Add(n, s)",
+        f"{CENTERED}  {DEVIATION.replace('ReduceMean', 'ReduceSum')}  y = Div(c, s)",
+        f"{CENTERED}  {DEVIATION.replace('Sqrt', 'Exp')}  y = Div(c, s)",
+        f"{CENTERED}  {DEVIATION.replace('Add', 'Sub')}  y = Div(c, s)",
+        f"{CENTERED}  {DEVIATION.replace('Pow', 'Add')}  y = Div(c, s)",
+        f"{CENTERED}  {DEVIATION}  n = Div(c, s)  y = Add(n, s)",
         "y = Div(x, v)",
     ],
 )
@@ -324,11 +324,11 @@ VARIANCE = """
     agraph (float[2,3,5] x, float[2,3,5] v) => (float[2,3,1] y{more}) <int64[1] last = {{-1}}> {{
         {body}
     }}"""
-CENTRED_SQUARE = "m = ReduceMean(x, last)  c = Sub(x, m)  q = Mul(c, c)"
+CENTERED_SQUARE = "m = ReduceMean(x, last)  c = Sub(x, m)  q = Mul(c, c)"
 
 
 def test_a_variance_is_one_operator() -> None:
-    body = f"{CENTRED_SQUARE}  y = ReduceMean(q, last)"
+    body = f"{CENTERED_SQUARE}  y = ReduceMean(q, last)"
     assert run_as(VARIANCE.format(body=body, more="")) == ["var"]
 
 
@@ -338,8 +338,8 @@ def test_a_variance_is_one_operator() -> None:
         ("m = ReduceMean(x, last)  c = Sub(x, m)  q = Mul(c, v)  y = ReduceMean(q, last)", ""),
         ("m = ReduceMean(v, last)  c = Sub(x, m)  q = Mul(c, c)  y = ReduceMean(q, last)", ""),
         ("m = ReduceMax(x, last)  c = Sub(x, m)  q = Mul(c, c)  y = ReduceMean(q, last)", ""),
-        (f"{CENTRED_SQUARE}  y = ReduceMean(q, last)  z = Neg(c)", ", float[2,3,5] z"),
-        (f"{CENTRED_SQUARE}  y = ReduceSum(q, last)", ""),
+        (f"{CENTERED_SQUARE}  y = ReduceMean(q, last)  z = Neg(c)", ", float[2,3,5] z"),
+        (f"{CENTERED_SQUARE}  y = ReduceSum(q, last)", ""),
     ],
     ids=["no square", "of other data", "no mean", "read elsewhere", "a sum"],
 )

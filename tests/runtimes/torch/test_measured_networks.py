@@ -114,8 +114,8 @@ def test_folded_normalizations_are_found_where_the_exporter_folds_them() -> None
         for row, exporter in FIRST
         if "batchnorm_put_back" in network_findings(row, exporter)
     }
-    normalised = {"shufflenet", "resnext", "dcgan_generator", "se_net", "inception", "segmenter"}
-    assert folded == {(model, "dynamo") for model in normalised}
+    normalized = {"shufflenet", "resnext", "dcgan_generator", "se_net", "inception", "segmenter"}
+    assert folded == {(model, "dynamo") for model in normalized}
 
 
 def network_findings(row: dict[str, Any], exporter: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Quantised graphs as onnxruntime's tests have them: QDQ, integer operators, packed weights."""
+"""Quantized graphs as onnxruntime's tests have them: QDQ, integer operators, packed weights."""
 
 from typing import Final
 
@@ -66,9 +66,9 @@ KINDS: Final[tuple[Kind, ...]] = (
         "rows of four bits": """agraph (int64[2,3] k) => (y) <uint8[7,16] d, float[7,2] s> {
             y = com.microsoft.GatherBlockQuantized <block_size = 16, gather_axis = 0,
                 quantize_axis = 1, bits = 4> (d, k, s) }""",
-        "quantised mean": f"""agraph (uint8[2,3,5,5] x) => (y) <{_Q}> {{
+        "quantized mean": f"""agraph (uint8[2,3,5,5] x) => (y) <{_Q}> {{
             y = com.microsoft.QLinearGlobalAveragePool(x, s, z, s, z) }}""",
-        "quantised gemm": f"""agraph (uint8[5,7] x) => (y) <{_Q}, int8[7,3] w, int32[3] c> {{
+        "quantized gemm": f"""agraph (uint8[5,7] x) => (y) <{_Q}, int8[7,3] w, int32[3] c> {{
             y = com.microsoft.QGemm(x, s, z, w, s, i, c, s, z) }}""",
         "channels last": f"""agraph (uint8[1,7,9,3] x) => (y) <{_Q}, uint8[5,3,3,3] w> {{
             y = com.microsoft.QLinearConv <channels_last = 1, kernel_shape = [3, 3],
