@@ -62,7 +62,8 @@ def render_answer(analysis: "Analysis") -> str:
     """Write what was requested, the verdict first; it ends with a newline."""
     found = {each.key: each for each in summary(analysis)}
     written = {key: section_lines(each) for key, each in found.items()}
-    rows = activation_rows(analysis) if analysis.training is None else step_rows(analysis)
+    rows_of = session_rows if analysis.runtimes else activation_rows
+    rows = (rows_of if analysis.training is None else step_rows)(analysis)
     names = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
     blocks = [
         [*names, *written.pop("answer")],
@@ -135,10 +136,19 @@ def timeline_lines(analysis: "Analysis") -> list[str]:
 
 def activation_rows(analysis: "Analysis") -> list[str]:
     """Live activations of inference over the nodes."""
-    live_bytes = analysis.activations.live_bytes
+    return _live_row("activations", analysis.activations.live_bytes)
+
+
+def session_rows(analysis: "Analysis") -> list[str]:
+    """What the kernels of a session have requested, over the nodes that it runs."""
+    runtime = next(iter(analysis.runtimes))
+    return _live_row("session", runtime.arena.replay.step_bytes.tolist())
+
+
+def _live_row(label: str, live_bytes: Sequence[int]) -> list[str]:
     if len(live_bytes) < _FEWEST or not any(live_bytes):
         return []
-    return [_timeline_row("activations", spark(live_bytes, width() - _TIMELINE_LABEL))]
+    return [_timeline_row(label, spark(live_bytes, width() - _TIMELINE_LABEL))]
 
 
 def step_rows(analysis: "Analysis") -> list[str]:

@@ -10,11 +10,13 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
 
 from onnxmem import Analysis, analyze
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.footprints import footprint_of
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.cli import main
-from onnxmem.report.sections.section import Layout, Section
+from onnxmem.report.sections.section import Layout, Line, Section
 from onnxmem.report.sections.summary import one_line, summary
-from onnxmem.report.terminal import render, render_answer, render_line
+from onnxmem.report.terminal import render, render_answer, render_line, session_rows
+from onnxmem.units import format_bytes
 
 RESNET = MODELS / "resnet50.onnx"
 
@@ -144,3 +146,40 @@ def test_flags_choose_how_much_is_printed(capsys: pytest.CaptureFixture[str]) ->
     for flags, write in (((), render_answer), (("-v",), render), (("-q",), render_line)):
         assert main(["net.onnx", *flags]) == 0
         assert capsys.readouterr().out == write(analysis)
+
+
+def test_the_terms_of_a_session_on_a_gpu_name_its_assumed_workspace() -> None:
+    analysis = analyze(RESNET, batch=3, runtimes=("ort-cuda",), asks_onnxruntime=False)
+    terms = section(analysis, "terms")
+    sizes = {line.label: line.number for line in terms.lines}
+    overheads = footprint_of(analysis.request, Basis.ORT_CUDA)
+    assert sizes["cuDNN workspace"] == overheads.workspace.size_bytes > 0
+    assert sum(size or 0 for size in sizes.values()) == overheads.total_bytes
+    assert "others" not in sizes
+    given = analyze(
+        RESNET, batch=3, runtimes=("ort-cuda",), asks_onnxruntime=False, cuda_workspace_bytes=7
+    )
+    expected = Line("cuDNN workspace", 7, "assumed; --cuda-workspace")
+    assert section(given, "terms").lines[-1] == expected
+
+
+def test_a_load_that_takes_more_than_the_runs_is_reported() -> None:
+    """VGG's packed weights stand beside those of the file until the session is created."""
+    vgg = analyze(MODELS / "vgg16.onnx", batch=1, runtimes=("ort-cpu",), asks_onnxruntime=False)
+    runtime = vgg.runtimes[0]
+    peak_bytes = runtime.process_parts[0][1] + (runtime.load_peak_bytes or 0)
+    assert f"  while loading  {format_bytes(peak_bytes)}, part of it" in render_answer(vgg)
+    lstm = analyze(
+        MODELS / "lstm_classifier.onnx", batch=1, runtimes=("ort-cpu",), asks_onnxruntime=False
+    )
+    assert "while loading" not in render_answer(lstm)
+
+
+def test_the_timeline_of_a_session_is_of_the_nodes_that_it_runs() -> None:
+    analysis = analyze(RESNET, batch=3, runtimes=("ort-cpu",), asks_onnxruntime=False)
+    (row,) = session_rows(analysis)
+    drawn = row[len("  session       ") :]
+    assert len(drawn) == len(analysis.runtimes[0].arena.replay.step_bytes)
+    text = render_answer(analysis)
+    assert row in text
+    assert "activations  " not in text

@@ -65,7 +65,7 @@ BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
     {
         Basis.TORCH: "reserved by PyTorch's allocator on CUDA, and the CUDA context",
         Basis.STEP: "peak of the training step; the allocator of this device is not modeled",
-        Basis.ORT_CPU: "process_bytes of onnxruntime on CPU: the whole process",
+        Basis.ORT_CPU: "the whole process of onnxruntime on the CPU, after three runs",
         Basis.ORT_CUDA: "arena of onnxruntime on CUDA after three runs, workspace and context",
         Basis.TOTAL: "weights + inputs + peak activation memory; no runtime's overhead is in it",
         Basis.MCU: "inputs + peak activation memory in RAM; weights are taken to lie in flash",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.fitting.footprints import Footprint
     from onnxmem.analysis.fitting.verdicts import Doubt
     from onnxmem.errors import Finding
     from onnxmem.program.program import Allocation
@@ -56,6 +57,8 @@ _FIGURES: Final[Mapping[AnyBasis, str]] = MappingProxyType(
     }
 )
 """What the figure of a verdict is called."""
+_WORTH_A_LINE: Final = 1.05
+"""How many times the memory of the runs the load must take: the error of both is five percent."""
 _OPTION: Final = re.compile(r"--[a-z]")
 
 
@@ -98,6 +101,7 @@ def answer(analysis: "Analysis") -> Section:
         summary=f"{format_bytes(_total(analysis, basis))}: {BASES[basis].partition('; ')[0]}",
         lines=(
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
+            *_while_loading(analysis, basis),
             Line("error", text=short_error(ACCURACIES[basis])),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
@@ -120,6 +124,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
                 Line("warning", text=shortened(_doubt_text(each), _LONGEST))
                 for each in result.doubts
             ),
+            *_while_loading(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
             Line("error", text=short_error(result.accuracy)),
             Line("next", text=_next_step(result)),
@@ -134,6 +139,18 @@ def _doubt_text(doubt: "Doubt") -> str:
     if doubt.flags and doubt.flags in doubt.message:
         return f"{doubt.message}; or --accept {doubt.code}"
     return f"{doubt.message}; {doubt.settled_by}"
+
+
+def _while_loading(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
+    """The process while onnxruntime creates the session, where it is larger then."""
+    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    if basis is not Basis.ORT_CPU or runtime is None or runtime.load_peak_bytes is None:
+        return
+    (_, before_bytes), *_ = runtime.process_parts
+    peak_bytes = before_bytes + runtime.load_peak_bytes
+    if peak_bytes > _WORTH_A_LINE * (runtime.process_bytes or 0):
+        text = f"{format_bytes(peak_bytes)}, part of it file pages that the system can take back"
+        yield Line("while loading", text=text)
 
 
 def _assumed(analysis: "Analysis") -> Iterator[Line]:
@@ -186,10 +203,18 @@ def _total(analysis: "Analysis", basis: AnyBasis) -> int | None:
 
 def _session_bytes(analysis: "Analysis", basis: AnyBasis) -> int | None:
     """What a verdict on a session would compare."""
+    footprint = _session_footprint(analysis, basis)
+    return None if footprint is None else footprint.total_bytes
+
+
+def _session_footprint(analysis: "Analysis", basis: AnyBasis) -> "Footprint | None":
+    """The terms that a verdict on a session would compare."""
     from onnxmem.analysis.fitting.footprints import NoFigureError, footprint_of
 
+    if analysis.fit is not None:
+        return analysis.fit.footprint
     try:
-        return footprint_of(analysis.request, basis).total_bytes
+        return footprint_of(analysis.request, basis)
     except NoFigureError:
         return None
 
@@ -247,11 +272,14 @@ def _session_terms(
         yield Line("arena reserved", arena.held_steady_bytes, f"{weights} of it initializers")
         yield Line("outside the arena", rest_bytes, "interpreter, libraries, session")
     elif basis is Basis.ORT_CUDA:
-        beside_bytes = (runtime.workspace_bytes or 0) + (runtime.context_bytes or 0)
+        footprint = _session_footprint(analysis, basis)
+        context_bytes, workspace_bytes = (
+            (footprint.context.size_bytes, footprint.workspace.size_bytes) if footprint else (0, 0)
+        )
         yield Line("arena reserved", arena.held_steady_bytes, "after run 3")
-        yield Line("inputs and outputs", rest_bytes - beside_bytes, "beside the arena")
-        yield Line("cuDNN workspace", runtime.workspace_bytes, "assumed, or --cuda-workspace")
-        yield Line("CUDA context", runtime.context_bytes, "assumed, or --cuda-context")
+        yield Line("others", rest_bytes - context_bytes - workspace_bytes, "beside the arena")
+        yield Line("cuDNN workspace", workspace_bytes, "assumed; --cuda-workspace")
+        yield Line("CUDA context", context_bytes, "assumed; --cuda-context")
 
 
 def _folded(lines: "Sequence[Line]", total_bytes: int) -> Iterator[Line]:
