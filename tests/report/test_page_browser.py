@@ -794,7 +794,7 @@ def test_a_hundred_thousand_steps_open_in_two_seconds(browser: Browser, tmp_path
     assert browser.faults(path) == []
 
 
-@pytest.fixture(scope="module", params=["collection", "difference"])
+@pytest.fixture(scope="module", params=["collection", "difference", "curve"])
 def other_page(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
@@ -806,6 +806,10 @@ def other_page(
         arguments = [*models, "--batch", "2", "--no-progress", "--jobs", "1"]
         assert main([*arguments, "--html", str(folder / "all.html")]) == 0
         return "collection", folder / "all.html"
+    if request.param == "curve":
+        arguments = ["sweep", models[1], "--batch", "1..64", "--train", "--device", "RTX 4090"]
+        assert main([*arguments, "--html", str(folder / "curve.html"), "--quiet"]) == 0
+        return "curve", folder / "curve.html"
     arguments = ["diff", models[1], models[3], "--batch", "2", "--train", "--quiet"]
     assert main([*arguments, "--html", str(folder / "diff.html")]) == 0
     return "difference", folder / "diff.html"
@@ -902,7 +906,7 @@ return poor;
 ROLES = {"button", "link", "slider", "spinbutton", "searchbox", "textbox", "table", "img", "image"}
 
 
-@pytest.fixture(params=["model", "collection", "difference"])
+@pytest.fixture(params=["model", "collection", "difference", "curve"])
 def any_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One of each kind, of small models, with everything unfolded."""
     folder = tmp_path_factory.mktemp("any")
@@ -911,6 +915,7 @@ def any_page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         "model": [models[1], "--batch", "2", "--train", "--budget", "24GiB"],
         "collection": [*models, "--batch", "2", "--no-progress", "--jobs", "1"],
         "difference": ["diff", *models, "--batch", "2", "--train", "--quiet"],
+        "curve": ["sweep", models[0], "--batch", "1..8", "--device", "RTX 4090", "--quiet"],
     }
     path = folder / f"{request.param}.html"
     assert main([*words[request.param], "--html", str(path)]) == 0
