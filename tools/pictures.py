@@ -1,15 +1,17 @@
-"""Draws the pictures of README and docs from real models.
+r"""Draws the pictures of README and docs from real models.
 
 Usage: python tools/pictures.py [--screenshots]
 
 ``docs/timeline.svg`` is the memory of a training step. With ``--screenshots`` also the pages as a
-browser shows them: ``docs/page.png``, ``docs/page-phone.png``, ``docs/page-collection.png`` and
-``docs/page-diff.png``. That takes the programs ``chromium`` and ``chromedriver``. The pages are
-those that these commands write:
+browser shows them: ``docs/page.png``, ``docs/page-phone.png``, ``docs/page-collection.png``,
+``docs/page-diff.png`` and ``docs/page-curve.png``. That takes the programs ``chromium`` and
+``chromedriver``. The pages are those that these commands write:
 
     onnxmem models/resnet50.train.onnx --train --batch 128 --budget 24GiB --html page.html
     onnxmem models --batch 2 --html pages/
     onnxmem diff models/resnet50.onnx models/densenet121.onnx --batch 2 --train --html diff.html
+    onnxmem sweep models/resnet50.train.onnx --train --batch 1..512 --device "RTX 4090" \
+        --html curve.html
 """
 
 import base64
@@ -64,6 +66,10 @@ PAGES = {
         *("diff", "models/resnet50.onnx", "models/densenet121.onnx", "--batch", "2", "--train"),
         *("--html", "diff.html"),
     ),
+    "curve.html": (
+        *("sweep", MODEL, "--train", "--batch", "1..512", "--device", "RTX 4090"),
+        *("--html", "curve.html"),
+    ),
 }
 """The command that writes each page."""
 SCREENSHOTS = (
@@ -71,6 +77,7 @@ SCREENSHOTS = (
     Screenshot("page-phone.png", "page.html", 390, 1500, is_dark=True),
     Screenshot("page-collection.png", "pages/index.html", 1000, 1150),
     Screenshot("page-diff.png", "diff.html", 1000, 1350),
+    Screenshot("page-curve.png", "curve.html", 1000, 1150),
 )
 
 
