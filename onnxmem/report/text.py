@@ -7,6 +7,7 @@ the terminal, and nothing is cut: a long name is wrapped.
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from types import MappingProxyType
 from typing import Final
 
@@ -447,7 +448,10 @@ def colored(text: str) -> str:
     styled = Text(text, no_wrap=True, end="")
     for pattern, style in _STYLES:
         styled.highlight_regex(pattern, style)
-    console = Console(force_terminal=True, color_system="standard", highlight=False, no_color=False)
-    with console.capture() as capture:
-        console.print(styled, soft_wrap=True, end="")
-    return capture.get()
+    # Not ``capture``, which still writes to stdout: nothing, but a full device refuses even that.
+    written = StringIO()
+    console = Console(
+        file=written, force_terminal=True, color_system="standard", highlight=False, no_color=False
+    )
+    console.print(styled, soft_wrap=True, end="")
+    return written.getvalue()

@@ -52,6 +52,7 @@ QUICK: Final = [("rows and a fault", fault) for fault in FAULTS] + [
     ("stdin and a row", "stdin closed"),
     ("bytes", "stdout full"),
     ("help", "stdout full"),
+    ("text", "stdout full"),
 ]
 
 
