@@ -119,7 +119,7 @@ def view_parser() -> ArgumentParser:
         "view",
         "MODEL... [options]",
         "Show what a model takes as a page in the browser: one file, which needs no "
-        "network. -o says where it stays; else it is a temporary file.",
+        "network. It is a temporary file, unless -o FILE is given.",
         run_view,
     )
     _add_options(parser)

@@ -187,7 +187,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 *_SIZED,
                 *_TRAINING,
                 ("--b-batch N", "of the second; also --b-dim, --b-precision, ..."),
-                ("--fail-on-growth PERCENT", "exit with 1 if a peak grew by more"),
+                ("--fail-on-growth PCT", "exit with 1 if a peak grew by more"),
                 ("--html FILE", "a page with both timelines"),
                 *_JSON,
             ),

@@ -450,8 +450,8 @@ def add_training_options(parser: ArgumentParser) -> None:
         choices=TORCHES,
         default=TrainingConfig().torch,
         metavar="RELEASE",
-        help=f"of PyTorch: {', '.join(TORCHES)} (default: {TrainingConfig().torch}); it also "
-        "sets the defaults of --optimizer-form, --attention and --zero-grad",
+        help=f"of PyTorch: {', '.join(TORCHES)} (default: {TrainingConfig().torch}); the "
+        "defaults of --optimizer-form, --attention and --zero-grad depend on it",
     )
     _add_choices(group)
     group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
@@ -546,8 +546,9 @@ def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
     group.add_argument(
         "--basis",
         choices=BASES,
-        help="what is compared: the tensors alone, or the process with its allocator and context "
-        "(default: process with --train or --runtime)",
+        help="what is compared with the memory: tensors, the sum of the tensors; process, all that "
+        "the process takes, with its allocator and context (default: process with --train or "
+        "--runtime, else tensors)",
     )
     add_repeatable(
         group, "--accept", "accepted", ("CODE", "give a verdict in spite of this warning")

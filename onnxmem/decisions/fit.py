@@ -74,7 +74,7 @@ class Ranked:
     @property
     def margin_bytes(self) -> int:
         """The bytes that stay free; below 0, those that are missing."""
-        return self.limit_bytes - self.num_bytes
+        return self.limit_bytes - self.assessment.taken_bytes(self.limit_bytes)
 
 
 @dataclass(frozen=True, slots=True)

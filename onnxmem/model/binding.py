@@ -307,7 +307,7 @@ def _dim_findings(
         if name not in symbols:
             yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name{known}")
     if unbound:
-        text = f"dynamic dims without a value are set to 1: {listed(unbound)}; pass --dim NAME=N"
+        text = f"dynamic dims without a value are set to 1: {listed(unbound)}; set each with --dim"
         yield Finding("unbound_dims", text)
 
 

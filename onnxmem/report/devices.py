@@ -27,6 +27,7 @@ _ROOFLINE: Final = (
 )
 _SOURCES_SHOWN: Final = 5
 _LABEL: Final = 26
+_TIGHT: Final = "Tight: runs only by retries of the allocator, or less is free than the error"
 _ONLY_IN_ORDER: Final = frozenset({"memory", "price"})
 """Orders whose value is in a column anyway."""
 _LAUNCH_PRICES: Final = (
@@ -122,7 +123,7 @@ def render_ranking(
     lines += ["", f"{head}{by}   COMPARED WITH"]
     lines += _first(fitting, choice) or ["none"]
     if tight:
-        lines += ["", "Tight: runs by retries alone, or within what is assumed or the error"]
+        lines += ["", _TIGHT]
         lines += _first(tight, choice)
     if others:
         unknown = any(each.ranked.verdict is Verdict.UNKNOWN for each in others)

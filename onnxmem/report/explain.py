@@ -220,10 +220,12 @@ def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]
             "the one piece of run 2: it has that size",
         )
     elif report.pattern_block_bytes is not None and not report.at_batch:
-        yield figure("  memory-pattern buffer", report.pattern_block_bytes, "not it, as predicted")
+        yield figure(
+            "  memory-pattern buffer", report.pattern_block_bytes, "predicted not to have it"
+        )
     if report.at_others and not (report.at_batch or report.is_pattern_block):
         count = plural(report.num_at_others, "tensor")
-        yield fact("  at other batches", f"{count} would have it")
+        yield fact("  at other batches", f"{count} of that size")
         yield from _candidates(report.at_others, report.num_at_others, message)
     if not (report.at_batch or report.at_others or report.is_pattern_block):
         text = (

@@ -40,7 +40,7 @@ from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
 _STEP_COLUMN: Final = 28
-_EACH: Final = "each evaluated in full, and too large at the next number"
+_EACH: Final = "each was computed and fits; the next number does not"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
 
@@ -94,7 +94,7 @@ def fit_row(
         "dim": setup.dim or "batch",
         "at": result.requested.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
-        "bytes": result.footprint.total_bytes,
+        "bytes": result.taken_bytes,
         "common_bytes": result.footprint.common_bytes,
         "shared_bytes": result.footprint.shared_bytes,
         "largest": _largest_row(result),
@@ -185,7 +185,10 @@ def _at(result: FitResult) -> str:
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
-    lines = [fact("Verdict", text), *laid_out(assessment_lines(result.assessment))]
+    lines = [
+        fact("Verdict", text),
+        *laid_out(assessment_lines(result.assessment, result.taken_bytes)),
+    ]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
@@ -240,9 +243,15 @@ def _power(result: FitResult) -> Iterator[str]:
         yield fact("  power of two", "it is one")
         return
     share = 100 * (max_batch.number - power.number) / max_batch.number
+    name = shortened(result.setup.dim or "batch")
+    why = ""
+    if power.is_retried:
+        why = ", as it runs only because the allocator retries"
+    elif not result.is_power_better:
+        why = ", as that is more than 10 %"
     pick = "recommended" if result.is_power_better else "not recommended"
-    rule = f"costs {share:.0f} % of the batch: {pick} (up to 10 %)"
-    yield fact("  power of two", f"{power.number:,} {rule}")
+    rule = f"{share:.0f} % below the largest {name}: {pick}{why}"
+    yield fact("  power of two", f"{power.number:,}, {rule}")
 
 
 def _table_section(result: FitResult) -> list[str]:
@@ -265,7 +274,11 @@ def _instances_section(result: FitResult) -> list[str]:
     if not result.footprint.is_whole:
         return []
     count = "no limit" if result.instances is None else f"{result.instances:,}"
-    how = "sharing weights" if deployment.shares_weights else "each with its weights"
+    how = "one copy of the weights" if deployment.shares_weights else "each with its own weights"
+    if result.setup.basis is Basis.ORT_CUDA:
+        how += ", all in one process with one CUDA context"
+    elif result.footprint.common_bytes:
+        how += ", all in one process"
     own = f"{plural(deployment.instances, 'instance')} requested"
     return [fact("Instances", f"{count} at most, {how}; {own}")]
 

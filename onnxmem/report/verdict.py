@@ -12,13 +12,13 @@ from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.analysis.fitting.assessing import Assessment, FitResult
+    from onnxmem.analysis.fitting.assessing import Assessment, FitResult, TableRow
     from onnxmem.analysis.fitting.searching import MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_RANGES: Final = 5
-_RETRIES: Final = "only by the allocator's retries"
-_IN_RANGE: Final = "within what is assumed or the error"
+_RETRIES: Final = "it runs only because the allocator retries"
+_IN_RANGE: Final = "less than the figure may be off by"
 
 
 def fits_row(verdict: Verdict) -> bool | None:
@@ -63,7 +63,7 @@ def budget(analysis: "Analysis") -> Section | None:
         title="Budget",
         total=Line("", budget_bytes, at + text),
         lines=(
-            *assessment_lines(result.assessment),
+            *assessment_lines(result.assessment, result.taken_bytes),
             *max_batch_lines(result),
             *formula_lines(affine),
             *_rule_lines(analysis.rule_max_batch),
@@ -77,10 +77,14 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
-    """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
+def assessment_lines(assessment: "Assessment", taken_bytes: int | None = None) -> Iterator[Line]:
+    """What is compared: its bytes, what of them is assumed, its error and what is in doubt.
+
+    ``taken_bytes``: what it takes of one device, where that is not the figure itself.
+    """
     footprint = assessment.footprint
-    yield Line("takes", footprint.total_bytes, BASES[assessment.basis])
+    num_bytes = footprint.total_bytes if taken_bytes is None else taken_bytes
+    yield Line("takes", num_bytes, BASES[assessment.basis])
     yield from _assumed("context", footprint.context, "--cuda-context")
     yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
     if footprint.range_bytes:
@@ -139,7 +143,7 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
         yield Line(
             f"at {max_batch.number:,}",
             max_batch.num_bytes,
-            _row_text(result, max_batch.number),
+            "" if (row := _row_at(result, max_batch.number)) is None else row.verdict.value,
             depth=2,
         )
     over = "the model cannot be analyzed there"
@@ -153,25 +157,30 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
 def _found_by(max_batch: "MaxBatch") -> str:
     """How the largest number was found, and what proves it."""
     if max_batch.method == "every number" and max_batch.number == 0:
-        return "one evaluation, in full; live bytes do not fall"
+        return "computing 1, which takes the least"
     if max_batch.method == "every number":
-        return f"all {max_batch.num_replayed:,} replayed; above them live bytes alone are too many"
+        return f"replaying each of the {max_batch.num_replayed:,} whose tensors fit"
     if max_batch.method == "replays":
-        return f"{max_batch.num_replayed:,} replayed, not all: the allocator's bytes may fall"
-    proof = "in full" if max_batch.number == 0 else "and both evaluated in full"
-    return f"{max_batch.method}, {proof}; live bytes do not fall"
+        return f"{max_batch.num_replayed:,} replays near the limit, not of every number"
+    if max_batch.number == 0:
+        return "computing 1, which takes the least"
+    next_number = "" if max_batch.number is None else f" and {max_batch.number + 1:,}"
+    checked = f"{max_batch.number:,}{next_number}" if max_batch.number else "the last"
+    how = "a formula" if max_batch.method == "closed form" else max_batch.method
+    return f"{how}, checked by computing {checked}"
 
 
 def _next(result: "FitResult") -> str:
     """What the next number lacks: `` (294 needs 35.9 MiB more)``.
 
-    An allocator that retries may fit more bytes than there are: then the verdicts say it alone.
+    Where the largest succeeds only by retries, so could the next with fewer bytes than it asks for.
     """
     max_batch, limit_bytes = result.max_batch, result.setup.limit_bytes
     if max_batch is None or max_batch.number is None or max_batch.over_bytes is None:
         return ""
     over_bytes = max_batch.over_bytes - limit_bytes
-    if over_bytes <= 0 or (max_batch.num_bytes or 0) > limit_bytes:
+    at = _row_at(result, max_batch.number)
+    if over_bytes <= 0 or (at is not None and at.is_retried):
         return ""
     return f" ({max_batch.number + 1:,} needs {format_bytes(over_bytes)} more)"
 
@@ -192,6 +201,5 @@ def _ranges_text(max_batch: "MaxBatch") -> str:
     return ", ".join(ranges) + more
 
 
-def _row_text(result: "FitResult", number: int) -> str:
-    row = next((row for row in result.table if row.number == number), None)
-    return "" if row is None else row.verdict.value
+def _row_at(result: "FitResult", number: int) -> "TableRow | None":
+    return next((row for row in result.table if row.number == number), None)

@@ -293,9 +293,10 @@ class RuntimeRun:
             run.program, run.sizes, allocator, workspaces_bytes=workspaces_bytes
         )
 
-    def runs_in(self, capacity_bytes: int) -> bool:
-        """Whether it runs on a device with so many bytes."""
-        return self.replay(capacity_bytes).replay.out_of_memory_at is None
+    def taken_in(self, capacity_bytes: int) -> int | None:
+        """What it takes of a device with so many bytes; ``None``: it fails there."""
+        found = self.replay(capacity_bytes)
+        return found.total_bytes if found.replay.out_of_memory_at is None else None
 
 
 @dataclass(frozen=True, slots=True)

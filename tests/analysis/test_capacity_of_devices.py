@@ -205,6 +205,42 @@ def test_a_batch_that_fits_only_after_retries_is_tight() -> None:
     )
     assert fitted.demand.verdict(fitted.total_bytes, accuracy) is Verdict.TIGHT
     assert fitted.demand.verdict(fitted.least_bytes - 1, accuracy) is Verdict.OVER
+    step = max((fitted.total_bytes - fitted.least_bytes) // 20, 1)
+    for limit_bytes in range(fitted.least_bytes, fitted.total_bytes, step):
+        verdict, taken_bytes = fitted.demand.compared(limit_bytes, accuracy)
+        assert (taken_bytes <= limit_bytes) is (verdict is Verdict.TIGHT)
+
+
+@pytest.mark.parametrize("basis", [Basis.TORCH, Basis.ORT_CUDA])
+def test_what_fits_takes_no_more_than_the_device(basis: Basis) -> None:
+    settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
+    request = request_of(model_of(WIDE), settings)
+    retried = 0
+    for memory_bytes in range(2**30, 4 * 2**30, 2**29 + 12345):
+        found = fit((request,), FitRequest(memory_bytes=memory_bytes, basis=basis))
+        assert found.max_batch is not None
+        assert 0 < (found.max_batch.num_bytes or 0) <= memory_bytes
+        for row in found.table:
+            if row.verdict.is_met:
+                assert row.num_bytes is not None
+                assert row.num_bytes <= memory_bytes
+            retried += row.is_retried
+        if found.power_of_two is not None and found.power_of_two.is_retried:
+            assert not found.is_power_better
+    if basis is Basis.ORT_CUDA:
+        assert retried
+
+
+def test_a_request_that_is_retried_takes_what_the_device_has() -> None:
+    settings = Settings(batch=1, asks_onnxruntime=False)
+    request = request_of(model_of(WIDE), settings)
+    setup = FitRequest(memory_bytes=2**30, basis=Basis.ORT_CUDA)
+    largest = fit((request,), setup).max_batch
+    assert largest is not None
+    found = fit((request.at(largest.number),), setup)
+    assert found.verdict is Verdict.TIGHT
+    assert found.footprint.total_bytes > 2**30 >= found.taken_bytes == largest.num_bytes
+    assert found.to_dict()["margin_bytes"] == 2**30 - found.taken_bytes
 
 
 @pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])

@@ -109,12 +109,14 @@ def search_of(
     """A search whose allocator takes more than the live bytes, and runs in a tenth less."""
 
     def demand(number: int) -> Demand:
-        size = size_at(number)
+        size, least = size_at(number), least_at(number)
         return Demand(
             size_bytes=size,
             more_bytes=3,
-            least_bytes=least_at(number),
-            runs_in=lambda limit: max(size * 9 // 10, least_at(number)) <= limit,
+            least_bytes=least,
+            taken_in=lambda limit: (
+                taken if (taken := max(size * 9 // 10, least)) <= limit else None
+            ),
         )
 
     return Search(limit, Accuracy(None, "made up"), demand, lambda _: most)
@@ -585,7 +587,9 @@ def test_tight_devices_are_listed_separately(net: str, tmp_path: Path, capsys: C
     words = ["fit", net, "--which-device", "--train", "--batch", "5"]
     assert main([*words, "--devices", str(tmp_path / "own.toml")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    tight = lines.index("Tight: runs by retries alone, or within what is assumed or the error")
+    tight = lines.index(
+        "Tight: runs only by retries of the allocator, or less is free than the error"
+    )
     assert lines[tight + 1].startswith("narrow ")
     assert all("narrow" not in line for line in lines[:tight])
 

@@ -250,7 +250,7 @@ def test_an_expression_is_computed_from_dynamic_dims_without_a_value() -> None:
     found = requested({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
     assert found.dims == {"N": 2, "past + length": 2, "past": 1, "length": 1}
     assert [finding.message for finding in found.findings] == [
-        "dynamic dims without a value are set to 1: 'past', 'length'; pass --dim NAME=N"
+        "dynamic dims without a value are set to 1: 'past', 'length'; set each with --dim"
     ]
 
 
@@ -273,7 +273,7 @@ def test_a_multiple_of_the_batch_is_not_the_batch() -> None:
 def test_an_expression_without_a_value_is_reported_as_unbound(expression: str) -> None:
     found = requested({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
     assert found.shapes == {"x": (2, 3, 1)}
-    text = f"dynamic dims without a value are set to 1: '{expression}'; pass --dim NAME=N"
+    text = f"dynamic dims without a value are set to 1: '{expression}'; set each with --dim"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
@@ -283,14 +283,14 @@ def test_an_expression_without_a_value_is_reported_as_unbound(expression: str) -
 def test_an_unbound_dim_is_1_and_reported() -> None:
     found = requested({"x": ["N", "length", None], "y": ["length"]})
     assert (found.shapes, found.batch) == ({"x": (1, 1, 1), "y": (1,)}, 1)
-    text = "dynamic dims without a value are set to 1: 'N', 'length', 'x[2]'; pass --dim NAME=N"
+    text = "dynamic dims without a value are set to 1: 'N', 'length', 'x[2]'; set each with --dim"
     assert found.findings == (Finding("unbound_dims", text),)
 
 
 def test_only_the_first_of_many_unbound_dims_are_listed() -> None:
     (finding,) = requested({"x": list("ABCDEFGHIJ")}).findings
     assert finding.message.startswith("dynamic dims without a value are set to 1: 'A', 'B', ")
-    assert " more; pass --dim NAME=N" in finding.message
+    assert " more; set each with --dim" in finding.message
     assert "'J'" not in finding.message
 
 

@@ -84,11 +84,11 @@ def test_overheads_that_are_not_affine_are_rejected() -> None:
 def test_memory_outside_the_allocator_is_subtracted_from_the_capacity() -> None:
     run = RuntimeRun.of(Activations(), graph_at(5))
     takes = run.replay().total_bytes
-    assert run.runs_in(takes)
-    assert not run.runs_in(takes - 1)
+    assert run.taken_in(takes) == takes
+    assert run.taken_in(takes - 1) is None
     outside = replace(run, overheads=replace(run.overheads, process=Assumed.exactly(101)))
-    assert not outside.runs_in(takes + 100)
-    assert outside.runs_in(takes + 101)
+    assert outside.taken_in(takes + 100) is None
+    assert outside.taken_in(takes + 101) == takes + 101
 
 
 def test_a_second_program_is_compared_with_the_capacity_too() -> None:
@@ -104,6 +104,6 @@ def test_a_second_program_is_compared_with_the_capacity_too() -> None:
     found = both.replay()
     assert found.total_bytes == larger.replay().total_bytes > run.replay().total_bytes
     assert found.replay.peak == run.replay().replay.peak
-    assert both.runs_in(found.total_bytes)
+    assert both.taken_in(found.total_bytes) == found.total_bytes
     out_at = both.replay(found.total_bytes - 1).replay.out_of_memory_at
     assert out_at == len(run.runtime_program.program.events)

@@ -129,6 +129,10 @@ class Assessment:
         found = self.footprint.demand.verdict(limit_bytes, self.accuracy)
         return with_doubts(found, self.doubts)
 
+    def taken_bytes(self, limit_bytes: int) -> int:
+        """What the models take of a device with this memory: less if its allocator retries."""
+        return self.footprint.demand.compared(limit_bytes, self.accuracy)[1]
+
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
@@ -136,7 +140,10 @@ class TableRow:
 
     number: int
     num_bytes: int | None
+    """What the run takes of the device; where it fails, what it asks for."""
     verdict: Verdict
+    is_retried: bool = False
+    """Whether it succeeds only because its allocator retries in a full device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +189,11 @@ class FitResult:
         return self.assessment.footprint
 
     @property
+    def taken_bytes(self) -> int:
+        """What the request takes of this device."""
+        return self.assessment.taken_bytes(self.setup.limit_bytes)
+
+    @property
     def accuracy(self) -> Accuracy:
         """The accuracy of the compared figure."""
         return self.assessment.accuracy
@@ -202,9 +214,9 @@ class FitResult:
         return {
             "verdict": self.verdict.value,
             "basis": printable(self.setup.basis.value),
-            "bytes": footprint.total_bytes,
+            "bytes": self.taken_bytes,
             "limit_bytes": limit_bytes,
-            "margin_bytes": limit_bytes - footprint.total_bytes,
+            "margin_bytes": limit_bytes - self.taken_bytes,
             "context_bytes": footprint.context.to_dict(),
             "workspace_bytes": footprint.workspace.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
@@ -216,8 +228,13 @@ class FitResult:
 
     @property
     def is_power_better(self) -> bool:
-        """Whether a power of two costs at most a tenth (a rule of thumb for kernel tiles)."""
+        """Whether a power of two costs at most a tenth (a rule of thumb for kernel tiles).
+
+        One that succeeds only by the allocator's retries is not recommended.
+        """
         if self.power_of_two is None or self.max_batch is None or not self.max_batch.number:
+            return False
+        if self.power_of_two.is_retried:
             return False
         lost = self.max_batch.number - self.power_of_two.number
         return 0 < lost * _WORTH <= self.max_batch.number
@@ -401,7 +418,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     max_batch = None if number is None else max_batch_of(search, setup.basis)
     return FitResult(
         setup=setup,
-        requested=TableRow(number or 1, footprint.total_bytes, verdict),
+        requested=TableRow(number or 1, assessment.taken_bytes(setup.limit_bytes), verdict),
         has_number=number is not None,
         assessment=assessment,
         dims=requests[0].results.bound.binding.dims,
@@ -474,7 +491,7 @@ def _demand_of(run: RuntimeRun) -> Demand:
         more_bytes=run.overheads.more_bytes,
         least_bytes=replayed.least_bytes,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
-        runs_in=None if run.runtime_program.is_paged else run.runs_in,
+        taken_in=None if run.runtime_program.is_paged else run.taken_in,
     )
 
 
@@ -554,7 +571,8 @@ def _table(
 
 
 def _row(search: Search, number: int, doubts: Doubts) -> TableRow:
-    return TableRow(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
+    verdict = with_doubts(search.verdict(number), doubts)
+    return TableRow(number, search.bytes_at(number), verdict, search.is_retried(number))
 
 
 def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:

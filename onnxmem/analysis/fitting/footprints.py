@@ -56,8 +56,8 @@ class Footprint:
     """The largest that are live at the peak."""
     findings: tuple[Finding, ...] = ()
     """What the figure of a runtime does not include."""
-    runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether it runs with fewer bytes by retries of its allocator; ``None``: never."""
+    taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
+    """What it takes of a device with fewer bytes, by retries of its allocator (``Demand``)."""
 
     @property
     def fixed_bytes(self) -> int:
@@ -77,7 +77,7 @@ class Footprint:
             more_bytes=self.context.more_bytes + self.workspace.more_bytes,
             range_bytes=self.range_bytes,
             least_bytes=self.least_bytes,
-            runs_in=self.runs_in,
+            taken_in=self.taken_in,
         )
 
 
@@ -160,7 +160,7 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
         largest,
         total_bytes=deployment.bytes_of(footprints),
         least_bytes=deployment.least_bytes_of(footprints),
-        runs_in=None,
+        taken_in=None,
         context=Assumed.total(contexts),
         workspace=Assumed.total([each.workspace for each in footprints] * deployment.instances),
         range_bytes=deployment.instances * sum(each.range_bytes for each in footprints),
@@ -196,11 +196,13 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
         raise NoFigureError(message)
     context = request.torch_context
 
-    def runs_in(limit_bytes: int) -> bool:
+    def taken_in(limit_bytes: int) -> int | None:
         # The context is allocated first; the allocator has the rest of the device.
         left_bytes = max(limit_bytes - context.size_bytes, 0)
         replayed = request.torch_memory(results, left_bytes)
-        return replayed is not None and not replayed.is_out_of_memory
+        if replayed is None or replayed.is_out_of_memory:
+            return None
+        return replayed.total_bytes
 
     return replace(
         step,
@@ -208,7 +210,7 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
         least_bytes=memory.requested_peak_bytes + context.size_bytes,
         context=context,
         workspace=request.workspace(results),
-        runs_in=runs_in,
+        taken_in=taken_in,
     )
 
 
@@ -232,7 +234,7 @@ def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> F
         node=peak.node or None,
         tensors=tuple(live[:_LISTED]),
         findings=run.runtime_program.diagnostics,
-        runs_in=run.runs_in,
+        taken_in=run.taken_in,
     )
 
 
@@ -316,7 +318,7 @@ def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> F
         is_whole=footprint.is_whole and not unknown.tensors,
         findings=made.diagnostics,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
-        runs_in=None if made.is_paged else run.runs_in,
+        taken_in=None if made.is_paged else run.taken_in,
     )
 
 

@@ -59,7 +59,7 @@ class MaxBatch:
     number: int | None
     """0: not even 1 fits; ``None``: even ``LARGEST_BATCH`` fits."""
     num_bytes: int | None
-    """At ``number``; ``None`` if that is 0."""
+    """Taken of the device at ``number``; ``None`` if that is 0."""
     over_bytes: int | None
     """At ``number + 1``; ``None`` if every number fits, or if it is unknown there."""
     method: str
@@ -84,7 +84,7 @@ class Search:
     demand_at: DemandAt
     prepare: Callable[[int], int] = field(default=_nothing)
     """Called with the largest number that may be tried; returns how many may be replayed."""
-    _tried: dict[int, tuple[Verdict, Demand | None]] = field(default_factory=dict)
+    _tried: dict[int, tuple[Verdict, int | None, Demand | None]] = field(default_factory=dict)
 
     def verdict(self, number: int) -> Verdict:
         """The verdict at a number."""
@@ -92,29 +92,38 @@ class Search:
 
     def needed_at(self, number: int) -> int | None:
         """Bytes that a device must have at a number, with no retries of an allocator."""
-        demand = self._at(number)[1]
+        demand = self._at(number)[2]
         return None if demand is None else demand.needed_bytes(self.accuracy)
 
     def bytes_at(self, number: int) -> int | None:
-        """Bytes at a number on a device that is large enough."""
-        demand = self._at(number)[1]
+        """Bytes that a run takes of this device; where it fails, those that it asks for."""
+        return self._at(number)[1]
+
+    def unlimited_at(self, number: int) -> int | None:
+        """Bytes at a number on a device where no allocation fails."""
+        demand = self._at(number)[2]
         return None if demand is None else demand.size_bytes
+
+    def is_retried(self, number: int) -> bool:
+        """Whether the run succeeds only by retries of its allocator."""
+        verdict, taken_bytes, _ = self._at(number)
+        return verdict.is_met and taken_bytes != self.unlimited_at(number)
 
     def least_at(self, number: int) -> int | None:
         """Bytes that every allocator needs at least; they never fall as the number grows."""
-        demand = self._at(number)[1]
+        demand = self._at(number)[2]
         return None if demand is None else demand.least_bytes
 
-    def _at(self, number: int) -> tuple[Verdict, Demand | None]:
+    def _at(self, number: int) -> tuple[Verdict, int | None, Demand | None]:
         if number not in self._tried:
             demand = self.demand_at(number)
             if demand is None:
-                self._tried[number] = Verdict.UNKNOWN, None
+                self._tried[number] = Verdict.UNKNOWN, None, None
             else:
-                verdict = demand.verdict(self.limit_bytes, self.accuracy)
-                # `runs_in` refers to a whole walk of the model: without it the cache keeps figures
+                verdict, taken_bytes = demand.compared(self.limit_bytes, self.accuracy)
+                # `taken_in` refers to a whole walk of the model: without it the cache keeps figures
                 # only.
-                self._tried[number] = verdict, demand.without_run()
+                self._tried[number] = verdict, taken_bytes, demand.without_run()
         return self._tried[number]
 
 
@@ -232,7 +241,7 @@ def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
 
 def _above_least(search: Search, number: int) -> Fraction | None:
     """Reserved bytes as a multiple of the live bytes; ``None`` if unknown."""
-    num_bytes, least_bytes = search.bytes_at(number), search.least_at(number)
+    num_bytes, least_bytes = search.unlimited_at(number), search.least_at(number)
     return Fraction(num_bytes, least_bytes) if num_bytes and least_bytes else None
 
 

@@ -205,18 +205,19 @@ class Demand:
     """The device memory that a run needs at one batch, in bytes."""
 
     size_bytes: int
-    """On a device with enough memory."""
+    """On a device where no allocation fails."""
     more_bytes: int = 0
     """How much more assumed terms may take than the values in ``size_bytes``."""
     range_bytes: int = 0
     """How much more the run may take because of what the file does not show."""
     least_bytes: int = 0
     """With less the run fails for certain; it never falls as the batch grows."""
-    runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether the run succeeds with fewer bytes by retries of its allocator; ``None``: never."""
+    taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
+    """What the run takes of a device with fewer bytes, by retries of its allocator; ``None``: it
+    fails there. Without the function it always does."""
 
     def without_run(self) -> "Demand":
-        """The same figures without ``runs_in``, which refers to a whole walk of the model."""
+        """The same figures without ``taken_in``, which refers to a whole walk of the model."""
         return Demand(
             size_bytes=self.size_bytes,
             more_bytes=self.more_bytes,
@@ -233,19 +234,31 @@ class Demand:
 
     def verdict(self, limit_bytes: int, accuracy: Accuracy) -> Verdict:
         """Compare with a limit."""
+        return self.compared(limit_bytes, accuracy)[0]
+
+    def compared(self, limit_bytes: int, accuracy: Accuracy) -> tuple[Verdict, int]:
+        """The verdict, and the bytes that the run takes of a device with this memory.
+
+        A run that succeeds takes at most the limit; of one that fails they are ``size_bytes``.
+        """
         # From the certain to the doubtful: even the high end fits; the predicted figure fits; the
         # lower bound does not fit; else the allocator is replayed with the limit as its capacity.
         high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
         if self.range_bytes and self.size_bytes <= limit_bytes:
             is_met = self.needed_bytes(accuracy) <= limit_bytes
-            return Verdict.TIGHT if is_met else Verdict.UNKNOWN
+            return Verdict.TIGHT if is_met else Verdict.UNKNOWN, self.size_bytes
         if high_bytes <= limit_bytes:
-            return Verdict.FITS
+            return Verdict.FITS, self.size_bytes
         if self.size_bytes <= limit_bytes:
-            return Verdict.TIGHT
-        if self.least_bytes > limit_bytes or self.runs_in is None:
-            return Verdict.OVER
-        return Verdict.TIGHT if self.runs_in(limit_bytes) else Verdict.OVER
+            return Verdict.TIGHT, self.size_bytes
+        if self.least_bytes > limit_bytes or self.taken_in is None:
+            return Verdict.OVER, self.size_bytes
+        # Full devices get smaller regions (onnxruntime) or cached memory back (PyTorch), so a run
+        # that succeeds there takes less than it would of a larger device.
+        taken_bytes = self.taken_in(limit_bytes)
+        if taken_bytes is None:
+            return Verdict.OVER, self.size_bytes
+        return Verdict.TIGHT, taken_bytes
 
 
 def with_doubts(verdict: Verdict, doubts: tuple[Doubt, ...]) -> Verdict:

@@ -119,7 +119,7 @@ def test_each_batch_equals_a_full_computation(runtime: str, options: SessionOpti
         assert replayed.total_bytes == total_bytes == whole.replay().total_bytes
         assert replayed.least_bytes == figures.base_bytes + figures.requested_peak_bytes
         for capacity_bytes in range(0, arena.reserved_bytes + MIB, 1 + arena.reserved_bytes // 7):
-            assert run.runs_in(capacity_bytes) is whole.runs_in(capacity_bytes)
+            assert run.taken_in(capacity_bytes) == whole.taken_in(capacity_bytes)
 
 
 def masked(
@@ -213,8 +213,8 @@ def test_a_session_as_a_runtime_equals_the_compared_figure(name: str) -> None:
     assert replayed.least_bytes == held.least_bytes
     assert runtime.allocator(7) is not None
     if name == "ort-cuda":
-        assert run.runs_in(held.total_bytes)
-        assert not run.runs_in(held.least_bytes - 1)
+        assert run.taken_in(held.total_bytes) == held.total_bytes
+        assert run.taken_in(held.least_bytes - 1) is None
 
 
 def test_the_workspace_is_outside_the_arena() -> None:
@@ -250,4 +250,4 @@ def test_a_search_plans_a_few_batches_and_replays_the_others(
     for batch in (1, 131, 400):
         held = holdings.at(batch)
         assert held is not None
-        assert holdings.demand(batch) == replace(held.demand, runs_in=None)
+        assert holdings.demand(batch) == replace(held.demand, taken_in=None)
