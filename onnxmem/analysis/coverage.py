@@ -100,7 +100,7 @@ def unread_initializers(graph: Graph) -> list[Tensor]:
 def _weight_findings(graph: Graph) -> Iterator[Finding]:
     unread = [tensor.name for tensor in unread_initializers(graph)]
     if unread:
-        yield Finding("unread_initializers", f"unused initializers: {listed(unread)}")
+        yield Finding("unread_initializers", f"unused initializers: {listed(unread, at_most=3)}")
     sparse = [t.name for t in graph.tensors.values() if t.num_stored is not None]
     if sparse:
         text = f"sparse weights count as dense, as runtimes load them: {listed(sparse)}"

@@ -79,7 +79,9 @@ def run(arguments: Namespace) -> int:
     """Compare the models, all together, with one device or with every device."""
     from onnxmem.analysis.fitting.footprints import request_of
     from onnxmem.analysis.fitting.verdicts import Verdict
+    from onnxmem.collection.sources import model_names
 
+    arguments.models = list(model_names(arguments.models))
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)

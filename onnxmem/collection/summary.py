@@ -142,8 +142,13 @@ class Fitting:
     fits: int
     tight: int
     does_not_fit: int
-    unknown: int
-    """Models that failed, or whose verdict is unknown."""
+    unknown_paths: tuple[str, ...]
+    """The models that failed, or whose verdict is unknown."""
+
+    @property
+    def unknown(self) -> int:
+        """How many models failed or have an unknown verdict."""
+        return len(self.unknown_paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +179,8 @@ class Summary:
     fittings: tuple[Fitting, ...]
     notes: tuple[Note, ...]
     """The findings on models that were analyzed, the most frequent first."""
+    findings: Mapping[str, int]
+    """How many models have a finding, by its code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +204,9 @@ class Tally:
     _faults: Counter[str] = field(default_factory=Counter)
     _train: bool = False
     _notes: dict[str, Note] = field(default_factory=dict)
-    """Notes by code."""
+    """Notes by code; those on a flag by the flag too, for a model may lack one of several dims."""
+    _codes: Counter[str] = field(default_factory=Counter)
+    """How many models have a finding, by its code."""
     _bases: dict[str, AnyBasis] = field(default_factory=dict)
     """The compared figure by the name of the target."""
 
@@ -221,9 +230,12 @@ class Tally:
 
     def _note(self, row: JsonDict) -> None:
         findings = cast("Sequence[Mapping[str, str]]", row["findings"] or ())
-        for code, message in {each["code"]: each["message"] for each in reversed(findings)}.items():
-            first = self._notes.get(code) or Note(code, 0, cast("str", row["path"]), message)
-            self._notes[code] = replace(first, num_models=first.num_models + 1)
+        self._codes.update({each["code"] for each in findings})
+        found = {_key(each): each for each in reversed(findings)}
+        for key, each in found.items():
+            first = self._notes.get(key)
+            first = first or Note(each["code"], 0, cast("str", row["path"]), each["message"])
+            self._notes[key] = replace(first, num_models=first.num_models + 1)
 
     def summary(self, targets: Iterable[Target] = ()) -> Summary:
         """The summary of all models added so far."""
@@ -243,6 +255,7 @@ class Tally:
                 _fitting(target, self._bases.get(target.name), self._models) for target in targets
             ),
             notes=tuple(sorted(self._notes.values(), key=lambda each: -each.num_models)),
+            findings=dict(self._codes.most_common()),
         )
 
 
@@ -308,15 +321,22 @@ def _figure(name: str, models: Sequence[_Model]) -> FigureSummary:
     )
 
 
+def _key(finding: Mapping[str, str]) -> str:
+    """What findings of several models have in common: their code, and the flag they are on."""
+    flag = finding["message"].partition(": ")[0]
+    return f"{finding['code']} {flag}" if flag.startswith("--") else finding["code"]
+
+
 def _fitting(target: Target, basis: AnyBasis | None, models: Sequence[_Model]) -> Fitting:
-    verdicts = Counter(model.verdicts.get(target.name, Verdict.UNKNOWN) for model in models)
+    each = [(model, model.verdicts.get(target.name, Verdict.UNKNOWN)) for model in models]
+    verdicts = Counter(verdict for _, verdict in each)
     return Fitting(
         target,
         basis,
         verdicts[Verdict.FITS],
         verdicts[Verdict.TIGHT],
         verdicts[Verdict.OVER],
-        verdicts[Verdict.UNKNOWN],
+        tuple(model.path for model, verdict in each if verdict is Verdict.UNKNOWN),
     )
 
 

@@ -63,6 +63,8 @@ COLUMNS: Final = (
 )
 """The path of each column in a JSON row; its name has ``_`` for the dots. ``findings`` are counted,
 and ``notes`` are their texts."""
+_MOST_NAMED: Final = 5
+"""How many models of unknown verdict are named."""
 _LONGEST_CELL: Final = 4096
 """Characters of a cell; a path may have so many."""
 
@@ -77,7 +79,7 @@ def table_row(row: JsonDict, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
     cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
-    return f"{cells}   {row['path']}{_undone(row)}{_fits(row)}\n"
+    return f"{cells}   {row['path']}{_undone(row)}{_untrained(row, train=train)}{_fits(row)}\n"
 
 
 def table_end(row: JsonDict, *, is_only: bool) -> str:
@@ -123,7 +125,7 @@ def summary_row(summary: Summary) -> JsonDict:
             }
             for each in summary.fittings
         ],
-        "findings": {each.code: each.num_models for each in summary.notes},
+        "findings": dict(summary.findings),
     }
 
 
@@ -171,6 +173,14 @@ def _undone(row: JsonDict) -> str:
     if guessed:
         return f"   partial: {shortened(unbound_dims_text(guessed))}"
     return "   partial: lower bounds"
+
+
+def _untrained(row: JsonDict, *, train: bool) -> str:
+    """Why the training figure of a model is not that of a step that trains it."""
+    codes = {each.code for each in findings_of(row)} if train else set()
+    if "nothing_to_train" in codes:
+        return "   training: no trainable weights"
+    return "   training: quantized weights not trained" if "quantised_training" in codes else ""
 
 
 def _totals_section(summary: Summary) -> list[str]:
@@ -221,6 +231,11 @@ def _fitting_section(summary: Summary) -> list[str]:
         cpu = "" if own is None else f", on the device's {own}"
         remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
         lines.append(figure(f"  {each.target.name}", each.target.limit_bytes, remark))
+    paths = dict.fromkeys(path for each in summary.fittings for path in each.unknown_paths)
+    if paths:
+        names = ", ".join(map(shortened, [*paths][:_MOST_NAMED]))
+        more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
+        lines += prose("  unknown: ", f"{names}{more}")
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
         lines += prose("  error: ", error_text(ACCURACIES[basis]))

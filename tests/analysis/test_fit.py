@@ -522,6 +522,23 @@ def test_several_models_add_up(net: str, tmp_path: Path, capsys: Capture) -> Non
     assert sizes[2, "linear.onnx"] == sizes[1, net] + sizes[1, "linear.onnx"]
 
 
+def test_a_folder_or_pattern_names_the_models_in_it(
+    net: str, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.onnx").write_bytes(Path(net).read_bytes())
+    flags = ["--device", "24GiB", "--json"]
+    found = []
+    paths = [str(folder / "a.onnx"), str(folder / "b.onnx")]
+    for named in (paths, [str(folder)], [str(folder / "*.onnx")]):
+        assert main(["fit", *named, *flags]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1] == found[2]
+    assert found[0]["models"] == paths
+
+
 def test_hostile_names_stay_names(tmp_path: Path, capsys: Capture) -> None:
     path = str(tmp_path / write_hostile_model(tmp_path / "hostile.onnx"))
     assert main(["fit", path, "--device", HOSTILE]) == 2

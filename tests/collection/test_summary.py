@@ -107,6 +107,36 @@ def test_figures_exclude_unknown_values_and_mark_partial_ones() -> None:
     assert summary.heaviest_by == "total"
 
 
+def test_a_model_lacks_only_the_dims_that_it_does_not_have() -> None:
+    def lacking(path: str, *names: str) -> JsonDict:
+        row = row_of(path, 101, 3)
+        row["findings"] = [
+            {"code": "unused_dim", "message": f"--dim {name}: no input has a dim of that name"}
+            for name in names
+        ]
+        return row
+
+    summary = summed(lacking("a", "S", "T"), lacking("b", "T"), lacking("c", "S", "T"))
+    counts = [(each.message.partition(":")[0], each.num_models) for each in summary.notes]
+    assert counts == [("--dim T", 3), ("--dim S", 2)]
+    assert summary_row(summary)["findings"] == {"unused_dim": 3}
+
+
+def test_models_of_unknown_verdict_are_named() -> None:
+    rows = [row_of(name, 101, 3, verdict=Verdict.UNKNOWN) for name in "abcdefg"]
+    rows.append(row_of("fitting", 101, 3, verdict=Verdict.FITS))
+    text = render_summary(summed(*rows, held=(Target("it", 1000),)))
+    assert "1 of 8 fit, 0 too large, 7 unknown" in text
+    assert "  unknown: a, b, c, d, e and 2 more\n" in text
+
+
+def test_a_training_figure_without_trained_weights_is_marked() -> None:
+    row = row_of("a", 101, 3, train=211)
+    row["findings"] = [{"code": "nothing_to_train", "message": "-", "node": None}]
+    assert table_row(row, train=True).endswith("a   training: no trainable weights\n")
+    assert table_row(row, train=False).endswith("   a\n")
+
+
 def test_the_heaviest_models_are_by_training_peak_with_train() -> None:
     rows = [row_of(f"m{n}", 10 * n, 1, train=1000 - n) for n in range(7)]
     summary = summed(*rows)
