@@ -10,7 +10,7 @@ from onnxmem.errors import Finding, listed
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.registry import UNKNOWN
-from onnxmem.units import plural
+from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.model.parameters import Parameters
@@ -85,6 +85,30 @@ def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> It
         yield Finding("assumed_trip_count", text, loops[0])
     if train:
         yield from _training_findings(graph, parameters)
+
+
+def dequantized_findings(graph: Graph) -> Iterator[Finding]:
+    """The weights that DequantizeLinear converts, if their converted bytes are activations.
+
+    onnxruntime runs the operator on the quantized weight, or converts it once while it loads.
+    """
+    sizes = [
+        graph.tensors[output].size_bytes or 0
+        for node in graph.all_nodes()
+        if node.onnx_op == "DequantizeLinear" and _is_weight(graph, node.inputs[0])
+        for output in node.outputs[:1]
+    ]
+    if sum(sizes):
+        text = (
+            f"{format_bytes(sum(sizes))} of dequantized weights count as activations; "
+            "onnxruntime does not make them in a run: --runtime ort-cpu"
+        )
+        yield Finding("dequantized_weights", text)
+
+
+def _is_weight(graph: Graph, name: str) -> bool:
+    tensor = graph.tensors.get(name)
+    return tensor is not None and tensor.role is Role.WEIGHT
 
 
 def unread_initializers(graph: Graph) -> list[Tensor]:

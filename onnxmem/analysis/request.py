@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from onnxmem.analysis.coverage import model_findings
+from onnxmem.analysis.coverage import dequantized_findings, model_findings
 from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.kv_cache.candidates import candidates
@@ -380,6 +380,7 @@ class AnalysisRequest:
             *(results.training.findings if results.training else ()),
             *_range_findings(results),
             *model_findings(results.graph, results.parameters, train=self.settings.train),
+            *(() if self.settings.runtimes else dequantized_findings(results.graph)),
             *of_runs,
         )
         return tuple(dict.fromkeys(found))

@@ -13,6 +13,7 @@ from onnxmem.cli.options import (
     add_json_option,
     add_repeatable,
     add_result_options,
+    add_runtimes,
     add_size,
     add_sized_models,
     add_training_options,
@@ -97,6 +98,7 @@ def diff_parser() -> ArgumentParser:
     add_sized_models(parser)
     parser.set_defaults(values=[])
     add_training_options(parser)
+    add_runtimes(parser.add_argument_group("runtime"))
     _add_own_options(parser)
     _add_output(parser)
     return parser
@@ -119,8 +121,13 @@ def run(arguments: Namespace) -> int:
     refuse_without_budget(arguments)
     is_page = settle_json(arguments, ("html",)) == "html"
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
-    budget = {"budget_bytes": arguments.budget_bytes, **verdict_settings(arguments)}
-    found = _found(sides, (_requested(arguments), _requested_of_b(arguments)), budget)
+    common = {
+        "budget_bytes": arguments.budget_bytes,
+        **verdict_settings(arguments),
+        "runtimes": tuple(arguments.runtimes),
+        "asks_onnxruntime": not arguments.emulate_optimiser,
+    }
+    found = _found(sides, (_requested(arguments), _requested_of_b(arguments)), common)
     if isinstance(found, int):
         return found
     refuse_untrained(arguments, trains=any(side.snapshot.training is not None for side in found))
@@ -233,7 +240,7 @@ def _requested_of_b(arguments: Namespace) -> _Requested:
 
 
 def _found(
-    names: tuple[str, str], requested: tuple[_Requested, _Requested], budget: Mapping[str, Any]
+    names: tuple[str, str], requested: tuple[_Requested, _Requested], common: Mapping[str, Any]
 ) -> tuple[_Side, _Side] | int:
     """Both sides, or the exit code of what went wrong with them."""
     from onnxmem.analysis.json_rows import read_saved
@@ -251,7 +258,7 @@ def _found(
     for number, name in enumerate(names):
         try:
             setting = _setting(requested[number], settings[1 - number])
-            found.append(saved[number] or _computed(name, setting, budget))
+            found.append(saved[number] or _computed(name, setting, common))
         except Exception as error:  # noqa: BLE001 - both sides are reported
             codes.append(report_fault(fault_of(error), error, name))
     return worst_exit_code(codes) if codes else (found[0], found[1])
@@ -327,7 +334,7 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
         yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=side.path)
 
 
-def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _Side:
+def _computed(path: str, requested: _Requested, common: Mapping[str, Any]) -> _Side:
     from onnxmem.analysis.analysis import analyze
     from onnxmem.decisions.diff import snapshot
 
@@ -339,7 +346,7 @@ def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _S
         train=requested.train,
         recipe=TrainingConfig().with_fields(**requested.recipe) if requested.train else None,
         one_of_several=True,
-        **budget,
+        **common,
     )
     if requested.has_saved_dims and requested.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.

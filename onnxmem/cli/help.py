@@ -186,6 +186,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
             options=(
                 *_SIZED,
                 *_TRAINING,
+                *_RUNTIME,
                 ("--b-batch N", "of the second; also --b-dim, --b-precision, ..."),
                 ("--fail-on-growth PCT", "exit with 1 if a peak grew by more"),
                 ("--html FILE", "a page with both timelines"),

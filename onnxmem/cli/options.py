@@ -387,6 +387,17 @@ def add_report_options(parser: ArgumentParser) -> None:
 def add_runtime_options(parser: ArgumentParser) -> None:
     """Add the runtimes, the graph that they run, and what is assumed of CUDA."""
     runtime = parser.add_argument_group("runtime")
+    add_runtimes(runtime)
+    runtime.add_argument(
+        "--graph",
+        choices=GRAPHS,
+        help="graph that the figures are of (default: raw, and ort-all for a runtime)",
+    )
+    add_session_options(runtime)
+
+
+def add_runtimes(runtime: _ArgumentGroup) -> None:
+    """Add the runtimes, and whether onnxruntime is asked for the graph that it runs."""
     runtime.add_argument(
         "--runtime",
         dest="runtimes",
@@ -395,12 +406,6 @@ def add_runtime_options(parser: ArgumentParser) -> None:
         default=[],
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
     )
-    runtime.add_argument(
-        "--graph",
-        choices=GRAPHS,
-        help="graph that the figures are of (default: raw, and ort-all for a runtime)",
-    )
-    add_session_options(runtime)
     runtime.add_argument(
         "--emulate-optimiser",
         action="store_true",

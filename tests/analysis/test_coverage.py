@@ -1,10 +1,12 @@
 """What the figures rest on, and each remark on a model: its code, its text, its node."""
 
 import onnx
+import onnx.parser
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.analysis.coverage import Coverage, coverage, model_findings
+from onnxmem.analysis.analysis import analyze
+from onnxmem.analysis.coverage import Coverage, coverage, dequantized_findings, model_findings
 from onnxmem.errors import Finding
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -114,8 +116,32 @@ def test_unused_initializers_are_reported() -> None:
 def test_only_the_first_of_many_names_are_listed() -> None:
     weights = "".join(f"float[9] lost{i}, " for i in range(7))
     (finding,) = remarks(WHOLE.replace("<", f"<{weights}", 1))
-    names = "'lost0', 'lost1', 'lost2', 'lost3', 'lost4' and 2 more"
+    names = "'lost0', 'lost1', 'lost2' and 4 more"
     assert finding.message == f"unused initializers: {names}"
+
+
+QUANTIZED = """agraph (float[7,3] x) => (y) <int8[3,5] w = {1,2,3,4,5,6,7,8,9,1,2,3,4,5,6},
+    float s = {0.5}, int8 z = {0}> {
+    q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)
+    v = DequantizeLinear(w, s, z)  y = MatMul(d, v)
+}"""
+
+
+def test_dequantized_weights_are_activations() -> None:
+    (finding,) = dequantized_findings(graph(QUANTIZED))
+    assert finding.code == "dequantized_weights"
+    assert finding.message == (
+        "60 B of dequantized weights count as activations; onnxruntime does not make them in a "
+        "run: --runtime ort-cpu"
+    )
+    assert list(dequantized_findings(graph(WHOLE))) == []
+
+
+def test_dequantized_weights_are_not_reported_beside_a_runtime() -> None:
+    model = onnx.parser.parse_model(HEADER + QUANTIZED)
+    for runtimes, expected in (((), True), (("ort-cpu",), False)):
+        found = analyze(model, runtimes=runtimes, asks_onnxruntime=False).findings
+        assert any(each.code == "dequantized_weights" for each in found) is expected
 
 
 def test_an_initializer_that_only_sizes_a_constant_is_not_reported() -> None:

@@ -83,6 +83,22 @@ def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None
     assert "  error (pytorch-cuda)      never measured" in reported
 
 
+def test_sides_are_compared_in_a_runtime(folder: Path, capsys: Capture) -> None:
+    flags = ["--batch", "2", "--b-batch", "4", "--runtime", "ort-cpu", "--emulate-optimiser"]
+    assert main(["diff", str(folder / "net.onnx"), *flags, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = [
+        onnxmem.analyze(
+            folder / "net.onnx", batch=batch, runtimes=("ort-cpu",), asks_onnxruntime=False
+        )
+        for batch in (2, 4)
+    ]
+    peaks = [each.runtimes[0].arena.peak.size_bytes for each in found]
+    figure = document["figures"]["ort-cpu_peak"]
+    assert [figure["before_bytes"], figure["after_bytes"]] == peaks
+    assert peaks[0] < peaks[1]
+
+
 def test_notes_are_attributed_to_their_side(folder: Path, capsys: Capture) -> None:
     words = "diff a.onnx mystery.onnx --budget 1GiB".split()
     main([*words, "--html", "page.html"])
