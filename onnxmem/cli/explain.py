@@ -57,9 +57,9 @@ def explain_parser() -> ArgumentParser:
         "words",
         nargs="*",
         metavar="WHAT [MODEL]",
-        help="a figure (process), a code (OM301, batch_fixed), a tensor (2x3x5 float16), rules (of "
-        "thumb), a message, a question; - reads it from stdin (default: list what is known); and "
-        "the path of an .onnx file",
+        help="a figure (process), a code (OM301, batch_fixed), a tensor or a node of MODEL by its "
+        "name, a tensor (2x3x5 float16), rules (of thumb), a message, a question; - reads it from "
+        "stdin (default: list what is known); and the path of an .onnx file",
     )
     model = parser.add_argument_group("model")
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
@@ -98,8 +98,13 @@ def run(arguments: Namespace) -> int:
 
 
 def split_words(words: list[str]) -> tuple[str | None, str | None]:
-    """What is asked, and the model: the last of several words if it is a file or named like one."""
-    is_model = len(words) > 1 and (words[-1].endswith(_MODEL_SUFFIX) or os.path.isfile(words[-1]))
+    """What is asked, and the model: the last of several words if it is a file or named like one.
+
+    What is no regular file is a model that cannot be read, if it is written as a path.
+    """
+    last = words[-1] if len(words) > 1 else ""
+    is_file = os.path.exists(last) if "/" in last else os.path.isfile(last)
+    is_model = bool(last) and (last.endswith(_MODEL_SUFFIX) or is_file)
     asked = words[:-1] if is_model else words
     return " ".join(asked) if asked else None, words[-1] if is_model else None
 
@@ -107,11 +112,9 @@ def split_words(words: list[str]) -> tuple[str | None, str | None]:
 def _explained(
     what: str | None, path: str | None, arguments: Namespace
 ) -> tuple[str, tuple[JsonDict, ...]]:
-    from onnxmem.decisions.explain.glossary import code_named, metrics_named
-    from onnxmem.report.explanation import Model, explanation, is_rules, needs_of
+    from onnxmem.report.explanation import Model, explanation, figures_of, is_rules, needs_of
 
-    figures = () if what is None or code_named(what) else metrics_named(what)
-    needs = needs_of(figures)
+    needs = needs_of(figures_of(what))
     # Flags without an effect are refused without a model too, or where it has no figure.
     trains = needs.training or (what is not None and is_rules(what))
     refuse_untrained(arguments, trains=arguments.train or trains)

@@ -3,10 +3,12 @@
 A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import BASES
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.fitting.verdicts import BASES, AnyBasis, Basis, Verdict
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.messages import OutOfMemory
@@ -21,6 +23,15 @@ from onnxmem.units import format_count, plural
 
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
+_FLAGS: Final[Mapping[AnyBasis, str]] = MappingProxyType(
+    {
+        Basis.TORCH: " --train",
+        Basis.STEP: " --train --basis tensors",
+        Basis.ORT_CPU: " --runtime ort-cpu",
+        Basis.ORT_CUDA: " --runtime ort-cuda",
+    }
+)
+"""Of ``fit``, for the figure that is compared."""
 _COMPARED_TYPES: Final = (DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.INT4)
 """Types that people choose from when they want a tensor smaller."""
 
@@ -36,9 +47,37 @@ def render_list() -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_topic(topic: Topic, near: Sequence[str]) -> str:
-    """The answer to a question, and what is near it."""
-    lines = [fact(topic.name.capitalize(), topic.text)]
+def render_questions(question: str, near: Sequence[Topic]) -> str:
+    """The questions that have an answer, the most similar first."""
+    lines = [fact("No one answer", f"to {shortened(' '.join(question.split()))}; these have one:")]
+    lines += [fact("  onnxmem explain", f'"{each.name}"') for each in near]
+    lines.append(fact("  or", "a figure or a code: onnxmem explain lists them"))
+    return "\n".join(lines) + "\n"
+
+
+def questions_row(near: Sequence[Topic]) -> JsonDict:
+    """The questions that have an answer in JSON."""
+    return {"kind": "questions", "topics": [each.name for each in near]}
+
+
+def where_text(path: str, analysis: Analysis) -> str:
+    """The model that a figure is of, and the batch if it has one."""
+    batch = analysis.settings.batch
+    return shortened(path) + ("" if batch is None else f", batch {batch:,}")
+
+
+def render_topic(
+    topic: Topic,
+    near: Sequence[str],
+    where: str = "",
+    values: Sequence[tuple[Metric, MetricValue]] = (),
+) -> str:
+    """The answer to a question, its figures on a model, and what is near it."""
+    lines = [fact(topic.name[0].upper() + topic.name[1:], topic.text)]
+    if values:
+        lines += ["", fact("MODEL", where)]
+        lines += [line for metric, value in values for line in _value(metric, "", value)]
+        lines.append("")
     lines += [fact("" if at else "  try", each) for at, each in enumerate(topic.commands)]
     other = [*topic.see, *(name for name in near if name not in topic.see)]
     if other:
@@ -111,14 +150,14 @@ def code_row(code: Code) -> JsonDict:
     }
 
 
-def render_metric(metric: Metric, path: str | None, value: MetricValue | None) -> str:
-    """One figure, and what it is on a model."""
+def render_metric(metric: Metric, where: str | None, value: MetricValue | None) -> str:
+    """One figure, and what it is on a model; ``where`` is the model and its batch."""
     lines = [fact(_name(metric), metric.key)]
-    where = "" if metric.definition is None else f" (definition {metric.definition})"
-    lines.append(fact("  is", metric.text + where))
+    defined = "" if metric.definition is None else f" (definition {metric.definition})"
+    lines.append(fact("  is", metric.text + defined))
     lines.append(fact("  formula", metric.formula))
-    if path is not None and value is not None:
-        lines += ["", *_value(metric, path, value)]
+    if where is not None and value is not None:
+        lines += ["", *_value(metric, where, value)]
     return "\n".join(lines) + "\n"
 
 
@@ -136,6 +175,7 @@ def metric_row(metric: Metric, value: MetricValue | None) -> JsonDict:
             {"name": printable(name), "bytes": size}
             for name, size in (() if value is None else value.parts)
         ],
+        "assumed": None if value is None or value.assumed is None else value.assumed.to_dict(),
     }
 
 
@@ -143,12 +183,16 @@ def _name(metric: Metric) -> str:
     return metric.labels[0] if metric.labels else metric.key.rpartition(".")[2]
 
 
-def _value(metric: Metric, path: str, value: MetricValue) -> Iterator[str]:
+def _value(metric: Metric, where: str, value: MetricValue) -> Iterator[str]:
     if not metric.is_bytes:
         exact = "" if value.number is None else f"   {value.number:,}"
-        yield fact(_name(metric), f"{format_count(value.number)}{exact}   {shortened(path)}")
+        yield fact(_name(metric), f"{format_count(value.number)}{exact}   {where}".rstrip())
         return
-    yield figure(_name(metric), value.number, shortened(path))
+    yield figure(_name(metric), value.number, where)
+    assumed = value.assumed
+    if assumed is not None:
+        yield figure("  assumed, at least", assumed.low_bytes)
+        yield figure("  and at most", assumed.high_bytes, assumed.source)
     for name, size_bytes in value.parts:
         yield figure("", size_bytes, shortened(name))
 
@@ -205,6 +249,24 @@ def _report(message: OutOfMemory, path: str, report: OomReport) -> Iterator[str]
     if message.sizes is not None:
         yield from _found(message, report, batch)
     yield from _fits(report)
+    yield from _next(path, report)
+
+
+def _next(path: str, report: OomReport) -> Iterator[str]:
+    """The command that goes on from a message, unless the model fits."""
+    result = report.fit_result
+    if report.assessment is None or (result is not None and result.verdict is not Verdict.OVER):
+        return
+    size = "CAPACITY"
+    if result is not None:
+        mebibytes = result.setup.memory_bytes // 2**20
+        is_round = mebibytes % 2**10 == 0
+        size = f"{mebibytes // 2**10}GiB" if is_round else f"{mebibytes}MiB"
+    batch = "" if report.batch in {None, 1} else f" --batch {report.batch}"
+    yield fact(
+        "next",
+        f"onnxmem fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}",
+    )
 
 
 def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:

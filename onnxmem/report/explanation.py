@@ -1,4 +1,4 @@
-"""Answer ``explain WHAT [MODEL]``: a code, figures, rules, a tensor, a message, or a question.
+"""Answer ``explain WHAT [MODEL]``: a code, figures, a name in the model, a message, a question.
 
 ``explanation`` decides what the words are, in that order, and asks for an analysis of the model
 only if the answer has figures of it.
@@ -20,25 +20,38 @@ from onnxmem.decisions.explain.glossary import (
     value_of,
 )
 from onnxmem.decisions.explain.messages import OutOfMemory, read_message
+from onnxmem.decisions.explain.names import explained_name
 from onnxmem.decisions.explain.out_of_memory import oom_report
 from onnxmem.decisions.explain.process import explained_process
 from onnxmem.decisions.explain.rules import explained_rules
 from onnxmem.decisions.explain.tensors import read_tensor
-from onnxmem.decisions.explain.topics import Topic, name_of, search, topic_named, topics
+from onnxmem.decisions.explain.topics import (
+    Topic,
+    is_word,
+    name_of,
+    search,
+    similar,
+    topic_named,
+    topics,
+)
 from onnxmem.errors import UsageError, printable, shortened
 from onnxmem.report.explain import (
     code_row,
     message_row,
     metric_row,
+    questions_row,
     render_code,
     render_list,
     render_message,
     render_metric,
+    render_questions,
     render_tensor,
     render_topic,
     tensor_row,
     topic_row,
+    where_text,
 )
+from onnxmem.report.names import name_row, render_name
 from onnxmem.report.process import process_row, render_process
 from onnxmem.report.rules import render_rules, rule_rows
 
@@ -96,7 +109,26 @@ def explanation(what: str | None, model: Model | None = None) -> Explanation:
         return Explanation(
             render_list(), (*rows, *map(code_row, codes()), *map(topic_row, topics()))
         )
-    return _named(what, model) or _read(what, model) or _searched(what)
+    return (
+        _named(what, model) or _in_model(what, model) or _read(what, model) or _asked(what, model)
+    )
+
+
+def figures_of(what: str | None) -> tuple[Metric, ...]:
+    """The figures whose values are in the answer with a model, as its analysis must have them."""
+    if what is None or code_named(what):
+        return ()
+    named = metrics_named(what)
+    if named:
+        return named
+    topic = topic_named(what)
+    if topic is None and read_tensor(what) is None and read_message(what) is None:
+        found = search(what)
+        first = found[0] if found else None
+        if isinstance(first, Metric):
+            return (first,)
+        topic = first if isinstance(first, Topic) else None
+    return () if topic is None else _of_topic(topic)
 
 
 def is_rules(what: str) -> bool:
@@ -117,7 +149,18 @@ def _named(what: str, model: Model | None) -> Explanation | None:
     if figures:
         return _figures(figures, model)
     topic = topic_named(what)
-    return None if topic is None else _topic(topic, ())
+    return None if topic is None else _topic(topic, (), model)
+
+
+def _in_model(what: str, model: Model | None) -> Explanation | None:
+    """A tensor or a node of the model; a question that has an answer is not searched for there."""
+    if model is None or read_message(what) is not None or (" " in what.strip() and search(what)):
+        return None
+    analysis = model.analyze(needs_of(figures_of(what)))
+    found = explained_name(what.strip(), analysis)
+    if found is None:
+        return None
+    return Explanation(render_name(found, where_text(model.path, analysis)), (name_row(found),))
 
 
 def _read(what: str, model: Model | None) -> Explanation | None:
@@ -129,32 +172,61 @@ def _read(what: str, model: Model | None) -> Explanation | None:
     return None if message is None else _message(message, model)
 
 
-def _searched(what: str) -> Explanation:
+def _asked(what: str, model: Model | None) -> Explanation:
+    """The answer to a question; where none is likely enough, the questions that have one."""
+    for word in what.split():
+        if _is_path(word):
+            where = "file" if model is None else f"file, and no tensor or node of {model.path}"
+            message = f"{shortened(word)}: no such {where}"
+            raise UsageError(message)
     found = search(what)
     if not found:
-        raise UsageError(_unknown(what))
+        near = similar(what)
+        if not near or _close(what):
+            raise UsageError(_unknown(what))
+        return Explanation(render_questions(what, near), (questions_row(near),))
     first, names = found[0], tuple(name_of(each) for each in found[1:])
     if isinstance(first, Topic):
-        return _topic(first, names)
+        return _topic(first, names, model)
     if isinstance(first, Metric):
-        text, row = render_metric(first, None, None), metric_row(first, None)
-    else:
-        text, row = render_code(first), code_row(first)
-    return Explanation(text, (row,))
+        return _figures((first,), model)
+    return Explanation(render_code(first), (code_row(first),))
 
 
-def _topic(topic: Topic, near: tuple[str, ...]) -> Explanation:
-    return Explanation(render_topic(topic, near), (topic_row(topic),))
+def _is_path(word: str) -> bool:
+    """Whether a word is meant as a path: questions have only words like ``CPU/GPU``."""
+    plain = word.strip("\"'(),?!")
+    is_rooted = plain.startswith(("/", "./", "../", "~/"))
+    return plain.endswith(".onnx") or ("/" in plain and (is_rooted or not is_word(plain)))
 
 
-def _unknown(what: str) -> str:
+def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanation:
+    figures = _of_topic(topic)
+    if model is None or not figures:
+        return Explanation(render_topic(topic, near), (topic_row(topic),))
+    analysis = model.analyze(needs_of(figures))
+    values = tuple((each, value_of(each, analysis)) for each in figures)
+    text = render_topic(topic, near, where_text(model.path, analysis), values)
+    return Explanation(text, (topic_row(topic), *(metric_row(*each) for each in values)))
+
+
+def _of_topic(topic: Topic) -> tuple[Metric, ...]:
+    return tuple(metric for key in topic.figures for metric in metrics_named(key))
+
+
+def _close(what: str) -> list[str]:
+    """The names that a word may be a slip of."""
     names = [
         *(each.word for each in codes()),
         *(label for each in metrics() for label in each.labels),
         *(each.key.rpartition(".")[2] for each in metrics()),
         *(each.name for each in topics()),
     ]
-    close = get_close_matches(what.strip(), names, n=3)
+    return get_close_matches(what.strip(), names, n=3)
+
+
+def _unknown(what: str) -> str:
+    close = _close(what)
     hint = f"did you mean {', '.join(close)}" if close else "onnxmem explain lists what is known"
     return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
 
@@ -182,7 +254,8 @@ def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDic
     value = value_of(metric, analysis)
     process = explained_process(analysis) if metric.key == _PROCESS else None
     if process is None:
-        return render_metric(metric, path, value), metric_row(metric, value)
+        where = where_text(path, analysis)
+        return render_metric(metric, where, value), metric_row(metric, value)
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
     return f"{render_metric(metric, None, None)}\n{render_process(path, process)}", row

@@ -20,7 +20,7 @@ import onnxmem
 from onnxmem import Analysis
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
@@ -403,7 +403,7 @@ def test_candidates_that_are_live_at_the_peak_are_marked_and_come_first(*, train
 
 
 def test_a_model_with_unknown_bytes_has_no_largest_batch() -> None:
-    message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
+    message = OutOfMemory(program="x", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
     assert inquest.fit_result is not None
     assert (inquest.fit_result.verdict, inquest.fit_result.max_batch) == (Verdict.UNKNOWN, None)
@@ -473,7 +473,10 @@ ARENA = (
         ("macs", ["macs", "net.onnx"]),
         ("several", ["peak_bytes"]),
         ("pytorch", [PYTORCH, "net.onnx", "--train", "--batch", "4000"]),
-        ("onnxruntime", [ARENA, "net.onnx", "--batch", "4", "--cpu", "avx512"]),
+        (
+            "onnxruntime",
+            [ARENA, "net.onnx", "--batch", "4", "--cpu", "avx512", "--emulate-optimiser"],
+        ),
         ("shape", ["OOM when allocating tensor with shape[7,8,16,16] and type float"]),
         ("nothing", ["DefaultCPUAllocator: tried to allocate 7 bytes", "net.onnx"]),
         ("killed", ["Killed process 3 (python) total-vm:9kB, anon-rss:7kB", "net.onnx"]),
@@ -539,3 +542,28 @@ def test_an_error_is_one_line(words: list[str], code: int, told: str, capsys: Ca
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "basis"),
+    [
+        (ARENA, Basis.ORT_CPU),
+        (f"CUDAExecutionProvider: {ARENA}", Basis.TOTAL),
+        ("DefaultCPUAllocator: tried to allocate 7 bytes", Basis.TOTAL),
+    ],
+)
+def test_onnxruntime_on_the_cpu_is_compared_as_a_process(text: str, basis: Basis) -> None:
+    message = read_message(text)
+    assert message is not None
+    assert inquest_on(CONVNET, message, batch=2).basis is basis
+
+
+@pytest.mark.usefixtures("net")
+@pytest.mark.parametrize(("capacity", "follows"), [("64.00 KiB", True), ("8.00 GiB", False)])
+def test_a_model_that_does_not_fit_names_the_next_command(
+    capacity: str, follows: bool, capsys: Capture
+) -> None:
+    text = f"CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; {capacity} total capacity)"
+    assert main(["explain", text, "net.onnx", "--batch", "4"]) == 0
+    out = capsys.readouterr().out
+    assert ("onnxmem fit net.onnx --device" in out.splitlines()[-1]) is follows

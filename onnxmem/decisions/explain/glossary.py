@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.runtimes.assumed import ORT_CONTEXT, Assumed, context, workspace
 
 _MOST_PARTS: Final = 8
 _REST: Final = "the rest"
@@ -74,6 +75,8 @@ class MetricValue:
     """``None`` if it is unknown or does not apply."""
     parts: Parts
     """The parts that add up to it, the largest first if they are tensors; empty if it has none."""
+    assumed: Assumed | None = None
+    """The assumption that it is, with the range of its sources."""
 
 
 @cache
@@ -129,6 +132,9 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
     if metric.key == _ROWS and isinstance(row, dict):
         row = len(row["in_place_peak"])
     number = row if isinstance(row, int) else None
+    if metric.key in _ASSUMED:
+        assumed = _ASSUMED[metric.key](analysis)
+        return MetricValue(None if assumed is None else assumed.size_bytes, (), assumed)
     reader = _PARTS.get(metric.key)
     return MetricValue(
         number, () if number is None or reader is None else _whole(reader(analysis), number)
@@ -200,6 +206,22 @@ def _arena(analysis: Analysis) -> Parts:
     peak_bytes = analysis.activations.in_place_peak_bytes
     return (("peak activation memory", peak_bytes), ("gap", analysis.activations.packing.gap_bytes))
 
+
+def _context(analysis: Analysis) -> Assumed | None:
+    is_on_cpu = all(each.name == "ort-cpu" for each in analysis.runtimes)
+    return None if is_on_cpu else context(ORT_CONTEXT, analysis.settings.cuda_context_bytes)
+
+
+def _workspace(analysis: Analysis) -> Assumed | None:
+    is_on_cpu = all(each.name == "ort-cpu" for each in analysis.runtimes)
+    specified_bytes = analysis.settings.cuda_workspace_bytes
+    return None if is_on_cpu else workspace(analysis.graph, specified_bytes)
+
+
+_ASSUMED: Final[Mapping[str, Callable[[Analysis], Assumed | None]]] = MappingProxyType(
+    {"runtime.context_bytes": _context, "runtime.workspace_bytes": _workspace}
+)
+"""Figures that no file has."""
 
 _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(
     {

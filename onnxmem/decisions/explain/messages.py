@@ -71,6 +71,8 @@ class OutOfMemory:
     free_bytes: int | None = None
     used_bytes: int | None = None
     """The memory in use: of the process that was killed, else of the allocator or the program."""
+    names_gpu: bool = False
+    """Whether it names a GPU or a library of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _Program:
     meaning: str
 
 
+_GPU: Final = re.compile(r"(?i)cuda|cudnn|cublas|gpu\b|tensorrt|rocm|\bhip|directml|dml")
 _SYSTEM_FULL: Final = "the system could not allocate memory"
 _DEVICE_FULL: Final = "the device was full"
 _PROGRAMS: Final = (
@@ -421,6 +424,7 @@ def read_message(text: str) -> OutOfMemory | None:
         capacity_bytes=_bytes(_CAPACITY, plain),
         free_bytes=_bytes(_FREE, plain),
         used_bytes=_killed_bytes(plain) or _bytes(_USED, plain),
+        names_gpu=_GPU.search(plain) is not None,
     )
 
 

@@ -172,7 +172,10 @@ def _ordered(candidates: Iterable[Candidate], message: OutOfMemory) -> tuple[Can
 def _basis(request: AnalysisRequest, message: OutOfMemory) -> Basis:
     if request.settings.train:
         return Basis.STEP if message.program == "PyTorch on CPU" else Basis.TORCH
-    return Basis.TOTAL
+    if request.settings.runtimes:
+        return Basis(request.settings.runtimes[0])
+    is_on_cpu = message.program == "onnxruntime" and not message.names_gpu
+    return Basis.ORT_CPU if is_on_cpu else Basis.TOTAL
 
 
 def _verdict(
