@@ -73,9 +73,9 @@ def test_explain_is_the_command_explain(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = onnxmem.explain(" ".join(words), ALEXNET, batch=2, asks_onnxruntime=False)
-    row = printed(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimiser"], capsys)
+    row = printed(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimizer"], capsys)
     assert list(found.rows) == row["explained"]
-    main(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimiser"])
+    main(["explain", *words, ALEXNET, "--batch", "2", "--emulate-optimizer"])
     assert f"{found}\n" == capsys.readouterr().out
 
 

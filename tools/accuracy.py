@@ -66,7 +66,7 @@ def given_rows() -> Iterator[Row]:
     for row in _rows(GIVEN):
         for optimizer in OPTIMIZERS:
             recipe = TrainingConfig(optimizer=optimizer)
-            yield _analysed(row, GIVEN / row["file"], "legacy", recipe)
+            yield _analyzed(row, GIVEN / row["file"], "legacy", recipe)
 
 
 def new_rows() -> Iterator[Row]:
@@ -79,14 +79,14 @@ def new_rows() -> Iterator[Row]:
         for exporter, file in row["files"].items():
             for optimizer in OPTIMIZERS:
                 recipe = TrainingConfig(optimizer=optimizer, loss=row["loss"])
-                yield _analysed(row, NEW / file, exporter, recipe)
+                yield _analyzed(row, NEW / file, exporter, recipe)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     return list(json.loads((folder / "truth.json").read_text())["rows"])
 
 
-def _analysed(row: dict[str, Any], path: Path, exporter: str, recipe: TrainingConfig) -> Row:
+def _analyzed(row: dict[str, Any], path: Path, exporter: str, recipe: TrainingConfig) -> Row:
     analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
     measured = {**row, **row[recipe.optimizer]}
     return Row(row["model"], exporter, measured, analysis)

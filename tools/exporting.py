@@ -37,8 +37,8 @@ def export(recipe: Recipe) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both exporters warn about their own internals
         model = _EXPORTERS[recipe.exporter](recipe, network)
-    if recipe.quantisation is not None:
-        model = recipe.quantisation.rewrite(model)
+    if recipe.quantization is not None:
+        model = recipe.quantization.rewrite(model)
     onnx.checker.check_model(model, full_check=True)
     return model
 

@@ -34,7 +34,7 @@ def torch_figures(recipe: Recipe) -> dict[str, Any]:
         "published_parameters": recipe.published_parameters,
         "buffer_elements": _num_elements(buffers),
         "buffer_bytes": _size_bytes(buffers),
-        "quantised": _quantised(recipe, network),
+        "quantized": _quantized(recipe, network),
         "forward_macs_per_sample": macs,
         "macs_batch": samples,
         "inputs": {
@@ -56,14 +56,14 @@ def _buffers(network: nn.Module) -> list[Tensor]:
     return frozen + [b for name, b in named if not name.endswith("num_batches_tracked")]
 
 
-def _quantised(recipe: Recipe, network: nn.Module) -> dict[str, int | None] | None:
-    """Weights of the layers that are quantised, None for a float model."""
-    if recipe.quantisation is None:
+def _quantized(recipe: Recipe, network: nn.Module) -> dict[str, int | None] | None:
+    """Weights of the layers that are quantized, None for a float model."""
+    if recipe.quantization is None:
         return None
     layers = (m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv2d))
     return {
-        "bits": recipe.quantisation.bits,
-        "block_size": recipe.quantisation.block_size,
+        "bits": recipe.quantization.bits,
+        "block_size": recipe.quantization.block_size,
         "elements": _num_elements(layer.weight for layer in layers),
     }
 

@@ -206,7 +206,7 @@ def _write(path: Path, done: Sequence[Row]) -> None:
         for row in record.get("rows", ()):  # type: ignore[attr-defined]
             rows.setdefault(json.dumps(row, sort_keys=True), {**row, "case": record["case"]})
     truth = {
-        "origin": "tools/kernel_truth.py: one thread, memory pattern off, optimisation off",
+        "origin": "tools/kernel_truth.py: one thread, memory pattern off, optimization off",
         "versions": {"onnx": onnx.__version__, "onnxruntime": ort.__version__},
         "rows": list(rows.values()),
     }

@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> None:
 
 
 def write_timeline() -> None:
-    """The areas of the training step, with colours of their own."""
+    """The areas of the training step, with colors of their own."""
     analysis = onnxmem.analyze(ROOT / MODEL, batch=128, train=True, budget_bytes=24 * GIB)
     if analysis.training is None:
         return

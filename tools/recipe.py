@@ -11,7 +11,7 @@ Exporter = Literal["torchscript", "dynamo"]
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantization:
     """Weights of convolutions and linear layers made small after the export."""
 
     bits: int
@@ -19,7 +19,7 @@ class Quantisation:
     """Weights that share a scale along the input axis; None: one scale per output channel."""
 
     rewrite: Callable[[onnx.ModelProto], onnx.ModelProto]
-    """The quantised model of a float one."""
+    """The quantized model of a float one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Recipe:
     published_parameters: int | None = None
     """Trainable parameters it is known to have; the export fails if torch counts another number."""
 
-    quantisation: Quantisation | None = None
+    quantization: Quantization | None = None
     """What is done to the exported model while it still has its weights."""
 
     @property

@@ -137,7 +137,7 @@ def _training_findings(graph: Graph, parameters: "Parameters") -> Iterator[Findi
             f"{plural(len(parameters.quantized), 'quantized weight')} not trained; "
             "the training figures are those of the other weights"
         )
-        yield Finding("quantised_training", text)
+        yield Finding("quantized_training", text)
     if not parameters.trained:
         yield Finding("nothing_to_train", "the model has no trainable weights")
     inner = [node.name for node in graph.nodes if node.subgraphs]

@@ -301,7 +301,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     return {
         "name": runtime.name,
         "graph": runtime.graph,
-        "optimiser": runtime.graph_optimizer,
+        "graph_optimizer": runtime.graph_optimizer,
         "cpu": runtime.cpu,
         "base_bytes": arena.base_bytes,
         "requested_peak_bytes": arena.requested_peak_bytes,

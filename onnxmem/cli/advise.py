@@ -189,7 +189,7 @@ def _settings(arguments: Namespace, runtime: str | None) -> Settings:
         runtimes=() if runtime is None else (runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
-        asks_onnxruntime=not arguments.emulate_optimiser,
+        asks_onnxruntime=not arguments.emulate_optimizer,
         one_of_several=len(arguments.models) > 1,
     )
 

@@ -125,7 +125,7 @@ def run(arguments: Namespace) -> int:
         "budget_bytes": arguments.budget_bytes,
         **verdict_settings(arguments),
         "runtimes": tuple(arguments.runtimes),
-        "asks_onnxruntime": not arguments.emulate_optimiser,
+        "asks_onnxruntime": not arguments.emulate_optimizer,
     }
     found = _found(sides, (_requested(arguments), _requested_of_b(arguments)), common)
     if isinstance(found, int):
@@ -292,7 +292,7 @@ def _row_of(
         message = f"{shortened(name)}: has {len(rows)} models; save the one to be compared alone"
         raise SavedReportError(message)
     if rows[0].text("status") not in {"ok", "partial"}:
-        message = f"{shortened(name)}: its model could not be analysed; write the report again"
+        message = f"{shortened(name)}: its model could not be analyzed; write the report again"
         raise SavedReportError(message)
     return rows[0]
 

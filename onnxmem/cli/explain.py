@@ -144,7 +144,7 @@ def _settings(arguments: Namespace, needs: Needs) -> Mapping[str, Any]:
         "runtimes": tuple(arguments.runtimes) or needed,
         "graph": arguments.graph,
         "fixed_dims": arguments.fixed_dims,
-        "asks_onnxruntime": not arguments.emulate_optimiser,
+        "asks_onnxruntime": not arguments.emulate_optimizer,
         "order": arguments.order,
         "context": arguments.context,
         "measure": arguments.measure,

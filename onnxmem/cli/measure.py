@@ -111,7 +111,7 @@ def _add_session_options(parser: ArgumentParser) -> None:
         choices=tuple(LEVELS),
         default="ort-all",
         metavar="LEVEL",
-        help=f"optimisation: {', '.join(LEVELS)} (default: ort-all)",
+        help=f"optimization: {', '.join(LEVELS)} (default: ort-all)",
     )
     session.add_argument(
         "--fixed-dims", action="store_true", help="open it with numbers for the symbolic dims"

@@ -365,12 +365,12 @@ def add_text_result_options(parser: ArgumentParser) -> _ArgumentGroup:
 
 
 def add_color_option(output: ArgumentParser | _ArgumentGroup) -> None:
-    """Add whether text is coloured."""
+    """Add whether text is colored."""
     output.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
-        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
+        help="color the text; auto: on a terminal, unless NO_COLOR is set",
     )
 
 
@@ -407,7 +407,7 @@ def add_runtimes(runtime: _ArgumentGroup) -> None:
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
     )
     runtime.add_argument(
-        "--emulate-optimiser",
+        "--emulate-optimizer",
         action="store_true",
         help="do not ask onnxruntime for its graph even where it is installed",
     )
@@ -644,7 +644,7 @@ def analyze_settings(arguments: Namespace) -> dict[str, Any]:
         "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
         "graph": arguments.graph,
         "fixed_dims": arguments.fixed_dims,
-        "asks_onnxruntime": not arguments.emulate_optimiser,
+        "asks_onnxruntime": not arguments.emulate_optimizer,
     }
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 1 << 20
 _OWN_ORDER: Final = (
     "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "
-    "ExecutionOrder.PRIORITY_BASED with its optimiser off runs the file's"
+    "ExecutionOrder.PRIORITY_BASED with its optimizer off runs the file's"
 )
 
 

@@ -180,7 +180,7 @@ def _untrained(row: JsonDict, *, train: bool) -> str:
     codes = {each.code for each in findings_of(row)} if train else set()
     if "nothing_to_train" in codes:
         return "   training: no trainable weights"
-    return "   training: quantized weights not trained" if "quantised_training" in codes else ""
+    return "   training: quantized weights not trained" if "quantized_training" in codes else ""
 
 
 def _totals_section(summary: Summary) -> list[str]:

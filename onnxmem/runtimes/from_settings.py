@@ -133,5 +133,5 @@ def optimized_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tupl
     )
     made = optimized_model(ModelAt(file, prepared, bound), config)
     text = f"figures are for the graph optimized by {made.graph_optimizer} at level {made.level}"
-    remark = Finding("optimised_graph", text)
+    remark = Finding("optimized_graph", text)
     return ModelFile(file.path, made.proto, file.file_bytes), (remark, *made.findings)

@@ -125,13 +125,13 @@ def test_the_best_fit_is_taken() -> None:
 
 
 def test_the_lower_of_two_equal_holes_is_taken() -> None:
-    # Were it the upper hole, its neighbour 9 MiB could not grow with it to 13 MiB.
+    # Were it the upper hole, its neighbor 9 MiB could not grow with it to 13 MiB.
     made: list[Event] = [(0, 4 * MIB), (1, 2 * MIB), (2, 4 * MIB), (3, 9 * MIB)]
     found = after(*made, (0, -1), (2, -1), (4, 4 * MIB), (3, -1), (5, 14 * MIB))
     assert found.reserved_bytes == 20 * MIB
 
 
-def test_neighbours_merge_when_they_are_freed() -> None:
+def test_neighbors_merge_when_they_are_freed() -> None:
     made: list[Event] = [(0, 3 * MIB), (1, 7 * MIB), (2, 9 * MIB)]
     freed: list[Event] = [(0, -1), (2, -1), (1, -1)]
     found = after(*made, *freed, (3, 20 * MIB))

@@ -242,7 +242,7 @@ def test_quantized_weights_are_not_trained() -> None:
         y = MatMul(d, w)
     }"""
     message = "2 quantized weights not trained; the training figures are those of the other weights"
-    assert training(text) == [Finding("quantised_training", message)]
+    assert training(text) == [Finding("quantized_training", message)]
     one = text.replace("c = DequantizeLinear(r, s)", "").replace("MatMul(b, c)", "Relu(b)")
     assert "1 quantized weight not trained; " in training(one)[0].message
 
@@ -259,7 +259,7 @@ def test_a_model_with_only_quantized_weights_has_both_warnings() -> None:
         y = MatMul(x, a)
     }"""
     codes = [finding.code for finding in training(text)]
-    assert codes == ["quantised_training", "nothing_to_train"]
+    assert codes == ["quantized_training", "nothing_to_train"]
 
 
 def test_training_through_control_flow_is_reported() -> None:

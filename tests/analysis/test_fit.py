@@ -308,7 +308,7 @@ def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> Fi
     return fit([request_of(model_of(text), settings)], setup)
 
 
-def test_the_largest_batch_and_its_neighbour() -> None:
+def test_the_largest_batch_and_its_neighbor() -> None:
     found = answer(batch=3, memory_bytes=140 + 48 * 101 + 47)
     assert found.verdict is Verdict.FITS
     assert found.max_batch is not None

@@ -92,8 +92,8 @@ def is_folded(name: str) -> bool:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("mobilenet_v2.int8.onnx", "quantised_training"),
-        ("tinyllama.int4.onnx", "quantised_training"),
+        ("mobilenet_v2.int8.onnx", "quantized_training"),
+        ("tinyllama.int4.onnx", "quantized_training"),
         ("greedy_translator.onnx", "control_flow_training"),
     ],
 )

@@ -89,7 +89,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("net.onnx --shape image", 2),
         ("net.onnx --budget 24G", 2),
         ("net.onnx --optimizer sdg", 2),
-        ("net.onnx --runtime ort-cpu --graph raw --emulate-optimiser", 0),
+        ("net.onnx --runtime ort-cpu --graph raw --emulate-optimizer", 0),
         ("net.onnx --train --graph raw", 0),
         *((f"net.onnx --train --graph ort-{level}", 2) for level in ("basic", "extended", "all")),
         ("net.onnx --runtime ort", 2),
@@ -240,7 +240,7 @@ def test_a_file_is_written_and_named_and_not_overwritten(folder: Path, capsys: C
     )
 
 
-def test_nothing_is_analysed_for_a_file_that_cannot_be_written(
+def test_nothing_is_analyzed_for_a_file_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def analyze(*_: object, **__: object) -> onnxmem.Analysis:
@@ -250,23 +250,23 @@ def test_nothing_is_analysed_for_a_file_that_cannot_be_written(
     assert main(["net.onnx", "-o", "net.onnx"]) == 2
 
 
-def test_colour_is_for_terminals_that_do_not_decline(
+def test_color_is_for_terminals_that_do_not_decline(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_coloured(*words: str) -> bool:
+    def is_colored(*words: str) -> bool:
         main(["net.onnx", *words])
         return "\x1b[" in capsys.readouterr().out
 
-    assert not is_coloured()
-    assert is_coloured("--color", "always")
+    assert not is_colored()
+    assert is_colored("--color", "always")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert is_coloured()
-    assert not is_coloured("--color", "never")
-    assert not is_coloured("--json")
+    assert is_colored()
+    assert not is_colored("--color", "never")
+    assert not is_colored("--json")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not is_coloured()
+    assert not is_colored()
 
 
 def test_the_schema_is_printed(capsys: Capture) -> None:
@@ -295,7 +295,7 @@ def test_runtime_options_reach_the_analysis(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(analysis, "analyze", analyze)
     line = "net.onnx --runtime ort-cuda --runtime ort-cpu --runtime ort-cuda --graph ort-all"
     line += " --measure cuda --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
-    assert main([*line.split(), "--emulate-optimiser"]) == 0
+    assert main([*line.split(), "--emulate-optimizer"]) == 0
     assert main(["net.onnx"]) == 0
     first, second = ({name: questions[name] for name in RUNTIME_QUESTIONS} for questions in asked)
     assert first == {
@@ -560,17 +560,17 @@ def test_what_changes_nothing_is_refused(
 @pytest.mark.parametrize(
     "line",
     [
-        "net.onnx --graph ort-all --fixed-dims --cpu avx2 --emulate-optimiser",
-        "net.onnx --emulate-optimiser",
+        "net.onnx --graph ort-all --fixed-dims --cpu avx2 --emulate-optimizer",
+        "net.onnx --emulate-optimizer",
         "net.onnx --train --expandable-segments --cuda-context 1GiB --cuda-workspace 1MiB",
         "explain saved net.onnx --optimizer sgd",
-        "explain base net.onnx --fixed-dims --emulate-optimiser",
+        "explain base net.onnx --fixed-dims --emulate-optimizer",
         "check net.onnx --budget-training 1GiB --optimizer sgd",
         "check net.onnx --config budgets.toml --train --optimizer sgd",
         "check net.onnx fixed.onnx --budget-peak 1GiB --dim M=5",
         "diff net.onnx --train --b-optimizer sgd --precision bf16",
         "fit net.onnx net.onnx --device 1GiB --dim M=5",
-        "export net.onnx --format ort-node-stats --fixed-dims --emulate-optimiser",
+        "export net.onnx --format ort-node-stats --fixed-dims --emulate-optimizer",
         "advise net.onnx --fixed-dims",
     ],
 )

@@ -285,7 +285,7 @@ def test_a_missing_figure_is_a_fault_with_strict(
 
 
 @pytest.mark.usefixtures("asked")
-def test_the_text_is_coloured_and_json_never(capsys: Capture) -> None:
+def test_the_text_is_colored_and_json_never(capsys: Capture) -> None:
     run(parsed("m.onnx --color never"))
     plain = capsys.readouterr().out
     assert "\x1b[" not in plain

@@ -39,7 +39,7 @@ OPTIONS: Final[Mapping[str, tuple[Words, ...]]] = {
     "runtime": (NO, ("--runtime", "ort-cpu"), ("--runtime", "ort-cuda")),
     "fixed": (NO, ("--fixed-dims",)),
     "order": (NO, ("--order", "onnxruntime"), ("--order", "best")),
-    "emulate": (NO, ("--emulate-optimiser",)),
+    "emulate": (NO, ("--emulate-optimizer",)),
     "cpu": (NO, ("--cpu", "avx2"), ("--cpu", "arm64")),
 }
 MODELS: Final[Mapping[str, tuple[str, Words, Words, Words]]] = {
@@ -135,7 +135,7 @@ KEYWORDS: Final[Mapping[str, Callable[[str], dict[str, Any]]]] = {
     "--cpu": lambda word: {"cpu": word},
     "--runtime": lambda word: {"runtimes": (word,)},
     "--fixed-dims": lambda _: {"fixed_dims": True},
-    "--emulate-optimiser": lambda _: {"asks_onnxruntime": False},
+    "--emulate-optimizer": lambda _: {"asks_onnxruntime": False},
     "--batch": lambda word: {"batch": int(word)},
     "--dim": lambda word: {"dims": {word[0]: int(word[2:])}},
     "--value": lambda word: {"values": {word[0]: int(word[2:])}},
@@ -224,7 +224,7 @@ def test_a_shape_equals_its_dims_and_a_value_that_decides_nothing_changes_nothin
     model: str, session: Combination, capsys: Capture
 ) -> None:
     _, dims, shape, value = MODELS[model]
-    words = [*sum(session, ()), "--emulate-optimiser"]
+    words = [*sum(session, ()), "--emulate-optimizer"]
     told = figures(from_command_line(model, [*words, *dims], capsys))
     assert figures(from_command_line(model, [*words, *shape], capsys)) == told
     assert figures(from_command_line(model, [*words, *dims, *value], capsys)) == told
@@ -238,7 +238,7 @@ def test_a_runtime_is_of_its_own_graph_unless_another_is_named(
 ) -> None:
     words = [*MODELS[model][1], "--runtime", runtime]
     alone = from_command_line(model, words, capsys)
-    for emulate in (NO, ("--emulate-optimiser",)):
+    for emulate in (NO, ("--emulate-optimizer",)):
         named_graph = from_command_line(model, [*words, "--graph", "ort-all", *emulate], capsys)
         assert isinstance(alone, dict)
         assert isinstance(named_graph, dict)
@@ -267,7 +267,7 @@ def test_fit_compares_the_figure_of_the_report(
     asked = [] if runtime is None else ["--runtime", runtime]
     assert main(["fit", f"{model}.onnx", *words, *asked, "--device", "1GiB", "--json"]) == 0
     fitted = json.loads(capsys.readouterr().out)["bytes"]
-    session = [*asked, "--emulate-optimiser"] if runtime == "ort-cpu" else []
+    session = [*asked, "--emulate-optimizer"] if runtime == "ort-cpu" else []
     row: Any = from_command_line(model, [*words, *session], capsys)
     for key in keys:
         row = row[key]

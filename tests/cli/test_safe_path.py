@@ -123,7 +123,7 @@ AUDITS = (
     "a.onnx b.onnx {models}/a.onnx --jobs 1 --timeout 60 --json",
 )
 COMMANDS = {
-    "advise": "advise a.onnx --batch 2 --emulate-optimiser",
+    "advise": "advise a.onnx --batch 2 --emulate-optimizer",
     "analyze": "analyze a.onnx --train --html page.html --force",
     "annotate": "annotate a.onnx -o annotated.onnx --force",
     "check": "check a.onnx b.onnx --budget-peak 1GiB",

@@ -299,7 +299,7 @@ BEST = choice_of(
     lines=("options.enable_mem_reuse = False", "options.enable_mem_pattern = False"),
 )
 WORSE = choice_of(9_000_011, "kSameAsRequested", lines=("growth = 1",))
-FINDING = Finding("emulated_optimiser", "onnxruntime is not installed")
+FINDING = Finding("emulated_optimizer", "onnxruntime is not installed")
 
 
 def test_choices_are_printed_as_a_table() -> None:
@@ -363,7 +363,7 @@ def test_flags_become_settings(asked: list[tuple[str, Settings]]) -> None:
     line = "advise net.onnx net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
     line += " --graph ort-basic --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
     line += " --value rate=16000 --value flags=true,false"
-    assert main([*line.split(), "--emulate-optimiser"]) == 0
+    assert main([*line.split(), "--emulate-optimizer"]) == 0
     settings = Settings(
         batch=5,
         dims={"S": 7},
@@ -453,7 +453,7 @@ def test_json_has_an_object_for_every_model_and_runtime(capsys: Capture) -> None
     assert [row["changes"] for row in rows[0]["single_changes"]] == [[], ["kSameAsRequested"]]
     assert [finding["code"] for finding in rows[0]["findings"]] == [
         "unbound_dims",
-        "emulated_optimiser",
+        "emulated_optimizer",
     ]
     assert rows[2]["error"] == {"code": "model_file", "message": r"no model\x0a"}
 
@@ -471,7 +471,7 @@ def test_advice_without_onnxruntime(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "gap.onnx", GAP)
-    assert main(["advise", "gap.onnx", "--graph", "raw", "--emulate-optimiser", *flags]) == 0
+    assert main(["advise", "gap.onnx", "--graph", "raw", "--emulate-optimizer", *flags]) == 0
     assert "12548" in capsys.readouterr().out.replace(",", "")
 
 

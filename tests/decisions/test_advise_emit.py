@@ -37,7 +37,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def emitted(line: str, capsys: Capture) -> str:
-    assert main(["advise", *line.split(), "--emulate-optimiser"]) == 0
+    assert main(["advise", *line.split(), "--emulate-optimizer"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out
@@ -73,7 +73,7 @@ print(y.shape, options.enable_mem_pattern)
 def test_a_hostile_path_stays_a_string(capsys: Capture) -> None:
     name = HOSTILE.replace("/", "") + ".onnx"
     write_model(Path(name), GAP)
-    assert main(["advise", name, "--emit", "python", "--emulate-optimiser"]) == 0
+    assert main(["advise", name, "--emit", "python", "--emulate-optimizer"]) == 0
     text = capsys.readouterr().out
     assert text.replace("\n", "").isprintable()
     (line,) = re.findall(r"(?m)^MODEL = (.*)$", text)
@@ -116,7 +116,7 @@ def test_a_session_cannot_emit_training_settings(form: str, capsys: Capture) -> 
 
 
 def test_fixed_dims_cannot_be_emitted_for_a_server(capsys: Capture) -> None:
-    words = "advise net.onnx --runtime ort-cpu --emulate-optimiser --fixed-dims --emit triton"
+    words = "advise net.onnx --runtime ort-cpu --emulate-optimizer --fixed-dims --emit triton"
     assert main(words.split()) == 2
     assert "--emit triton: the backend does not support fixed dims" in capsys.readouterr().err
 

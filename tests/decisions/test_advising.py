@@ -482,7 +482,7 @@ def test_the_text_of_advice(
     text = capsys.readouterr().out
     assert_golden(text, "advice_train.txt")
     assert max(map(len, text.splitlines())) <= 100
-    session = "--emulate-optimiser --cpu avx512"
+    session = "--emulate-optimizer --cpu avx512"
     assert main(f"advise net.onnx --batch 64 --budget 1MiB {session}".split()) == 0
     assert_golden(capsys.readouterr().out, "advice_run.txt")
 

@@ -144,7 +144,7 @@ def test_own_devices_come_first_and_replace_others(tmp_path: Path) -> None:
         ("[[device]]\nname = 'a'\nmemory = '24'", "memory: 24 means 24 bytes; write 24GiB"),
         ("[[device]]\nname = 'a'\nmemory = 12", "memory is '12', not a size as in '24 GiB'"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nyear = 'now'", "year is 'now', not a positive"),
-        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncolour = 1", "unknown key 'colour'"),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncolor = 1", "unknown key 'color'"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nkind = 'tpu'", "kind 'tpu'; choose one"),
         (
             "[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 'z80'",

@@ -84,7 +84,7 @@ def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None
 
 
 def test_sides_are_compared_in_a_runtime(folder: Path, capsys: Capture) -> None:
-    flags = ["--batch", "2", "--b-batch", "4", "--runtime", "ort-cpu", "--emulate-optimiser"]
+    flags = ["--batch", "2", "--b-batch", "4", "--runtime", "ort-cpu", "--emulate-optimizer"]
     assert main(["diff", str(folder / "a.onnx"), *flags, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     found = [

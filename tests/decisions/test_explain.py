@@ -190,10 +190,10 @@ BLOCKS = """agraph (float[N,7,31] x) => (float[N,5] y)
     s = Sigmoid (r1) p = Mul (r1, s) f = Flatten (p) y = MatMul (f, c) }"""
 ASKED = (
     (CONVNET, "--batch 3 --train --optimizer momentum"),
-    (CONVNET, "--batch 3 --runtime ort-cpu --emulate-optimiser --order best"),
+    (CONVNET, "--batch 3 --runtime ort-cpu --emulate-optimizer --order best"),
     (BLOCKS, "--batch 20011 --train"),
     (growing(7), "--batch 3 --context 13"),
-    (growing(7), "--batch 3 --context 13 --runtime ort-cuda --emulate-optimiser"),
+    (growing(7), "--batch 3 --context 13 --runtime ort-cuda --emulate-optimizer"),
 )
 
 
@@ -475,7 +475,7 @@ ARENA = (
         ("pytorch", [PYTORCH, "net.onnx", "--train", "--batch", "4000"]),
         (
             "onnxruntime",
-            [ARENA, "net.onnx", "--batch", "4", "--cpu", "avx512", "--emulate-optimiser"],
+            [ARENA, "net.onnx", "--batch", "4", "--cpu", "avx512", "--emulate-optimizer"],
         ),
         ("shape", ["OOM when allocating tensor with shape[7,8,16,16] and type float"]),
         ("nothing", ["DefaultCPUAllocator: tried to allocate 7 bytes", "net.onnx"]),
@@ -493,7 +493,7 @@ def test_the_text_of_explanations(golden: str, words: list[str], capsys: Capture
 @pytest.mark.usefixtures("net")
 def test_figures_of_a_runtime_and_of_a_step_are_computed_when_explained(capsys: Capture) -> None:
     for name, kind in (("held", "runtime"), ("saved", "training"), ("CUDA context", "runtime")):
-        assert main(["explain", name, "net.onnx", "--json", "--emulate-optimiser"]) == 0
+        assert main(["explain", name, "net.onnx", "--json", "--emulate-optimizer"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["explained"]
         assert row["key"].startswith(kind)
         assert row["value"] > 0

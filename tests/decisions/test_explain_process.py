@@ -69,7 +69,7 @@ def test_a_process_on_cuda_is_not_explained() -> None:
 
 
 def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Capture) -> None:
-    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser"]
+    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimizer"]
     assert main(["explain", *words]) == 0
     text = capsys.readouterr().out
     for reported in ("prepacked copies of weights", "freed, but kept", "the model", "+-5 %"):
@@ -79,7 +79,7 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
 
 
 def test_json_has_the_suggested_settings(capsys: Capture) -> None:
-    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimiser", "--json"]
+    words = ["process", str(RESNET), "--batch", "16", "--emulate-optimizer", "--json"]
     assert main(["explain", *words]) == 0
     (row,) = json.loads(capsys.readouterr().out)["explained"]
     assert sum(part["bytes"] for part in row["parts"]) == row["value"]

@@ -129,7 +129,8 @@ UNSEEN: Final = (
     ("fail the pipeline if memory rises", "memory growth in CI"),
     ("process killed by the oom killer", "an out-of-memory message"),
 )
-"""Written when the words of topics were settled; no word was added for them."""
+"""Not the questions that the words of topics were chosen for. Of 30, 25 were right at first; two
+words were moved after that."""
 _LEAST_FOUND: Final = 0.8
 
 
@@ -151,7 +152,7 @@ def test_questions_that_no_word_was_added_for_find_their_topic_or_none() -> None
         "who won the world cup",
         "can I use it with docker swarm",
         "how do I install a plugin",
-        "what colour is the logo",
+        "what color is the logo",
         "is there a python API",
         "does it support windows",
     ],

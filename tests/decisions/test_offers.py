@@ -161,7 +161,7 @@ def test_a_price_can_have_its_own_date_and_source(tmp_path: Path) -> None:
         (HEAD.replace("source = 'a page'", "") + ENTRY, "needs a source"),
         (HEAD + ENTRY + ENTRY, "has two prices"),
         (HEAD + ENTRY + "usd = 1\n", "unknown key 'usd'"),
-        ("colour = 1\n" + HEAD + ENTRY, "unknown key 'colour'"),
+        ("color = 1\n" + HEAD + ENTRY, "unknown key 'color'"),
     ],
 )
 def test_an_invalid_price_file_is_reported_in_one_line(
@@ -177,7 +177,7 @@ def test_an_invalid_price_file_is_reported_in_one_line(
 
 def test_an_unknown_order_is_rejected() -> None:
     with pytest.raises(UsageError, match=", ".join(RANKS)):
-        Choice(prices=PRICES, order="colour")
+        Choice(prices=PRICES, order="color")
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

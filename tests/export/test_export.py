@@ -161,7 +161,7 @@ def test_the_command_writes_text(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / write_model(tmp_path / "m.onnx"))
-    words = (path, "--format", name, "--emulate-optimiser")
+    words = (path, "--format", name, "--emulate-optimizer")
     code, out, err = run(capsys, *words)
     assert (code, err) == (0, "")
     assert out

@@ -7,7 +7,7 @@ import onnx
 from graphs import model_of
 from onnx.helper import make_node, make_tensor
 
-from hostile.hostile_file import ANALYSED, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, HostileFile, files_of
 
 LARGE: Final = 2**26
 
@@ -127,7 +127,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
                                "{ a = Expand(o, s)  b = Expand(o, t)  c = Add(a, b)  "
                                "d = Mul(c, c)  y = Expand(x, d) }",
         "untyped": lambda: untyped(LARGE),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("rank bomb", {
         "constant of shape": f"agraph (float[2] x, int64[{LARGE}] s) => (y)"
                              " { y = ConstantOfShape(s) }",
@@ -142,7 +142,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
                   " { a = ConstantOfShape(s)  y = RandomNormalLike(a) }",
         "split in 900 million": "agraph (float[2] x) => (y)"
                                 " { y, z = Split <num_outputs = 900000000> (x) }",
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("rank bomb", {"unsqueezed 1000 times": lambda: unsqueezed(1_000)}, "partial",
               "bound_reached"),
     *files_of("size bomb", {
@@ -150,5 +150,5 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "every tensor read by all": lambda: fan(300),
         "10000 outputs": lambda: many_outputs(10_000),
         "10000 weights": lambda: many_weights(10_000),
-    }, ANALYSED),
+    }, ANALYZED),
 )  # fmt: skip

@@ -142,13 +142,13 @@ BROKEN: Final[Mapping[str, str | Callable[[], onnx.ModelProto]]] = {
     "matmul": node("MatMul(h, w)", "float[9,9] w"),
     "gemm": node("Gemm(h, h)"),
     "broadcast": node("Add(h, w)", "float[7] w"),
-    "normalisation": node("LayerNormalization <axis = -99> (h, h)"),
-    "group normalisation": node("GroupNormalization <num_groups = 0> (h, h, h)"),
+    "normalization": node("LayerNormalization <axis = -99> (h, h)"),
+    "group normalization": node("GroupNormalization <num_groups = 0> (h, h, h)"),
     "lrn": node("LRN <size = 0> (h)"),
     "cast 99": node("Cast <to = 99> (h)"),
     "cast no type": node("Cast (h)"),
-    "quantise": node("QuantizeLinear <axis = 99, block_size = -5> (h, h, h)"),
-    "dequantise blocks of 0": node(
+    "quantize": node("QuantizeLinear <axis = 99, block_size = -5> (h, h, h)"),
+    "dequantize blocks of 0": node(
         "DequantizeLinear <block_size = 0> (q, s)", "int8[4,4] q, float[4,4] s"
     ),
     "attention": node("Attention <q_num_heads = 0, kv_num_heads = 0> (h, h, h)", "", 23),

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 
 MOST, LEAST = 2**63 - 1, -(2**63)
 INF, NAN = float("inf"), float("nan")
@@ -74,7 +74,7 @@ def ranges() -> Mapping[str, Callable[[], onnx.ModelProto]]:
 
 
 FILES: Final[tuple[HostileFile, ...]] = (
-    *files_of("constants of Range", ranges(), ANALYSED),
+    *files_of("constants of Range", ranges(), ANALYZED),
     *files_of("constant", {
         "ConstantOfShape of 2^120": lambda: of_constants("ConstantOfShape", whole(*[2**40] * 3)),
         "ConstantOfShape, negative": lambda: of_constants("ConstantOfShape", whole(-5, MOST, 2)),

@@ -8,7 +8,7 @@ from typing import Final
 import onnx
 from graphs import model_of
 
-from hostile.hostile_file import ANALYSED, HostileFile
+from hostile.hostile_file import ANALYZED, HostileFile
 from hostile.special_files import fifo
 
 TEXT: Final = "agraph (float[2,1024] x) => (y) <float[1024,1024] w> { y = MatMul(x, w) }"
@@ -82,5 +82,5 @@ PLACES: Final = {
 }
 
 FILES: Final = tuple(
-    HostileFile("external", name, write, ANALYSED) for name, write in PLACES.items()
+    HostileFile("external", name, write, ANALYZED) for name, write in PLACES.items()
 )

@@ -7,7 +7,7 @@ import onnx
 from graphs import model_of
 from onnx.helper import make_function, make_graph, make_node, make_opsetid, make_tensor_value_info
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 
 OPSETS: Final = (make_opsetid("", 21), make_opsetid("f", 1))
 
@@ -138,7 +138,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
     *files_of("function bomb", {"8^4, without leaf": lambda: without_leaf(4, 8)}, "partial"),
     *files_of("function chain", {
         "100": chain(100),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("function chain", {
         "3000": chain(3_000),
         "20000": chain(20_000),

@@ -11,9 +11,9 @@ from graphs import model_of
 Contents = bytes | str | onnx.ModelProto
 """Bytes as they are, ONNX text, or a model."""
 
-ANALYSED = frozenset({"ok", "partial"})
+ANALYZED = frozenset({"ok", "partial"})
 REFUSED = frozenset({"model_file", "graph"})
-EITHER = ANALYSED | REFUSED
+EITHER = ANALYZED | REFUSED
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Final
 import onnx
 from graphs import model_of
 
-from hostile.hostile_file import ANALYSED, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, HostileFile, files_of
 from hostile.not_models import SOUND
 
 EVIL: Final = {
-    "colour": "a\x1b[31mb",
+    "color": "a\x1b[31mb",
     "clear": "\x1b[2J\x1b[H",
     "title": "\x1b]0;owned\x07",
     "link": "\x1b]8;;http://evil\x1b\\text\x1b]8;;\x1b\\",
@@ -101,11 +101,11 @@ def write_sound(path: Path) -> None:
 
 
 FILES: Final[tuple[HostileFile, ...]] = (
-    *files_of("name", {name: everywhere(text) for name, text in EVIL.items()}, ANALYSED),
+    *files_of("name", {name: everywhere(text) for name, text in EVIL.items()}, ANALYZED),
     *files_of("name in a message", {name: undefined(text) for name, text in EVIL.items()}, "graph"),
     *files_of("name", {"not utf-8": not_utf8}, "model_file"),
     *(
-        HostileFile("file name", str(place), write_sound, ANALYSED, own_name=name)
+        HostileFile("file name", str(place), write_sound, ANALYZED, own_name=name)
         for place, name in enumerate(FILE_NAMES)
     ),
 )

@@ -6,7 +6,7 @@ import onnx
 from graphs import model_of
 from onnx.helper import make_tensor_value_info
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 
 
 def input_of(*dims: int | str) -> onnx.ModelProto:
@@ -63,7 +63,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "minus one": lambda: input_of(-1, 5),
         "least integer": lambda: input_of(-(2**63), 5),
         "2^252": lambda: input_of(*[2**63 - 1] * 4),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("rank", {
         "64 of 2^63": lambda: input_of(*[2**63 - 1] * 64),
         "65": lambda: input_of(*[1] * 65),
@@ -72,7 +72,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "5000 symbols": lambda: input_of(*(f"s{i}" for i in range(5_000))),
     }, "partial", "bound_reached"),
     *files_of("symbol", {name: lambda text=text: input_of(text, 5)  # type: ignore[misc]
-                         for name, text in SYMBOLS.items()}, ANALYSED),
+                         for name, text in SYMBOLS.items()}, ANALYZED),
     *files_of("weight", {
         "no data": lambda: weight_of(2**40),
         "short data": lambda: weight_of(1024, raw=b"abcd"),
@@ -81,7 +81,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "type 0": lambda: weight_of(2, data_type=0),
         "type 99": lambda: weight_of(2, data_type=99),
         "type -1": lambda: weight_of(2, data_type=-1),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("negative weight", {
         "minus one": lambda: weight_of(-1),
         "two of them": lambda: weight_of(-3, -5),

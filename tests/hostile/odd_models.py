@@ -1,4 +1,4 @@
-"""Odd and harmless: each is analysed, and what is odd is said or counted."""
+"""Odd and harmless: each is analyzed, and what is odd is said or counted."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import onnx
 from graphs import model_of
 from onnx.helper import make_node, make_tensor_value_info
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 
 RELU: Final = "agraph (float[2,3] x) => (y) { h = Relu(x)  y = Neg(h) }"
 
@@ -114,7 +114,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "in a branch": """agraph (float[2] x, bool c) => (y) { y = If (c) <
             then_branch = t () => (o) { o = Relu(h)  h = Neg(x) },
             else_branch = e () => (p) { p = Relu(x) }> }""",
-    }, ANALYSED, "unsorted_nodes"),
+    }, ANALYZED, "unsorted_nodes"),
     *files_of("unknown operator", {
         "of the standard domain": "agraph (float[2] x) => (y) { y = NoSuchThing(x) }",
         "of its own domain": "agraph (float[2] x) => (y) { y = evil.corp.Thing(x) }",
@@ -123,7 +123,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "nameless": lambda: _renamed(""),
         "later than the opset": """<ir_version: 8, opset_import: ["": 7]>
             agraph (float[2,3] x, float[3] s) => (y) { y = LayerNormalization(x, s) }""",
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("version", {
         "no opset": without_opsets,
         "opset 0": lambda: with_opset(0),
@@ -135,7 +135,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "ir 0": lambda: ir_version(0),
         "ir 9999": lambda: ir_version(9999),
         "ir -1": lambda: ir_version(-1),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("declared", {
         "another shape": lambda: declared(7, 11),
         "another rank": lambda: declared(6),
@@ -143,7 +143,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "a huge dim": lambda: declared(2**62, 2**62),
         "a symbol": lambda: declared("N", "__import__('os')"),
         "another type": declared_type,
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("sparse graph", {
         "no nodes": without_nodes,
         "no outputs": without_outputs,

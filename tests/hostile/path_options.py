@@ -28,7 +28,7 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 """Without which a command would not work on a model."""
 _LINES: Final[Mapping[str, str]] = {
-    "advise --output": f"advise {MODEL} --emulate-optimiser -o {{}}",
+    "advise --output": f"advise {MODEL} --emulate-optimizer -o {{}}",
     "analyze --accuracy": f"{MODEL} {MODEL} --html /dev/null --accuracy {{}}",
     "analyze --devices": f"{MODEL} {MODEL} --summary --device 1GiB --devices {{}}",
     "annotate --output": f"annotate {MODEL} -o {{}}",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hostile.hostile_file import ANALYSED, HostileFile
+from hostile.hostile_file import ANALYZED, HostileFile
 from hostile.not_models import whole
 
 NO_FILE = frozenset({"model_file", "missing_file"})
@@ -101,10 +101,10 @@ FILES: Final = (
     special("link to a folder", linked("/proc"), NO_FILE | {"usage"}),
     special("link to itself", loop, NO_FILE),
     special("dangling link", linked("nowhere.onnx"), NO_FILE),
-    special("mode 000", forbidden, NO_FILE | ANALYSED),
+    special("mode 000", forbidden, NO_FILE | ANALYZED),
     special("socket", unix_socket, NO_FILE),
     special("folder", empty_folder, NO_FILE | {"usage"}),
     special("3 GiB of nothing", hole, NO_FILE),
-    special("weight of 1.9 GiB", large_weight(19 * 2**30 // 10 // 4 * 4), ANALYSED),
-    special("weight of 3 GiB", large_weight(LARGE_BYTES), ANALYSED),
+    special("weight of 1.9 GiB", large_weight(19 * 2**30 // 10 // 4 * 4), ANALYZED),
+    special("weight of 3 GiB", large_weight(LARGE_BYTES), ANALYZED),
 )

@@ -6,7 +6,7 @@ import onnx
 from graphs import model_of
 from onnx.helper import make_graph, make_node, make_tensor_value_info
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 from hostile.not_models import nested_messages
 
 
@@ -59,7 +59,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "7 twice": lambda: nested(7),
         "20": lambda: chained(20),
         "30": lambda: chained(30),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("nested too deep", {
         "40": lambda: nested_messages(40),
         "300": lambda: nested_messages(300),

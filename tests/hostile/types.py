@@ -15,7 +15,7 @@ from onnx.helper import (
     make_tensor_type_proto,
 )
 
-from hostile.hostile_file import ANALYSED, EITHER, HostileFile, files_of
+from hostile.hostile_file import ANALYZED, EITHER, HostileFile, files_of
 
 NARROW: Final = (
     "float8e4m3fn float8e5m2 int4 uint4 float4e2m1 int2 uint2 float8e8m0 bfloat16".split()
@@ -65,7 +65,7 @@ def of_type_number(number: int) -> Callable[[], onnx.ModelProto]:
 FILES: Final[tuple[HostileFile, ...]] = (
     *files_of("type", {name: of_type(name) for name in (*NARROW, *WIDE)}, EITHER),
     *files_of("type number", {str(n): of_type_number(n) for n in (0, 24, 25, 26, 99, 2**31 - 1)},
-              ANALYSED),
+              ANALYZED),
     *files_of("container", {
         "none": input_of(onnx.TypeProto()),
         "sequence": input_of(nested_sequence(1)),
@@ -74,7 +74,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "map": input_of(make_map_type_proto(7, make_tensor_type_proto(1, [2]))),
         "sparse": input_of(make_sparse_tensor_type_proto(1, [2, 3])),
         "rankless": input_of(make_tensor_type_proto(1, None)),
-    }, ANALYSED),
+    }, ANALYZED),
     *files_of("container", {"90 sequences": input_of(nested_sequence(90))}, EITHER),
     *files_of("sparse weight", {
         "sound": lambda: sparse_weight([7, 11], 3),

@@ -173,7 +173,7 @@ def test_a_runtime_s_row(folder: Path) -> None:
     assert cpu == {
         "name": "ort-cpu",
         "graph": "ort-all",
-        "optimiser": "onnxruntime 1.31.1",
+        "graph_optimizer": "onnxruntime 1.31.1",
         "cpu": "avx512",
         "base_bytes": 1_009,
         "requested_peak_bytes": 2_100_013,

@@ -21,7 +21,7 @@ COMMANDS = (
     "{model} --layers",
     "{model} --train --batch 4 --budget 2GiB",
     "{model} --train --batch 4 --budget 2GiB -v",
-    "{model} --runtime ort-cpu --emulate-optimiser -v",
+    "{model} --runtime ort-cpu --emulate-optimizer -v",
     "fit {model} --device 8GiB",
     "advise {model} --budget 8MiB",
     "explain process {model}",
@@ -32,7 +32,7 @@ COMMANDS = (
 ANSWERS = (
     "{model} --budget 24GiB",
     "{model} --train --batch 4 --budget 24GiB",
-    "{model} --runtime ort-cpu --emulate-optimiser",
+    "{model} --runtime ort-cpu --emulate-optimizer",
 )
 
 

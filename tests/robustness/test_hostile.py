@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: each is analysed or refused in one line, and nothing else happens.
+"""Files that nobody vouches for: each is analyzed or refused in one line, and nothing else happens.
 
 The files are those of ``tests/hostile``, made anew for these tests. Commands run many to a process,
 which has 1.5 GiB of address space and may use 1 GiB; each has 10 s.
@@ -55,7 +55,7 @@ def test_the_set_is_large_and_its_names_differ() -> None:
     assert min(Counter(file.kind for file in hostile.ALL).values()) >= 1
 
 
-def test_each_file_is_analysed_or_refused(folder: Path, tmp_path: Path) -> None:
+def test_each_file_is_analyzed_or_refused(folder: Path, tmp_path: Path) -> None:
     assert faults_as_json(folder, tmp_path, LIGHT) == []
 
 
@@ -66,14 +66,14 @@ def test_so_is_each_of_those_that_take_longer(
     assert faults_as_json(folder, tmp_path, heavy) == []
 
 
-SESSION = ("--runtime", "ort-cpu", "--emulate-optimiser")
+SESSION = ("--runtime", "ort-cpu", "--emulate-optimizer")
 COMMANDS = {
     "text": ("{}", "--layers"),
     "training": ("{}", "--train", "--batch", "7", "--budget", "1 GiB"),
     "recipe": "{} --train --checkpoint best --lora-rank 4 --shard zero3 --world 8".split(),
     "onnxruntime": ("{}", *SESSION, "--json"),
-    "onnxruntime on cuda": ("{}", "--runtime", "ort-cuda", "--emulate-optimiser", "--json"),
-    "onnxruntime's graph": ("{}", "--graph", "ort-all", "--emulate-optimiser", "--json"),
+    "onnxruntime on cuda": ("{}", "--runtime", "ort-cuda", "--emulate-optimizer", "--json"),
+    "onnxruntime's graph": ("{}", "--graph", "ort-all", "--emulate-optimizer", "--json"),
     "both": ("{}", *SESSION, "--train"),
     "best order": ("{}", "--order", "best", "--json"),
     "context": ("{}", "--context", "128", "--json"),
@@ -94,9 +94,9 @@ COMMANDS = {
     "diff": ("diff", "{}", MODEL),
     "diff from": ("diff", MODEL, "{}"),
     "reorder": ("reorder", "{}"),
-    "advise": ("advise", "{}", "--emulate-optimiser"),
-    "advise a step": ("advise", "{}", "--emulate-optimiser", "--train", "--budget", "1 GiB"),
-    "advise settings": ("advise", "{}", "--emulate-optimiser", "--emit", "json"),
+    "advise": ("advise", "{}", "--emulate-optimizer"),
+    "advise a step": ("advise", "{}", "--emulate-optimizer", "--train", "--budget", "1 GiB"),
+    "advise settings": ("advise", "{}", "--emulate-optimizer", "--emit", "json"),
     "explain": ("explain", "peak_bytes", "{}"),
     "explain a message": ("explain", "CUDA out of memory. Tried to allocate 392.00 MiB", "{}"),
 }
@@ -114,7 +114,7 @@ WRITING = {
     "trace of a step": "export {} -q --train --format chrome -o {out}.chrome".split(),
     "metrics of all": ("export", "{}", "-q", "--train", *SESSION, "--budget", "1 GiB",
                        "--format", "metrics", "-o", "{out}.metrics"),
-    **{f"export {name}": f"export {{}} -q --emulate-optimiser --format {name} -o {{out}}.{name}"
+    **{f"export {name}": f"export {{}} -q --emulate-optimizer --format {name} -o {{out}}.{name}"
        .split() for name in EXPORTERS if name != "ort-node-stats"},
 }  # fmt: skip
 

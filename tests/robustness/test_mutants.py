@@ -1,4 +1,4 @@
-"""Sound models with something broken: every one is analysed or refused, and none ends otherwise."""
+"""Sound models with something broken: every one is analyzed or refused, and none ends otherwise."""
 
 import random
 from collections import Counter
@@ -156,7 +156,7 @@ def outcome(draw: random.Random, model: onnx.ModelProto) -> str:
 
 
 @pytest.mark.parametrize("place", range(len(MODELS)))
-def test_a_broken_model_is_analysed_or_refused(place: int) -> None:
+def test_a_broken_model_is_analyzed_or_refused(place: int) -> None:
     draw = random.Random(place)  # noqa: S311 - any fixed draw will do
     outcomes = Counter(outcome(draw, mutant(draw, MODELS[place])) for _ in range(50))
     assert outcomes.keys() <= OUTCOMES
@@ -165,12 +165,12 @@ def test_a_broken_model_is_analysed_or_refused(place: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 108))
-def test_many_more_broken_models_are_analysed_or_refused(seed: int) -> None:
+def test_many_more_broken_models_are_analyzed_or_refused(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - any fixed draw will do
     for _ in range(500):
         assert outcome(draw, mutant(draw, draw.choice(MODELS))) in OUTCOMES
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_the_whole_models_are_analysed(text: str) -> None:
+def test_the_whole_models_are_analyzed(text: str) -> None:
     assert analyze(model_of(text), batch=3).status in {"ok", "partial"}

@@ -121,7 +121,7 @@ KINDS: Final[tuple[Kind, ...]] = (
             classes_strings = ["a", "b"]> (x) }""",
         "one hot of categories": """agraph (int64[5] x) => (y) { y = ai.onnx.ml.OneHotEncoder <
             cats_int64s = [0, 1, 2], zeros = 1> (x) }""",
-        "binarised": """agraph (float[5,3] x) => (y) {
+        "binarized": """agraph (float[5,3] x) => (y) {
             b = ai.onnx.ml.Binarizer <threshold = 0.5> (x)
             y = ai.onnx.ml.FeatureVectorizer <inputdimensions = [3, 3]> (b, x) }""",
     }),

@@ -59,7 +59,7 @@ def write_inline(model: ModelProto, path: Path) -> None:
     """Write a model with all its weights in the file, each payload a hole of the right length.
 
     This is what ``onnx.save`` would write for weights of zeros, but for sizes that protobuf refuses
-    to serialise.
+    to serialize.
     """
     tensors = list(model.graph.initializer)
     del model.graph.initializer[:]

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import quantised
+import quantized
 import torch
 from architectures import encoders, language, recurrent
-from recipe import Quantisation, Recipe
+from recipe import Quantization, Recipe
 from torch import Tensor
 
 _TOKENS = {0: "batch", 1: "sequence"}
@@ -103,7 +103,7 @@ TINYLLAMA_INT4 = Recipe(
     exporter="dynamo",
     opset=21,
     licence="Apache-2.0",
-    quantisation=Quantisation(4, quantised.BLOCK_SIZE, quantised.to_int4),
+    quantization=Quantization(4, quantized.BLOCK_SIZE, quantized.to_int4),
 )
 WHISPER_TINY_ENCODER = Recipe(
     name="whisper_tiny_encoder",

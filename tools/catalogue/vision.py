@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import quantised
+import quantized
 import torch
 from architectures import (
     blocks,
@@ -17,7 +17,7 @@ from architectures import (
     resnet,
     unet,
 )
-from recipe import Quantisation, Recipe
+from recipe import Quantization, Recipe
 from torch import Tensor
 
 
@@ -87,7 +87,7 @@ MOBILENET_V2_INT8 = replace(
     what="MobileNetV2, int8 weights and uint8 activations (QDQ)",
     exporter="torchscript",
     opset=17,
-    quantisation=Quantisation(bits=8, block_size=None, rewrite=quantised.to_int8),
+    quantization=Quantization(bits=8, block_size=None, rewrite=quantized.to_int8),
 )
 DENSENET121 = Recipe(
     name="densenet121",

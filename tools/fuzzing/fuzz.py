@@ -33,7 +33,7 @@ def fuzz_analyze(data: bytes) -> None:
 
 
 def fuzz_session(data: bytes) -> None:
-    """Emulate onnxruntime's optimiser and its allocations."""
+    """Emulate onnxruntime's optimizer and its allocations."""
     analyze(data, runtimes=("ort-cpu",), asks_onnxruntime=False).to_dict()
 
 

@@ -2,7 +2,7 @@
 
 Usage: python tools/onnxruntime/advice.py FOLDER
 
-Symbols open, optimisation all, two threads. Every setting of the option grid once, the default and
+Symbols open, optimization all, two threads. Every setting of the option grid once, the default and
 the advised one three times, each in a fresh process. Then those that save most and keep memory
 between runs, in turn in one process, for what they cost in time (``time_ratio``, to the default):
 the ``run_seconds`` of a process of its own say more of what else the machine did. ``FOLDER`` holds

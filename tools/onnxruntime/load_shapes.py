@@ -1,6 +1,6 @@
 """The static shapes that onnxruntime plans with, read out of a file in ORT format.
 
-A session saves them there for every value of the optimised graph: exactly what its planner saw.
+A session saves them there for every value of the optimized graph: exactly what its planner saw.
 """
 
 from collections.abc import Iterator

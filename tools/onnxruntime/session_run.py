@@ -4,9 +4,9 @@ Usage: python session_run.py plain | traced < request.json > figures.json
 
 ``plain`` opens the session as a user would, runs it three times and reads the process's memory.
 ``traced`` runs it once with the memory pattern off and three times with it on, under the profiler,
-and leaves in the request's folder: ``opt.onnx`` (the optimised graph, in the order of the
+and leaves in the request's folder: ``opt.onnx`` (the optimized graph, in the order of the
 profiles), ``shapes_at_load.json``, ``profile_off.json``, ``profile_on.json`` and ``stats.csv``.
-The files that hold weights, optimised ones and those in ORT format, are deleted.
+The files that hold weights, optimized ones and those in ORT format, are deleted.
 
 The request: ``model`` (path), ``folder``, ``level``, ``overrides`` (symbol: number), ``reuse``,
 ``shapes`` (input: dims), ``values`` (input: number that fills it, 1 for integers).
@@ -68,7 +68,7 @@ def plain(request: Request) -> dict[str, int]:
 
 
 def traced(request: Request) -> dict[str, object]:
-    """Profiles, node statistics and the optimised graph, left in the request's folder."""
+    """Profiles, node statistics and the optimized graph, left in the request's folder."""
     folder = Path(request["folder"])
     feeds = made_up(request)
     profile(request, feeds, pattern=False)

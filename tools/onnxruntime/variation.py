@@ -4,7 +4,7 @@ Usage: python tools/onnxruntime/variation.py FOLDER
 
 onnxruntime puts in the reorder nodes of its NCHWc layout in the order of addresses, which are
 random: the order of execution changes with them, and sometimes a peak. Models with several such
-nodes are measured in ``NUM_PROCESSES`` fresh processes, at their largest batch with optimisation
+nodes are measured in ``NUM_PROCESSES`` fresh processes, at their largest batch with optimization
 on. ``tests/data/onnxruntime/variation.json`` lists for each setting the (requested peak, pattern
 block, steady held) bytes that occurred, and how often.
 """

@@ -74,7 +74,7 @@ def measured(folder: Path, pythons: Mapping[str, Path], reference: str) -> Measu
 
 
 def settings(entry: corpus.Entry) -> Iterator[Setting]:
-    """Largest batch; symbols open and fixed, optimisation on and off."""
+    """Largest batch; symbols open and fixed, optimization on and off."""
     batch = entry.batches[-1] if entry.batch else None
     for fixed in (False, True):
         for level in ("off", "all"):
@@ -86,7 +86,7 @@ def differences(reference: Mapping[str, Row], other: Mapping[str, Row]) -> Diffe
     found = {}
     for name, row in reference.items():
         steps = [operator for _, operator in row.get("nodes", ())]
-        # Names of nodes that the optimiser makes are numbered from run to run.
+        # Names of nodes that the optimizer makes are numbered from run to run.
         pair = [
             {**each, "nodes": [op for _, op in each.get("nodes", ())]}
             for each in (row, other[name])

@@ -43,7 +43,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Normalised first, then attention and a GELU layer of four times the width."""
+    """Normalized first, then attention and a GELU layer of four times the width."""
 
     def __init__(self, width: int, num_heads: int, dropout: float, length: int | None) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class LanguageModel(nn.Module):
 
 
 class PostNormBlock(nn.Module):
-    """As `Block`, but each sum is normalised instead of what is added to it."""
+    """As `Block`, but each sum is normalized instead of what is added to it."""
 
     def __init__(self, width: int, num_heads: int, dropout: float) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ def alexnet() -> nn.Module:
 
 
 def vgg(depths: tuple[int, ...]) -> nn.Module:
-    """VGG without normalisation, `depths` convolutions a stage."""
+    """VGG without normalization, `depths` convolutions a stage."""
     layers: list[nn.Module] = []
     channels = 3
     for width, depth in zip((64, 128, 256, 512, 512), depths, strict=True):

@@ -45,7 +45,7 @@ META = {
         "legacy: dynamo=False, training=TRAINING, no folding, the opset of the row; dynamo: "
         "dynamo=True in train mode; dynamo_plain: the same with optimize=False. Symbolic batch, "
         "exported at batch 2, tensors over 1 KiB moved to an absent file. 'trained' networks had "
-        "every value drawn anew first, the others hold equal vectors as torch initialises them."
+        "every value drawn anew first, the others hold equal vectors as torch initializes them."
     ),
 }
 

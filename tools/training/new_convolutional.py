@@ -136,7 +136,7 @@ def dcgan_generator() -> nn.Module:
 
 
 class LayerNorm2d(nn.LayerNorm):
-    """Normalises over channels, which come second."""
+    """Normalizes over channels, which come second."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.permute(0, 2, 3, 1)

@@ -103,7 +103,7 @@ class WindowBlock(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours side by side, projected to twice the width."""
+    """Four neighbors side by side, projected to twice the width."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()

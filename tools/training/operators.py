@@ -191,7 +191,7 @@ OF_ROWS: dict[str, Callable[[], nn.Module]] = {
     "sum": _rows(lambda x: x.sum(1)),
     "amax": _rows(lambda x: x.amax(1)),
     "normalize": _rows(lambda x: functional.normalize(x, dim=-1)),
-    "standardise": _rows(lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)),
+    "standardize": _rows(lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)),
     "layer_norm": _made(lambda: nn.LayerNorm(WIDTH), _rows),
     "rms_norm": _rows(_rms_norm),
     "dropout": _rows(lambda x: functional.dropout(x, 0.5)),

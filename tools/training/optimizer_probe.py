@@ -9,7 +9,7 @@ timm 1.0.31, both without their dependencies:
 
 The parameters are real tensors on the CPU: Adafactor, ASGD and Muon read values while they step, so
 fake ones do not do. No two have the same size, and sizes neither grow nor fall, so that sums of
-all, of the largest and of two neighbours differ. Ten steps are taken, since RAdam rectifies only
+all, of the largest and of two neighbors differ. Ten steps are taken, since RAdam rectifies only
 from the sixth on. Tensors without dims are left out of the blocks, as most of them are counters and
 scalars on the CPU, and so are LAMB's vectors of one norm a parameter.
 """

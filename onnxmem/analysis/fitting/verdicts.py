@@ -155,7 +155,7 @@ SETTLED_BY: Final = MappingProxyType(
         "overridden_batch": "set one batch, by --batch or by --dim",
         "batch_fixed": "export with a dynamic batch",
         "control_flow_training": "export with the loop unrolled",
-        "quantised_training": "analyze the float model",
+        "quantized_training": "analyze the float model",
         "unknown_runtime_tensors": "set the dynamic dims, or --value",
         "unknown_trips": "--value NAME=VALUE for the input that decides",
         "runtime_failed": "choose another --runtime",

@@ -320,7 +320,7 @@ def _suggested(
     if sizes:
         suggestion = Suggestion(
             id=word,
-            group="quantised_weights",
+            group="quantized_weights",
             what=f"quantize {plural(len(sizes), 'weight')}: {how}",
             tradeoff=Tradeoff.ACCURACY,
             cost="rounding: evaluate the quantized model; activations are not quantized",

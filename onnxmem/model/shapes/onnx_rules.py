@@ -275,7 +275,7 @@ def _num_rows(dims: Dims | None) -> int | None:
 
 def _trees(context: InferenceContext) -> Found:
     """X: [N, C] -> a label and the scores of all classes for each row."""
-    return _labelled(context, len(_labels(context)))
+    return _labeled(context, len(_labels(context)))
 
 
 def _tree_regression(context: InferenceContext) -> Found:
@@ -294,10 +294,10 @@ def _support_vector_classes(context: InferenceContext) -> Found:
     """
     classes = len(_labels(context))
     if not context.integers("vectors_per_class"):
-        return _labelled(context, None)
+        return _labeled(context, None)
     probabilities = context.attributes.get("prob_a")
     has_pairs = classes > _TWO and not (probabilities and probabilities.floats)
-    return _labelled(context, classes * (classes - 1) // 2 if has_pairs else classes)
+    return _labeled(context, classes * (classes - 1) // 2 if has_pairs else classes)
 
 
 def _labels(context: InferenceContext) -> Sequence[bytes | int]:
@@ -308,7 +308,7 @@ def _labels(context: InferenceContext) -> Sequence[bytes | int]:
     return ()
 
 
-def _labelled(context: InferenceContext, scores: int | None) -> Found:
+def _labeled(context: InferenceContext, scores: int | None) -> Found:
     """A label and some scores for each row."""
     rows, labels = _num_rows(context.dims(0)), _labels(context)
     if rows is None or not labels:

@@ -25,7 +25,7 @@ NAMES = (
     *("inception_v3", "resnet50", "smollm_cached", "tinyllama.int4", "unet", "vgg16"),
     *("vit_tiny", "whisper_tiny_encoder"),
 )
-"""Image and text models, weights packed and folded, one of them quantised."""
+"""Image and text models, weights packed and folded, one of them quantized."""
 
 pytestmark = pytest.mark.measure
 

@@ -590,7 +590,7 @@ def test_relu_before_clip_with_bounds_as_attributes(bounds: str, expected: str) 
 QUANTIZED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
   <float scale = {{0.5}}, float[1] scale1 = {{0.5}}, uint8 nought = {{0}},
    uint8[1] nought1 = {{0}}, uint8 middle = {{128}},
-   int8 lowest = {{-128}}, int8 centre = {{0}}, float low = {{-1.0}}, float zero = {{0.0}},
+   int8 lowest = {{-128}}, int8 center = {{0}}, float low = {{-1.0}}, float zero = {{0.0}},
    float high = {{127.5}},
    float six = {{6.0}}, float far = {{1000.0}}, float edge = {{127.75}}, float below = {{-0.25}},
    float[7] scales, uint8[7] noughts, int16 wide = {{-32768}}, uint4 nought4 = {{0}},
@@ -605,7 +605,7 @@ QUANTIZED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
         ("a = Relu(x) q = QuantizeLinear(a, scale, lowest)", "lowest", "QuantizeLinear"),
         ("a = Relu(x) q = QuantizeLinear(a, scale, wide)", "wide", "QuantizeLinear"),
         ("a = Relu(x) q = QuantizeLinear(a, scale, middle)", "middle", "Relu QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, centre)", "centre", "Relu QuantizeLinear"),
+        ("a = Relu(x) q = QuantizeLinear(a, scale, center)", "center", "Relu QuantizeLinear"),
         ("a = Relu(x) q = QuantizeLinear(a, scale, nought4)", "nought4", "QuantizeLinear"),
         ("a = Relu(x) q = QuantizeLinear(a, scale)", "nought", "Relu QuantizeLinear"),
         ("a = Relu(x) q = QuantizeLinear(a, scale, zp)", "zp", "Relu QuantizeLinear"),
@@ -647,7 +647,7 @@ QUANTIZED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
             "nought",
             "Clip QuantizeLinear",
         ),
-        ("a = Clip(x, down, far) q = QuantizeLinear(a, scale, centre)", "centre", "QuantizeLinear"),
+        ("a = Clip(x, down, far) q = QuantizeLinear(a, scale, center)", "center", "QuantizeLinear"),
         (
             "a = Clip(x, low, far) q = QuantizeLinear(a, scale1, nought1)",
             "nought",

@@ -328,7 +328,7 @@ def test_only_the_cpu_has_blocks_of_channels(name: str, graph: str, level: str) 
 def test_a_version_without_verified_rules_is_reported(
     model: ModelAt, monkeypatch: pytest.MonkeyPatch, graph_optimizer: str, verified: str | None
 ) -> None:
-    before = Finding("emulated_optimiser", "onnxruntime is not installed")
+    before = Finding("emulated_optimizer", "onnxruntime is not installed")
     proto = model_of(GAP.replace("y = ReduceMax(e)", "r = ReduceMax(e)  y = Relu(r)"))
     made = replace(gap_optimized(graph_optimizer, (before,)), proto=proto)
     monkeypatch.setattr(memory, "optimized_model", lambda *_: made)
@@ -448,7 +448,7 @@ def test_a_model_too_large_for_an_arena_is_partial_in_json(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "huge.onnx", HUGE)
-    line = "huge.onnx --runtime ort-cpu --graph raw --emulate-optimiser --json"
+    line = "huge.onnx --runtime ort-cpu --graph raw --emulate-optimizer --json"
     assert main(line.split()) == 3
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["models"]
@@ -474,7 +474,7 @@ def test_incomplete_figures_of_a_runtime_make_the_status_partial(
     found = analyze(tmp_path / "riddle.onnx", runtimes=("ort-cpu",), asks_onnxruntime=False)
     assert (found.is_whole, found.partial_runtimes, found.status) == (True, RUNTIMES[:1], "partial")
     assert analyze(tmp_path / "riddle.onnx").status == "ok"
-    line = "riddle.onnx --runtime ort-cpu --emulate-optimiser --strict"
+    line = "riddle.onnx --runtime ort-cpu --emulate-optimizer --strict"
     assert main(line.split()) == 3
     out, err = capsys.readouterr()
     told = "lower bounds: tensors or scratch of unknown size are left out"
@@ -522,7 +522,7 @@ def test_figures_can_be_for_the_optimized_graph(configs: list[SessionConfig]) ->
     assert configs == [SessionConfig("extended", fixed_dims=True, asks_onnxruntime=False)]
     assert (made.path, made.file_bytes) == ("net.onnx", 7919)
     text = "figures are for the graph optimized by onnxmem at level all"
-    assert findings == (Finding("optimised_graph", text),)
+    assert findings == (Finding("optimized_graph", text),)
 
 
 # In an analysis.
@@ -604,7 +604,7 @@ def test_figures_are_for_the_requested_graph(monkeypatch: pytest.MonkeyPatch) ->
     assert analysis.coverage.num_nodes == 1
     assert analysis.activations.naive_bytes == 84
     assert analysis.runtimes[0].arena.requested_peak_bytes == 84
-    assert [finding.code for finding in analysis.findings] == ["optimised_graph"]
+    assert [finding.code for finding in analysis.findings] == ["optimized_graph"]
     plain = analyze(model, batch=3, runtimes=("ort-cpu",))
     assert plain.coverage.num_nodes == 3
     assert plain.runtimes[0].graph == "ort-all"
@@ -693,7 +693,7 @@ def test_requests_equal_those_of_onnxruntime(*, fixed_dims: bool) -> None:
     predicted, measured = row["runtime"], row["measured"]
     assert isinstance(predicted, dict)
     assert isinstance(measured, dict)
-    assert predicted["optimiser"].startswith("onnxruntime ")
+    assert predicted["graph_optimizer"].startswith("onnxruntime ")
     assert measured["error_percent"] == 0.0
     for name in (
         *("base_bytes", "requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes"),
@@ -864,7 +864,7 @@ def test_other_settings_are_replayed_only_where_they_are_shown(
     monkeypatch.setattr(memory, "combined_choices", counted)
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "net.onnx", EXP)
-    line = f"net.onnx --batch 3 --runtime ort-cpu --emulate-optimiser {option}"
+    line = f"net.onnx --batch 3 --runtime ort-cpu --emulate-optimizer {option}"
     assert main(line.split()) == 0
     assert "net.onnx" in capsys.readouterr().out
     assert counted.call_count == num_calls

@@ -384,7 +384,7 @@ def test_a_failing_child_is_reported_and_the_optimizer_is_emulated(
     model = model_at(path, N=5)
     made = optimized_model(model, SessionConfig("off"))
     text = f"{reason}; onnxmem's emulation of its graph optimizer was used instead"
-    assert made.findings == (Finding("emulated_optimiser", text),)
+    assert made.findings == (Finding("emulated_optimizer", text),)
     assert replace(made, findings=()) == optimized_model(model, EMULATED)
     assert os.listdir(temporary) == []
 
@@ -414,7 +414,7 @@ def test_data_outside_the_models_folder_is_not_opened(
     made = optimized_model(model_at(tmp_path / "inner" / "net.onnx"), SessionConfig("off"))
     assert requested == []
     (finding,) = made.findings
-    assert finding.code == "emulated_optimiser"
+    assert finding.code == "emulated_optimizer"
     assert finding.message == (
         "the data of 'w' is outside the model's folder: '../secret'; the model was not loaded; "
         "onnxmem's emulation of its graph optimizer was used instead"

@@ -1,4 +1,4 @@
-"""Normalisations, attention, Dropout, linear layers and moves that exporters write out."""
+"""Normalizations, attention, Dropout, linear layers and moves that exporters write out."""
 
 import pytest
 from runtimes.torch.training_steps import network, run_as, step

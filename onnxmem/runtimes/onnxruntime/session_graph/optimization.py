@@ -105,7 +105,7 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
         text = (
             f"onnxruntime creates another graph on this CPU ({here}) than on {cpu.name}; {_ADVICE}"
         )
-        findings = (*findings, Finding("emulated_optimiser", text))
+        findings = (*findings, Finding("emulated_optimizer", text))
     dims = model.bound.binding.dims if config.fixed_dims else {}
     try:
         found = emulated(model.prepared, config.level, dims, cpu)
@@ -115,7 +115,7 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
             "the graph of the file was used"
         )
         found = unoptimized(model.prepared, config.level, cpu)
-        findings = (*findings, Finding("optimiser_failed", text))
+        findings = (*findings, Finding("optimizer_failed", text))
     return replace(found, findings=findings)
 
 
@@ -139,7 +139,7 @@ def _optimized_by_onnxruntime(
         try:
             refuse_data_elsewhere(stored_tensors(file.proto), Path(file.path))
         except RefusedError as refusal:
-            return Finding("emulated_optimiser", f"{refusal}; {_ADVICE}")
+            return Finding("emulated_optimizer", f"{refusal}; {_ADVICE}")
         return _saved(on_disk(file, folder), bound, config, folder)
 
 
@@ -209,7 +209,7 @@ def _fault(fault: ChildFault) -> Finding:
         reason = "onnxruntime is not installed"
     else:
         reason = f"onnxruntime did not optimize the model ({fault.kind}: {fault.message})"
-    return Finding("emulated_optimiser", f"{reason}; {_ADVICE}")
+    return Finding("emulated_optimizer", f"{reason}; {_ADVICE}")
 
 
 # --------------------------------------------------------------------------------------------------

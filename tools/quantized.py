@@ -1,4 +1,4 @@
-"""Quantise a float model as deployments do: int8 with calibration, int4 in blocks."""
+"""Quantize a float model as deployments do: int8 with calibration, int4 in blocks."""
 
 import tempfile
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def _dequantize(
     parts = dict(
         zip(
             (f"{name}_int4", f"{name}_scale", f"{name}_zero_point"),
-            quantise_blocks(numpy_helper.to_array(weight)),
+            quantize_blocks(numpy_helper.to_array(weight)),
             strict=True,
         )
     )
@@ -95,7 +95,7 @@ def _dequantize(
     )
 
 
-def quantise_blocks(
+def quantize_blocks(
     weight: NDArray[np.floating],
 ) -> tuple[NDArray[ml_dtypes.int4], NDArray[np.floating], NDArray[ml_dtypes.int4]]:
     """Weights [K, N] as int4, scales and int4 zero points, both [K / block, N]."""
