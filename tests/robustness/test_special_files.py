@@ -282,6 +282,36 @@ def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
     assert left_parts(folder) == []
 
 
+@pytest.mark.slow
+@pytest.mark.measure
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="devices as Linux has them")
+def test_the_output_of_a_measurement_with_each_fault(folder: Path) -> None:
+    """A table of its own: each case runs a model first, and some faults have a line for that."""
+    pytest.importorskip("onnxruntime")
+    for name in ("locked", "emptied", "a folder"):
+        (folder / name).mkdir()
+    old = folder / "old"
+    for path in (old, folder / "locked" / "old"):
+        path.write_bytes(OLD)
+        path.chmod(0o666)
+    (folder / "itself").symlink_to("itself")
+    (folder / "locked").chmod(0o555)
+    line = f"measure {MODEL} --batch 2 --json -o {{}}"
+    warm = {"words": line.format("warm").split()}
+    first, *found = ran(folder, [warm, *(write_case(folder, line, fault) for fault in FAULTS)])
+    assert first["code"] == 0, first["err"]
+    told = []
+    for fault, case in zip(FAULTS, found, strict=True):
+        lines = case["err"].splitlines()
+        told += [f"{fault}: {text}" for text in wrong(case)]
+        if not case["code"] or any(not each.startswith("error: ") for each in lines):
+            told.append(f"{fault}: exit code {case['code']}, {case['err']!r}")
+        told += [] if len(lines) in {1, 2} else [f"{fault}: {len(lines)} lines"]
+    none_is_wrong(told)
+    assert old.read_bytes() == (folder / "locked" / "old").read_bytes() == OLD
+    assert left_parts(folder) == []
+
+
 def left_parts(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.name.endswith(".part")]
 
