@@ -70,8 +70,13 @@ def render_answer(analysis: "Analysis") -> str:
         *(lines for key, lines in written.items() if key not in {"largest", "notes"}),
         [*written.get("largest", ()), *rows],
     ]
-    text = joined(blocks)
     notes = found["notes"].notes if "notes" in found else ()
+    fewest_lines = joined(blocks).count("\n") + len([*_note_lines(notes, _MOST_LINES)])
+    if fewest_lines > _MOST_LINES and "largest" in written:
+        # A tensor of the peak less is better than a report that leaves the screen.
+        num_shown = len(written["largest"]) - (fewest_lines - _MOST_LINES)
+        blocks[-1] = [*written["largest"][: max(num_shown, 2)], *rows]
+    text = joined(blocks)
     return text + "".join(f"{line}\n" for line in _note_lines(notes, text.count("\n")))
 
 

@@ -231,7 +231,8 @@ def test_what_fits_takes_no_more_than_the_device(basis: Basis) -> None:
         assert retried
 
 
-def test_a_request_that_is_retried_takes_what_the_device_has() -> None:
+def test_a_retried_request_has_the_figure_of_every_other_command() -> None:
+    """That of a device where no allocation fails; the row of the largest batch has the device's."""
     settings = Settings(batch=1, asks_onnxruntime=False)
     request = request_of(model_of(WIDE), settings)
     setup = FitRequest(memory_bytes=2**30, basis=Basis.ORT_CUDA)
@@ -239,7 +240,7 @@ def test_a_request_that_is_retried_takes_what_the_device_has() -> None:
     assert largest is not None
     found = fit((request.at(largest.number),), setup)
     assert found.verdict is Verdict.TIGHT
-    assert found.footprint.total_bytes > 2**30 >= found.taken_bytes == largest.num_bytes
+    assert found.footprint.total_bytes == found.taken_bytes > 2**30 >= (largest.num_bytes or 0) > 0
     assert found.to_dict()["margin_bytes"] == 2**30 - found.taken_bytes
 
 

@@ -190,8 +190,8 @@ class FitResult:
 
     @property
     def taken_bytes(self) -> int:
-        """What the request takes of this device."""
-        return self.assessment.taken_bytes(self.setup.limit_bytes)
+        """What the request takes where no allocation fails: one figure on every face."""
+        return self.footprint.total_bytes
 
     @property
     def accuracy(self) -> Accuracy:
@@ -418,7 +418,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     max_batch = None if number is None else max_batch_of(search, setup.basis)
     return FitResult(
         setup=setup,
-        requested=TableRow(number or 1, assessment.taken_bytes(setup.limit_bytes), verdict),
+        requested=TableRow(number or 1, footprint.total_bytes, verdict),
         has_number=number is not None,
         assessment=assessment,
         dims=requests[0].results.bound.binding.dims,
