@@ -1,5 +1,6 @@
 """Rows that are kept: found by content and question, whole or not at all."""
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -17,6 +18,7 @@ from onnxmem.collection import cache
 from onnxmem.collection.cache import Cache, content_hash, open_cache
 from onnxmem.collection.task import Outcome, Render, work
 from onnxmem.errors import Finding, ModelFileError, UsageError
+from onnxmem.model.files import FileWindow
 from onnxmem.report.terminal import render
 
 
@@ -161,6 +163,18 @@ def test_a_large_file_is_keyed_by_the_bytes_that_are_read(monkeypatch: pytest.Mo
     Path("page.onnx").write_bytes(b"\x0a" + bytes([250]) + bytes(20))
     with pytest.raises(ModelFileError):
         content_hash("page.onnx")
+
+
+def test_a_growing_file_is_hashed_to_the_end_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Path("net.onnx")
+    net.write_bytes(b"12345")
+
+    def grown(_: FileWindow) -> int:
+        os.truncate(net, 2**20)
+        return 5
+
+    monkeypatch.setattr(FileWindow, "__len__", grown)
+    assert content_hash("net.onnx") == hashlib.sha256(b"12345").hexdigest()
 
 
 def test_the_runtimes_version_is_part_of_the_key_if_it_is_used(
