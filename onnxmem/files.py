@@ -13,6 +13,7 @@ Every command imports this module: what takes milliseconds to import is imported
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import stat
@@ -67,6 +68,42 @@ def opened(path: str) -> int:
             os.close(descriptor)
             raise SpecialFileError(kind, is_folder=stat.S_ISDIR(mode))
     return descriptor
+
+
+def opened_to_its_end(path: str) -> io.BufferedReader:
+    """A regular file that ends where it ends now: readers that seek its end get no further.
+
+    :raises OSError: the file cannot be opened, or is not a regular one.
+    """
+    return io.BufferedReader(_UpToSize(opened(path)))
+
+
+class _UpToSize(io.RawIOBase):
+    """A file up to the size that it has when it is opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._file = io.FileIO(descriptor)
+        self._size_bytes = os.fstat(descriptor).st_size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer, which readers pass as this
+        left_bytes = max(self._size_bytes - self._file.tell(), 0)
+        return self._file.readinto(memoryview(buffer)[:left_bytes]) or 0
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        if whence == os.SEEK_END:
+            return self._file.seek(self._size_bytes + offset)
+        return self._file.seek(offset, whence)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def missing_file_text(path: str) -> str:

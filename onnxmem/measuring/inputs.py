@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError, listed
-from onnxmem.files import opened, reason_of
+from onnxmem.files import opened_to_its_end, reason_of
 from onnxmem.measuring.run_request import Feed
 from onnxmem.model.building import BoundModel
 from onnxmem.model.graph import DType, Graph, Tensor
@@ -74,7 +74,7 @@ def read_headers(path: str) -> Mapping[str, Header]:
     :raises InputsFileError: the file is missing, not a ``.npz``, or has pickled objects.
     """
     try:
-        with open(opened(path), "rb") as file, zipfile.ZipFile(file) as archive:
+        with opened_to_its_end(path) as file, zipfile.ZipFile(file) as archive:
             return dict(_headers(archive))
     except OSError as fault:
         message = f"the inputs file cannot be opened: {reason_of(fault)}; check --inputs"
@@ -92,7 +92,7 @@ def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
     wanted = filter(may_be_setting, (bound.graph.tensors[name] for name in bound.graph.inputs))
     try:
         with (
-            open(opened(path), "rb") as file,
+            opened_to_its_end(path) as file,
             np.load(file, allow_pickle=False) as arrays,
         ):
             found = {tensor.name: arrays[tensor.name] for tensor in wanted}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import networkx as nx
+import numpy as np
 import onnx
 import pytest
 from hostile.running import MODEL
@@ -16,6 +17,8 @@ from models_on_disk import write_model
 from onnxmem.cli import main
 from onnxmem.collection.sources import model_names
 from onnxmem.decisions.check.budgets import matches
+from onnxmem.files import opened_to_its_end
+from onnxmem.measuring.inputs import read_headers
 from onnxmem.model.wire import without_payloads
 
 Capture = pytest.CaptureFixture[str]
@@ -229,3 +232,31 @@ def test_graphml_has_strings_for_numbers_beyond_a_long(folder: Path, capsys: Cap
     graph = nx.parse_graphml(capsys.readouterr().out)
     assert graph.nodes["n0"]["output_bytes"] == str(4 * 2**80)
     assert graph.nodes["n0"]["step"] == 0
+
+
+def test_a_growing_file_ends_where_it_ended_when_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "grows"
+    path.write_bytes(b"12345")
+    with opened_to_its_end(str(path)) as file:
+        os.truncate(path, 2**20)
+        assert file.read() == b"12345"
+        assert file.seek(-2, os.SEEK_END) == 3
+        assert file.read() == b"45"
+        assert file.seek(1) == 1
+        assert file.read(2) == b"23"
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.seek(-6, os.SEEK_END)
+    assert file.closed
+
+
+def test_an_inputs_file_that_grows_is_read_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "inputs.npz"
+    np.savez(path, x=np.zeros(7, np.float32))
+    size_bytes = path.stat().st_size
+    with path.open("ab") as growing, opened_to_its_end(str(path)) as file:
+        growing.write(bytes(2**20))
+        growing.flush()
+        with np.load(file) as arrays:
+            assert arrays["x"].shape == (7,)
+    os.truncate(path, size_bytes)
+    assert read_headers(str(path))["x"].shape == (7,)
