@@ -94,7 +94,7 @@ def fit_row(
         "dim": setup.dim or "batch",
         "at": result.requested.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
-        "bytes": result.taken_bytes,
+        "bytes": result.footprint.total_bytes,
         "common_bytes": result.footprint.common_bytes,
         "shared_bytes": result.footprint.shared_bytes,
         "largest": _largest_row(result),
@@ -187,7 +187,7 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
     lines = [
         fact("Verdict", text),
-        *laid_out(assessment_lines(result.assessment, result.taken_bytes)),
+        *laid_out(assessment_lines(result.assessment)),
     ]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
     if setup.reserve_bytes:

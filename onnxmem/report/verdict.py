@@ -63,7 +63,7 @@ def budget(analysis: "Analysis") -> Section | None:
         title="Budget",
         total=Line("", budget_bytes, at + text),
         lines=(
-            *assessment_lines(result.assessment, result.taken_bytes),
+            *assessment_lines(result.assessment),
             *max_batch_lines(result),
             *formula_lines(affine),
             *_rule_lines(analysis.rule_max_batch),
@@ -77,14 +77,10 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def assessment_lines(assessment: "Assessment", taken_bytes: int | None = None) -> Iterator[Line]:
-    """What is compared: its bytes, what of them is assumed, its error and what is in doubt.
-
-    ``taken_bytes``: what it takes of one device, where that is not the figure itself.
-    """
+def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
+    """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
     footprint = assessment.footprint
-    num_bytes = footprint.total_bytes if taken_bytes is None else taken_bytes
-    yield Line("takes", num_bytes, BASES[assessment.basis])
+    yield Line("takes", footprint.total_bytes, BASES[assessment.basis])
     yield from _assumed("context", footprint.context, "--cuda-context")
     yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
     if footprint.range_bytes:

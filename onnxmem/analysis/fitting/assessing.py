@@ -189,11 +189,6 @@ class FitResult:
         return self.assessment.footprint
 
     @property
-    def taken_bytes(self) -> int:
-        """What the request takes where no allocation fails: one figure on every face."""
-        return self.footprint.total_bytes
-
-    @property
     def accuracy(self) -> Accuracy:
         """The accuracy of the compared figure."""
         return self.assessment.accuracy
@@ -214,9 +209,9 @@ class FitResult:
         return {
             "verdict": self.verdict.value,
             "basis": printable(self.setup.basis.value),
-            "bytes": self.taken_bytes,
+            "bytes": footprint.total_bytes,
             "limit_bytes": limit_bytes,
-            "margin_bytes": limit_bytes - self.taken_bytes,
+            "margin_bytes": limit_bytes - footprint.total_bytes,
             "context_bytes": footprint.context.to_dict(),
             "workspace_bytes": footprint.workspace.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},

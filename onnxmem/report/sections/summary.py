@@ -81,7 +81,7 @@ def one_line(analysis: "Analysis") -> str:
     if budget_bytes is None or result is None:
         takes = format_bytes(_total(analysis, _basis(analysis)))
         return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
-    takes = format_bytes(result.taken_bytes)
+    takes = format_bytes(result.footprint.total_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
     return f"{name}: {result.verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
@@ -114,7 +114,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
     takes_bytes, batch = result.footprint.total_bytes, analysis.settings.batch
     _, _, margin = verdict_text(result.verdict, takes_bytes, budget_bytes).partition(": ")
     at = "" if batch is None else f" at batch {batch:,}"
-    takes = f"takes {format_bytes(result.taken_bytes)}{at}, {margin}"
+    takes = f"takes {format_bytes(takes_bytes)}{at}, {margin}"
     return Section(
         key="answer",
         title=_TITLES[result.verdict],
