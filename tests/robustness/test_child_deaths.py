@@ -9,7 +9,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -74,19 +73,6 @@ def functions() -> list[str]:
     return sorted({name for text in texts for name in pattern.findall(text)})
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with a sound model, and have temporary files in another."""
-    work, temporary = tmp_path / "work", tmp_path / "temporary"
-    work.mkdir()
-    temporary.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    write_model(work / MODEL)
-    return work
-
-
 def pairs(parts: int) -> list[tuple[str, str]]:
     """One of so many functions and deaths, of each some."""
     found = [
@@ -104,9 +90,9 @@ COMMAND: Final = ("measure", MODEL, "--batch", "2", "--json", "--quiet")
 """It runs every function in a child."""
 
 
-def test_one_command_runs_each_function(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_command_runs_each_function(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
-    work_without_children(monkeypatch, folder)
+    work_without_children(monkeypatch, workplace)
     run = vars(measuring)["run_in_child"]
 
     def seeing(function: str, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - what a child is given
@@ -121,18 +107,18 @@ def test_one_command_runs_each_function(folder: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("parts", [PARTS, pytest.param(1, marks=pytest.mark.slow)])
 def test_each_child_with_each_death(
-    folder: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    workplace: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     told = []
     codes = []
     for function, death in pairs(parts):
         with monkeypatch.context() as patch:
-            work_without_children(patch, folder, but=function)
+            work_without_children(patch, workplace, but=function)
             let_die(patch, death)
             codes.append(main(COMMAND))
         out, err = capsys.readouterr()
         told += [f"{function}, {death}: {text}" for text in wrong(codes[-1], out, err)]
-        left = list((folder.parent / "temporary").iterdir())
+        left = list((workplace.parent / "temporary").iterdir())
         told += [f"{function}, {death}: leaves {path}" for path in left]
     with capsys.disabled():
         ends = {code: codes.count(code) for code in sorted(set(codes))}
@@ -216,11 +202,11 @@ def worker_cases(parts: int) -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("parts", [len(WORKER_DEATHS), pytest.param(1, marks=pytest.mark.slow)])
 def test_each_worker_with_each_death(
-    folder: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    workplace: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     names = (MODEL, "dying.onnx", "second.onnx", "third.onnx")
     for name in names:
-        write_model(folder / name)
+        write_model(workplace / name)
     told = []
     codes = []
     for way, moment, death in worker_cases(parts):
@@ -236,7 +222,7 @@ def test_each_worker_with_each_death(
             told += [] if (codes[-1], "no worker" in err) == (3, True) else [f"{case}: {err}"]
         elif statuses[:1] + statuses[2:] != ["ok"] * 3:
             told.append(f"{case}: {statuses}")
-        told += [f"{case}: leaves {each}" for each in (folder.parent / "temporary").iterdir()]
+        told += [f"{case}: leaves {each}" for each in (workplace.parent / "temporary").iterdir()]
     with capsys.disabled():
         ends = {code: codes.count(code) for code in sorted(set(codes))}
         product_ = f"{len(WAYS)} ways x {len(MOMENTS)} moments x {len(WORKER_DEATHS)} deaths"

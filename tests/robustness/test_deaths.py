@@ -32,33 +32,24 @@ Capture = pytest.CaptureFixture[str]
 fcntl = pytest.importorskip("fcntl", reason="locks as POSIX has them")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with a sound model, and have temporary files in another."""
-    work, temporary = tmp_path / "work", tmp_path / "temporary"
-    work.mkdir()
-    temporary.mkdir()
-    monkeypatch.chdir(work)
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    write_model(work / MODEL)
-    return work
-
-
 # What a killed process left beside a result
 
 
-def left_part(folder: Path) -> Path:
-    path = folder / ".onnxmem-abcd_123.part"
+def left_part(workplace: Path) -> Path:
+    path = workplace / ".onnxmem-abcd_123.part"
     path.write_text("half a result")
     return path
 
 
 @pytest.mark.parametrize("words", ["--json -o new.json", "--json -o old.json --force"])
-def test_the_next_run_removes_what_a_killed_one_left(folder: Path, words: str) -> None:
-    (folder / "old.json").write_text("old")
-    part = left_part(folder)
-    others = [folder / ".onnxmem-mine.part", folder / "abcd1234.part", folder / ".onnxmem-a.json"]
+def test_the_next_run_removes_what_a_killed_one_left(workplace: Path, words: str) -> None:
+    (workplace / "old.json").write_text("old")
+    part = left_part(workplace)
+    others = [
+        workplace / ".onnxmem-mine.part",
+        workplace / "abcd1234.part",
+        workplace / ".onnxmem-a.json",
+    ]
     for other in others:
         other.touch()
     assert main([MODEL, *words.split()]) == 0
@@ -66,36 +57,36 @@ def test_the_next_run_removes_what_a_killed_one_left(folder: Path, words: str) -
     assert all(other.exists() for other in others)
 
 
-def test_what_a_living_process_writes_stays(folder: Path) -> None:
-    part = left_part(folder)
+def test_what_a_living_process_writes_stays(workplace: Path) -> None:
+    part = left_part(workplace)
     with part.open("rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert main([MODEL, "--json", "-o", "new.json"]) == 0
         assert part.exists()
-    with replaced(str(folder / "first")) as first, replaced(str(folder / "second")) as second:
+    with replaced(str(workplace / "first")) as first, replaced(str(workplace / "second")) as second:
         first.write(b"1")
         second.write(b"2")
-    assert ((folder / "first").read_text(), (folder / "second").read_text()) == ("1", "2")
+    assert ((workplace / "first").read_text(), (workplace / "second").read_text()) == ("1", "2")
 
 
-def test_no_pattern_finds_what_a_killed_process_left(folder: Path) -> None:
-    part = left_part(folder)
+def test_no_pattern_finds_what_a_killed_process_left(workplace: Path) -> None:
+    part = left_part(workplace)
     for pattern in (".*", ".onnxmem-*", "**/.onnxmem-*", ".*.part"):
         assert part.name not in model_names([pattern])
 
 
-def test_the_cache_writes_as_every_result_is_written(folder: Path) -> None:
-    cache = open_cache(str(folder / "rows"))
-    (folder / "rows" / "ab").mkdir()
-    part = left_part(folder / "rows" / "ab")
+def test_the_cache_writes_as_every_result_is_written(workplace: Path) -> None:
+    cache = open_cache(str(workplace / "rows"))
+    (workplace / "rows" / "ab").mkdir()
+    part = left_part(workplace / "rows" / "ab")
     cache.put("abcd", {"row": {}, "text": None, "text_of": None})
     assert cache.get("abcd") is not None
     assert not part.exists()
-    assert [path.name for path in (folder / "rows" / "ab").iterdir()] == ["cd.json"]
+    assert [path.name for path in (workplace / "rows" / "ab").iterdir()] == ["cd.json"]
 
 
-def test_the_next_run_removes_temporary_folders_of_killed_ones(folder: Path) -> None:
-    temporary = folder.parent / "temporary"
+def test_the_next_run_removes_temporary_folders_of_killed_ones(workplace: Path) -> None:
+    temporary = workplace.parent / "temporary"
     stale, living = temporary / "onnxmem-run-abcd_123", temporary / "onnxmem-run-abcd_124"
     others = [temporary / "onnxmem-abcd_123", temporary / "onnxmem-run-mine"]
     for each in (stale, living, *others):
@@ -110,8 +101,8 @@ def test_the_next_run_removes_temporary_folders_of_killed_ones(folder: Path) -> 
     assert sorted(temporary.iterdir()) == sorted([living, *others])
 
 
-def test_folders_that_many_make_at_once_stay(folder: Path) -> None:
-    del folder
+def test_folders_that_many_make_at_once_stay(workplace: Path) -> None:
+    del workplace
     program = (
         "import os\n"
         "from onnxmem.files import temporary_folder\n"
@@ -125,9 +116,9 @@ def test_folders_that_many_make_at_once_stay(folder: Path) -> None:
 
 
 def test_without_a_place_for_temporary_files(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
+    monkeypatch.setattr(tempfile, "tempdir", str(workplace / "nowhere"))
     assert main([MODEL, MODEL, "--jobs", "2", "--format", "jsonl"]) == 2
     err = capsys.readouterr().err
     assert (err.count("\n"), "no temporary folder can be made" in err) == (1, True), err
@@ -172,14 +163,14 @@ def slow_server() -> Iterator[str]:
 
 
 def test_a_worker_that_is_given_up_leaves_no_temporary_files(
-    folder: Path, slow_server: str, capsys: Capture
+    workplace: Path, slow_server: str, capsys: Capture
 ) -> None:
     words = [slow_server, MODEL, "--timeout", "4", "--jobs", "2", "--format", "jsonl"]
     assert main(words) == 3
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["status"] for row in rows] == ["error", "ok"]
     assert rows[0]["error"]["code"] == "timeout"
-    assert list((folder.parent / "temporary").iterdir()) == []
+    assert list((workplace.parent / "temporary").iterdir()) == []
 
 
 def started(words: list[str]) -> "subprocess.Popen[str]":
@@ -195,10 +186,10 @@ def started(words: list[str]) -> "subprocess.Popen[str]":
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 def test_workers_of_a_killed_run_end_and_leave_no_temporary_files(
-    folder: Path, slow_server: str
+    workplace: Path, slow_server: str
 ) -> None:
     process = started([slow_server, slow_server, "--jobs", "2", "--format", "jsonl"])
-    temporary = folder.parent / "temporary"
+    temporary = workplace.parent / "temporary"
     assert waited(lambda: any(temporary.rglob("model.onnx")))
     process.kill()
     process.wait()
@@ -244,19 +235,21 @@ RUNS: Final = {
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 @pytest.mark.parametrize("run", RUNS)
-def test_a_run_killed_at_any_moment_loses_nothing(folder: Path, run: str, capsys: Capture) -> None:
+def test_a_run_killed_at_any_moment_loses_nothing(
+    workplace: Path, run: str, capsys: Capture
+) -> None:
     """Kill some or all of its processes, and compare the next run with one that is not killed."""
     num_kills, line = RUNS[run]
     if "ort" in line and find_spec("onnxruntime") is None:  # which writes files when imported
         pytest.skip("onnxruntime is not installed")
     for number in range(6 if "cache" in line else 3):
-        write_model(folder / f"net{number}.onnx")
-    words, temporary, result = line.split(), folder.parent / "temporary", folder / "result"
+        write_model(workplace / f"net{number}.onnx")
+    words, temporary, result = line.split(), workplace.parent / "temporary", workplace / "result"
     assert started(words).wait() == 0
     begin = time.monotonic()
     assert started(words).wait() == 0
     expected = result.read_bytes()
-    shutil.rmtree(folder / "rows", ignore_errors=True)
+    shutil.rmtree(workplace / "rows", ignore_errors=True)
     whole_seconds = time.monotonic() - begin
     drawn = random.Random(23)  # noqa: S311 - moments
     ends: Counter[str] = Counter()
@@ -280,8 +273,8 @@ def test_a_run_killed_at_any_moment_loses_nothing(folder: Path, run: str, capsys
         assert started(words).wait() == 0
         assert result.read_bytes() == expected
         assert list(temporary.iterdir()) == []
-        assert [path.name for path in folder.iterdir() if is_part(path.name)] == []
-        shutil.rmtree(folder / "rows", ignore_errors=True)
+        assert [path.name for path in workplace.iterdir() if is_part(path.name)] == []
+        shutil.rmtree(workplace / "rows", ignore_errors=True)
     with capsys.disabled():
         print(f"{run}: {num_kills} kills, {dict(ends)}")
     num_early = sum(number for end, number in ends.items() if "before" in end)

@@ -253,16 +253,22 @@ def write_case(folder: Path, line: str, fault: str) -> Case:
     return {"words": [*words, "--force"], **rest}
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="devices as Linux has them")
-def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
+def with_old_results(folder: Path) -> list[Path]:
+    """What the names of faults need, and the older results, which must stay whole."""
     for name in ("locked", "emptied", "a folder"):
         (folder / name).mkdir()
-    old = folder / "old"
-    for path in (old, folder / "locked" / "old"):
+    old_results = [folder / "old", folder / "locked" / "old"]
+    for path in old_results:
         path.write_bytes(OLD)
         path.chmod(0o666)
     (folder / "itself").symlink_to("itself")
     (folder / "locked").chmod(0o555)
+    return old_results
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="devices as Linux has them")
+def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
+    old_results = with_old_results(folder)
     lines = writes()
     pairs = drawn(list(lines), list(FAULTS), parts)
     warm = [
@@ -278,7 +284,7 @@ def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
     counted(f"{len(lines)} outputs x {len(FAULTS)} faults", pairs, found[len(warm) :])
     none_is_wrong(told)
     assert {case["code"] for case in found[: len(warm)]} == {0}
-    assert old.read_bytes() == (folder / "locked" / "old").read_bytes() == OLD
+    assert {path.read_bytes() for path in old_results} == {OLD}
     assert left_parts(folder) == []
 
 
@@ -288,14 +294,7 @@ def test_each_output_with_each_fault(folder: Path, parts: int) -> None:
 def test_the_output_of_a_measurement_with_each_fault(folder: Path) -> None:
     """A table of its own: each case runs a model first, and some faults have a line for that."""
     pytest.importorskip("onnxruntime")
-    for name in ("locked", "emptied", "a folder"):
-        (folder / name).mkdir()
-    old = folder / "old"
-    for path in (old, folder / "locked" / "old"):
-        path.write_bytes(OLD)
-        path.chmod(0o666)
-    (folder / "itself").symlink_to("itself")
-    (folder / "locked").chmod(0o555)
+    old_results = with_old_results(folder)
     line = f"measure {MODEL} --batch 2 --json -o {{}}"
     warm = {"words": line.format("warm").split()}
     first, *found = ran(folder, [warm, *(write_case(folder, line, fault) for fault in FAULTS)])
@@ -308,7 +307,7 @@ def test_the_output_of_a_measurement_with_each_fault(folder: Path) -> None:
             told.append(f"{fault}: exit code {case['code']}, {case['err']!r}")
         told += [] if len(lines) in {1, 2} else [f"{fault}: {len(lines)} lines"]
     none_is_wrong(told)
-    assert old.read_bytes() == (folder / "locked" / "old").read_bytes() == OLD
+    assert {path.read_bytes() for path in old_results} == {OLD}
     assert left_parts(folder) == []
 
 
