@@ -16,13 +16,13 @@ class ExplainedTensor:
     """The node that writes it; ``None``: a weight or an input."""
     readers: tuple[str, ...]
     """The nodes that read it, in order."""
-    first_node: str | None
+    first_node: str | None = None
     """The node that allocates its buffer; ``None``: it is live before the first node."""
-    last_node: str | None
+    last_node: str | None = None
     """The last node at which its buffer is live; ``None``: it is live after the last node."""
-    is_live_at_peak: bool | None
+    is_live_at_peak: bool | None = None
     """``None``: it has no buffer of its own in the order of execution, as in a subgraph."""
-    shares_with: tuple[str, ...]
+    shares_with: tuple[str, ...] = ()
     """The other tensors of its buffer, or of its weight's bytes."""
 
 
@@ -64,8 +64,6 @@ def _tensor(tensor: Tensor, analysis: Analysis) -> ExplainedTensor:
             tensor=tensor,
             producer=None,
             readers=readers,
-            first_node=None,
-            last_node=None,
             is_live_at_peak=True,
             shares_with=_same_storage(tensor, graph),
         )
@@ -73,15 +71,7 @@ def _tensor(tensor: Tensor, analysis: Analysis) -> ExplainedTensor:
     program = replay.program
     number = _allocation(tensor.name, (program.tensors_of(at) for at in range(len(program.labels))))
     if number is None:
-        return ExplainedTensor(
-            tensor=tensor,
-            producer=producer,
-            readers=readers,
-            first_node=None,
-            last_node=None,
-            is_live_at_peak=None,
-            shares_with=(),
-        )
+        return ExplainedTensor(tensor=tensor, producer=producer, readers=readers)
     starts, stops = program.lifetimes
     last = int(stops[number]) - 1
     is_released = bool((program.events == ~number).any())
