@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from onnxmem.analysis.analysis import Analysis, analyze
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.fitting.assessing import FitRequest, FitResult
+    from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.decisions.advise.advising import Advised
     from onnxmem.decisions.batch_curve import BatchCurve
     from onnxmem.decisions.check.budgets import Budget
     from onnxmem.decisions.check.checking import Checkup
+    from onnxmem.decisions.devices import Device
     from onnxmem.decisions.diff import Difference
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.files import ModelSource
@@ -53,32 +55,14 @@ def fit(
     :raises OnnxmemError: the model cannot be read, no device has that name, or the settings
         contradict each other.
     """
-    from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.assessing import fit as fit_requests
-    from onnxmem.analysis.fitting.footprints import Deployment, on_device
-    from onnxmem.analysis.fitting.verdicts import basis_for
-    from onnxmem.decisions.devices import Device, catalog
+    from onnxmem.analysis.fitting.footprints import Deployment
+    from onnxmem.decisions.devices import catalog
 
-    request = _analyzed(source, settings).request
-    found = device if isinstance(device, int) else catalog().device_or_size(device)
-    known = found if isinstance(found, Device) else None
-    runtime = next(iter(request.settings.runtimes), None)
-    basis = basis_for(
-        None if known is None else known.kind,
-        train=request.settings.train,
-        runtime=runtime,
-        basis=request.settings.basis,
-    )
-    setup = FitRequest(
-        memory_bytes=found.limit_bytes if isinstance(found, Device) else found,
-        reserve_bytes=reserve_bytes,
-        flash_bytes=None if known is None else known.flash_bytes,
-        basis=basis,
-        accepted=frozenset(request.settings.accepted),
-        deployment=Deployment(instances=instances, shares_weights=share_weights),
-        dim=dim,
-    )
-    return fit_requests([on_device(request, None if known is None else known.cpu, basis)], setup)
+    memory = device if isinstance(device, int) else catalog().device_or_size(device)
+    request, setup = _compared(_analyzed(source, settings).request, memory, reserve_bytes)
+    deployment = Deployment(instances=instances, shares_weights=share_weights)
+    return fit_requests([request], replace(setup, deployment=deployment, dim=dim))
 
 
 def batch_curve(
@@ -97,32 +81,34 @@ def batch_curve(
     :raises OnnxmemError: the model cannot be read or have one of the batches, or no device has that
         name.
     """
-    from onnxmem.analysis.fitting.assessing import FitRequest
-    from onnxmem.analysis.fitting.footprints import on_device
-    from onnxmem.analysis.fitting.verdicts import basis_for
     from onnxmem.decisions.batch_curve import batch_curve as curve_of
     from onnxmem.decisions.devices import Device, catalog
 
-    request = _analyzed(source, settings).request
-    found = catalog().device_or_size(device) if isinstance(device, str) else device
-    known = found if isinstance(found, Device) else None
-    basis = basis_for(
-        None if known is None else known.kind,
-        train=request.settings.train,
-        runtime=next(iter(request.settings.runtimes), None),
-        basis=request.settings.basis,
-    )
-    memory_bytes = found.limit_bytes if isinstance(found, Device) else found
-    setup = FitRequest(
-        memory_bytes=memory_bytes or 0,
-        reserve_bytes=reserve_bytes,
-        flash_bytes=None if known is None else known.flash_bytes,
-        basis=basis,
-        accepted=frozenset(request.settings.accepted),
-    )
-    there = on_device(request, None if known is None else known.cpu, basis)
+    memory = catalog().device_or_size(device) if isinstance(device, str) else device
+    request, setup = _compared(_analyzed(source, settings).request, memory, reserve_bytes)
+    known = memory if isinstance(memory, Device) else None
     ordered = sorted(dict.fromkeys(batches))
-    return curve_of(there, ordered, setup, known, has_limit=found is not None)
+    return curve_of(request, ordered, setup, known, has_limit=memory is not None)
+
+
+def _compared(
+    request: "AnalysisRequest", memory: "Device | int | None", reserve_bytes: int
+) -> "tuple[AnalysisRequest, FitRequest]":
+    """A model as it runs on a device, and what of it is compared there."""
+    from onnxmem.analysis.fitting.footprints import on_device
+    from onnxmem.decisions.fit import fit_request
+
+    settings = request.settings
+    setup = fit_request(
+        memory,
+        train=settings.train,
+        runtime=next(iter(settings.runtimes), None),
+        basis=settings.basis,
+        accepted=settings.accepted,
+        reserve_bytes=reserve_bytes,
+    )
+    cpu = None if memory is None or isinstance(memory, int) else memory.cpu
+    return on_device(request, cpu, setup.basis), setup
 
 
 def advise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
@@ -16,6 +17,7 @@ from onnxmem.cli.options import (
     add_verdict_options,
     device_catalog,
     dim,
+    fit_request_of,
     named_dim,
     refuse_contradictions,
     refuse_unused_of_fit,
@@ -196,23 +198,13 @@ def _add_runtime(parser: ArgumentParser) -> None:
 def _fitted(
     requests: list[AnalysisRequest], target: ComparedMemory, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, JsonDict]:
-    from onnxmem.analysis.fitting.assessing import FitRequest, fit
+    from onnxmem.analysis.fitting.assessing import fit
     from onnxmem.analysis.fitting.footprints import on_device
-    from onnxmem.analysis.fitting.verdicts import basis_for
     from onnxmem.decisions.fit import fit_at
     from onnxmem.report.fit import fit_row, render_fit
 
-    device, train = target.device, arguments.train
-    kind = None if device is None else device.kind
-    setup = FitRequest(
-        memory_bytes=target.memory_bytes,
-        reserve_bytes=arguments.reserve_bytes,
-        flash_bytes=None if device is None else device.flash_bytes,
-        basis=basis_for(kind, train=train, runtime=arguments.runtime, basis=arguments.basis),
-        accepted=frozenset(arguments.accepted),
-        deployment=_deployment(arguments),
-        dim=free,
-    )
+    device = target.device
+    setup = replace(fit_request_of(arguments, target), deployment=_deployment(arguments), dim=free)
     if device is not None:
         requests = [on_device(request, device.cpu, setup.basis) for request in requests]
     if arguments.contexts:

@@ -47,6 +47,7 @@ from onnxmem.units import parse_size
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
+    from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.decisions.devices import Catalog, Device
     from onnxmem.report.fit import ComparedMemory
 
@@ -629,6 +630,23 @@ def target_memory(arguments: Namespace) -> "ComparedMemory":
     if isinstance(found, Device):
         return ComparedMemory(found.name, found.limit_bytes, found)
     return ComparedMemory(shortened(name), found, None)
+
+
+def fit_request_of(arguments: Namespace, memory: "ComparedMemory | None") -> "FitRequest":
+    """What is compared with a device or a size; ``None``: with no limit.
+
+    :raises UsageError: ``--basis process`` for inference without ``--runtime``.
+    """
+    from onnxmem.decisions.fit import fit_request
+
+    return fit_request(
+        None if memory is None else memory.device or memory.memory_bytes,
+        train=arguments.train,
+        runtime=arguments.runtime,
+        basis=arguments.basis,
+        accepted=arguments.accepted,
+        reserve_bytes=arguments.reserve_bytes,
+    )
 
 
 def verdict_settings(arguments: Namespace) -> dict[str, Any]:

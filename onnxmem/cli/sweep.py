@@ -18,6 +18,7 @@ from onnxmem.cli.options import (
     add_values,
     add_verdict_options,
     dim,
+    fit_request_of,
     refuse_contradictions,
     refuse_unused_of_fit,
     step_settings,
@@ -153,9 +154,7 @@ def run(arguments: Namespace) -> int:
 
 def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
     """The curve as text, as CSV and as a page where one is requested, and its JSON object."""
-    from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.footprints import on_device, request_of
-    from onnxmem.analysis.fitting.verdicts import basis_for
     from onnxmem.decisions.batch_curve import batch_curve, batches_between
     from onnxmem.report.batch_curve import curve_csv, curve_row, render_curve
 
@@ -163,16 +162,7 @@ def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
     memory = None if arguments.device is None else target_memory(arguments)
     device = None if memory is None else memory.device
     refuse_unused_of_fit(arguments, device)
-    kind = None if device is None else device.kind
-    setup = FitRequest(
-        memory_bytes=0 if memory is None else memory.memory_bytes,
-        reserve_bytes=arguments.reserve_bytes,
-        flash_bytes=None if device is None else device.flash_bytes,
-        basis=basis_for(
-            kind, train=arguments.train, runtime=arguments.runtime, basis=arguments.basis
-        ),
-        accepted=frozenset(arguments.accepted),
-    )
+    setup = fit_request_of(arguments, memory)
     settings = Settings(
         **(step_settings(arguments) | {"batch": first}),
         **verdict_settings(arguments),

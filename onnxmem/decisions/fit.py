@@ -48,6 +48,30 @@ _SLOW: Final = frozenset({Basis.ORT_CPU, Basis.ORT_CUDA})
 """Each figure needs the replay of a session, so only the requested contexts are tried."""
 
 
+def fit_request(
+    memory: Device | int | None,
+    *,
+    train: bool,
+    runtime: str | None,
+    basis: str | None,
+    accepted: Iterable[str],
+    reserve_bytes: int = 0,
+) -> FitRequest:
+    """What is compared with a device, or with a size in bytes; ``None``: with no limit.
+
+    :raises UsageError: ``basis`` is ``process`` for inference without a runtime.
+    """
+    device = memory if isinstance(memory, Device) else None
+    kind = None if device is None else device.kind
+    return FitRequest(
+        memory_bytes=(memory.limit_bytes if isinstance(memory, Device) else memory) or 0,
+        reserve_bytes=reserve_bytes,
+        flash_bytes=None if device is None else device.flash_bytes,
+        basis=basis_for(kind, train=train, runtime=runtime, basis=basis),
+        accepted=frozenset(accepted),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
     """One device and the verdict on it."""
