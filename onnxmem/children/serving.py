@@ -24,6 +24,9 @@ _GRACE_SECONDS: Final = 10
 
 _MAX_OPEN_FILES: Final = 1024
 
+_TEMPORARY: Final = "onnxmem-run-"
+"""How folders of ``onnxmem.files.temporary_folder`` begin; this process does not import it."""
+
 
 def serve(home: str) -> NoReturn:
     """Reply to the request on stdin and exit, without the teardown of any library.
@@ -110,5 +113,8 @@ def _end_with_parent() -> None:
     os.read(0, 1)
     import shutil
 
-    shutil.rmtree(os.environ["HOME"], ignore_errors=True)
+    folder = os.environ["HOME"]
+    # Whoever starts this file by hand, or sets HOME in a function, keeps what is there.
+    if os.path.basename(folder).startswith(_TEMPORARY):
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

@@ -307,3 +307,24 @@ def test_errors_are_replies_too() -> None:
         "ModuleNotFoundError", "No module named 'no_such_module'", missing="no_such_module"
     )
     assert json.loads(reply_to(b"no JSON"))["raised"] == "JSONDecodeError"
+
+
+@pytest.mark.parametrize(("name", "is_removed"), [("onnxmem-run-abcd_123", True), ("home", False)])
+def test_a_child_without_a_parent_removes_no_other_home(
+    tmp_path: Path, name: str, *, is_removed: bool
+) -> None:
+    home = tmp_path / name
+    home.mkdir()
+    (home / "kept").touch()
+    request = {
+        "function": "signal:pause",
+        "arguments": {},
+        "limits": asdict(ChildLimits(30.0)),
+        "uninitialized": [],
+    }
+    with running._started(str(home)) as process:  # noqa: SLF001 - its folder is chosen here
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.close()
+        assert process.wait(20) == 1
+    assert home.exists() is not is_removed
