@@ -17,7 +17,7 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.sections.section import Note
-from onnxmem.report.sections.summary import one_line, summary
+from onnxmem.report.sections.summary import one_line, requested_session, summary
 from onnxmem.report.text import (
     aligned,
     count_text,
@@ -146,8 +146,8 @@ def activation_rows(analysis: "Analysis") -> list[str]:
 
 def session_rows(analysis: "Analysis") -> list[str]:
     """What the kernels of a session have requested, over the nodes that it runs."""
-    runtime = next(iter(analysis.runtimes))
-    return _live_row("session", runtime.arena.replay.step_bytes.tolist())
+    runtime = requested_session(analysis)
+    return [] if runtime is None else _live_row("session", runtime.arena.replay.step_bytes.tolist())
 
 
 def _live_row(label: str, live_bytes: Sequence[int]) -> list[str]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.verdicts import Doubt
     from onnxmem.errors import Finding
     from onnxmem.program.program import Allocation
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _MOST_TERMS: Final = 7
 """Rows of the table of terms."""
@@ -141,9 +142,18 @@ def _doubt_text(doubt: "Doubt") -> str:
     return f"{doubt.message}; {doubt.settled_by}"
 
 
+def requested_session(analysis: "Analysis") -> "RuntimeMemory | None":
+    """The session of onnxruntime whose figure answers the request, where there is one."""
+    return _session(analysis, _basis(analysis))
+
+
+def _session(analysis: "Analysis", basis: AnyBasis) -> "RuntimeMemory | None":
+    return next((each for each in analysis.runtimes if each.name == basis.value), None)
+
+
 def _while_loading(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
     """The process while onnxruntime creates the session, where it is larger then."""
-    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    runtime = _session(analysis, basis)
     if basis is not Basis.ORT_CPU or runtime is None or runtime.load_peak_bytes is None:
         return
     (_, before_bytes), *_ = runtime.process_parts
@@ -192,7 +202,7 @@ def _total(analysis: "Analysis", basis: AnyBasis) -> int | None:
         return analysis.torch.total_bytes
     if basis is Basis.STEP and analysis.training is not None:
         return analysis.training.peak_bytes
-    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    runtime = _session(analysis, basis)
     if runtime is not None:
         return runtime.process_bytes if basis is Basis.ORT_CPU else _session_bytes(analysis, basis)
     replay = next((each for each in analysis.replays if each.name == basis.value), None)
@@ -262,7 +272,7 @@ def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> It
 def _session_terms(
     analysis: "Analysis", basis: AnyBasis, total_bytes: int | None
 ) -> Iterator[Line]:
-    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    runtime = _session(analysis, basis)
     if runtime is None or total_bytes is None:
         return
     arena = runtime.arena
@@ -332,8 +342,7 @@ def _also_requested(analysis: "Analysis") -> Iterator[Section]:
 
 def largest_tensors(analysis: "Analysis") -> Section | None:
     """The largest tensors at the peak that answers the request, and where it is."""
-    basis, training = _basis(analysis), analysis.training
-    runtime = next((each for each in analysis.runtimes if each.name == basis.value), None)
+    training, runtime = analysis.training, requested_session(analysis)
     live: Sequence[Allocation]
     if training is not None:
         live, node, phase = training.live_at_peak(), training.peak_node, training.peak_phase.value
