@@ -16,7 +16,7 @@ from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import Request, guessed_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph, Node, Tensor
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.input_values import (
     input_arrays,
     refuse_unknown_names,
@@ -133,7 +133,14 @@ class StageResults:
     def is_whole(self) -> bool:
         """Whether the figures are of the requested batch and include every tensor."""
         left_out = self.training.unknown if self.training else ()
-        return self.bound.follows_batch and not (left_out or self.activations.unknown_tensors)
+        return self.bound.follows_batch and not (left_out or self._unknown_tensors)
+
+    @property
+    def _unknown_tensors(self) -> tuple[str, ...]:
+        """``activations.unknown_tensors``, which most batches need not compute to have none."""
+        written = [each for each in self.graph.tensors.values() if each.role is Role.ACTIVATION]
+        is_known = all(tensor.size_bytes is not None for tensor in written)
+        return () if is_known else self.activations.unknown_tensors
 
     @property
     def training_peak_bytes(self) -> int | None:

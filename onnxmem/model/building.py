@@ -46,21 +46,17 @@ class Prepared:
         return required_inputs(self.proto.graph)
 
     @cached_property
-    def records(self) -> Graph | None:
-        """The graph without the types of activations; ``None`` if dims change more than types.
+    def records(self) -> Graph:
+        """The graph without the types of activations.
 
         :raises GraphError: a weight has a negative dim.
         """
-        if self.columns.bodies:
-            return None
         return read_graph(self.proto, types={}, columns=self.columns)
 
     @cached_property
     def type_memo(self) -> TypeMemo | None:
         """The memo of distinct nodes; ``None`` if the graph is small or not suited to one."""
-        if self.records is None:
-            return None
-        return type_memo_of(self.proto, self.records, self.columns.nodes, self.inputs)
+        return type_memo_of(self.proto, lambda: self.records, self.columns.nodes, self.inputs)
 
     def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors by the memo; ``None`` on a miss."""
@@ -119,7 +115,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     binding = bind(prepared.inputs, request)
     has_effect = request.batch is None or binding.batch is not None
     types = prepared.memoized_types(binding)
-    if types is not None and prepared.records is not None:
+    if types is not None:
         graph = retyped(prepared.records, types, frozenset())
         return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
     shaped = with_shapes(prepared.proto, binding, shaped_at_old=prepared.shaped_at_old)
@@ -130,7 +126,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 
 def _graph(prepared: Prepared, shaped: Shaped) -> Graph:
     """Make the graph; what does not depend on dims is read only once."""
-    if prepared.records is None or shaped.has_new_constants:
+    if prepared.columns.bodies or shaped.has_new_constants:
         # Subgraphs have types of their own, and rewritten constants are not in ``records``.
         return read_graph(shaped.proto, shaped.assumed, shaped.types)
     types = shaped.types or known_types(shaped.proto.graph)

@@ -8,7 +8,8 @@ reused, and only the types of tensors are replaced (``retyped``).
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -58,7 +59,8 @@ def read_graph(
     """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     types = known_types(model.graph) if types is None else types
-    graph = reader.graph(model.graph, "", {}, (columns or columns_of(model.graph), types))
+    read = (columns or columns_of(model.graph), types)
+    graph = reader.graph(model.graph, "", _Outside(ChainMap()), read)
     # Subgraphs refer to the same mapping, so it is changed in place, before anyone else sees it.
     reader.tensors.update(_weight_roles(graph))
     for name in assumed & reader.tensors.keys():
@@ -68,6 +70,29 @@ def read_graph(
 
 def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> Mapping[str, str]:
     return {entry.key: entry.value for entry in entries}
+
+
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """What a graph sees of the graphs around it."""
+
+    # A graph may have a subgraph in every block, so none of them copies what it sees.
+    scope: "ChainMap[str, str]"
+    """Names in the file to scoped names; the first map is that of the nearest graph."""
+    visible: tuple[Sequence[str], ...] = ()
+    """The scoped names of each of these graphs, sorted."""
+
+    def sees(self, name: str) -> bool:
+        """Whether a tensor is one of these graphs'."""
+        return any(_first_from(name, names) == name for names in self.visible)
+
+    def free_prefix(self, text: str) -> str:
+        """The scope of a subgraph, with a number if the name of a tensor outside starts with it."""
+        prefix, number = f"{text}/", 1
+        while any(_first_from(prefix, names).startswith(prefix) for names in self.visible):
+            number += 1
+            prefix = f"{text}#{number}/"
+        return prefix
 
 
 @dataclass(slots=True)
@@ -86,23 +111,25 @@ class _Reader:
         self,
         proto: onnx.GraphProto,
         prefix: str,
-        outer: Mapping[str, str],
+        outer: _Outside,
         read: tuple[Columns, Mapping[str, Known]],
     ) -> Graph:
-        """Read one graph from its columns and types.
-
-        ``outer`` maps names of enclosing graphs to scoped names.
-        """
-        scope = {**outer}
+        """Read one graph from its columns and types."""
+        scope = outer.scope.new_child()
         self._add_initializers(proto, prefix, scope)
         inputs = self._add_inputs(proto, prefix, scope)
         if prefix or read[0].bodies:
             scope.update((name, prefix + name) for names in read[0].outputs for name in names)
-        nodes = self._nodes(*read, prefix, scope)
+        visible = outer.visible
+        if read[0].bodies:
+            visible = (*visible, sorted({*scope.maps[0].values()}))
+        nodes = self._nodes(*read, prefix, _Outside(scope, visible))
         outputs = _scoped([value.name for value in proto.output], prefix, scope)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
-    def _add_initializers(self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]) -> None:
+    def _add_initializers(
+        self, proto: onnx.GraphProto, prefix: str, scope: MutableMapping[str, str]
+    ) -> None:
         for tensor in proto.initializer:
             scope[tensor.name] = prefix + tensor.name
             self._add_constant(prefix + tensor.name, tensor)
@@ -111,7 +138,7 @@ class _Reader:
             self.tensors[name] = _stored_sparse(name, sparse)
 
     def _add_inputs(
-        self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
+        self, proto: onnx.GraphProto, prefix: str, scope: MutableMapping[str, str]
     ) -> tuple[str, ...]:
         inputs = []
         for value in proto.input:
@@ -130,12 +157,12 @@ class _Reader:
         columns: Columns,
         types: Mapping[str, Known],
         prefix: str,
-        scope: Mapping[str, str],
+        seen: _Outside,
     ) -> tuple[Node, ...]:
-        """Read the nodes and their outputs."""
+        """Read the nodes and their outputs; ``seen`` includes the graph of the nodes."""
         nodes = []
         taken: dict[str, int] = {}
-        visible = sorted(set(scope.values())) if columns.bodies else []
+        scope = seen.scope
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
         for index, (node, op_type, reads, writes) in enumerate(rows):
             name = _unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
@@ -145,7 +172,7 @@ class _Reader:
             else:
                 self._add_outputs(writes, outputs, types)
             bodies = columns.bodies.get(index, ())
-            inner = self._inner(bodies, name, scope, visible) if bodies else ()
+            inner = self._inner(bodies, name, seen) if bodies else ()
             domain = node.domain
             nodes.append(
                 Node(
@@ -157,7 +184,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
                     inner,
-                    _outer_reads(inner, visible) if inner else (),
+                    _outer_reads(inner, seen) if inner else (),
                     _metadata(node.metadata_props),
                 )
             )
@@ -167,15 +194,14 @@ class _Reader:
         self,
         bodies: Sequence[tuple[str, onnx.GraphProto]],
         name: str,
-        scope: Mapping[str, str],
-        visible: Sequence[str],
+        seen: _Outside,
     ) -> tuple[tuple[str, Graph], ...]:
         prefixes = (
-            (attribute, graph, _free_prefix(f"{name}/{attribute}", visible))
+            (attribute, graph, seen.free_prefix(f"{name}/{attribute}"))
             for attribute, graph in bodies
         )
         return tuple(
-            (attribute, self.graph(graph, prefix, scope, (columns_of(graph), known_types(graph))))
+            (attribute, self.graph(graph, prefix, seen, (columns_of(graph), known_types(graph))))
             for attribute, graph, prefix in prefixes
         )
 
@@ -234,7 +260,7 @@ def _scoped(names: Sequence[str], prefix: str, scope: Mapping[str, str]) -> tupl
     return tuple([scope[name] if name else "" for name in names])
 
 
-_TYPED_BY_DIMS = frozenset({Role.INPUT, Role.ACTIVATION})
+_TYPED_BY_DIMS = frozenset({Role.INPUT, Role.ACTIVATION, Role.BODY_INPUT})
 _FILLS = "ConstantOfShape"
 """The operator whose output may be a weight although its size depends on dims."""
 
@@ -247,7 +273,8 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
     # Tensors whose type is unchanged are shared with the other graph: most weights and many
     # constants of a large model.
     tensors = {**graph.tensors}
-    filled = {name for node in graph.nodes if node.op_type == _FILLS for name in node.writes}
+    nodes = graph.all_nodes() if any(node.subgraphs for node in graph.nodes) else graph.nodes
+    filled = {name for node in nodes if node.op_type == _FILLS for name in node.writes}
     for name, tensor in graph.tensors.items():
         if tensor.role not in _TYPED_BY_DIMS and name not in filled:
             continue
@@ -258,7 +285,34 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
             or tensor.is_assumed is not is_assumed
         ):
             tensors[name] = Tensor(name, kind.dtype, kind.shape, tensor.role, is_assumed=is_assumed)
-    return replace(graph, tensors=tensors)
+    return replace(graph, nodes=_with_tensors(graph.nodes, tensors), tensors=tensors)
+
+
+def _with_tensors(nodes: tuple[Node, ...], tensors: Mapping[str, Tensor]) -> tuple[Node, ...]:
+    """The nodes, with the same mapping of tensors in all of their subgraphs."""
+    if not any(node.subgraphs for node in nodes):
+        return nodes
+    return tuple([_with_inner_tensors(node, tensors) if node.subgraphs else node for node in nodes])
+
+
+def _with_inner_tensors(node: Node, tensors: Mapping[str, Tensor]) -> Node:
+    inner = tuple(
+        [
+            (
+                attribute,
+                Graph(
+                    graph.name,
+                    _with_tensors(graph.nodes, tensors),
+                    graph.inputs,
+                    graph.outputs,
+                    tensors,
+                    graph.values,
+                ),
+            )
+            for attribute, graph in node.subgraphs
+        ]
+    )
+    return replace(node, subgraphs=inner)
 
 
 def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
@@ -368,22 +422,13 @@ def _unique_name(name: str, taken: dict[str, int]) -> str:
     return candidate
 
 
-def _outer_reads(inner: Iterable[tuple[str, Graph]], visible: Sequence[str]) -> tuple[str, ...]:
-    """Names of enclosing graphs that the subgraphs read; ``visible`` is sorted."""
+def _outer_reads(inner: Iterable[tuple[str, Graph]], seen: _Outside) -> tuple[str, ...]:
+    """Names of enclosing graphs that the subgraphs read."""
     names: dict[str, None] = {}
     for _, graph in inner:
         reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
-        names.update(dict.fromkeys(name for name in reads if _first_from(name, visible) == name))
+        names.update(dict.fromkeys(name for name in reads if seen.sees(name)))
     return tuple(names)
-
-
-def _free_prefix(text: str, visible: Sequence[str]) -> str:
-    """The scope of a subgraph, with a number if the name of a tensor outside starts with it."""
-    prefix, number = f"{text}/", 1
-    while _first_from(prefix, visible).startswith(prefix):
-        number += 1
-        prefix = f"{text}#{number}/"
-    return prefix
 
 
 def _first_from(text: str, names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from itertools import pairwise
+from unittest.mock import Mock
 
 import onnx
 import onnx.parser
@@ -87,6 +88,55 @@ COUNTED = """
 """
 
 
+BRANCHES = """
+    <ir_version: 10, opset_import: ["": 21]>
+    branches (float[batch, 7] x0, bool hot) => (float[batch, 7] x2) <float[7, 7] w = {0}> {
+        x1 = If (hot) <
+            then_branch = one () => (float[batch, 7] p1) { m1 = MatMul(x0, w) p1 = Relu(m1) },
+            else_branch = two () => (q1) {
+                q1 = If (hot) <
+                    then_branch = three () => (r1) { r1 = Neg(x0) },
+                    else_branch = four () => (s1) {
+                        k1 = Constant<value = float {2.0}>()
+                        s1 = Mul(x0, k1)
+                    }
+                >
+            }
+        >
+        x2 = If (hot) <
+            then_branch = one () => (float[batch, 7] p2) { m2 = MatMul(x1, w) p2 = Relu(m2) },
+            else_branch = two () => (q2) {
+                q2 = If (hot) <
+                    then_branch = three () => (r2) { r2 = Neg(x1) },
+                    else_branch = four () => (s2) {
+                        k2 = Constant<value = float {2.0}>()
+                        s2 = Mul(x1, k2)
+                    }
+                >
+            }
+        >
+    }
+"""
+LOOPS = """
+    <ir_version: 10, opset_import: ["": 21]>
+    loops (float[batch, 7] x) => (float[batch, 7] y, float[3] z) {
+        once = Constant<value = int64 {3}>()
+        a, rows = Loop (once, , x) <
+            body = add (int64 i1, bool c1, float[batch, 7] s1)
+                => (bool d1, float[batch, 7] t1, float u1)
+            { d1 = Identity(c1) t1 = Add(s1, x) u1 = ReduceSum<keepdims = 0>(t1) }
+        >
+        b, more = Loop (once, , a) <
+            body = add (int64 i2, bool c2, float[batch, 7] s2)
+                => (bool d2, float[batch, 7] t2, float u2)
+            { d2 = Identity(c2) t2 = Add(s2, x) u2 = ReduceSum<keepdims = 0>(t2) }
+        >
+        y = Add(a, b)
+        z = Add(rows, more)
+    }
+"""
+
+
 @pytest.fixture
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs are memoized too."""
@@ -149,6 +199,51 @@ def test_memoized_types_equal_those_of_the_whole_graph(
     # A constant that grows with the batch is a weight of another size: the whole graph is read.
     num_memoized = len(BATCHES) if text != FIXED else 1
     assert assert_same(model, monkeypatch) == num_memoized
+
+
+@pytest.mark.parametrize("text", [BRANCHES, LOOPS], ids=["branches", "loops"])
+def test_equal_subgraphs_are_inferred_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nested ones, what they read from outside, their constants and carried values."""
+    model = onnx.parser.parse_model(text)
+    assert assert_same(model, monkeypatch) == len(BATCHES)
+    whole = Mock(wraps=onnx.shape_inference.infer_shapes)
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", whole)
+    prepared = prepare(load(model))
+    for batch in (2, 3):
+        assert build(prepared, Request(batch)).follows_batch
+    # One block of two, at each batch.
+    assert whole.call_count == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "num_distinct"),
+    [
+        ("Mul(x1, k2)", "Div(x1, k2)", 2),
+        ("Mul(x1, k2)", "Mul(k2, x1)", 2),
+        ("k2 = Constant<value = float {2.0}>", "k2 = Constant<value = float[1] {2.0}>", 2),
+        ("(q2) {", "(int64 q2) {", 2),
+        ("q2 = If (hot)", "q2 = If (cold)", 1),
+    ],
+    ids=["operator", "order", "constant", "type", "name"],
+)
+@pytest.mark.usefixtures("of_any_size")
+def test_subgraphs_are_distinct_by_all_but_names(old: str, new: str, num_distinct: int) -> None:
+    assert old in BRANCHES
+    text = BRANCHES.replace(old, new).replace("bool hot)", "bool hot, bool cold)")
+    memo = prepare(load(onnx.parser.parse_model(text))).type_memo
+    assert memo is not None
+    keys = [
+        (step.signature, *(memo.stored.get(name) for name in step.inputs))
+        for step in memo.steps
+        if step.bodies
+    ]
+    assert len({*keys}) == num_distinct
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_subgraph_that_declares_another_shape_needs_the_whole_graph() -> None:
+    text = BRANCHES.replace("(float[batch, 7] p2)", "(float[batch, 8] p2)")
+    assert not is_memoized(onnx.parser.parse_model(text), 5)
 
 
 @pytest.mark.usefixtures("of_any_size")

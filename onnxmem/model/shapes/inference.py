@@ -132,13 +132,19 @@ def _complete(
 
 def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str, Known]) -> bool:
     """Whether all declared types of a graph are complete and agree with the inferred ones."""
-    declarations = (
-        (v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output)
+    return agree_with(
+        ((v.name, v.type) for v in (*original.value_info, *original.output)), dims, types
     )
-    return all(
-        declared_type is None or _agrees(types, name, declared_type)
-        for name, declared_type in declarations
-    )
+
+
+def agree_with(
+    declared: Iterable[tuple[str, onnx.TypeProto]],
+    dims: Mapping[str, int],
+    types: Mapping[str, Known],
+) -> bool:
+    """The same for declared types by name."""
+    bound = ((name, _bound(proto, dims)) for name, proto in declared)
+    return all(proto is None or _agrees(types, name, proto) for name, proto in bound)
 
 
 def _pairs(
@@ -550,6 +556,18 @@ def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
             break
         walked = propagate(proto, values)
     return walked
+
+
+def inferred_alone(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, Array]] | None:
+    """A model with its shapes, and the values of its graph, where nothing of it is to be reported.
+
+    ``None``: inputs do not fit a node, or a limit is reached.
+    """
+    proto = _inferred_whole(bound)
+    if _forget_high_ranks([(graph, known_types(graph)) for graph in graphs_in(proto.graph)]):
+        return None
+    walked = propagate(proto)
+    return None if walked.refused or walked.left_out else (proto, walked.values)
 
 
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:

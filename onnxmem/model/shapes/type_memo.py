@@ -11,7 +11,7 @@ The memo is used only if all types of a graph can be found in this way (``TypeMe
 inferred.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,10 +29,12 @@ from onnxmem.model.shapes.batch_axes import (
     operands_with_batch,
 )
 from onnxmem.model.shapes.batch_rewrite import BatchRewrite
+from onnxmem.model.shapes.bodies import Bodies, NoSignatureError, reads_of, types_inside
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
-from onnxmem.model.shapes.inference import agree
+from onnxmem.model.shapes.inference import agree, agree_with
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import is_followed
+from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import Known, dense_type, dims_of, is_complete, known_of
 from onnxmem.ops.spec import known_dims
 
@@ -69,6 +71,8 @@ _PLAIN: Final = frozenset(
     }
 )
 """The types of attributes that a ``Node`` has."""
+_ELSEWHERE: Final = _PLAIN | {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
+"""The types of attributes that are not serialized for a signature."""
 
 Shapes = Mapping[str, Sequence[int]]
 TypeIds = dict[str, int]
@@ -146,7 +150,11 @@ class Step:
     signature: int
     """A number that nodes with equal operators, attributes and present outputs share."""
     inputs: tuple[str, ...]
+    """The inputs of the node, then what its subgraphs read (``Bodies.operands``)."""
     outputs: tuple[str, ...]
+    """The outputs of the node, then what its subgraphs write (``Bodies.written``)."""
+    bodies: Bodies | None = None
+    """Its subgraphs."""
 
 
 @dataclass(slots=True)
@@ -206,6 +214,9 @@ class TypeMemo:
         types = {name: known[type_id] for name, type_id in ids.items() if type_id != LEFT_OUT}
         if not agree(self.model.graph, binding.dims, types):
             raise MemoMissError
+        declared = (each for step in self.steps if step.bodies for each in step.bodies.declared)
+        if not agree_with(declared, binding.dims, types):
+            raise MemoMissError
         self.refuse_other_outputs(types)
         return types
 
@@ -244,7 +255,7 @@ class TypeMemo:
             if outputs is None:
                 num_inferred += 1
                 self.refuse_more_than(num_inferred)
-                outputs = results[key] = self._inferred(self.nodes[step.index], inputs)
+                outputs = results[key] = self._inferred(step, inputs)
             if len(outputs) == 1:
                 ids[step.outputs[0]] = outputs[0]
             else:
@@ -280,14 +291,32 @@ class TypeMemo:
             ids[value.name] = self.interner.id_of(proto)
         return ids
 
-    def _inferred(self, node: onnx.NodeProto, inputs: Sequence[int]) -> tuple[int, ...]:
-        """The type ids of a node's outputs."""
-        interned = self.interner.interned
-        operands = {name: interned[i] for name, i in zip(node.input, inputs, strict=True) if name}
+    def _inferred(self, step: Step, inputs: Sequence[int]) -> tuple[int, ...]:
+        """The type ids of a node's outputs and of what its subgraphs write."""
+        node, interned = self.nodes[step.index], self.interner.interned
+        operands = {name: interned[i] for name, i in zip(step.inputs, inputs, strict=True) if name}
+        if step.bodies:
+            operands = {name: operands[name] for name in reads_of(node)}
         types = {name: each.type for name, each in operands.items()}
         values = {name: each.value for name, each in operands.items() if each.value is not None}
+        if step.bodies:
+            return self._inferred_with_bodies(node, types, values)
         types |= self.inference.output_types(node, types, values)
         return self.output_type_ids(node, types, self.folder.values_of(node, values, types))
+
+    def _inferred_with_bodies(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
+    ) -> tuple[int, ...]:
+        found = types_inside(self.model, node, types, values)
+        if found is None:
+            raise MemoMissError
+        outer, computed, inside = found
+        ids = [*self.output_type_ids(node, outer, computed)]
+        for proto in inside:
+            if proto is None or not is_complete(proto):
+                raise MemoMissError
+            ids.append(self.interner.id_of(proto))
+        return tuple(ids)
 
     def output_type_ids(
         self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
@@ -315,18 +344,18 @@ class TypeMemo:
 
 def type_memo_of(
     model: onnx.ModelProto,
-    graph: Graph,
+    graph: Callable[[], Graph],
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> TypeMemo | None:
     """A memo for a graph; ``None`` if it is small, repeats too rarely or has no signatures."""
     weights = model.graph.initializer
-    if len(graph.nodes) < MIN_NODES or model.graph.sparse_initializer:
+    if len(nodes) < MIN_NODES or model.graph.sparse_initializer:
         return None
     if len({tensor.name for tensor in weights}) < len(weights):
         return None
     try:
-        return TypeMemo(model, graph, nodes, inputs)
+        return TypeMemo(model, graph(), nodes, inputs)
     except MemoMissError:
         return None
 
@@ -356,7 +385,7 @@ class BatchMemo:
         :raises MemoMissError: a type cannot be inferred, or a node cannot have the new batch.
         """
         memo, graph = self.memo, self.memo.model.graph
-        if indices_of_samples(graph, self.old):
+        if any(step.bodies for step in memo.steps) or indices_of_samples(graph, self.old):
             raise MemoMissError
         at_old = memo.type_ids_at(old_shapes)
         ids = self._initial_ids(at_old, memo.stored | memo.input_type_ids(new_shapes))
@@ -472,27 +501,66 @@ def _steps(
             if not stored.keys() >= {*node.outputs}:
                 raise MemoMissError
             continue
-        attributes = node.attributes
-        # Nodes with equal attributes share one mapping (``reading._Reader``), so its id identifies
-        # them without comparing the attributes.
-        others = () if len(proto.attribute) == len(attributes) else _others(proto)
-        key = (node.op_type, node.domain, id(attributes), others, *map(bool, node.outputs))
+        key, bodies = _signature(proto, node), None
+        if node.subgraphs:
+            bodies = _bodies(proto, node, stored)
+            key = (*key, *bodies.key)
         signature = signatures.get(key)
         if signature is None:
             if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):
                 raise MemoMissError
             signature = signatures[key] = len(signatures)
-        yield Step(index, signature, node.inputs, node.outputs)
+        if bodies is None:
+            yield Step(index, signature, node.inputs, node.outputs)
+        else:
+            inputs = (*node.inputs, *bodies.operands)
+            yield Step(index, signature, inputs, (*node.outputs, *bodies.written), bodies)
+
+
+def _signature(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
+    """The operator, the attributes and the present outputs of a node, without its subgraphs."""
+    attributes = node.attributes
+    # Nodes with equal attributes share one mapping (``reading._Reader``), so its id identifies
+    # them without comparing the attributes.
+    others = () if len(proto.attribute) == len(attributes) else _others(proto)
+    return (node.op_type, node.domain, id(attributes), others, *map(bool, node.outputs))
+
+
+def _bodies(proto: onnx.NodeProto, node: Node, stored: Mapping[str, int]) -> Bodies:
+    """The subgraphs of a node.
+
+    :raises MemoMissError: they have no signature, or a constant in them is not stored.
+    """
+
+    def signature_inside(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
+        if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):
+            raise MemoMissError
+        return (len(node.inputs), *_signature(proto, node))
+
+    bodies = Bodies(signature_inside)
+    try:
+        for (_, inner), (attribute, graph) in zip(subgraphs(proto), node.subgraphs, strict=True):
+            bodies.add(attribute, inner, graph)
+    except NoSignatureError:
+        raise MemoMissError from None
+    constants = (
+        name
+        for _, graph in node.subgraphs
+        for each in graph.all_nodes()
+        if each.onnx_op == "Constant"
+        for name in each.outputs
+    )
+    if not all(name in stored for name in constants):
+        raise MemoMissError
+    return bodies
 
 
 def _others(node: onnx.NodeProto) -> tuple[bytes, ...]:
-    """The attributes that a ``Node`` does not have: tensors, serialized.
+    """The attributes that neither a ``Node`` nor ``Bodies`` has: tensors, serialized.
 
-    :raises MemoMissError: there are subgraphs or large tensors.
+    :raises MemoMissError: there are large tensors.
     """
-    others = [attribute for attribute in node.attribute if attribute.type not in _PLAIN]
-    if any(each.HasField("g") or each.graphs for each in others):
-        raise MemoMissError
+    others = [each for each in node.attribute if each.type not in _ELSEWHERE]
     if sum(each.ByteSize() for each in others) > _MAX_ATTRIBUTE_BYTES:
         raise MemoMissError
     return tuple(each.SerializeToString() for each in others)

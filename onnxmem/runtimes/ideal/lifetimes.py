@@ -46,6 +46,7 @@ inside. A loop's body has outputs of its own, which are copied out (``loop.cc``)
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -119,18 +120,25 @@ FindBuffers = Callable[[Graph], Buffers]
 """The buffers of one graph: ``tensor_buffers`` or ``shared_buffers``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scope:
     """The buffers of one graph and of its subgraphs."""
 
+    graph: Graph
     buffers: Buffers
     """Of the graph itself."""
     bodies: Mapping[int, tuple["Scope", ...]]
     """Subgraphs by the step of their node."""
-    replay: Replay
-    """Of the graph, with the live sets of its subgraphs at their peaks."""
+    allocated: Buffers
+    """The buffers of the graph, then the live sets of its subgraphs at their peaks."""
     nested: tuple[range, ...]
-    """The allocations of subgraphs, by the node that has them."""
+    """The buffers of subgraphs, by the node that has them."""
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Of the graph, with the live sets of its subgraphs at their peaks."""
+        program = self.allocated.program(self.graph.nodes)
+        return replay(program, Sizes.of(self.allocated.sizes_bytes))
 
     @property
     def sum_bytes(self) -> int:
@@ -183,21 +191,41 @@ def read_scope(
     if bodies:
         allocated = buffers.select(range(len(buffers)))
         nested = [_add_nested(allocated, step, inner) for step, inner in bodies.items()]
-    replayed = replay(allocated.program(graph.nodes), Sizes.of(allocated.sizes_bytes))
-    return Scope(buffers, bodies, replayed, tuple(filter(None, nested)))
+    return Scope(graph, buffers, bodies, allocated, tuple(filter(None, nested)))
 
 
 def _add_nested(buffers: Buffers, step: int, bodies: tuple[Scope, ...]) -> range:
     """Add the live set of the larger subgraph at its peak to its node's step, and return it."""
-    inner = max(bodies, key=lambda body: body.peak_bytes).replay
     first = len(buffers)
-    for number in inner.program.alive_after(inner.peak.num_events):
-        allocation, tensors = inner.allocation(number), inner.program.tensors_of(number)
-        if allocation.size_bytes:
-            added = buffers.add(allocation.label, allocation.size_bytes, step, step)
+    peaks = [(body.allocated, *_live_at_peak(body.allocated)) for body in bodies]
+    inner, _, alive = max(peaks, key=lambda each: each[1])
+    for number in alive:
+        size_bytes, tensors = inner.sizes_bytes[number], inner.tensors.get(number, ())
+        if size_bytes:
+            added = buffers.add(inner.labels[number], size_bytes, step, step)
             if len(tensors) > 1:
                 buffers.tensors[added] = [*tensors]
     return range(first, len(buffers))
+
+
+def _live_at_peak(buffers: Buffers) -> tuple[int, list[int]]:
+    """The peak of a subgraph's ``Scope.replay``, and what is alive then in the order of allocation.
+
+    A model may have a subgraph in every block, and a program of arrays takes longer to make than
+    the few buffers of a subgraph take to add up.
+    """
+    sizes, starts, last_uses = buffers.sizes_bytes, buffers.starts, buffers.last_uses
+    order = sorted(range(len(buffers)), key=starts.__getitem__)
+    released = sorted(order, key=last_uses.__getitem__, reverse=True)
+    live_bytes = most_bytes = num_made = 0
+    for made, number in enumerate(order, start=1):
+        while last_uses[released[-1]] < starts[number]:
+            live_bytes -= sizes[released.pop()] or 0
+        live_bytes += sizes[number] or 0
+        if live_bytes > most_bytes:
+            most_bytes, num_made = live_bytes, made
+    at_peak = order[:num_made]
+    return most_bytes, [n for n in at_peak if last_uses[n] >= starts[at_peak[-1]]]
 
 
 def _counted(found: Buffers, written_outside: frozenset[str]) -> frozenset[str]:
@@ -249,19 +277,17 @@ class _BufferSharing:
     """The step that last writes each buffer."""
     buffer_of: dict[str, int] = field(default_factory=dict)
     """Tensor to buffer; without tensors that are not in a buffer of this graph (b)."""
-    views: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.alias))
-    chains: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.may_inplace))
 
     def add_outputs(self, step: int, node: Node) -> None:
         """Assign a node's outputs to buffers."""
         # Views first: their buffer is fixed, and its last write is then this step, so that no other
         # output overwrites it (c 3).
         operator, tensors = node.operator, self.graph.tensors
-        views = dict(self.views.of(node)) if operator.alias else {}
+        views = dict(VIEWS.of(node)) if operator.alias else {}
         for output, source in views.items():
             if source in self.buffer_of:
                 self._join(self.buffer_of[source], output, step)
-        chains = self.chains.of(node) if operator.may_inplace else ()
+        chains = CHAINS.of(node) if operator.may_inplace else ()
         for output in node.writes:
             tensor = tensors[output]
             if tensor.role is not ACTIVATION or output in views:
@@ -316,18 +342,20 @@ class Pairs:
     """The tensors of nodes that belong to the pairs of schema names in an operator's record."""
 
     listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
-    indices: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    """Memo: operator, by its identity, to the indices of (output, input)."""
+    found: dict[int, tuple[OpSpec, Sequence[tuple[int, int]]]] = field(default_factory=dict)
+    """Memo: an operator and the indices of (output, input), by the identity of the operator."""
 
     def of(self, node: Node) -> Sequence[tuple[str, str]]:
         """The (output, input) tensors of a node."""
         operator = node.operator
-        indices = self.indices.get(id(operator))
-        if indices is None:
-            indices = self.indices[id(operator)] = tuple(
+        memo = self.found.get(id(operator))
+        if memo is None:
+            pairs = [
                 (operator.output_index(target), operator.input_index(source))
                 for source, target in self.listed(operator)
-            )
+            ]
+            memo = self.found[id(operator)] = operator, pairs
+        indices = memo[1]
         if not indices:
             return ()
         outputs, inputs = node.outputs, node.inputs
@@ -340,6 +368,10 @@ class Pairs:
             and (output := outputs[to])
             and (name := inputs[of])
         ]
+
+
+VIEWS: Final = Pairs(lambda operator: operator.alias)
+CHAINS: Final = Pairs(lambda operator: operator.may_inplace)
 
 
 def activations(graph: Graph, node: Node) -> Sequence[str]:
@@ -367,9 +399,8 @@ def last_uses(graph: Graph) -> Mapping[str, int]:
 
 def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
     """(input, output) of every node of a graph whose operator may overwrite the input."""
-    chains = Pairs(lambda operator: operator.may_inplace)
     for node in graph.nodes:
-        for output, source in chains.of(node):
+        for output, source in CHAINS.of(node):
             yield source, output
 
 

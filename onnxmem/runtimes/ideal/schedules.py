@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.ideal.lifetimes import (
-    Pairs,
+    CHAINS,
+    VIEWS,
     activations,
     read_scope,
     same_layout,
@@ -245,8 +246,6 @@ class _Reader:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.views = Pairs(lambda operator: operator.alias)
-        self.chains = Pairs(lambda operator: operator.may_inplace)
         self.blocks: dict[str, int] = {}
         self.sizes: list[int] = []
         self.producers = {name: i for i, node in enumerate(graph.nodes) for name in node.writes}
@@ -268,7 +267,7 @@ class _Reader:
         )
 
     def _step(self, index: int, node: Node, outputs: frozenset[str]) -> Step:
-        views = dict(self.views.of(node))
+        views = dict(VIEWS.of(node))
         joined = [self._join(output, source) for output, source in views.items()]
         writes, overwrites = [], []
         for output in activations(self.graph, node):
@@ -303,7 +302,7 @@ class _Reader:
     def _sources(self, node: Node, output: str) -> Iterator[int]:
         """Blocks that an output may overwrite, once no other node reads them."""
         tensors = self.graph.tensors
-        for target, source in self.chains.of(node):
+        for target, source in CHAINS.of(node):
             block = self.blocks.get(source)
             if target != output or block is None:
                 continue
