@@ -127,6 +127,20 @@ def test_the_json_of_sweep_matches_its_schema(net: str, flags: list[str], capsys
     assert len(validated("sweep", capsys.readouterr().out)["points"]) >= 3
 
 
+@pytest.mark.parametrize(
+    ("written_at", "flags"), [("8", ["--train"]), ("4", ["--train"]), ("8", [])]
+)
+def test_the_json_of_a_recorded_run_matches_its_schema(
+    net: str, written_at: str, flags: list[str], capsys: Capture
+) -> None:
+    export = ["export", net, "--batch", written_at, "--format", "torch-snapshot", *flags]
+    assert main([*export, "-q", "-o", "s.pickle"]) == 0
+    assert main(["diff", net, "--batch", "8", *flags, "--snapshot", "s.pickle", "--json"]) == 0
+    row = validated("recorded_run", capsys.readouterr().out)
+    assert bool(row["only_recorded"]) == (written_at == "4")
+    assert row["allocator"]["is_same"] == bool(flags)
+
+
 @pytest.mark.parametrize("text", [growing(), GROUPED, HYBRID, MERGED])
 @pytest.mark.parametrize("context", [None, 1, 100])
 def test_the_json_report_of_a_cache_matches_its_schema(text: str, context: int | None) -> None:

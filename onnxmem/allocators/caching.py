@@ -626,6 +626,11 @@ class CachingAllocator:
         """Change the id of a block to one that is not in use."""
         self._blocks[new_number] = self._blocks.pop(number)
 
+    def release_cached(self) -> None:
+        """Release the memory that no allocated block shares (`torch.cuda.empty_cache`)."""
+        self._large.release()
+        self._small.release()
+
     def _retried(self, pool: Pool, rounded: int) -> Block:
         """Release cached memory and retry: oversize blocks first, then everything (malloc).
 
@@ -633,8 +638,7 @@ class CachingAllocator:
         """
         if pool.release_oversize(rounded) and (block := pool.reserved(rounded)) is not None:
             return block
-        self._large.release()
-        self._small.release()
+        self.release_cached()
         self.num_retries += 1
         found = pool.reserved(rounded)
         if found is None:

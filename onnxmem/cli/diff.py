@@ -1,4 +1,7 @@
-"""``onnxmem diff A [B]``: what changed between two models, settings or points in time."""
+"""``onnxmem diff A [B]``: what changed between two models, settings or points in time.
+
+With ``--snapshot`` the other side is a run that PyTorch recorded on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
+    EXIT_OK,
     EXIT_UNANALYZED,
     Fault,
     ShapeError,
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
 
 _GATED: Final = ("weights", "run", "training peak")
 _HEAD_BYTES: Final = 64
+_OF_TWO_SIDES: Final = ("budget_bytes", "fail_on_growth", "html", "runtimes")
+"""Options that are not of a recorded run."""
 _OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
@@ -92,7 +98,8 @@ def diff_parser() -> ArgumentParser:
         "diff",
         "A [B] [options]",
         "Say what changed between two models, two settings (--b-batch 8), or a report "
-        "saved by onnxmem MODEL --json -o FILE and a model now.",
+        "saved by onnxmem MODEL --json -o FILE and a model now; or where a prediction and a run "
+        "that PyTorch recorded part (--snapshot).",
         run,
     )
     add_sized_models(parser)
@@ -100,17 +107,20 @@ def diff_parser() -> ArgumentParser:
     add_training_options(parser)
     add_runtimes(parser.add_argument_group("runtime"))
     _add_own_options(parser)
+    _add_recorded(parser)
     _add_output(parser)
     return parser
 
 
 def run(arguments: Namespace) -> int:
-    """Compare two sides and write what changed."""
+    """Compare two sides, or a prediction and a recorded run, and write what differs."""
     from onnxmem.decisions.check.budgets import read_percent
     from onnxmem.decisions.diff import diff
     from onnxmem.report.diff import as_json, render
     from onnxmem.report.page.diff_page import diff_page
 
+    if arguments.snapshot is not None:
+        return _run_recorded(arguments)
     sides = _sides(arguments)
     for file in (arguments.output, arguments.html):
         check_output(file, sides, force=arguments.force)
@@ -147,6 +157,56 @@ def run(arguments: Namespace) -> int:
     return worst_exit_code(codes)
 
 
+def _run_recorded(arguments: Namespace) -> int:
+    """Compare the prediction of one model with a run that PyTorch recorded."""
+    from onnxmem.analysis.analysis import analyze
+    from onnxmem.decisions.recorded_run import compare_recorded, config_of
+    from onnxmem.measuring.memory_snapshot import read_memory_snapshot
+    from onnxmem.report.recorded_run import recorded_as_json, render_recorded
+
+    _refuse_two_sides(arguments)
+    (model,) = arguments.models
+    check_output(arguments.output, (model, arguments.snapshot), force=arguments.force)
+    refuse_contradictions(arguments)
+    refuse_without_budget(arguments)
+    refuse_untrained(arguments, trains=arguments.train)
+    settle_json(arguments)
+    recorded = read_memory_snapshot(arguments.snapshot)
+    requested = _requested(arguments)
+    try:
+        analysis = analyze(
+            model,
+            batch=requested.batch,
+            dims=requested.dims,
+            shapes=requested.shapes,
+            train=requested.train,
+            recipe=TrainingConfig().with_fields(**requested.recipe) if requested.train else None,
+            expandable_segments=config_of(recorded.settings)[0].expandable_segments,
+        )
+        compared = compare_recorded(analysis, recorded)
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
+        return report_fault(fault_of(error), error, model)
+    text = recorded_as_json(compared) if arguments.json else render_recorded(compared)
+    write_result(text, arguments)
+    return EXIT_OK
+
+
+def _refuse_two_sides(arguments: Namespace) -> None:
+    """Refuse what compares two predictions beside a recorded run.
+
+    :raises UsageError: with the flag.
+    """
+    if len(arguments.models) != 1:
+        message = f"{len(arguments.models)} models; a recorded run is compared with one"
+        raise UsageError(message)
+    own = {name: value for name, value in vars(arguments).items() if name.startswith("b_")}
+    own |= {name: getattr(arguments, name) for name in _OF_TWO_SIDES}
+    flags = [f"--{name.replace('_', '-').removesuffix('-bytes')}" for name in own if own[name]]
+    if flags:
+        message = f"{', '.join(flags)}: no effect with --snapshot, which compares with one run"
+        raise UsageError(message)
+
+
 def _add_own_options(parser: ArgumentParser) -> None:
     own = parser.add_argument_group("setting of B, where it differs from A's")
     own.add_argument("--b-batch", type=dim, metavar="N", help="samples at once")
@@ -158,6 +218,16 @@ def _add_own_options(parser: ArgumentParser) -> None:
     own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME", help="as --optimizer")
     own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME", help="as --precision")
     own.add_argument("--b-checkpoint", metavar="HOW", help="as --checkpoint")
+
+
+def _add_recorded(parser: ArgumentParser) -> None:
+    recorded = parser.add_argument_group("recorded run")
+    recorded.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="compare A with a memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot): "
+        "peaks, order, sizes, and whether the allocator's replay reserves what the run did",
+    )
 
 
 def _add_output(parser: ArgumentParser) -> None:

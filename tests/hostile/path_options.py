@@ -39,6 +39,7 @@ _LINES: Final[Mapping[str, str]] = {
     "devices --output": "devices -o {}",
     "diff models": f"diff {{}} {MODEL}",
     "diff --html": f"diff {MODEL} {MODEL} --html {{}}",
+    "diff --snapshot": f"diff {MODEL} --snapshot {{}}",
     "diff --output": f"diff {MODEL} {MODEL} -o {{}}",
     "explain words": "explain weights {}.onnx",
     "explain --output": "explain weights -o {}",
