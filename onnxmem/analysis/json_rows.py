@@ -48,7 +48,15 @@ KEYS: Final = (
 )
 """The keys of every row, in order."""
 VERDICT_KEYS: Final = (
-    *("verdict", "basis", "bytes", "limit_bytes", "margin_bytes", "context_bytes"),
+    *(
+        "verdict",
+        "basis",
+        "bytes",
+        "unlimited_bytes",
+        "limit_bytes",
+        "margin_bytes",
+        "context_bytes",
+    ),
     *("workspace_bytes", "accuracy", "doubts", "fits_up_to", "tight_from", "fits_again"),
 )
 """The keys of every verdict, in order."""

@@ -395,7 +395,7 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
     if budget_bytes is None:
         return
     side = difference.after
-    verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.verdict
+    verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.compared.verdict
     if verdict is Verdict.OVER:
         message = f"does not fit the budget of {format_bytes(budget_bytes)}"
         yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)

@@ -17,7 +17,14 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for, basis_named
+from onnxmem.analysis.fitting.verdicts import (
+    AnyBasis,
+    Comparison,
+    Verdict,
+    basis_for,
+    basis_named,
+    compared_bytes,
+)
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
@@ -68,14 +75,9 @@ class TargetVerdict:
 
     target: Target
     basis: AnyBasis
-    verdict: Verdict
+    compared: Comparison
     assessment: "Assessment | None"
     """The assessment that gives the verdict; ``None`` if it cannot be computed."""
-
-    @property
-    def num_bytes(self) -> int | None:
-        """The bytes that are compared with the target."""
-        return None if self.assessment is None else self.assessment.footprint.total_bytes
 
 
 def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterator[TargetVerdict]:
@@ -89,10 +91,10 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
         try:
             assessment = assessments.on(basis, target.cpu)
         except OnnxmemError:
-            yield TargetVerdict(target, basis, Verdict.UNKNOWN, None)
+            yield TargetVerdict(target, basis, compared_bytes(None, target.limit_bytes), None)
             continue
-        verdict = assessment.verdict(target.limit_bytes, target.flash_bytes)
-        yield TargetVerdict(target, basis, verdict, assessment)
+        compared = assessment.compared(target.limit_bytes, target.flash_bytes)
+        yield TargetVerdict(target, basis, compared, assessment)
 
 
 def targets_of(names: Iterable[str], devices: Catalog) -> tuple[Target, ...]:

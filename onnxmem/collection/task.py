@@ -172,8 +172,8 @@ def _outcome(task: Task, analysis: Analysis) -> Outcome:
                 "name": printable(each.target.name),
                 "limit_bytes": each.target.limit_bytes,
                 "basis": each.basis.value,
-                "bytes": each.num_bytes,
-                "verdict": each.verdict.value,
+                "bytes": each.compared.num_bytes,
+                "verdict": each.compared.verdict.value,
             }
             for each in verdicts_on(analysis.request, task.targets)
         ]

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, assess, fit
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest, model_size
 from onnxmem.analysis.rules_of_thumb import rule_of_thumb_batch, tensor_elements
 from onnxmem.decisions.devices import Device
@@ -40,15 +40,26 @@ class BatchPoint:
     batch: int
     samples: int
     """Of the work: a batch, in each pass of accumulation."""
-    num_bytes: int
-    """What is compared with a device."""
+    unlimited_bytes: int
+    """What the run takes of a device where no allocation fails."""
     is_whole: bool
     """False: lower bounds."""
-    verdict: Verdict | None
+    compared: Comparison | None
     """``None``: no device."""
     work: Work
     bound: Bound | None
     """``None``: no device of known peaks."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What the run takes of the device, where one is given."""
+        taken_bytes = None if self.compared is None else self.compared.num_bytes
+        return self.unlimited_bytes if taken_bytes is None else taken_bytes
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict on the batch; ``None``: no device."""
+        return None if self.compared is None else self.compared.verdict
 
     @property
     def seconds_per_sample(self) -> float | None:
@@ -98,7 +109,7 @@ class BatchCurve:
     @property
     def growth(self) -> float | None:
         """Memory of the last batch as a multiple of the first's; ``None`` if that takes none."""
-        first, last = self.points[0].num_bytes, self.points[-1].num_bytes
+        first, last = self.points[0].unlimited_bytes, self.points[-1].unlimited_bytes
         return last / first if first else None
 
     @property
@@ -110,7 +121,7 @@ class BatchCurve:
     def added_bytes(self) -> tuple[float, ...]:
         """What one more sample takes, between each two neighbors."""
         return tuple(
-            (after.num_bytes - before.num_bytes) / (after.batch - before.batch)
+            (after.unlimited_bytes - before.unlimited_bytes) / (after.batch - before.batch)
             for before, after in pairwise(self.points)
         )
 
@@ -179,9 +190,9 @@ def _point(
     return BatchPoint(
         batch=batch,
         samples=samples_of(request),
-        num_bytes=assessment.footprint.total_bytes,
+        unlimited_bytes=assessment.footprint.total_bytes,
+        compared=assessment.compared(setup.limit_bytes, flash_bytes) if has_limit else None,
         is_whole=assessment.footprint.is_whole and work.is_whole,
-        verdict=assessment.verdict(setup.limit_bytes, flash_bytes) if has_limit else None,
         work=work,
         bound=found if found is not None and found.seconds is not None else None,
     )
@@ -189,7 +200,7 @@ def _point(
 
 def _line(points: Sequence[BatchPoint]) -> Affine | None:
     """The line through all points; at batch 1 some copies are left out, so it may be beside it."""
-    known = [(point.batch, point.num_bytes) for point in points]
+    known = [(point.batch, point.unlimited_bytes) for point in points]
     for start in (0, 1):
         if len(known) - start >= _FEWEST:
             line = Affine.through(known[start:])

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
-from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Comparison, Verdict, basis_named
 from onnxmem.analysis.json_rows import SavedObject, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
@@ -64,8 +64,7 @@ class LayerSize:
 class BudgetVerdict:
     """The verdict on a model and a budget."""
 
-    verdict: Verdict
-    size_bytes: int | None
+    compared: Comparison
     limit_bytes: int | None
     basis: AnyBasis | None
     """The figure that was compared; ``None`` if it does not exist."""
@@ -490,8 +489,12 @@ def _saved_verdict(row: SavedObject) -> BudgetVerdict | None:
         raise fault
     basis = row.text("basis")
     return BudgetVerdict(
-        verdict=Verdict(word),
-        size_bytes=row.size_bytes("bytes"),
+        compared=Comparison(
+            verdict=Verdict(word),
+            num_bytes=row.size_bytes("bytes"),
+            # Reports of older versions have no such key.
+            unlimited_bytes=row.size_bytes("unlimited_bytes") or row.size_bytes("bytes"),
+        ),
         limit_bytes=row.size_bytes("limit_bytes"),
         basis=None if basis is None else basis_named(basis),
         row=row.values,

@@ -26,6 +26,7 @@ from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     AnyBasis,
     Basis,
+    Comparison,
     Demand,
     Verdict,
     basis_for,
@@ -79,7 +80,7 @@ class Ranked:
     device: Device
     assessment: Assessment
     limit_bytes: int
-    verdict: Verdict
+    compared: Comparison
     bound: Bound
     """Of one instance of the first model."""
     cpu: str | None = None
@@ -91,14 +92,20 @@ class Ranked:
         return self.assessment.basis
 
     @property
-    def num_bytes(self) -> int:
-        """The bytes that the models need."""
-        return self.assessment.footprint.total_bytes
+    def verdict(self) -> Verdict:
+        """The verdict on the device."""
+        return self.compared.verdict
+
+    @property
+    def taken_bytes(self) -> int:
+        """The bytes that the models take of the device; where they fail, those that they need."""
+        taken_bytes = self.compared.num_bytes
+        return self.assessment.footprint.total_bytes if taken_bytes is None else taken_bytes
 
     @property
     def margin_bytes(self) -> int:
         """The bytes that stay free; below 0, those that are missing."""
-        return self.limit_bytes - self.assessment.taken_bytes(self.limit_bytes)
+        return self.limit_bytes - self.taken_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +154,7 @@ def rank(
                 device=device,
                 assessment=assessment,
                 limit_bytes=limit_bytes,
-                verdict=assessment.verdict(limit_bytes, device.flash_bytes),
+                compared=assessment.compared(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
                 cpu=device.cpu if basis is Basis.ORT_CPU else None,
             )

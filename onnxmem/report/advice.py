@@ -139,7 +139,7 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
     yield figure(
         "  now",
         plan.before_bytes,
-        verdict_text(plan.before, plan.before_bytes, budget_bytes),
+        verdict_text(plan.before, budget_bytes),
     )
     if not plan.chosen:
         return
@@ -153,7 +153,7 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
     yield figure(
         "  then",
         plan.after_bytes,
-        verdict_text(plan.after, plan.after_bytes, budget_bytes),
+        verdict_text(plan.after, budget_bytes),
     )
 
 
@@ -177,7 +177,7 @@ def _plan_row(plan: BudgetPlan) -> JsonDict:
         "budget_bytes": plan.budget_bytes,
         "figure": plan.figure.value,
         "is_met": plan.is_met,
-        "verdict": plan.after.value,
+        "verdict": plan.after.verdict.value,
         "before_bytes": plan.before_bytes,
         "after_bytes": plan.after_bytes,
         "follow": [proposal.suggestion.id for proposal in plan.chosen],

@@ -58,7 +58,7 @@ def _verdict(check: Check) -> str:
     if check.growth is not None:
         return f"{check.outcome}: {_grown(check)}, {check.growth} allowed{bound}"
     if check.outcome is Verdict.TIGHT and check.limit_bytes is not None:
-        text = verdict_text(check.outcome, check.size_bytes, check.limit_bytes)
+        text = verdict_text(check.compared, check.limit_bytes)
         return f"{text}, of {format_bytes(check.limit_bytes)}{bound}{_basis(check)}"
     over_bytes = check.over_bytes or 0
     side = "over" if over_bytes > 0 else "below"

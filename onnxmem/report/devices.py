@@ -111,7 +111,12 @@ def render_ranking(
     labels = [_taken_label(taken[key], choice) for key in keys]
     width = max(_LABEL, *(len(label) + 1 for label in labels))
     lines += [
-        figure(label, each.ranked.num_bytes, BASES[each.ranked.basis], label_width=width)
+        figure(
+            label,
+            each.ranked.assessment.footprint.total_bytes,
+            BASES[each.ranked.basis],
+            label_width=width,
+        )
         for label, each in zip(labels, (taken[key] for key in keys), strict=True)
     ]
     fitting = [each for each in found if each.ranked.verdict is Verdict.FITS]
@@ -209,7 +214,7 @@ def ranking_rows(found: Iterable[Offer], prices: Prices) -> list[JsonDict]:
             "verdict": each.ranked.verdict.value,
             "basis": each.ranked.basis.value,
             "cpu": each.ranked.cpu,
-            "bytes": each.ranked.num_bytes,
+            "bytes": each.ranked.taken_bytes,
             "limit_bytes": each.ranked.limit_bytes,
             "margin_bytes": each.ranked.margin_bytes,
             "bound_seconds": each.ranked.bound.seconds,

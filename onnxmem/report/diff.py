@@ -107,9 +107,9 @@ def budget_lines(difference: Difference) -> Iterator[str]:
         if each is None:
             yield fact(f"  {letter}", _NO_VERDICT)
             continue
-        text = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
+        text = verdict_text(each.compared, each.limit_bytes or 0)
         by = f", by {each.basis}" if len(bases) > 1 and each.basis is not None else ""
-        yield figure(f"  {letter}", each.size_bytes, text + by)
+        yield figure(f"  {letter}", each.compared.num_bytes, text + by)
     for basis in bases:
         name = f" ({basis})" if len(bases) > 1 else ""
         yield fact("  compared" + name, BASES[basis])

@@ -324,10 +324,11 @@ def _fits(report: OomReport) -> Iterator[str]:
     if assessment is None:
         yield fact("  takes", f"unknown: {BASES[report.basis]}")
         return
-    yield from laid_out(assessment_lines(assessment))
+    compared = None if result is None else result.requested
+    yield from laid_out(assessment_lines(assessment, compared))
     if result is not None:
         capacity_bytes = result.setup.memory_bytes
-        text = verdict_text(result.verdict, result.footprint.total_bytes, capacity_bytes)
+        text = verdict_text(result.requested, capacity_bytes)
         yield figure("  capacity", capacity_bytes, f"{text}, if the device were empty")
         yield from laid_out(max_batch_lines(result))
     yield from finding_lines(assessment.findings, "  ")

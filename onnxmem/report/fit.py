@@ -94,7 +94,7 @@ def fit_row(
         "dim": setup.dim or "batch",
         "at": result.requested.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
-        "bytes": result.footprint.total_bytes,
+        "bytes": result.taken_bytes,
         "common_bytes": result.footprint.common_bytes,
         "shared_bytes": result.footprint.shared_bytes,
         "largest": _largest_row(result),
@@ -184,10 +184,10 @@ def _at(result: FitResult) -> str:
 
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
-    text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
+    text = verdict_text(result.requested, setup.limit_bytes)
     lines = [
         fact("Verdict", text),
-        *laid_out(assessment_lines(result.assessment)),
+        *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
     if setup.reserve_bytes:
@@ -246,7 +246,7 @@ def _power(result: FitResult) -> Iterator[str]:
     name = shortened(result.setup.dim or "batch")
     why = ""
     if power.is_retried:
-        why = ", as it runs only because the allocator retries"
+        why = ", as it fits only because the allocator retries"
     elif not result.is_power_better:
         why = ", as that is more than 10 %"
     pick = "recommended" if result.is_power_better else "not recommended"

@@ -12,7 +12,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from onnxmem.analysis.coverage import unbound_dims_text
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, Accuracy, Basis, Verdict
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    BASES,
+    Accuracy,
+    Basis,
+    Comparison,
+    Verdict,
+)
 from onnxmem.analysis.json_rows import (
     JsonDict,
     bytes_at,
@@ -158,8 +165,12 @@ def _fits(row: JsonDict) -> str:
     verdict: Any = row["verdict"]
     if verdict is None:
         return ""
-    found = Verdict(verdict["verdict"])
-    return f"   {verdict_text(found, verdict['bytes'], verdict['limit_bytes'])}"
+    compared = Comparison(
+        verdict=Verdict(verdict["verdict"]),
+        num_bytes=verdict["bytes"],
+        unlimited_bytes=verdict["unlimited_bytes"],
+    )
+    return f"   {verdict_text(compared, verdict['limit_bytes'])}"
 
 
 def _undone(row: JsonDict) -> str:

@@ -1,9 +1,9 @@
 """The verdict on memory in words, and the section of a budget: the same lines in every report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting.verdicts import BASES, Accuracy, Verdict
+from onnxmem.analysis.fitting.verdicts import BASES, Accuracy, AnyBasis, Basis, Comparison, Verdict
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section, formula_lines
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_RANGES: Final = 5
-_RETRIES: Final = "it runs only because the allocator retries"
+_RETRIES: Final = "but only because the allocator retries"
+_HOW: Final[Mapping[AnyBasis, str]] = {
+    Basis.TORCH: "in a full device PyTorch releases cached segments and tries again",
+    Basis.ORT_CUDA: "in a full device the arena of onnxruntime asks for smaller regions",
+}
+"""What an allocator does before it gives up."""
+_HOW_ELSE: Final = "in a full device the allocator tries again"
 _IN_RANGE: Final = "less than the figure may be off by"
 
 
@@ -26,18 +32,19 @@ def fits_row(verdict: Verdict) -> bool | None:
     return _FITS.get(verdict)
 
 
-def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> str:
+def verdict_text(compared: Comparison, limit_bytes: int) -> str:
     """A verdict and by how much.
 
-    >>> verdict_text(Verdict.FITS, 3 * 2**30, 4 * 2**30)
+    >>> verdict_text(compared_bytes(3 * 2**30, 4 * 2**30), 4 * 2**30)
     'fits: 1.00 GiB free'
     """
+    verdict, num_bytes = compared.verdict, compared.num_bytes
     if num_bytes is None:
         return "unknown: nothing is known of it"
     free_bytes = limit_bytes - num_bytes
     margin = format_bytes(abs(free_bytes))
     if verdict is Verdict.TIGHT:
-        return f"tight: {f'{margin} free, {_IN_RANGE}' if free_bytes >= 0 else _RETRIES}"
+        return f"tight: {margin} free, {_RETRIES if compared.is_retried else _IN_RANGE}"
     if verdict is Verdict.UNKNOWN:
         return f"unknown: {'at most ' if free_bytes >= 0 else ''}{margin} " + (
             "free" if free_bytes >= 0 else "over"
@@ -55,7 +62,7 @@ def budget(analysis: "Analysis") -> Section | None:
         total = Line("", budget_bytes, "unknown: the figure is not known; see Notes")
         return Section(key="fits", title="Budget", total=total)
     batch = analysis.settings.batch
-    text = verdict_text(result.verdict, result.footprint.total_bytes, budget_bytes)
+    text = verdict_text(result.requested, budget_bytes)
     at = "" if batch is None else f"batch {batch:,} "
     affine = analysis.batch_law if analysis.training is None else analysis.training_law
     return Section(
@@ -63,7 +70,7 @@ def budget(analysis: "Analysis") -> Section | None:
         title="Budget",
         total=Line("", budget_bytes, at + text),
         lines=(
-            *assessment_lines(result.assessment),
+            *assessment_lines(result.assessment, result.requested),
             *max_batch_lines(result),
             *formula_lines(affine),
             *_rule_lines(analysis.rule_max_batch),
@@ -77,15 +84,26 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
+def retries_text(compared: Comparison, basis: AnyBasis) -> str:
+    """What a run that succeeds only by retries takes elsewhere, and what its allocator does."""
+    unlimited = format_bytes(compared.unlimited_bytes)
+    return f"{unlimited} on a larger device; {_HOW.get(basis, _HOW_ELSE)}"
+
+
+def assessment_lines(
+    assessment: "Assessment", compared: Comparison | None = None
+) -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
     footprint = assessment.footprint
-    yield Line("takes", footprint.total_bytes, BASES[assessment.basis])
+    takes_bytes = footprint.total_bytes if compared is None else compared.num_bytes
+    yield Line("takes", takes_bytes, BASES[assessment.basis])
     yield from _assumed("context", footprint.context, "--cuda-context")
     yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
     if footprint.range_bytes:
         high_bytes = footprint.total_bytes + footprint.range_bytes
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
+    if compared is not None and compared.is_retried:
+        yield Line("retries", text=retries_text(compared, assessment.basis))
     yield Line("error", text=error_text(assessment.accuracy))
     for doubt in assessment.doubts:
         yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")

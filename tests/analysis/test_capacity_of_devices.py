@@ -184,7 +184,7 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_its_replay(
     def is_met(batch: int) -> bool:
         fitted = DemandCurve((request,), setup).at(batch)
         assert fitted is not None
-        return fitted.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
+        return fitted.demand.compared(memory_bytes, ACCURACIES[basis]).verdict.is_met
 
     step = max(1, reach.number // 40)
     near = range(max(1, reach.number - 5), reach.number + 6)
@@ -199,16 +199,17 @@ def test_a_batch_that_fits_only_after_retries_is_tight() -> None:
     fitted = DemandCurve((request,), setup).at(300)
     assert fitted is not None
     accuracy = ACCURACIES[Basis.TORCH]
-    assert (
-        fitted.demand.verdict(fitted.total_bytes + fitted.demand.more_bytes, accuracy)
-        is Verdict.FITS
-    )
-    assert fitted.demand.verdict(fitted.total_bytes, accuracy) is Verdict.TIGHT
-    assert fitted.demand.verdict(fitted.least_bytes - 1, accuracy) is Verdict.OVER
+    for limit_bytes, verdict in (
+        (fitted.total_bytes + fitted.demand.more_bytes, Verdict.FITS),
+        (fitted.total_bytes, Verdict.TIGHT),
+        (fitted.least_bytes - 1, Verdict.OVER),
+    ):
+        assert fitted.demand.compared(limit_bytes, accuracy).verdict is verdict
     step = max((fitted.total_bytes - fitted.least_bytes) // 20, 1)
     for limit_bytes in range(fitted.least_bytes, fitted.total_bytes, step):
-        verdict, taken_bytes = fitted.demand.compared(limit_bytes, accuracy)
-        assert (taken_bytes <= limit_bytes) is (verdict is Verdict.TIGHT)
+        found = fitted.demand.compared(limit_bytes, accuracy)
+        assert found.is_retried is (found.verdict is Verdict.TIGHT)
+        assert ((found.num_bytes or 0) <= limit_bytes) is found.is_retried
 
 
 @pytest.mark.parametrize("basis", [Basis.TORCH, Basis.ORT_CUDA])
@@ -231,8 +232,7 @@ def test_what_fits_takes_no_more_than_the_device(basis: Basis) -> None:
         assert retried
 
 
-def test_a_retried_request_has_the_figure_of_every_other_command() -> None:
-    """That of a device where no allocation fails; the row of the largest batch has the device's."""
+def test_a_retried_request_takes_what_the_device_has() -> None:
     settings = Settings(batch=1, asks_onnxruntime=False)
     request = request_of(model_of(WIDE), settings)
     setup = FitRequest(memory_bytes=2**30, basis=Basis.ORT_CUDA)
@@ -240,8 +240,13 @@ def test_a_retried_request_has_the_figure_of_every_other_command() -> None:
     assert largest is not None
     found = fit((request.at(largest.number),), setup)
     assert found.verdict is Verdict.TIGHT
-    assert found.footprint.total_bytes > 2**30 >= (largest.num_bytes or 0) > 0
-    assert found.to_dict()["margin_bytes"] == 2**30 - found.footprint.total_bytes
+    assert found.taken_bytes == largest.num_bytes
+    assert found.footprint.total_bytes > 2**30 >= found.taken_bytes > 0
+    row = found.to_dict()
+    assert row["bytes"] == found.taken_bytes
+    assert row["margin_bytes"] == 2**30 - found.taken_bytes
+    assert row["unlimited_bytes"] == found.footprint.total_bytes
+    assert found.instances == 1
 
 
 @pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])

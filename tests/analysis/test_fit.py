@@ -29,7 +29,7 @@ from onnxmem.analysis.fitting.verdicts import (
     Doubt,
     Verdict,
     basis_for,
-    verdict_on_bytes,
+    compared_bytes,
 )
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
@@ -588,7 +588,7 @@ def test_every_model_has_its_largest_batch(
     far = {max(1, number * part // 8) for part in range(1, 17)}
     for each in sorted({*near, *far}):
         demand = footprint_of(request.at(each), found.setup.basis).demand
-        verdict = demand.verdict(place.limit_bytes, ACCURACIES[basis])
+        verdict = demand.compared(place.limit_bytes, ACCURACIES[basis]).verdict
         if reach.method != "replays" or each <= number + 1:
             assert verdict.is_met == (each <= number or each in again), each
         if each <= (reach.comfortable or 0):
@@ -629,4 +629,4 @@ def test_an_exact_figure_is_compared_without_a_margin(
     doubts: tuple[Doubt, ...] = ()
     if is_lower_bound is not None:
         doubts = (Doubt(PARTIAL, "a size is unknown", is_lower_bound=is_lower_bound),)
-    assert verdict_on_bytes(size_bytes, 11, doubts) is verdict
+    assert compared_bytes(size_bytes, 11, doubts).verdict is verdict

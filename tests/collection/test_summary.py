@@ -188,7 +188,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
     def taken(requested: str, own: str | None) -> int | None:
         runs = Settings(runtimes=("ort-cpu",), cpu=requested, asks_onnxruntime=False, batch=67)
         place = Target("board", 2**30, "cpu", cpu=own)
-        return next(verdicts_on(request_of(model, runs), [place])).num_bytes
+        return next(verdicts_on(request_of(model, runs), [place])).compared.num_bytes
 
     on = {cpu: taken(cpu, None) for cpu in ("arm64", "avx512")}
     assert on["arm64"] != on["avx512"]

@@ -83,7 +83,7 @@ def test_several_cards_multiply_price_and_throughput() -> None:
     assert len(found) == 8
     assert found["large", 3].amount == 600
     assert found["large", 3].value == 3 * 10**10
-    assert found["large", 3].ranked.num_bytes == found["large", 1].ranked.num_bytes
+    assert found["large", 3].ranked.taken_bytes == found["large", 1].ranked.taken_bytes
 
 
 @pytest.mark.parametrize(("shard", "used"), [("none", "ddp"), ("zero3", "zero3")])
@@ -96,8 +96,8 @@ def test_several_cards_train_as_ranks(shard: str, used: str) -> None:
     rank = analyze(MLP, batch=4, train=True, recipe=TrainingConfig(shard=used, world=8)).training
     assert alone is not None
     assert rank is not None
-    assert found["small", 1].ranked.num_bytes == alone.peak_bytes
-    assert found["small", 8].ranked.num_bytes == rank.peak_bytes
+    assert found["small", 1].ranked.taken_bytes == alone.peak_bytes
+    assert found["small", 8].ranked.taken_bytes == rank.peak_bytes
     assert alone.peak_bytes != rank.peak_bytes
 
 

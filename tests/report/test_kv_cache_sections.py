@@ -92,7 +92,7 @@ def runs(question: AnalysisRequest, step: Step, setup: FitRequest) -> Callable[[
 
     def is_met(context: int, batch: int) -> bool:
         demand = footprint_of(question.at_context(context, step).at(batch), setup.basis).demand
-        return demand.verdict(setup.limit_bytes, ACCURACIES[setup.basis]).is_met
+        return demand.compared(setup.limit_bytes, ACCURACIES[setup.basis]).verdict.is_met
 
     return is_met
 

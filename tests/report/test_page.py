@@ -109,7 +109,7 @@ def test_every_figure_is_the_one_of_the_row_in_json(resnet: tuple[Analysis, str]
     numbers = figures_of(analysis).numbers
     shown = dict(figures(page))
     assert analysis.fit is not None
-    terms = budget_terms(analysis.fit.assessment)
+    terms = budget_terms(analysis.fit.assessment, analysis.fit.requested)
     numbers = {**numbers, **{line.key: line.number for line in terms if line.key}}
     assert {key: "" if numbers.get(key) is None else str(numbers[key]) for key in shown} == {
         # A kind of bytes that nothing has at the peak is in the page, hidden.

@@ -240,7 +240,8 @@ def terms_of(analysis: Analysis) -> Mapping[str, int | None]:
     """What is compared with the budget, by the keys of the page."""
     if analysis.fit is None:
         return {}
-    return {line.key: line.number for line in budget_terms(analysis.fit.assessment) if line.key}
+    terms = budget_terms(analysis.fit.assessment, analysis.fit.requested)
+    return {line.key: line.number for line in terms if line.key}
 
 
 def text_of(browser: Browser, selector: str) -> str:

@@ -87,7 +87,7 @@ def test_the_terms_of_a_session_add_up() -> None:
     [
         (24 * 2**30, "Fits", "11.6 GiB free"),
         (8 * 2**30, "Does not fit", "4.41 GiB over"),
-        (12 * 2**30, "Tight", "it runs only because the allocator retries"),
+        (12 * 2**30, "Tight", "362 MiB free, but only because the allocator retries"),
     ],
 )
 def test_the_verdict_is_the_title(budget_bytes: int, title: str, words: str) -> None:

@@ -37,12 +37,12 @@ from onnxmem.analysis.fitting.verdicts import (
     Accuracy,
     AnyBasis,
     Basis,
+    Comparison,
     Demand,
     Doubt,
     RuntimeBasis,
     Verdict,
     doubts_of,
-    with_doubts,
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
@@ -122,28 +122,29 @@ class Assessment:
         """The accuracy of the compared figure."""
         return ACCURACIES[self.basis]
 
-    def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
+    def compared(self, limit_bytes: int, flash_bytes: int | None = None) -> Comparison:
         """Compare with a limit; on a microcontroller the weights must also fit the flash."""
+        found = self.footprint.demand.compared(limit_bytes, self.accuracy)
         if flash_bytes is not None and (self.footprint.weight_bytes or 0) > flash_bytes:
-            return Verdict.OVER
-        found = self.footprint.demand.verdict(limit_bytes, self.accuracy)
-        return with_doubts(found, self.doubts)
-
-    def taken_bytes(self, limit_bytes: int) -> int:
-        """What the models take of a device with this memory: less if its allocator retries."""
-        return self.footprint.demand.compared(limit_bytes, self.accuracy)[1]
+            return replace(found, verdict=Verdict.OVER)
+        return found.doubted(self.doubts)
 
 
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """One line of the table."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow(Comparison):
+    """One line of the table: the comparison at a number."""
 
     number: int
-    num_bytes: int | None
-    """What the run takes of the device; where it fails, what it asks for."""
-    verdict: Verdict
-    is_retried: bool = False
-    """Whether it succeeds only because its allocator retries in a full device."""
+
+    @classmethod
+    def of(cls, number: int, compared: Comparison) -> "TableRow":
+        """The comparison at a number."""
+        return cls(
+            number=number,
+            verdict=compared.verdict,
+            num_bytes=compared.num_bytes,
+            unlimited_bytes=compared.unlimited_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +177,10 @@ class FitResult:
 
     def __repr__(self) -> str:
         """The verdict and the largest batch: the fields hold every figure of the search."""
-        needed, limit = self.footprint.total_bytes, self.setup.limit_bytes
+        taken, limit = self.requested.num_bytes, self.setup.limit_bytes
         largest = None if self.max_batch is None else self.max_batch.number
         return (
-            f"<FitResult {self.verdict}: {format_bytes(needed)} of {format_bytes(limit)}, "
+            f"<FitResult {self.verdict}: {format_bytes(taken)} of {format_bytes(limit)}, "
             f"largest {self.setup.dim or 'batch'} {largest}>"
         )
 
@@ -187,6 +188,12 @@ class FitResult:
     def footprint(self) -> Footprint:
         """What the request needs."""
         return self.assessment.footprint
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the request takes of the device; where it fails, what it asks for."""
+        taken_bytes = self.requested.num_bytes
+        return self.footprint.total_bytes if taken_bytes is None else taken_bytes
 
     @property
     def accuracy(self) -> Accuracy:
@@ -200,6 +207,7 @@ class FitResult:
 
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
+        taken_bytes = self.taken_bytes
         max_batch, footprint, limit_bytes = self.max_batch, self.footprint, self.setup.limit_bytes
         is_tight = (
             max_batch is not None
@@ -209,9 +217,10 @@ class FitResult:
         return {
             "verdict": self.verdict.value,
             "basis": printable(self.setup.basis.value),
-            "bytes": footprint.total_bytes,
+            "bytes": taken_bytes,
+            "unlimited_bytes": footprint.total_bytes,
             "limit_bytes": limit_bytes,
-            "margin_bytes": limit_bytes - footprint.total_bytes,
+            "margin_bytes": limit_bytes - taken_bytes,
             "context_bytes": footprint.context.to_dict(),
             "workspace_bytes": footprint.workspace.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
@@ -408,12 +417,12 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     assessment = Assessment(
         basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings
     )
-    verdict = assessment.verdict(setup.limit_bytes, setup.flash_bytes)
+    compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
     search = curve.search()
     max_batch = None if number is None else max_batch_of(search, setup.basis)
     return FitResult(
         setup=setup,
-        requested=TableRow(number or 1, footprint.total_bytes, verdict),
+        requested=TableRow.of(number or 1, compared),
         has_number=number is not None,
         assessment=assessment,
         dims=requests[0].results.bound.binding.dims,
@@ -421,7 +430,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         limiting=_limiting(curve, max_batch),
         power_of_two=_power(search, max_batch, doubts),
         table=() if number is None else _table(search, number, max_batch, doubts),
-        instances=setup.deployment.largest(each, setup.limit_bytes),
+        instances=_instances(setup, each, compared),
         remarks=(*_remarks(setup, footprint), *_cache_remarks(requests)),
     )
 
@@ -539,6 +548,16 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
         yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names))
 
 
+def _instances(
+    setup: FitRequest, footprints: Sequence[Footprint], compared: Comparison
+) -> int | None:
+    """The largest number of instances; retries are replayed for the requested number only."""
+    found = setup.deployment.largest(footprints, setup.limit_bytes)
+    if found is None or not compared.is_retried:
+        return found
+    return max(found, setup.deployment.instances)
+
+
 def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | None:
     if max_batch is None or max_batch.number is None:
         return None
@@ -566,8 +585,7 @@ def _table(
 
 
 def _row(search: Search, number: int, doubts: Doubts) -> TableRow:
-    verdict = with_doubts(search.verdict(number), doubts)
-    return TableRow(number, search.bytes_at(number), verdict, search.is_retried(number))
+    return TableRow.of(number, search.compared(number).doubted(doubts))
 
 
 def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:

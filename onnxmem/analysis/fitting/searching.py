@@ -22,7 +22,7 @@ from functools import cache
 from itertools import groupby
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import Accuracy, Demand, Verdict
+from onnxmem.analysis.fitting.verdicts import Accuracy, Comparison, Demand, Verdict, compared_bytes
 from onnxmem.analysis.scaling import LARGEST_BATCH, BytesAt
 
 DemandAt = Callable[[int], Demand | None]
@@ -84,46 +84,40 @@ class Search:
     demand_at: DemandAt
     prepare: Callable[[int], int] = field(default=_nothing)
     """Called with the largest number that may be tried; returns how many may be replayed."""
-    _tried: dict[int, tuple[Verdict, int | None, Demand | None]] = field(default_factory=dict)
+    _tried: dict[int, tuple[Comparison, Demand | None]] = field(default_factory=dict)
+
+    def compared(self, number: int) -> Comparison:
+        """The comparison at a number."""
+        return self._at(number)[0]
 
     def verdict(self, number: int) -> Verdict:
         """The verdict at a number."""
-        return self._at(number)[0]
+        return self.compared(number).verdict
 
     def needed_at(self, number: int) -> int | None:
         """Bytes that a device must have at a number, with no retries of an allocator."""
-        demand = self._at(number)[2]
+        demand = self._at(number)[1]
         return None if demand is None else demand.needed_bytes(self.accuracy)
 
     def bytes_at(self, number: int) -> int | None:
         """Bytes that a run takes of this device; where it fails, those that it asks for."""
-        return self._at(number)[1]
-
-    def unlimited_at(self, number: int) -> int | None:
-        """Bytes at a number on a device where no allocation fails."""
-        demand = self._at(number)[2]
-        return None if demand is None else demand.size_bytes
-
-    def is_retried(self, number: int) -> bool:
-        """Whether the run succeeds only by retries of its allocator."""
-        verdict, taken_bytes, _ = self._at(number)
-        return verdict.is_met and taken_bytes != self.unlimited_at(number)
+        return self.compared(number).num_bytes
 
     def least_at(self, number: int) -> int | None:
         """Bytes that every allocator needs at least; they never fall as the number grows."""
-        demand = self._at(number)[2]
+        demand = self._at(number)[1]
         return None if demand is None else demand.least_bytes
 
-    def _at(self, number: int) -> tuple[Verdict, int | None, Demand | None]:
+    def _at(self, number: int) -> tuple[Comparison, Demand | None]:
         if number not in self._tried:
             demand = self.demand_at(number)
             if demand is None:
-                self._tried[number] = Verdict.UNKNOWN, None, None
+                self._tried[number] = compared_bytes(None, self.limit_bytes), None
             else:
-                verdict, taken_bytes = demand.compared(self.limit_bytes, self.accuracy)
+                compared = demand.compared(self.limit_bytes, self.accuracy)
                 # `taken_in` refers to a whole walk of the model: without it the cache keeps figures
                 # only.
-                self._tried[number] = verdict, taken_bytes, demand.without_run()
+                self._tried[number] = compared, demand.without_run()
         return self._tried[number]
 
 
@@ -241,7 +235,7 @@ def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
 
 def _above_least(search: Search, number: int) -> Fraction | None:
     """Reserved bytes as a multiple of the live bytes; ``None`` if unknown."""
-    num_bytes, least_bytes = search.unlimited_at(number), search.least_at(number)
+    num_bytes, least_bytes = search.compared(number).unlimited_bytes, search.least_at(number)
     return Fraction(num_bytes, least_bytes) if num_bytes and least_bytes else None
 
 

@@ -23,7 +23,7 @@ peak; on a microcontroller inputs + peak activation memory, because the weights 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -201,6 +201,33 @@ def doubts_of(findings: tuple[Finding, ...], accepted: frozenset[str]) -> tuple[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """A run compared with the memory of a device: what every output shows of it.
+
+    A figure beside a verdict is what the run takes of that device. If an allocator succeeds there
+    only after it has released its cache or asked for less, that is less than on a larger device.
+    """
+
+    verdict: Verdict
+    num_bytes: int | None
+    """What the run takes of the device, at most its memory; where it fails, what it asks for."""
+    unlimited_bytes: int | None
+    """What it takes of a device where no allocation fails."""
+
+    @property
+    def is_retried(self) -> bool:
+        """Whether the run succeeds only by retries of its allocator."""
+        return self.verdict.is_met and self.num_bytes != self.unlimited_bytes
+
+    def doubted(self, doubts: "tuple[Doubt, ...]") -> "Comparison":
+        """The same if there are doubts: *does not fit* where that is certain, else unknown."""
+        if not doubts:
+            return self
+        is_sure = self.verdict is Verdict.OVER and all(doubt.is_lower_bound for doubt in doubts)
+        return replace(self, verdict=Verdict.OVER if is_sure else Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """The device memory that a run needs at one batch, in bytes."""
 
@@ -232,47 +259,38 @@ class Demand:
         # The true figure may be at either end of the range, so the device must have the high end.
         return accuracy.high_bytes(self.size_bytes + self.more_bytes) + self.range_bytes
 
-    def verdict(self, limit_bytes: int, accuracy: Accuracy) -> Verdict:
+    def compared(self, limit_bytes: int, accuracy: Accuracy) -> Comparison:
         """Compare with a limit."""
-        return self.compared(limit_bytes, accuracy)[0]
-
-    def compared(self, limit_bytes: int, accuracy: Accuracy) -> tuple[Verdict, int]:
-        """The verdict, and the bytes that the run takes of a device with this memory.
-
-        A run that succeeds takes at most the limit; of one that fails they are ``size_bytes``.
-        """
         # From the certain to the doubtful: even the high end fits; the predicted figure fits; the
         # lower bound does not fit; else the allocator is replayed with the limit as its capacity.
         high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
         if self.range_bytes and self.size_bytes <= limit_bytes:
             is_met = self.needed_bytes(accuracy) <= limit_bytes
-            return Verdict.TIGHT if is_met else Verdict.UNKNOWN, self.size_bytes
+            return self._as(Verdict.TIGHT if is_met else Verdict.UNKNOWN)
         if high_bytes <= limit_bytes:
-            return Verdict.FITS, self.size_bytes
+            return self._as(Verdict.FITS)
         if self.size_bytes <= limit_bytes:
-            return Verdict.TIGHT, self.size_bytes
+            return self._as(Verdict.TIGHT)
         if self.least_bytes > limit_bytes or self.taken_in is None:
-            return Verdict.OVER, self.size_bytes
+            return self._as(Verdict.OVER)
         # Full devices get smaller regions (onnxruntime) or cached memory back (PyTorch), so a run
         # that succeeds there takes less than it would of a larger device.
         taken_bytes = self.taken_in(limit_bytes)
         if taken_bytes is None:
-            return Verdict.OVER, self.size_bytes
-        return Verdict.TIGHT, taken_bytes
+            return self._as(Verdict.OVER)
+        return replace(self._as(Verdict.TIGHT), num_bytes=taken_bytes)
+
+    def _as(self, verdict: Verdict) -> Comparison:
+        """A verdict without retries."""
+        return Comparison(
+            verdict=verdict, num_bytes=self.size_bytes, unlimited_bytes=self.size_bytes
+        )
 
 
-def with_doubts(verdict: Verdict, doubts: tuple[Doubt, ...]) -> Verdict:
-    """The verdict on a figure that is in doubt: *does not fit* if that is certain, else unknown."""
-    if not doubts:
-        return verdict
-    is_sure = verdict is Verdict.OVER and all(doubt.is_lower_bound for doubt in doubts)
-    return Verdict.OVER if is_sure else Verdict.UNKNOWN
-
-
-def verdict_on_bytes(
+def compared_bytes(
     size_bytes: int | None, limit_bytes: int, doubts: tuple[Doubt, ...] = ()
-) -> Verdict:
-    """The verdict on a figure that is exact by definition, like the bytes of the weights."""
+) -> Comparison:
+    """Compare a figure that is exact by definition, like the bytes of the weights."""
     if size_bytes is None:
-        return Verdict.UNKNOWN
-    return with_doubts(Demand(size_bytes=size_bytes).verdict(limit_bytes, _DEFINED), doubts)
+        return Comparison(verdict=Verdict.UNKNOWN, num_bytes=None, unlimited_bytes=None)
+    return Demand(size_bytes=size_bytes).compared(limit_bytes, _DEFINED).doubted(doubts)

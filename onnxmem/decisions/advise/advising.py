@@ -9,7 +9,7 @@ dropped at the end. The result meets the budget, but need not be the cheapest on
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.proposals import (
     Objective,
@@ -18,9 +18,9 @@ from onnxmem.decisions.advise.proposals import (
     Suggestion,
     Tradeoff,
     bytes_of,
+    compared_with,
     evaluated,
     ranked,
-    verdict_of,
 )
 from onnxmem.decisions.advise.settings import (
     HALF,
@@ -55,24 +55,32 @@ class BudgetPlan:
 
     budget_bytes: int
     figure: Objective
-    before_bytes: int | None
-    after_bytes: int | None
-    """After all chosen changes, analyzed together; ``None`` if the figure is unknown."""
     chosen: tuple[Proposal, ...]
     """Empty if the budget is met already. If it cannot be met, the combination that comes
     closest."""
     singles: tuple[Proposal, ...]
     """Changes that meet the budget alone, the cheapest first."""
-    before: Verdict
-    after: Verdict
-    """After all chosen changes."""
+    before: Comparison
+    after: Comparison
+    """After all chosen changes, analyzed together."""
     estimates: tuple[Proposal, ...] = ()
     """Estimated changes of the weights, each of which would meet the budget alone."""
 
     @property
+    def before_bytes(self) -> int | None:
+        """What is taken of the budget now; ``None`` if the figure is unknown."""
+        return self.before.num_bytes
+
+    @property
+    def after_bytes(self) -> int | None:
+        """The same after all chosen changes."""
+        return self.after.num_bytes
+
+    @property
     def is_met(self) -> bool | None:
         """Whether the budget is met after the chosen changes; ``None`` is unknown."""
-        return None if self.after is Verdict.UNKNOWN else self.after.is_met
+        verdict = self.after.verdict
+        return None if verdict is Verdict.UNKNOWN else verdict.is_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,7 @@ def plan_for(
 ) -> BudgetPlan:
     """Find the cheapest single change, or else a combination, that meets a budget."""
     before_bytes = bytes_of(figure, subject)
-    before = verdict_of(figure, subject, budget_bytes)
+    before = compared_with(budget_bytes, figure, subject)
     usable = [
         each for each in proposals if each.figure is figure and each.suggestion.change is not None
     ]
@@ -153,16 +161,14 @@ def plan_for(
         key=lambda each: (each.suggestion.tradeoff, each.saved_bytes),
     )
     chosen: tuple[Proposal, ...] = ()
-    if before_bytes is not None and before is Verdict.OVER:
+    if before_bytes is not None and before.verdict is Verdict.OVER:
         chosen = tuple(singles[:1]) or _combination(subject, figure, usable, budget_bytes)
     after = followed(subject, chosen)
     return BudgetPlan(
         budget_bytes=budget_bytes,
         figure=figure,
-        before_bytes=before_bytes,
-        after_bytes=bytes_of(figure, after),
         before=before,
-        after=verdict_of(figure, after, budget_bytes) if chosen else before,
+        after=compared_with(budget_bytes, figure, after) if chosen else before,
         chosen=chosen,
         singles=tuple(singles) if chosen else (),
         estimates=tuple(_estimates(proposals, before_bytes, budget_bytes)) if chosen else (),

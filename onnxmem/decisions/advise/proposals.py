@@ -19,8 +19,8 @@ from onnxmem.analysis.fitting.verdicts import (
     BASES,
     Accuracy,
     Basis,
-    Verdict,
-    verdict_on_bytes,
+    Comparison,
+    compared_bytes,
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError
@@ -174,16 +174,16 @@ def bytes_of(figure: Objective, subject: Subject) -> int | None:
         return None
 
 
-def verdict_of(figure: Objective, subject: Subject, limit_bytes: int) -> Verdict:
-    """The verdict on a subject and a limit, the same as in other commands if they have one."""
+def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comparison:
+    """Compare a subject with a limit, as other commands do if they have the figure."""
     basis, settings = _BASES.get(figure), subject.request.settings
     if basis is None or subject.has_half_floats:
-        return verdict_on_bytes(bytes_of(figure, subject), limit_bytes)
+        return compared_bytes(bytes_of(figure, subject), limit_bytes)
     setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(settings.accepted))
     try:
-        return assess((replace(subject.request),), setup).verdict(limit_bytes)
+        return assess((replace(subject.request),), setup).compared(limit_bytes)
     except OnnxmemError:
-        return Verdict.UNKNOWN
+        return compared_bytes(None, limit_bytes)
 
 
 def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of TrainingConfig

@@ -20,10 +20,11 @@ from onnxmem.analysis.fitting.verdicts import (
     Accuracy,
     AnyBasis,
     Basis,
+    Comparison,
     Doubt,
     Verdict,
     basis_for,
-    verdict_on_bytes,
+    compared_bytes,
 )
 from onnxmem.analysis.json_rows import Failure, SavedObject, read_saved, recipe_row
 from onnxmem.decisions.check.budgets import Budget, Configuration, Growth
@@ -87,6 +88,8 @@ class Check:
     batch: int | None = None
     """The batch in effect; ``None`` if the model has none, or could not be analyzed."""
     size_bytes: int | None = None
+    unlimited_bytes: int | None = None
+    """What the run takes of a device where no allocation fails."""
     limit_bytes: int | None = None
     baseline_bytes: int | None = None
     """The figure in the baseline, for a limit on growth."""
@@ -97,6 +100,13 @@ class Check:
     """Why the outcome is unknown."""
     node: str | None = None
     largest: tuple[Allocation, ...] = ()
+
+    @property
+    def compared(self) -> Comparison:
+        """The outcome with its figures."""
+        return Comparison(
+            verdict=self.outcome, num_bytes=self.size_bytes, unlimited_bytes=self.unlimited_bytes
+        )
 
     @property
     def over_bytes(self) -> int | None:
@@ -419,29 +429,30 @@ def _check(
     limit_bytes: int,
     before: int | None = None,
 ) -> Check:
-    outcome = _outcome(known, limit_bytes)
+    compared = _comparison(known, limit_bytes)
     return Check(
         budget=budget.name,
         figure=figure,
-        outcome=outcome,
+        outcome=compared.verdict,
         basis=None if known.assessment is None else known.assessment.basis.value,
         accuracy=None if known.assessment is None else known.assessment.accuracy,
-        size_bytes=known.size_bytes,
+        size_bytes=compared.num_bytes,
+        unlimited_bytes=compared.unlimited_bytes,
         limit_bytes=limit_bytes,
         baseline_bytes=before,
         growth=None if before is None else budget.growth,
         is_lower_bound=known.is_lower_bound,
-        reason=known.doubt if outcome is Verdict.UNKNOWN else "",
+        reason=known.doubt if compared.verdict is Verdict.UNKNOWN else "",
         node=known.node,
         largest=known.largest,
     )
 
 
-def _outcome(known: ComparedFigure, limit_bytes: int) -> Verdict:
+def _comparison(known: ComparedFigure, limit_bytes: int) -> Comparison:
     if known.assessment is not None:
-        return known.assessment.verdict(limit_bytes)
+        return known.assessment.compared(limit_bytes)
     doubt = Doubt(PARTIAL, known.doubt, is_lower_bound=known.is_lower_bound)
-    return verdict_on_bytes(known.size_bytes, limit_bytes, (doubt,) if known.doubt else ())
+    return compared_bytes(known.size_bytes, limit_bytes, (doubt,) if known.doubt else ())
 
 
 def _compared(analysis: Analysis, figure: LimitedFigure, budget: Budget) -> ComparedFigure:

@@ -196,7 +196,7 @@ def _answer(analysis: Analysis, stops: Stops) -> str:
         return ""
     text = f"{_verdict(BUDGET, stops.requested.figures)}."
     if analysis.fit is not None:
-        takes = format_bytes(analysis.fit.footprint.total_bytes)
+        takes = format_bytes(analysis.fit.taken_bytes)
         at = "" if batch is None else f" at batch <span data-batch-number>{batch:,}</span>"
         text += f' Takes <span class="size" data-rounded="{TAKES}">{takes}</span>'
         text += f" of {format_bytes(budget_bytes)}{at}."
@@ -254,9 +254,10 @@ def _fits_budget(analysis: Analysis, stops: Stops, budgeted: Section) -> str:
     size = markup.size(analysis.settings.budget_bytes)
     head = f"<p>{size}: {this} {_verdict(BUDGET, stops.requested.figures)}</p>"
     moved = tuple(_moved_terms(analysis, stops))
-    fixed = set() if analysis.fit is None else set(assessment_lines(analysis.fit.assessment))
+    fit = analysis.fit
+    fixed = set() if fit is None else set(assessment_lines(fit.assessment, fit.requested))
     lines = (*moved, *(line for line in budgeted.lines if line not in fixed))
-    is_open = analysis.fit is None or bool(analysis.fit.doubts)
+    is_open = fit is None or bool(fit.doubts)
     table = _table(lines, budgeted.title)
     return section("fits", budgeted.title, head + table, is_open=is_open)
 
@@ -265,7 +266,8 @@ def _moved_terms(analysis: Analysis, stops: Stops) -> Iterator[Line]:
     """What is compared with the budget; terms that only other batches have are hidden."""
     if analysis.fit is None:
         return
-    found = {line.words_key: line for line in budget_terms(analysis.fit.assessment)}
+    terms = budget_terms(analysis.fit.assessment, analysis.fit.requested)
+    found = {line.words_key: line for line in terms}
     for stop in stops.all:
         for key in stop.figures.texts:
             if key.startswith(TERMS) and key not in found:

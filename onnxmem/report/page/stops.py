@@ -25,7 +25,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.assessing import Assessment
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import Basis, Verdict
+from onnxmem.analysis.fitting.verdicts import Basis, Comparison, Verdict
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalog
@@ -273,20 +273,20 @@ def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
     numbers, texts = dict(found.numbers), dict(found.texts)
     for each in verdicts_on(analysis.request, devices_shown(budget_bytes)):
         name = each.target.name
-        text = verdict_text(each.verdict, each.num_bytes, each.target.limit_bytes)
+        text = verdict_text(each.compared, each.target.limit_bytes)
         texts[f"{VERDICT}.{name}"] = text
         if name == BUDGET and each.assessment is not None:
-            terms = budget_terms(each.assessment)
+            terms = budget_terms(each.assessment, each.compared)
             numbers.update((line.key, line.number) for line in terms if line.key)
             texts.update((line.words_key, line.words) for line in terms)
     return Figures(numbers, texts)
 
 
-def budget_terms(assessment: Assessment) -> tuple[Line, ...]:
+def budget_terms(assessment: Assessment, compared: Comparison) -> tuple[Line, ...]:
     """What is compared with the budget, each line with the key by which a script moves it."""
     counts: Counter[str] = Counter()
     found = []
-    for line in assessment_lines(assessment):
+    for line in assessment_lines(assessment, compared):
         counts[line.label] += 1
         key = f"{TERMS}{line.label}.{counts[line.label]}"
         number_key = key if line.text is None else ""

@@ -23,7 +23,7 @@ from onnxmem.report.sections.section import (
     Note,
     Section,
 )
-from onnxmem.report.verdict import largest_text, short_error, verdict_text
+from onnxmem.report.verdict import largest_text, retries_text, short_error, verdict_text
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def one_line(analysis: "Analysis") -> str:
     if budget_bytes is None or result is None:
         takes = format_bytes(_total(analysis, _basis(analysis)))
         return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
-    takes = format_bytes(result.footprint.total_bytes)
+    takes = format_bytes(result.taken_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
     return f"{name}: {result.verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
@@ -112,10 +112,10 @@ def answer(analysis: "Analysis") -> Section:
 
 
 def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Section:
-    takes_bytes, batch = result.footprint.total_bytes, analysis.settings.batch
-    _, _, margin = verdict_text(result.verdict, takes_bytes, budget_bytes).partition(": ")
+    batch = analysis.settings.batch
+    _, _, margin = verdict_text(result.requested, budget_bytes).partition(": ")
     at = "" if batch is None else f" at batch {batch:,}"
-    takes = f"takes {format_bytes(takes_bytes)}{at}, {margin}"
+    takes = f"takes {format_bytes(result.taken_bytes)}{at}, {margin}"
     return Section(
         key="answer",
         title=_TITLES[result.verdict],
@@ -125,6 +125,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
                 Line("warning", text=shortened(_doubt_text(each), _LONGEST))
                 for each in result.doubts
             ),
+            *_retries(result),
             *_while_loading(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
             Line("error", text=short_error(result.accuracy)),
@@ -133,6 +134,12 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
         ),
         layout=Layout.FACTS,
     )
+
+
+def _retries(result: "FitResult") -> Iterator[Line]:
+    """What a run that succeeds only by retries takes elsewhere."""
+    if result.requested.is_retried:
+        yield Line("retries", text=retries_text(result.requested, result.assessment.basis))
 
 
 def _doubt_text(doubt: "Doubt") -> str:
@@ -234,7 +241,7 @@ def terms(analysis: "Analysis") -> Section | None:
     basis = _basis(analysis)
     total_bytes = _total(analysis, basis)
     if analysis.fit is not None:
-        total_bytes = analysis.fit.footprint.total_bytes
+        total_bytes = analysis.fit.taken_bytes
     lines = list(_terms(analysis, basis, total_bytes))
     if not lines or total_bytes is None:
         return None
@@ -256,7 +263,8 @@ def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> It
         for category, remark in CATEGORIES.items():
             yield Line(category.value, sizes.get(category, 0), remark)
         if basis is Basis.TORCH and torch is not None:
-            cached_bytes = torch.reserved_peak_bytes - training.peak_bytes
+            reserved_bytes = (total_bytes or torch.total_bytes) - torch.context_bytes
+            cached_bytes = reserved_bytes - training.peak_bytes
             yield Line("PyTorch's allocator", cached_bytes, "cache, rounding, workspaces")
             is_given = analysis.settings.cuda_context_bytes is not None
             remark = "as given" if is_given else "assumed; --cuda-context"
@@ -276,17 +284,20 @@ def _session_terms(
     if runtime is None or total_bytes is None:
         return
     arena = runtime.arena
-    rest_bytes = total_bytes - arena.held_steady_bytes
+    unlimited_bytes = _total(analysis, basis) or total_bytes
+    rest_bytes = unlimited_bytes - arena.held_steady_bytes
+    # Only the arena takes less of a device that is full.
+    held_bytes = arena.held_steady_bytes - (unlimited_bytes - total_bytes)
     if basis is Basis.ORT_CPU and rest_bytes >= 0:
         weights = format_bytes(arena.base_bytes)
-        yield Line("arena reserved", arena.held_steady_bytes, f"{weights} of it initializers")
+        yield Line("arena reserved", held_bytes, f"{weights} of it initializers")
         yield Line("outside the arena", rest_bytes, "interpreter, libraries, session")
     elif basis is Basis.ORT_CUDA:
         footprint = _session_footprint(analysis, basis)
         context_bytes, workspace_bytes = (
             (footprint.context.size_bytes, footprint.workspace.size_bytes) if footprint else (0, 0)
         )
-        yield Line("arena reserved", arena.held_steady_bytes, "after run 3")
+        yield Line("arena reserved", held_bytes, "after run 3")
         yield Line("others", rest_bytes - context_bytes - workspace_bytes, "beside the arena")
         yield Line("cuDNN workspace", workspace_bytes, "assumed; --cuda-workspace")
         yield Line("CUDA context", context_bytes, "assumed; --cuda-context")
