@@ -40,6 +40,7 @@ CHAPTERS = {
     "onnxmem.measuring.process_run": "all that a measured process carries of the package",
     "onnxmem.model.canonical": "other forms of a file, each with its source",
     "onnxmem.model.shapes.bodies": "signatures of subgraphs, which the memo of nodes has none of",
+    "onnxmem.model.http_ranges": "HTTP, with what a server may do wrong",
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",
     "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",

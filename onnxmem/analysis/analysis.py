@@ -451,6 +451,7 @@ class Analysis:
             "verdict": json_rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
             "devices": None,
             **json_rows.replay_rows(self.replays),
+            **json_rows.fetched_row(self.request.source.fetched),
         }
 
     def __repr__(self) -> str:

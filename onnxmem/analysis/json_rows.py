@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
     from onnxmem.measuring.measurement import Measurement
+    from onnxmem.model.remote import Fetched
     from onnxmem.program.sizes import Affine
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
@@ -334,6 +335,13 @@ def replay_rows(replays: "Sequence[RuntimeReplay]") -> JsonDict:
     if not replays:
         return {}
     return {"replays": [_replay_row(each) for each in replays]}
+
+
+def fetched_row(fetched: "Fetched | None") -> JsonDict:
+    """What was fetched of a file at a URL; no key without one."""
+    if fetched is None:
+        return {}
+    return {"fetched": {"bytes": fetched.num_bytes, "requests": fetched.num_requests}}
 
 
 def _replay_row(each: "RuntimeReplay") -> JsonDict:

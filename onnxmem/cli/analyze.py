@@ -155,7 +155,8 @@ def _add_collection_options(parser: ArgumentParser) -> None:
     """Add what matters where there are several models."""
     group = parser.add_argument_group(
         "many models",
-        "MODEL may be a file, a folder, a pattern, @list.txt, - (stdin) or a URL of fsspec",
+        "MODEL may be a file, a folder, a pattern, @list.txt, - (stdin) or a URL: https://...,\n"
+        "hf://ORG/MODEL/FILE, s3://... or gs://...; the weights of a URL are not fetched",
     )
     group.add_argument(
         "--jobs", type=dim, metavar="N", help="processes at once (default: one per core)"
@@ -248,6 +249,7 @@ def run(arguments: Namespace) -> int:
         status.progress.clear()
         if not arguments.quiet:
             status.warn_of_names(len(names))
+            status.report_fetched()
         if status.tally is not None:
             page.write(status.summary, targets, quiet=arguments.quiet)
     return worst_exit_code(status.codes)

@@ -109,6 +109,7 @@ def export_parser() -> ArgumentParser:
 def run(arguments: Namespace) -> int:
     """Analyze one model and write it."""
     from onnxmem.analysis.analysis import analyze
+    from onnxmem.collection.task import needs_weights
 
     refuse_contradictions(arguments)
     name = only_model(arguments, "export")
@@ -118,7 +119,9 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:
-            analysis = analyze(staged(name, stack), **analyze_settings(arguments))
+            settings = analyze_settings(arguments)
+            is_loaded = FORMATS[arguments.format].is_of_session or needs_weights(settings)
+            analysis = analyze(staged(name, stack, weights=is_loaded), **settings)
             _write(replace(analysis, path=name), arguments)
             _warn_of_unknown(analysis, name, quiet=arguments.quiet)
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
@@ -140,13 +143,13 @@ def only_model(arguments: Namespace, command: str) -> str:
     return names[0]
 
 
-def staged(name: str, stack: ExitStack) -> str:
-    """A file of this machine for a name, as long as the stack lasts."""
+def staged(name: str, stack: ExitStack, *, weights: bool) -> str:
+    """A path for a name, as long as the stack lasts; a URL stays one if no weights are read."""
     from onnxmem.collection.sources import STDIN, local_file, staged_stdin
 
     if name == STDIN:
         return stack.enter_context(staged_stdin())
-    return stack.enter_context(local_file(name))
+    return stack.enter_context(local_file(name)) if weights else name
 
 
 def _add_budget_and_context(parser: ArgumentParser) -> None:

@@ -145,20 +145,25 @@ def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
 
 
 def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
+    from onnxmem.collection.sources import local_file
     from onnxmem.measuring.measuring import measure
     from onnxmem.model.binding import Request
 
     request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
     show = _progress_line(path, is_quiet=arguments.quiet)
     try:
-        found = measure(path, request, _settings(arguments, show))
+        with local_file(path) as file:
+            found = measure(file, request, _settings(arguments, show))
+            predicted = None
+            if not isinstance(found, Finding):
+                predicted = _predicted(file, request, arguments, found.fed)
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return fault_of(error)
     finally:
         show("")
     if isinstance(found, Finding):
         return Fault(found.code, found.message, EXIT_UNANALYZED)
-    return found, _predicted(path, request, arguments, found.fed)
+    return found, predicted
 
 
 def _predicted(

@@ -329,6 +329,8 @@ class RunStatus:
         self.tally: Tally | None = None
         self._strict = strict
         self._targets = targets
+        self._fetched: Counter[str] = Counter()
+        """What was fetched of models at URLs: bytes and requests, and the size of the files."""
         self._lacking: Counter[str] = Counter()
         """Models that have no dim, or no input, of a name that is given."""
         if is_summed:
@@ -347,6 +349,9 @@ class RunStatus:
         if self.tally is not None:
             self.tally.add(row)
         self._lacking.update(_lacking(row))
+        if "fetched" in row:
+            self._fetched.update(cast("dict[str, int]", row["fetched"]))
+            self._fetched["of"] += cast("int", row["file_bytes"])
         self.progress.count(failed=row["status"] == "error")
         faults = [
             *outcome["faults"],
@@ -360,6 +365,13 @@ class RunStatus:
             self.codes.append(report_fault(fault, path=name))
             if each["trace"]:
                 notify(each["trace"])
+
+    def report_fetched(self) -> None:
+        """Report how much crossed the network, if anything did."""
+        fetched = self._fetched
+        if fetched:
+            size, whole = format_bytes(fetched["bytes"]), format_bytes(fetched["of"])
+            notify(f"Fetched {size} of {whole} in {plural(fetched['requests'], 'request')}")
 
     def warn_of_names(self, num_models: int) -> None:
         """Warn of names that some of the models lack; one model alone refuses them."""

@@ -66,9 +66,9 @@ def annotate_parser() -> ArgumentParser:
 
 def run_annotate(arguments: Namespace) -> int:
     """Analyze one model and write its copy."""
-    from onnxmem.collection.sources import STDIN, is_remote
+    from onnxmem.collection.sources import STDIN
     from onnxmem.export.rewriting import annotated
-    from onnxmem.model.files import regular_file
+    from onnxmem.model.files import is_remote, regular_file
 
     refuse_contradictions(arguments)
     refuse_untrained(arguments, trains=arguments.train)
@@ -79,7 +79,7 @@ def run_annotate(arguments: Namespace) -> int:
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:
-            path = staged(name, stack)
+            path = staged(name, stack, weights=True)
             analysis = _analysis(path, arguments)
             with regular_file(path) as window:
                 made = annotated(window, analysis)

@@ -21,7 +21,7 @@ from typing import Any, Final, TypedDict
 from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import read_text, reason_of, replaced
-from onnxmem.model.files import regular_file
+from onnxmem.model.files import is_remote, opened_model, regular_file
 from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
 
@@ -109,11 +109,18 @@ def open_cache(folder: str) -> Cache:
     return Cache(os.path.abspath(folder))
 
 
-def stamp_of(path: str) -> tuple[int, int, int]:
+def stamp_of(path: str) -> tuple[object, ...]:
     """Size, modification time and inode: they change when a file is written again.
 
-    :raises OnnxmemError: there is no regular file.
+    Of a URL: size, and what the server calls this version.
+
+    :raises OnnxmemError: there is no regular file, or it cannot be read.
     """
+    if is_remote(path):
+        from onnxmem.model.remote import remote_window
+
+        with remote_window(path) as remote:
+            return len(remote), remote.validator
     with regular_file(path) as window:
         status = os.fstat(window.descriptor)
     return status.st_size, status.st_mtime_ns, status.st_ino
@@ -123,14 +130,19 @@ def content_hash(path: str, *, whole: bool = False) -> str:
     """A hash of the bytes that the figures of a model depend on.
 
     Of a large file only its length and the parts that an analysis reads are hashed, not the
-    weights; with ``whole`` all bytes are, because a measurement reads the weights.
+    weights; with ``whole`` all bytes are, because a measurement reads the weights. Of a file at a
+    URL it is the URL and the version that the server names, where it names one.
 
     :raises MissingFileError: the file cannot be opened.
     :raises ModelFileError: it is not a regular file, or it is large and not a model.
     """
-    with regular_file(path) as window:
+    with opened_model(path) as window:
         size_bytes = len(window)
-        if whole or size_bytes <= _HASHED_WHOLE_BYTES:
+        if is_remote(path) and not whole and window.validator is not None:
+            return (
+                f"{size_bytes} {hashlib.sha256(f'{path} {window.validator}'.encode()).hexdigest()}"
+            )
+        if whole or (size_bytes <= _HASHED_WHOLE_BYTES and not is_remote(path)):
             # A file that grows is hashed up to the end that it had: the analysis reads no more.
             found = hashlib.sha256()
             for start in range(0, size_bytes, _BLOCK_BYTES):

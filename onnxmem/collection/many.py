@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.analysis import analyze
 from onnxmem.analysis.json_rows import JsonDict
-from onnxmem.collection.sources import is_remote
 from onnxmem.collection.task import Analyze, Outcome, Task, work
 from onnxmem.errors import UsageError
+from onnxmem.model.files import is_remote
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -1,8 +1,8 @@
 """Find the model files that a command line names: folders, patterns, lists, stdin, URLs.
 
 Files are in the order of the names, and sorted within a folder or pattern, so that two runs report
-them in the same order. A model from stdin, or from a URL that fsspec reads, is copied to a
-temporary file. External data of a remote model is not fetched.
+them in the same order. A model from stdin, or one at a URL whose weights a run reads, is copied to
+a temporary file. External data of a remote model is not fetched.
 """
 
 import errno
@@ -13,13 +13,11 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatch
-from importlib import import_module
+from fnmatch import fnmatch, fnmatchcase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import (
-    EXIT_USAGE,
     MissingFileError,
     ModelFileError,
     OnnxmemError,
@@ -27,40 +25,19 @@ from onnxmem.errors import (
     shortened,
 )
 from onnxmem.files import blocks, is_part, read_text, reason_of, temporary_folder
-from onnxmem.model.files import may_begin_model
+from onnxmem.model.files import is_remote, may_begin_model
+from onnxmem.model.wire import LIMIT_BYTES
 
 if TYPE_CHECKING:
     from onnxmem.decisions.check.budgets import Configuration
 
-MAX_BYTES: Final = 2**31 - 1
-"""Of a model that is fetched or comes on stdin: protobuf's own limit of a message, so no runtime
-reads a larger one (https://protobuf.dev/programming-guides/proto-limits/)."""
-_BLOCK_BYTES: Final = 2**22
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _MAGIC: Final = re.compile(r"[*?\[]")
-_LONGEST: Final = 300
-_OPENING: Final = {"http": {"block_size": 0}, "https": {"block_size": 0}}
-"""Options by URL scheme: block_size 0 reads a file from start to end, because not every server
-supports byte ranges."""
 SUFFIX: Final = ".onnx"
 _ANY_PARTS: Final = "**"
 _LIST: Final = "@"
 _COMMENT: Final = "#"
 STDIN: Final = "-"
 """The name of a model that is read from stdin."""
-
-
-class RemoteError(OnnxmemError):
-    """A URL cannot be read."""
-
-    code: ClassVar[str] = "remote"
-
-
-class MissingExtraError(OnnxmemError):
-    """A package that the scheme of a URL needs is not installed."""
-
-    code: ClassVar[str] = "missing_extra"
-    exit_code: ClassVar[int] = EXIT_USAGE
 
 
 def model_names(named: Iterable[str]) -> tuple[str, ...]:
@@ -212,13 +189,16 @@ def models_below(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def local_file(name: str) -> Iterator[str]:
-    """The path of a model; that of a URL is a temporary file, deleted at exit of the context.
+    """The path of a model with its weights; that of a URL is a temporary file, which the end of
+    the context deletes.
 
     :raises OnnxmemError: a URL cannot be read.
     """
     if not is_remote(name):
         yield name
         return
+    from onnxmem.model.remote import fetch
+
     with temporary_folder() as folder:
         path = Path(folder) / "model.onnx"
         with path.open("wb") as file:
@@ -233,13 +213,13 @@ def staged_stdin() -> Iterator[str]:
     Of what does not begin like a model only the beginning is read: a device may have no end.
 
     :raises MissingFileError: stdin cannot be read.
-    :raises ModelFileError: it holds more than ``MAX_BYTES``.
+    :raises ModelFileError: it holds more than ``LIMIT_BYTES``.
     """
     with temporary_folder() as folder:
         path = Path(folder) / "model.onnx"
         with path.open("wb") as file:
             try:
-                for block in blocks(sys.stdin.buffer, MAX_BYTES):
+                for block in blocks(sys.stdin.buffer, LIMIT_BYTES):
                     is_first = file.tell() == 0
                     file.write(block)
                     if is_first and not may_begin_model(block):
@@ -251,15 +231,6 @@ def staged_stdin() -> Iterator[str]:
         yield str(path)
 
 
-def is_remote(name: str) -> bool:
-    """Whether a name is a URL; a drive letter of Windows is not a scheme.
-
-    >>> is_remote("s3://bucket/net.onnx"), is_remote("C://net.onnx")
-    (True, False)
-    """
-    return _URL.match(name) is not None
-
-
 def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
     """The models of a URL that has a pattern or ends in ``/``, sorted.
 
@@ -267,74 +238,38 @@ def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
     In ``http`` a ``?`` starts a query, so it is not a pattern.
     """
     is_folder = url.endswith("/")
-    scheme = url.partition("://")[0]
-    magic = re.search(r"[*\[]", url) if scheme in _OPENING else _MAGIC.search(url)
+    from onnxmem.model.remote import HUB, WEB_SCHEMES, hub_files, scheme_of
+
+    scheme = scheme_of(url)
+    magic = re.search(r"[*\[]", url) if scheme in WEB_SCHEMES else _MAGIC.search(url)
     if not is_folder and magic is None:
         return None
     try:
-        with _faults():
-            files, path = _filesystem(url)
-            found = files.find(path) if is_folder else files.glob(path)
-            names = [str(files.unstrip_protocol(name)) for name in found]
+        if scheme == HUB:
+            names = [name for name in hub_files(url) if _is_below(name, url)]
+        else:
+            names = _stored_names(url, is_folder=is_folder)
     except OnnxmemError:
         return None
     return tuple(sorted(name for name in names if not is_folder or name.endswith(suffix)))
 
 
-def fetch(url: str, into: IO[bytes], limit_bytes: int = MAX_BYTES) -> None:
-    """Copy a URL to an open file.
-
-    :raises MissingFileError: the file does not exist.
-    :raises MissingExtraError: fsspec, or a package that the scheme needs, is not installed.
-    :raises RemoteError: it cannot be read, or is larger than the limit.
-    """
-    left_bytes = limit_bytes
-    with _faults():
-        files, path = _filesystem(url)
-        options = _OPENING.get(url.partition("://")[0].lower(), {})
-        with files.open(path, "rb", **options) as stream:
-            while block := stream.read(_BLOCK_BYTES):
-                left_bytes -= len(block)
-                if left_bytes < 0:
-                    message = f"larger than {limit_bytes:,} bytes, the limit of an ONNX file"
-                    raise RemoteError(message)
-                into.write(block)
+def _is_below(name: str, url: str) -> bool:
+    """Whether a file of a hub is in a folder, or matches a pattern; ``*`` matches no ``/``."""
+    if url.endswith("/"):
+        return name.startswith(url)
+    parts, patterns = name.split("/"), url.split("/")
+    pairs = zip(parts, patterns, strict=False)
+    return len(parts) == len(patterns) and all(fnmatchcase(*pair) for pair in pairs)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL, and the path in it; fsspec has no types."""
-    try:
-        url_to_fs = import_module("fsspec.core").url_to_fs
-    except ImportError as fault:
-        message = "URLs need fsspec: pip install 'onnxmem[remote]'"
-        raise MissingExtraError(message) from fault
-    files, path = url_to_fs(url)
-    return files, path
+def _stored_names(url: str, *, is_folder: bool) -> list[str]:
+    from onnxmem.model.remote import filesystem_of, store_faults
 
-
-@contextmanager
-def _faults() -> Iterator[None]:
-    """Convert the exceptions of filesystems, which can be of any type, to ours."""
-    try:
-        yield
-    except (OnnxmemError, MemoryError):
-        raise
-    except FileNotFoundError:
-        message = "file or server not found; check the URL"
-        raise MissingFileError(message) from None
-    except ImportError as fault:
-        message = f"the URL scheme needs another package: {shortened(str(fault), _LONGEST)}"
-        raise MissingExtraError(message) from fault
-    except Exception as fault:
-        message = f"cannot be fetched: {_text(fault)}; check the URL and the credentials"
-        raise RemoteError(message) from fault
-
-
-def _text(fault: Exception) -> str:
-    words = " ".join(str(fault).split())
-    return shortened(
-        f"{type(fault).__name__}: {words}" if words else type(fault).__name__, _LONGEST
-    )
+    with store_faults():
+        files, path = filesystem_of(url)
+        found = files.find(path) if is_folder else files.glob(path)
+        return [str(files.unstrip_protocol(name)) for name in found]
 
 
 def _lines(path: str) -> list[str]:

@@ -4,13 +4,15 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
-from onnxmem.collection.sources import is_remote, local_file
+from onnxmem.collection.sources import local_file
 from onnxmem.errors import EXIT_UNANALYZED, Fault, OnnxmemError, fault_of, printable
+from onnxmem.model.files import is_remote
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache
@@ -92,7 +94,10 @@ def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
     may work next time.
     """
     try:
-        with local_file(task.location) as path:
+        with ExitStack() as stack:
+            path = task.location
+            if needs_weights(task.settings):
+                path = stack.enter_context(local_file(path))
             entry = None if task.cache is None else _Entry.of(task, path, task.cache)
             known = None if entry is None else entry.outcome(task)
             if known is not None:
@@ -104,6 +109,13 @@ def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
             return outcome
     except Exception as error:  # noqa: BLE001 - other models must not be affected
         return task.failed(fault_of(error), error)
+
+
+def needs_weights(settings: Mapping[str, Any]) -> bool:
+    """Whether onnxruntime loads the model: then all of a file at a URL is fetched."""
+    has_session = settings.get("runtimes") or settings.get("graph") not in {None, "raw"}
+    is_loaded = has_session and settings.get("asks_onnxruntime", True)
+    return settings.get("measure") is not None or bool(is_loaded)
 
 
 def worker_died(task: Task, how: str) -> Outcome:
@@ -151,7 +163,8 @@ class _Entry:
         except OnnxmemError:
             return
         if is_same:
-            text, row = outcome["text"], outcome["row"]
+            text = outcome["text"]
+            row = {key: value for key, value in outcome["row"].items() if key != "fetched"}
             text_of = None if text is None else task.name
             self.cache.put(self.key, {"row": row, "text": text, "text_of": text_of})
 

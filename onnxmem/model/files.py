@@ -1,4 +1,4 @@
-"""Read a model without its weights from a path, bytes or a ModelProto.
+"""Read a model without its weights from a path, a URL, bytes or a ModelProto.
 
 Only the model file itself is opened: external data may be missing, 30 GB large, or a path outside
 the model's folder, and sizes follow from dims. Files of other formats are recognized by their first
@@ -7,11 +7,12 @@ bytes. Names must be UTF-8, as protobuf requires of strings
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final, overload
+from typing import TYPE_CHECKING, Final, overload
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -19,9 +20,13 @@ from google.protobuf.message import DecodeError
 from onnxmem.errors import MissingFileError, ModelFileError, shortened
 from onnxmem.files import SpecialFileError, missing_file_text, opened, reason_of
 from onnxmem.model.traversal import graphs_in
-from onnxmem.model.wire import without_payloads
+from onnxmem.model.wire import LIMIT_BYTES, ByteSource, without_payloads
+
+if TYPE_CHECKING:
+    from onnxmem.model.remote import Fetched, RemoteWindow
 
 _WINDOW_BYTES = 1 << 14
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class FileWindow:
@@ -31,6 +36,9 @@ class FileWindow:
     read, and they count as memory of the process: 48 MiB for the 300 tensor headers of a 102 MB
     model, compared with 16 KiB here.
     """
+
+    fetched: Final = None
+    validator: Final = None
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
         self.descriptor = descriptor
@@ -220,8 +228,6 @@ def _is_not_ascii(message: _Message) -> bool:
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
-_PROTOBUF_LIMIT_BYTES = 2**31 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
@@ -232,6 +238,8 @@ class ModelFile:
     proto: onnx.ModelProto
     file_bytes: int
     """The size of the file or of the serialized model, with the weights in it."""
+    fetched: "Fetched | None" = None
+    """``None``: the model is not at a URL."""
 
 
 def load(source: ModelSource) -> ModelFile:
@@ -239,24 +247,26 @@ def load(source: ModelSource) -> ModelFile:
 
     :raises MissingFileError: the file cannot be opened.
     :raises ModelFileError: it is not an ONNX model, or an incomplete one.
+    :raises OnnxmemError: a URL cannot be read.
     """
     if isinstance(source, onnx.ModelProto):
         return _from_bytes(_serialized(source), "<ModelProto>")
     if isinstance(source, bytes):
         return _from_bytes(source, "<bytes>")
     path = os.fspath(source)
-    with regular_file(path) as data:
-        return _from_bytes(data, path)
+    with opened_model(path) as data:
+        file = _from_bytes(data, path)
+    return replace(file, fetched=data.fetched)
 
 
 def _serialized(model: onnx.ModelProto) -> bytes:
-    if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
+    if model.ByteSize() > LIMIT_BYTES:
         message = "the ModelProto is over 2 GiB; save it with external data and pass the path"
         raise ModelFileError(message)
     return model.SerializeToString()
 
 
-def _from_bytes(data: bytes | FileWindow, path: str) -> ModelFile:
+def _from_bytes(data: ByteSource, path: str) -> ModelFile:
     kind = other_kind(bytes(data[:HEAD_BYTES]))
     if kind is not None:
         message = f"not an ONNX model: this is {kind}"
@@ -286,6 +296,31 @@ def _in_folder(path: str) -> str:
     except (OSError, ValueError):
         return "no .onnx file is in it; check the path"
     return f"name the .onnx file in it, as {shortened(os.path.join(path, name))}"
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URL; a drive letter of Windows is not a scheme.
+
+    >>> is_remote("s3://bucket/net.onnx"), is_remote("C://net.onnx")
+    (True, False)
+    """
+    return _URL.match(name) is not None
+
+
+@contextmanager
+def opened_model(path: str) -> "Iterator[FileWindow | RemoteWindow]":
+    """The bytes of a model's file, or of what is at a URL, of which only ranges are fetched.
+
+    :raises OnnxmemError: it cannot be opened, or is not a regular file.
+    """
+    if not is_remote(path):
+        with regular_file(path) as window:
+            yield window
+        return
+    from onnxmem.model.remote import remote_window
+
+    with remote_window(path) as remote:
+        yield remote
 
 
 @contextmanager

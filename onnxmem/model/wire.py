@@ -41,8 +41,9 @@ class Field(NamedTuple):
     content: slice
 
 
-_LIMIT_BYTES = 2**31 - 1
-"""Protobuf's limit of the size of a message."""
+LIMIT_BYTES = 2**31 - 1
+"""Protobuf's limit of the size of a message, so no runtime reads a larger one
+(https://protobuf.dev/programming-guides/proto-limits/)."""
 
 _KEEP_BYTES = 512
 """Messages up to this size are copied as they are."""
@@ -96,7 +97,7 @@ def without_payloads(data: ByteSource) -> bytes:
         without the weights.
     """
     pieces = _message_pieces(data, 0, len(data), _MODEL, 0)
-    if num_bytes(pieces) > _LIMIT_BYTES:
+    if num_bytes(pieces) > LIMIT_BYTES:
         message = "the model has over 2 GiB without its weights; no runtime reads such a model"
         raise ModelFileError(message)
     return b"".join(piece if isinstance(piece, bytes) else bytes(data[piece]) for piece in pieces)

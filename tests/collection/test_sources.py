@@ -3,28 +3,17 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 
 import pytest
+from range_server import range_server, replies
 
-from onnxmem.collection import sources
-from onnxmem.collection.sources import (
-    MissingExtraError,
-    RemoteError,
-    expanded,
-    fetch,
-    is_remote,
-    local_file,
-    model_names,
-    staged_stdin,
-)
+from onnxmem.collection.sources import expanded, local_file, model_names, staged_stdin
 from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
+from onnxmem.model import remote
+from onnxmem.model.http_ranges import RemoteError
+from onnxmem.model.remote import MissingExtraError, fetch
 
 
 @pytest.fixture(autouse=True)
@@ -90,16 +79,6 @@ def test_a_local_name_is_its_own_file() -> None:
         assert path == "b.onnx"
 
 
-@pytest.mark.parametrize("name", ["s3://a/b.onnx", "HTTP://a/b", "memory://b", "abfs+x://y"])
-def test_a_url_is_remote(name: str) -> None:
-    assert is_remote(name)
-
-
-@pytest.mark.parametrize("name", ["C://b.onnx", "b.onnx", "a:/b", "://x", "zoo//a"])
-def test_a_local_path_is_not_remote(name: str) -> None:
-    assert not is_remote(name)
-
-
 def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in sys.modules if each.partition(".")[0] == "fsspec"]:
         monkeypatch.delitem(sys.modules, name)
@@ -108,26 +87,6 @@ def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MissingExtraError, match=r"pip install 'onnxmem\[remote\]'"):
         fetch("memory://a.onnx", io.BytesIO())
     assert expanded("memory://zoo/") is None
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Files of a folder, without byte ranges and without a log."""
-
-    def log_message(self, *_: object) -> None:
-        """Write no log."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The URL of a server of that folder."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -178,7 +137,7 @@ class TestStores:
             message = "Please install gcsfs"
             raise ImportError(message)
 
-        monkeypatch.setattr(sources, "_filesystem", filesystem)
+        monkeypatch.setattr(remote, "filesystem_of", filesystem)
         with pytest.raises(MissingExtraError, match="the URL scheme needs another package: Please"):
             fetch("gs://zoo/a.onnx", io.BytesIO())
 
@@ -188,20 +147,17 @@ class TestStores:
         def filesystem(_: str) -> None:
             raise MemoryError
 
-        monkeypatch.setattr(sources, "_filesystem", filesystem)
+        monkeypatch.setattr(remote, "filesystem_of", filesystem)
         with pytest.raises(MemoryError):
             fetch("memory://a.onnx", io.BytesIO())
 
-    def test_a_server_without_range_requests_is_supported(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pytest.importorskip("aiohttp")
-        monkeypatch.setattr(sources, "_BLOCK_BYTES", 7)
+    def test_a_file_of_a_server_is_fetched_whole(self, folder: Path) -> None:
         content = bytes(range(100))
         (folder / "net.onnx").write_bytes(content)
-        with served(folder) as url:
-            with local_file(f"{url}/net.onnx?token=1") as path:
+        with range_server(folder / "net.onnx") as served:
+            with local_file(f"{served.url}/net.onnx?token=1") as path:
                 assert Path(path).read_bytes() == content
+            served.every = replies(404)
             with pytest.raises(MissingFileError):
-                fetch(f"{url}/gone.onnx", io.BytesIO())
-            assert expanded(f"{url}/net.onnx?token=1") is None
+                fetch(f"{served.url}/gone.onnx", io.BytesIO())
+            assert expanded(f"{served.url}/net.onnx?token=1") is None
