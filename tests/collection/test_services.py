@@ -175,6 +175,9 @@ store.put_object(Bucket="zoo", Key="a/read.me", Body=b"text")
         assert remote.returncode == 2, remote.stderr
         local = python("-m", "onnxmem", "net.onnx", "other.onnx", "net.onnx", "--json")
     rows = json.loads(remote.stdout)["models"]
+    # A file of less than one range is fetched whole, once.
+    sizes = [row["file_bytes"] for row in rows[:3]]
+    assert [row.pop("fetched")["bytes"] for row in rows[:3]] == sizes
     expected = [
         row | {"path": f"s3://zoo/a/{row['path']}"} for row in json.loads(local.stdout)["models"]
     ]
