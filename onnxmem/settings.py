@@ -139,7 +139,8 @@ class TrainingConfig:
     assume_dropout: bool = False
     """Whether to assume Dropout that the export left out."""
     checkpoint: str = "none"
-    """Activation checkpointing: ``none``, ``sqrt``, ``every=K`` or ``best``."""
+    """Activation checkpointing: ``none``, ``blocks``, ``blocks=PATTERN``, ``sqrt``, ``every=K`` or
+    ``best``."""
     shard: str = "none"
     world: int = 1
     """The number of ranks."""
@@ -182,14 +183,17 @@ class TrainingConfig:
         return self.accumulate > 1 or self.zero_grad == "keep"
 
     def _check_checkpoint(self) -> None:
-        name, is_counted, count = self.checkpoint.partition("=")
-        if is_counted:
-            is_known = name == "every" and count.isdecimal() and int(count) > 0
+        name, has_value, value = self.checkpoint.partition("=")
+        if not has_value:
+            is_known = name in {"none", "blocks", "sqrt", "best"}
+        elif name == "blocks":
+            is_known = bool(value)
         else:
-            is_known = name in {"none", "sqrt", "best"}
+            is_known = name == "every" and value.isdecimal() and int(value) > 0
         if not is_known:
             message = (
-                f"checkpoint {self.checkpoint!r} is not known; choose none, sqrt, every=K or best"
+                f"checkpoint {self.checkpoint!r} is not known; choose none, blocks, "
+                "blocks=PATTERN, sqrt, every=K or best"
             )
             raise UsageError(message)
 

@@ -25,6 +25,11 @@ _PAYLOAD_FIELDS = (
     "uint64_data",
 )
 
+_ORIGIN = frozenset(
+    f"pkg.torch.onnx.{name}" for name in ("class_hierarchy", "fx_node", "name_scopes")
+)
+"""Module and operator of a node: what a training step is predicted from, where it is there."""
+
 
 def strip_weights(model: onnx.ModelProto, location: str) -> int:
     """Bytes taken out of `model`, which from here on says they lie in the file `location`."""
@@ -40,7 +45,7 @@ def strip_weights(model: onnx.ModelProto, location: str) -> int:
 
 
 def drop_annotations(model: onnx.ModelProto) -> None:
-    """Remove what only describes the program the model came from: documentation and metadata."""
+    """Remove documentation and metadata, but for where each node of torch.export comes from."""
     model.ClearField("doc_string")
     model.ClearField("metadata_props")
     for function in model.functions:
@@ -62,7 +67,9 @@ def _drop(proto: onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.Te
 
 def _drop_from_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
+        origin = [entry for entry in node.metadata_props if entry.key in _ORIGIN]
         _drop(node)
+        node.metadata_props.extend(origin)
         for attribute in node.attribute:
             attribute.ClearField("doc_string")
 

@@ -250,6 +250,14 @@ def training_row(
             }
             for option in training.checkpoints
         ],
+        "checkpointed_blocks": [
+            {
+                "blocks": [printable(name) for name in group.names],
+                "kept_bytes": group.kept_bytes,
+                "recomputed_bytes": group.recomputed_bytes,
+            }
+            for group in training.checkpointed
+        ],
         "cuda": torch and _torch(torch),
         "tensorflow": tensorflow and _tensorflow(tensorflow),
         "batchnorm": _batchnorm(training.batchnorms, peaks),

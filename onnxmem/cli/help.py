@@ -35,7 +35,7 @@ _TRAINING: Final[Rows] = (
     ("--train", "a training step of PyTorch too"),
     ("--optimizer NAME", "adam (default), adamw, sgd, momentum, adafactor, ..."),
     ("--precision NAME", "fp32 (default), mixed-bf16, mixed-fp16, bf16, ..."),
-    ("--checkpoint HOW", "compute activations again: sqrt, every=K, best"),
+    ("--checkpoint HOW", "compute activations again: blocks, sqrt, every=K, best"),
 )
 _RUNTIME: Final[Rows] = (("--runtime ort-cpu", "the process of onnxruntime; or ort-cuda"),)
 _FILE: Final[Rows] = (("-o FILE", "write to a file; its ending says the format"),)

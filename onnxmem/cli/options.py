@@ -483,7 +483,8 @@ def add_training_options(parser: ArgumentParser) -> None:
         "--checkpoint",
         default="none",
         metavar="HOW",
-        help="compute activations again: none, sqrt, every=K or best (default: none)",
+        help="compute activations again: none, blocks (each repeated module), blocks=PATTERN, "
+        "sqrt, every=K or best (default: none)",
     )
     group.add_argument(
         "--world", type=int, default=1, metavar="N", help="ranks that share the training"

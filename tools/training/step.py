@@ -148,8 +148,9 @@ def _checkpoint(module: nn.Module) -> None:
     """
     forward = module.forward
 
-    def run(*args: torch.Tensor) -> object:
-        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False)
+    def run(*args: torch.Tensor, **kwargs: Any) -> object:  # noqa: ANN401
+        kept = {"use_reentrant": False, "preserve_rng_state": False}
+        return checkpoint(forward, *args, **kwargs, **kept)
 
     module.forward = run
 

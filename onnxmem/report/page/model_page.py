@@ -64,7 +64,7 @@ _PEAK_OF: Final[Mapping[str, str]] = {
 is the same it holds as long as the peak is one line; other texts are known at the stops alone."""
 _DRAWN: Final = frozenset({"live", "fits"})
 """Sections with a form of their own on the page."""
-_AT_ONE_BATCH: Final = frozenset({"checkpoints", "measured"})
+_AT_ONE_BATCH: Final = frozenset({"checkpointed", "checkpoints", "measured"})
 """Sections that are shown at the requested batch alone."""
 _BY_CATEGORY: Final = "training.live_by_kind."
 """How the keys of a training step's categories start."""

@@ -1,6 +1,6 @@
 """A training step: its peak as a sum, PyTorch's allocator on a GPU, and checkpointing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from onnxmem.units import format_bytes
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.runtimes.torch.cuda import TorchMemory
-    from onnxmem.runtimes.torch.memory import TrainingMemory
+    from onnxmem.runtimes.torch.memory import CheckpointedBlocks, TrainingMemory
     from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 CATEGORIES: Mapping[Category, str] = MappingProxyType(
@@ -41,6 +41,8 @@ def training_sections(analysis: "Analysis") -> Iterator[Section]:
         yield _tensorflow(analysis.tensorflow)
     if analysis.training.checkpoints:
         yield _checkpoints(analysis.training)
+    if analysis.training.checkpointed:
+        yield _checkpointed(analysis.training.checkpointed)
 
 
 def live_lines(training: "TrainingMemory") -> Iterator[Line]:
@@ -152,6 +154,29 @@ def _tensorflow(memory: "TensorflowMemory") -> Section:
             Line("", text=text),
         ),
     )
+
+
+def _checkpointed(groups: "Sequence[CheckpointedBlocks]") -> Section:
+    """What each checkpointed block keeps, and what it saves again before its backward pass."""
+    lines = [
+        Line(
+            shortened(_joined(group.names)),
+            group.kept_bytes,
+            f"kept; {format_bytes(group.recomputed_bytes)} computed again",
+        )
+        for group in groups
+    ]
+    most = max(group.recomputed_bytes for group in groups)
+    return Section(
+        key="checkpointed",
+        title="Checkpointed blocks",
+        remark=f"{len(groups):,}, of which one at a time computes up to {format_bytes(most)} again",
+        lines=tuple(lines),
+    )
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
 def _checkpoints(training: "TrainingMemory") -> Section:

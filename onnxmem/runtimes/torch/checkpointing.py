@@ -2,34 +2,39 @@
 
 A segment of the forward pass saves only its inputs (and, selectively, its matmul and conv outputs);
 before its backward pass it runs again, as ``torch.utils.checkpoint`` does (Chen et al. 2016, arXiv
-1604.06174; selective: Korthikanti et al. 2022, arXiv 2205.05198). The last segment is not
-recomputed: its backward pass follows at once. ``schedules`` lists the segmentations to try;
-``Passes`` runs the forward and the backward pass of a step with one of them.
+1604.06174; selective: Korthikanti et al. 2022, arXiv 2205.05198). ``schedules`` lists the
+segmentations to try; ``Passes`` runs the forward and the backward pass of a step with one of them.
 
-Segments consist of units: the stretches between points that only one tensor crosses, such as a
-residual block, each with a convolution or a matmul at least; where long skips leave few such
-points, points that more tensors cross count.
+Where the file names the modules of the network, segments consist of the blocks that it repeats, as
+where a network calls ``checkpoint`` in a loop over its layers; what lies between them is not
+recomputed. Elsewhere they consist of units: the stretches between points that only one tensor
+crosses, such as a residual block, each with a convolution or a matmul at least; where long skips
+leave few such points, points that more tensors cross count. As in ``checkpoint_sequential``, the
+last segment of units is not recomputed, because its backward pass follows at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isqrt
 
 from onnxmem.model.graph import Node
+from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.forward import Storages, run_forward
 from onnxmem.runtimes.torch.framework import data_reads
-from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.recurrent import RECURRENT
-from onnxmem.runtimes.torch.strides import MATMUL_LIKE
-from onnxmem.runtimes.torch.tape import Tape
+from onnxmem.runtimes.torch.memory import CheckpointedBlocks, Heap
+from onnxmem.runtimes.torch.modules import (
+    COMPUTE_INTENSIVE,
+    Block,
+    blocks_named,
+    repeated_blocks,
+)
+from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 from onnxmem.units import sum_known
 
 _MIN_UNITS = 4
-_COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT})
-"""Operators whose outputs selective checkpointing saves, and of which every unit has one."""
-
+_SELECTIVE = ", matmul and conv outputs saved"
 Units = Sequence[tuple[Node, ...]]
 """Stretches of the forward pass, in order."""
 
@@ -42,12 +47,15 @@ class Segment:
     is_recomputed: bool = False
     stored: frozenset[str] = frozenset()
     """Outputs of its nodes that are saved although it is recomputed."""
+    blocks: tuple[str, ...] = ()
+    """The repeated modules that it consists of, where the file names them."""
 
     def extra_flops(self, tape: Tape) -> int:
         """FLOPs of recomputing it; nodes of unknown FLOPs count 0."""
         if not self.is_recomputed:
             return 0
-        recomputed = (node for node in self.nodes if self.stored.isdisjoint(node.writes))
+        again, _ = _until_all_saved(tape, self.nodes)
+        recomputed = (node for node in again if self.stored.isdisjoint(node.writes))
         return sum_known(node.operator.flops(tape.graph.call(node)) for node in recomputed) or 0
 
 
@@ -70,14 +78,131 @@ def save_all(tape: Tape) -> Schedule:
 
 def schedules(tape: Tape, named: str) -> Iterator[Schedule]:
     """The schedules that ``checkpoint`` names; for ``best`` all candidates."""
-    if named == "none":
+    rule, _, value = named.partition("=")
+    if rule == "none":
         yield save_all(tape)
-        return
-    stretches = units(tape)
-    if named == "best":
-        yield from _candidates(tape, stretches)
+    elif value and rule == "blocks":
+        yield groups_of_blocks(tape, blocks_named(tape.graph, value), 1, named)
+    elif blocks := repeated_blocks(tape.graph):
+        yield from _of_blocks(tape, blocks, rule, value)
     else:
-        yield sqrt(stretches) if named == "sqrt" else every(stretches, int(named.split("=")[1]))
+        yield from _of_units(tape, units(tape), rule, value)
+
+
+def _of_blocks(tape: Tape, blocks: Sequence[Block], rule: str, value: str) -> Iterator[Schedule]:
+    """The schedules of a rule where the file names the blocks of the network."""
+    sqrt_count = _sqrt_count(len(blocks))
+    if rule == "best":
+        yield save_all(tape)
+        yield groups_of_blocks(tape, blocks, sqrt_count, "sqrt")
+        yield from _powers_of_blocks(tape, blocks)
+        # Cuts inside of blocks, which a network has to be rewritten for, may lower the peak more.
+        for schedule in _of_units(tape, units(tape), "best", ""):
+            if schedule.name != "none":
+                yield Schedule(f"{schedule.name}, of units", schedule.segments)
+        return
+    counts = {"sqrt": sqrt_count, "blocks": 1}
+    count = counts.get(rule) or int(value)
+    yield groups_of_blocks(tape, blocks, count, f"every={value}" if rule == "every" else rule)
+
+
+def _powers_of_blocks(tape: Tape, blocks: Sequence[Block]) -> Iterator[Schedule]:
+    for count in _powers(len(blocks)):
+        name = f"every={count}" if count > 1 else "blocks"
+        for selective in (False, True):
+            yield groups_of_blocks(tape, blocks, count, name, selective=selective)
+
+
+def _of_units(tape: Tape, stretches: Units, rule: str, value: str) -> Iterator[Schedule]:
+    """The schedules of a rule where it does not."""
+    if rule == "best":
+        yield save_all(tape)
+    if rule in {"best", "sqrt"}:
+        yield sqrt(stretches)
+    if rule in {"blocks", "every"}:
+        yield every(stretches, int(value) if rule == "every" else 1)
+    if rule == "best":
+        for count in _powers(len(stretches)):
+            yield every(stretches, count)
+            yield every(stretches, count, selective=True)
+
+
+def _powers(below: int) -> Iterator[int]:
+    """The powers of 2 that are less than a number."""
+    # The peak is not convex in the segment's length, so that no search replaces trying them; powers
+    # of 2 keep the number of simulated steps logarithmic.
+    count = 1
+    while count < below:
+        yield count
+        count *= 2
+
+
+def groups_of_blocks(
+    tape: Tape, blocks: Sequence[Block], count: int, name: str, *, selective: bool = False
+) -> Schedule:
+    """A checkpoint of every ``count`` blocks together; the nodes between them save as ever.
+
+    That is ``checkpoint(layer, x)`` in a loop over the layers for a count of 1, and what Megatron
+    calls uniform recomputation for others (megatron/core/transformer/transformer_block.py).
+    Selectively, matmul and conv outputs are saved too.
+    """
+    groups = {
+        node.name: index // count for index, block in enumerate(blocks) for node in block.nodes
+    }
+    names = [block.name for block in blocks]
+    nodes = tape.graph.nodes
+    last = {groups[node.name]: i for i, node in enumerate(nodes) if node.name in groups}
+    segments: list[Segment] = []
+    outside: list[Node] = []
+    start = 0
+    while start < len(nodes):
+        group = groups.get(nodes[start].name)
+        if group is None:
+            outside.append(nodes[start])
+            start += 1
+            continue
+        end = last[group] + 1
+        before, inside, after = _split(nodes[start:end], groups, group)
+        segments += (
+            Segment((*outside, *before)),
+            Segment(
+                inside,
+                is_recomputed=True,
+                stored=_matmul_outputs((inside,)) if selective else frozenset(),
+                blocks=tuple(names[group * count : (group + 1) * count]),
+            ),
+        )
+        outside = [*after]
+        start = end
+    segments.append(Segment(tuple(outside)))
+    name = f"{name}{_SELECTIVE}" if selective else name
+    return Schedule(name, tuple(each for each in segments if each.nodes))
+
+
+def _split(
+    nodes: Sequence[Node], groups: Mapping[str, int], group: int
+) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]:
+    """The nodes from the first to the last of a group: before it, in it, and after it.
+
+    Exporters write nodes in the order in which they ran, and sometimes one of another module
+    between them: it is in the group where it reads of the group and the group reads of it.
+    """
+    dependent: set[str] = set()
+    for node in nodes:
+        if groups.get(node.name) == group or not dependent.isdisjoint(node.reads):
+            dependent.update(node.writes)
+    needed: set[str] = set()
+    before: list[Node] = []
+    inside: list[Node] = []
+    after: list[Node] = []
+    for node in reversed(nodes):
+        is_dependent = not dependent.isdisjoint(node.writes)
+        if groups.get(node.name) == group or (is_dependent and not needed.isdisjoint(node.writes)):
+            inside.append(node)
+            needed.update(node.reads)
+        else:
+            (after if is_dependent else before).append(node)
+    return tuple(reversed(before)), tuple(reversed(inside)), tuple(reversed(after))
 
 
 def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
@@ -98,27 +223,18 @@ def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
         )
         for group in groups[:-1]
     ]
-    name = f"every={count}, matmul and conv outputs saved" if selective else f"every={count}"
+    name = f"every={count}{_SELECTIVE}" if selective else f"every={count}"
     return Schedule(name, (*segments, Segment(groups[-1])))
 
 
 def sqrt(stretches: Units) -> Schedule:
     """As many segments as the square root of the number of units."""
-    num_segments = max(isqrt(len(stretches)), 1)
-    return Schedule("sqrt", every(stretches, -(-len(stretches) // num_segments)).segments)
+    return Schedule("sqrt", every(stretches, _sqrt_count(len(stretches))).segments)
 
 
-def _candidates(tape: Tape, stretches: Units) -> Iterator[Schedule]:
-    """No checkpoints, the square root, and powers of 2 of units, these selectively too."""
-    # The peak is not convex in the segment's length, so that no search replaces trying them; powers
-    # of 2 keep the number of simulated steps logarithmic.
-    yield save_all(tape)
-    yield sqrt(stretches)
-    count = 1
-    while count < len(stretches):
-        yield every(stretches, count)
-        yield every(stretches, count, selective=True)
-        count *= 2
+def _sqrt_count(total: int) -> int:
+    """How many of ``total`` are in each of as many segments as its square root."""
+    return -(-total // max(isqrt(total), 1))
 
 
 def units(tape: Tape) -> Units:
@@ -144,8 +260,8 @@ def _joined(stretches: Iterable[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
     # would count as segments and save nothing.
     found: list[tuple[Node, ...]] = []
     for stretch in stretches:
-        has_matmul = any(node.op_type in _COMPUTE_INTENSIVE for node in stretch)
-        is_complete = bool(found) and any(n.op_type in _COMPUTE_INTENSIVE for n in found[-1])
+        has_matmul = any(node.op_type in COMPUTE_INTENSIVE for node in stretch)
+        is_complete = bool(found) and any(n.op_type in COMPUTE_INTENSIVE for n in found[-1])
         if found and not (has_matmul and is_complete):
             found[-1] += stretch
         else:
@@ -173,7 +289,7 @@ def _crossing_counts(tape: Tape) -> list[int]:
 
 
 def _matmul_outputs(stretches: Units) -> frozenset[str]:
-    nodes = (node for unit in stretches for node in unit if node.op_type in _COMPUTE_INTENSIVE)
+    nodes = (node for unit in stretches for node in unit if node.op_type in COMPUTE_INTENSIVE)
     return frozenset(name for node in nodes for name in node.writes)
 
 
@@ -187,6 +303,8 @@ class Passes:
     storages: Storages = field(init=False)
     retained: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Storages that a segment saves in order to be recomputed, by its index."""
+    recomputations: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """How many events the heap had before and after a segment was recomputed, by its index."""
 
     def __post_init__(self) -> None:
         graph = self.tape.graph
@@ -208,14 +326,32 @@ class Passes:
         for index, segment in reversed(tuple(enumerate(self.schedule.segments))):
             backward.storages = self.storages
             if segment.is_recomputed:
+                before = self.heap.num_events
                 backward.storages = self._recompute(index, segment)
+                self.recomputations[index] = before, self.heap.num_events
             backward.run(node for node in segment.nodes if node.name in backward_nodes)
             for storage in self.retained.pop(index, ()):
                 self.storages.drop(storage)
 
+    def checkpointed(self, replay: Replay) -> tuple[CheckpointedBlocks, ...]:
+        """What the checkpoints of repeated modules keep and save again, of a finished step."""
+        segments = self.schedule.segments
+        return tuple(
+            CheckpointedBlocks(
+                segments[index].blocks,
+                sum(self.tape.size_bytes(name) or 0 for name in self._inputs(segments[index])),
+                replay.bytes_after(after) - replay.bytes_after(before),
+            )
+            for index, (before, after) in sorted(self.recomputations.items())
+            if segments[index].blocks
+        )
+
+    def _inputs(self, segment: Segment) -> tuple[str, ...]:
+        return self._storages_of(_outside_reads(segment.nodes))
+
     def _run_checkpointed(self, index: int, segment: Segment) -> None:
         """Run a segment without saving, as under ``no_grad``; retain its inputs and ``stored``."""
-        inputs = self._storages_of(_outside_reads(segment.nodes))
+        inputs = self._inputs(segment)
         for storage in inputs:
             self.storages.retain(storage)
         stored: list[str] = []
@@ -230,17 +366,51 @@ class Passes:
 
     def _recompute(self, index: int, segment: Segment) -> Storages:
         """Run a segment again from what it saved, this time saving for backward."""
-        inner = Storages.before(self.tape, self.heap, segment.nodes)
+        again, last = _until_all_saved(self.tape, segment.nodes)
+        inner = Storages.before(self.tape, self.heap, (*again, *last))
         for storage in self.retained[index]:
             inner.blocks[storage] = self.storages.blocks[storage]
-        for name in _outside_reads(segment.nodes):
+        for name in _outside_reads((*again, *last)):
             inner.write(name)
-        run_forward(inner, segment.nodes)
+        # What the block returns is referenced until it ends.
+        returned = [n for node in again for n in node.writes if not inner.reads_left[n]]
+        inner.reads_left.update(returned)
+        run_forward(inner, again)
+        for node in last:
+            inner.save(node, self.tape.saved[node.name])
+            inner.end_reads(node)
+        for name in returned:
+            inner.release(name)
         return inner
 
     def _storages_of(self, names: Iterable[str]) -> tuple[str, ...]:
         storages = self.tape.storages
         return tuple(dict.fromkeys(storages[name] for name in names if name in storages))
+
+
+def _until_all_saved(
+    tape: Tape, nodes: tuple[Node, ...]
+) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """The nodes of a segment that run again, and then at most one that only saves its inputs.
+
+    ``_recomputation_hook`` of torch/utils/checkpoint.py raises ``_StopRecomputationError`` as soon
+    as the last tensor is saved, which an operator does with its inputs before it runs.
+    """
+    saving = [index for index, node in enumerate(nodes) if _saves(tape.saved.get(node.name))]
+    if not saving:
+        return (), ()
+    last = nodes[saving[-1]]
+    saved = tape.saved[last.name]
+    results = {tape.storages.get(name) for name in last.writes}
+    if saved.extra_bytes != 0 or saved.inner or not results.isdisjoint(saved.storages):
+        return nodes[: saving[-1] + 1], ()
+    return nodes[: saving[-1]], (last,)
+
+
+def _saves(saved: SavedTensors | None) -> bool:
+    return saved is not None and bool(
+        saved.storages or saved.copies or saved.inner or saved.extra_bytes != 0
+    )
 
 
 def _outside_reads(nodes: Iterable[Node]) -> tuple[str, ...]:

@@ -65,6 +65,13 @@ class Storages:
             return ()
         return (*reads, *self.arguments.pop(node.name, ()))
 
+    def end_reads(self, node: Node) -> None:
+        """End the reads of a node; the last one of a tensor drops the reference of its writer."""
+        for name in self.read_by(node) if self.callers else data_reads(node):
+            self.reads_left[name] -= 1
+            if not self.reads_left[name]:
+                self.release(name)
+
     def leave_autocast(self) -> None:
         """Clear autocast's cache: copies of parameters that no formula saved are freed."""
         for name in self.cached:
@@ -138,10 +145,7 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
-        for name in storages.read_by(node) if storages.callers else data_reads(node):
-            reads_left[name] -= 1
-            if not reads_left[name]:
-                storages.release(name)
+        storages.end_reads(node)
 
 
 def _save(storages: Storages, node: Node, *, saves: bool) -> None:

@@ -103,6 +103,17 @@ class CheckpointOption:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointedBlocks:
+    """Repeated modules that are checkpointed together: mostly one."""
+
+    names: tuple[str, ...]
+    kept_bytes: int
+    """Activations that the checkpoint keeps, which other blocks may keep too."""
+    recomputed_bytes: int
+    """What is saved again before its backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
 class PeakRange:
     """The training peak without and with the BatchNormalizations that a file may have had."""
 
@@ -131,6 +142,8 @@ class TrainingMemory:
     """Whether cuBLAS runs, which takes a workspace."""
     checkpoints: tuple[CheckpointOption, ...] = ()
     """Where the best is requested: the Pareto front of bytes and FLOPs."""
+    checkpointed: tuple[CheckpointedBlocks, ...] = ()
+    """In the order in which they run; empty if nothing is, or the file names no modules."""
     assumed_nodes: tuple[str, ...] = ()
     """Nodes without a record, or with subgraphs: everything that they read or write is saved."""
     unknown: tuple[str, ...] = ()

@@ -135,7 +135,10 @@ class Insertion:
         name = f"{after.name}/{part.op_type}_{index}"
         output = self._tensor(f"{name}_output", like, shape, Role.ACTIVATION)
         operator = lookup(part.op_type, opset=part.opset)
-        node = Node(name, part.op_type, "", part.inputs, (output,), operator, part.attributes)
+        node = Node(
+            *(name, part.op_type, "", part.inputs, (output,), operator, part.attributes),
+            metadata=after.metadata,
+        )
         self.inserted[after.name].append(node)
         return output
 

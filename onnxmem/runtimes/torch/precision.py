@@ -486,6 +486,9 @@ class _Casting:
             cast, copy = f"{node.name}/Cast of {name}", f"copy of {name}"
             self.cached[key, tensor.shape] = copy
         self.tensors[copy] = Tensor(copy, target, tensor.shape, Role.ACTIVATION)
-        self.nodes.append(Node(cast, "Cast", "", (name,), (copy,), lookup("Cast")))
+        operator = lookup("Cast")
+        self.nodes.append(
+            Node(cast, "Cast", "", (name,), (copy,), operator, metadata=node.metadata)
+        )
         self.callers[cast] = node.name
         return copy

@@ -285,10 +285,11 @@ class _Step:
             saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
             input_bytes=sum_known((*inputs, losses.target_bytes())),
             replay=replay,
+            checkpointed=passes.checkpointed(replay),
             multiplies_matrices=any(multiplies_matrices(node) for node in graph.nodes),
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
-            findings=self.network.findings,
+            findings=(*self.network.findings, *_missed_blocks(schedule, recipe.checkpoint)),
             batchnorms=self.network.batchnorms,
         )
 
@@ -374,6 +375,25 @@ def _largest_unit_bytes(tape: Tape, persistent: PersistentState) -> int:
     return max(
         (sum(size for _, size in persistent.whole_bytes(names)) for names in of_units), default=0
     )
+
+
+def _missed_blocks(schedule: Schedule, checkpoint: str) -> Iterator[Finding]:
+    """The warning where blocks are to be checkpointed and the file does not name them."""
+    rule, _, pattern = checkpoint.partition("=")
+    if rule != "blocks" or any(segment.blocks for segment in schedule.segments):
+        return
+    if pattern:
+        text = (
+            f"--checkpoint {checkpoint!r}: no module has a path of that pattern; nothing is "
+            "checkpointed"
+        )
+        yield Finding("checkpoint_matches_nothing", text)
+    else:
+        text = (
+            "--checkpoint blocks: the file does not name repeated modules; each stretch between "
+            "points that few tensors cross is checkpointed instead, as with every=1"
+        )
+        yield Finding("no_repeated_modules", text)
 
 
 def _sum_bytes(allocations: Iterable[Allocation], category: Category) -> int:

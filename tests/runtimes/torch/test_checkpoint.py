@@ -234,5 +234,5 @@ def test_options_are_a_pareto_front(widths: tuple[int, ...], rows: int) -> None:
 
 @pytest.mark.parametrize("name", ["every=0", "every=", "every=-1", "every=x", "each=2", "", "all"])
 def test_an_unknown_schedule_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="choose none, sqrt, every=K or best"):
+    with pytest.raises(UsageError, match="choose none, blocks, blocks=PATTERN, sqrt"):
         recipe_of(checkpoint=name)

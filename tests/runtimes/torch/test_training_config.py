@@ -198,7 +198,7 @@ def test_parameters_of_unknown_shape_have_no_state() -> None:
         ({"lora_rank": 0}, "rank 0 is not a positive integer"),
         (
             {"checkpoint": "most"},
-            "checkpoint 'most' is not known; choose none, sqrt, every=K or best",
+            "checkpoint 'most' is not known; choose none, blocks, blocks=PATTERN, sqrt, every=K",
         ),
     ],
 )

@@ -21,7 +21,7 @@ class Match:
     """Nodes that are one operator in the framework."""
 
     nodes: tuple[Node, ...]
-    """The new node takes the position and the name of the last one."""
+    """The new node takes the position, the name and the metadata of the last one."""
     operator: OpSpec
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
@@ -39,6 +39,7 @@ class Match:
             outputs=self.outputs or last.outputs[:1],
             operator=self.operator,
             attributes=dict(self.attributes),
+            metadata=last.metadata,
         )
 
 

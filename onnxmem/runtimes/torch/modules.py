@@ -1,0 +1,169 @@
+"""The modules of a network that the nodes of its file come from, and the blocks that it repeats.
+
+torch.export writes the modules around each node into its metadata (``pkg.torch.onnx.name_scopes``:
+``['', 'layers', 'layers.0', 'layers.0.attn', 'matmul_3']``); other exporters make them the node's
+name: ``/layers/layers.0/attn/MatMul``. ``modules_of`` reads both, ``repeated_blocks`` finds the
+blocks that frameworks run under ``torch.utils.checkpoint``: the layers of a transformer, the
+residual blocks of a convolutional network.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from onnxmem.model.graph import Graph, Node
+from onnxmem.runtimes.torch.recurrent import RECURRENT
+from onnxmem.runtimes.torch.strides import MATMUL_LIKE
+
+COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT})
+"""Operators of which every block has one, and whose outputs selective checkpointing saves."""
+
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+_QUOTED = re.compile(r"'([^']*)'")
+_NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?:[_@]\d+)?")
+"""A module of a list: ``layers.3``, ``denselayer3``; called again it is ``layers.3_1``."""
+_MIN_PRODUCTS = 2
+"""Fewer are a single layer, of which a checkpoint saves nothing."""
+_ALIKE = 0.5
+"""Of the operators of the larger of two blocks: the first block of a network may have no
+expansion, the first of a stage has a projection besides, and a shifted window its rolls."""
+_COVERED = 0.8
+"""Stages that consist of blocks up to a projection between them are not blocks themselves."""
+
+_MAX_DEPTH = 32
+"""Modules nest less deeply; names of a hostile file are not."""
+
+Modules = tuple[str, ...]
+"""The modules around a node, from the outermost to the innermost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A module that is repeated in a network."""
+
+    modules: Modules
+    nodes: tuple[Node, ...]
+    """In the order in which they run."""
+
+    @property
+    def name(self) -> str:
+        """The module's path, as ``get_submodule`` takes it."""
+        return _path(self.modules)
+
+
+def modules_of(node: Node) -> Modules:
+    """The modules around a node; empty if the file does not name them."""
+    scopes = node.metadata.get(_NAME_SCOPES)
+    names = _QUOTED.findall(scopes) if scopes is not None else node.name.split("/")
+    return tuple(filter(None, names[:-1]))[:_MAX_DEPTH]
+
+
+def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
+    """The repeated modules of a graph, in the order in which they run; none is in another.
+
+    Siblings in a list of modules are blocks if most of their operators are the same, each has two
+    products at least, and each reads what the one before wrote. Experts and heads, which run side
+    by side, are none, and a stage is none if it consists of blocks itself.
+    """
+    of_modules = _by_module(graph.nodes)
+    siblings: dict[tuple[str, ...], list[Block]] = {}
+    for modules, nodes in of_modules.items():
+        numbered = _NUMBERED.fullmatch(modules[-1])
+        if numbered is not None and _num_products(nodes) >= _MIN_PRODUCTS:
+            key = (*modules[:-1], numbered["stem"])
+            siblings.setdefault(key, []).append(Block(modules, tuple(nodes)))
+    chosen: list[Block] = []
+    # Innermost first: a list of modules takes the place of the blocks inside of its members,
+    # unless these are nearly all of it.
+    for members in sorted(siblings.values(), key=lambda each: -len(each[0].modules)):
+        found = _alike(members)
+        if len(found) < 2 or not _is_chain(graph.nodes, found):  # noqa: PLR2004 - repeated
+            continue
+        inner = [each for each in chosen if any(_is_within(each, block) for block in found)]
+        if _products(inner) < _COVERED * _products(found):
+            chosen = [each for each in chosen if each not in inner] + found
+    position = {node.name: index for index, node in enumerate(graph.nodes)}
+    return tuple(sorted(chosen, key=lambda each: position[each.nodes[0].name]))
+
+
+def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
+    """The outermost modules whose path matches a pattern, as ``encoder.layer.*``."""
+    found = [
+        Block(modules, tuple(nodes))
+        for modules, nodes in _by_module(graph.nodes).items()
+        if fnmatchcase(_path(modules), pattern)
+    ]
+    return tuple(
+        each
+        for each in found
+        if not any(_is_within(each, other) for other in found if other is not each)
+    )
+
+
+def _path(modules: Modules) -> str:
+    """One path of the modules around a node."""
+    # A child is named by its whole path (torch.export), by its place in the module that called it,
+    # or, in an nn.Sequential, by the name of that module and its own: "body", "body.0".
+    parts: list[str] = []
+    for name in modules:
+        if parts and name.startswith(f"{parts[-1]}."):
+            parts.pop()
+        parts.append(name)
+    return ".".join(parts)
+
+
+def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, list[Node]]:
+    """The nodes inside of each module, at any depth."""
+    found: dict[Modules, list[Node]] = {}
+    for node in nodes:
+        modules = modules_of(node)
+        for depth in range(1, len(modules) + 1):
+            found.setdefault(modules[:depth], []).append(node)
+    return found
+
+
+def _alike(members: list[Block]) -> list[Block]:
+    """The largest group of siblings that resemble one of them."""
+    counts = [Counter(node.op_type for node in member.nodes) for member in members]
+    groups = (
+        [
+            member
+            for member, other in zip(members, counts, strict=True)
+            if (count & other).total() >= _ALIKE * max(count.total(), other.total())
+        ]
+        for count in counts
+    )
+    return max(groups, key=len)
+
+
+def _is_chain(nodes: Iterable[Node], blocks: Sequence[Block]) -> bool:
+    """Whether at least half of the blocks lie on one path through the graph."""
+    block_of = {node.name: index for index, block in enumerate(blocks) for node in block.nodes}
+    # By tensor: how many blocks the longest path to it has entered, and the block that wrote it.
+    entered: dict[str, tuple[int, int | None]] = {}
+    longest = 0
+    for node in nodes:
+        block = block_of.get(node.name)
+        counts = [0 if block is None else 1]
+        for name in node.reads:
+            count, writer = entered.get(name, (0, None))
+            counts.append(count + (block is not None and writer != block))
+        most = max(counts)
+        longest = max(longest, most)
+        entered.update((name, (most, block)) for name in node.writes)
+    return longest >= max(2, len(blocks) / 2)
+
+
+def _is_within(inner: Block, outer: Block) -> bool:
+    depth = len(outer.modules)
+    return len(inner.modules) > depth and inner.modules[:depth] == outer.modules
+
+
+def _products(blocks: Iterable[Block]) -> int:
+    return sum(_num_products(block.nodes) for block in blocks)
+
+
+def _num_products(nodes: Iterable[Node]) -> int:
+    return sum(node.op_type in COMPUTE_INTENSIVE for node in nodes)
