@@ -201,6 +201,7 @@ class TrainingConfig:
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
+PACKINGS: Final = ("quick", "best")
 RANKS: Final = ("memory", "price", "bandwidth", "memory-per-dollar", "samples-per-dollar")
 """What devices are ranked by."""
 NATIVE: Final = "native"
@@ -235,6 +236,8 @@ class Settings:
     """The analyzed graph; ``None``: that of the file, and for a runtime its optimized graph."""
     order: str = "file"
     """The order of execution: the file's, onnxruntime's, or the best that is found."""
+    pack: str = "quick"
+    """How far a smaller packed block is searched for, one of ``PACKINGS``."""
     measure: str | None = None
     """Backend to run the model on: ``cpu`` or ``cuda``."""
     fixed_dims: bool = False
@@ -263,6 +266,7 @@ class Settings:
         for what, name, known in (
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
             ("order", self.order, ORDERS),
+            ("packing", self.pack, PACKINGS),
             ("basis", "tensors" if self.basis is None else self.basis, BASES),
             ("cpu", self.cpu, CPUS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),

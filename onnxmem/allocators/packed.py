@@ -7,20 +7,22 @@ Finding the smallest block is NP-hard. The search goes from cheap to expensive:
 
 1. Place blocks in the order of time, with a free list: O(n log n) for any number of live blocks.
 2. Place them in ten other orders, largest first by different measures, each with best fit and with
-   first fit. If the conflicting pairs are few enough, they are listed. Otherwise flat arrays serve,
-   in which each block is compared with all placed so far (30,000 blocks with 43 million conflicts
-   take seconds; lists of pairs would take a minute).
-3. Improve the best two by ejection chains: blocks above a lower limit are placed again.
+   first fit. If the conflicting pairs are few enough, they are listed. Otherwise they are placed
+   from the end of time to its start, and in flat arrays, in which each block is compared with all
+   placed so far (30,000 blocks with 43 million conflicts take seconds; lists of pairs would take a
+   minute).
+3. Improve the best by ejection chains: blocks above a lower limit are placed again.
 
-Work is counted in pairs, not in seconds, so a model gets the same packing on every machine.
-docs/decisions/0019 measures which steps shrink the blocks of real models.
+How far the search goes is its ``Effort``: ``QUICK`` is a part of an analysis, ``BEST`` takes up to
+seconds. Work is counted in blocks and pairs, not in seconds, so a model gets the same packing on
+every machine. docs/decisions/0019 measures which steps shrink the blocks of real models.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from operator import attrgetter, itemgetter
 from typing import Final, NamedTuple, Self
 
@@ -48,29 +50,55 @@ _MAX_CONFLICTS = 300_000
 """Conflicts are listed up to so many pairs: some 6 MiB."""
 
 
-_MAX_WORK = 6_000_000
-"""Pairs and blocks that all orders together may visit: about a second."""
-
-
-_MAX_FLAT_WORK = 800_000_000
-"""The same for flat arrays, where a pair costs a few vector operations: some seconds."""
-
-
-_MOST_FLAT = 56_000
-"""Blocks in flat arrays: each visits all others, so the work is quadratic."""
-
-
-_STARTS = 2
-"""Placements that ejection chains start from."""
-
-
-_MAX_STEPS = 10_000
-"""Of ejection chains from one placement: with few blocks, the limit on work alone would allow
-millions."""
-
-
 _MAX_STEP_WORK = 200_000_000
-"""Blocks that all of these steps together may visit."""
+"""Blocks that all steps of ejection chains together may visit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far the search for a smaller block goes."""
+
+    pair_work: int
+    """Pairs and blocks that all orders together may visit."""
+    orders_of_all: int
+    """So many orders are tried however many blocks there are, within ``pair_work`` or not."""
+    flat_work: int
+    """``pair_work`` for flat arrays, where a pair costs a few vector operations."""
+    num_starts: int
+    """Placements that ejection chains start from."""
+    num_steps: int
+    """Of ejection chains from one placement, for few blocks."""
+    blocks_per_step: int
+    """One more step for so many blocks whose conflicts are listed; 0: none."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a longer search may find a smaller block."""
+        return self == QUICK
+
+
+_MOST_STARTS: Final = 2
+"""Placements that are kept for ejection chains."""
+QUICK: Final = Effort(
+    pair_work=500_000,
+    orders_of_all=4,
+    flat_work=4_000_000,
+    num_starts=1,
+    num_steps=500,
+    blocks_per_step=16,
+)
+"""Up to some 50 ms, or for many blocks some 20 microseconds a block."""
+BEST: Final = Effort(
+    pair_work=6_000_000,
+    orders_of_all=1,
+    flat_work=800_000_000,
+    num_starts=_MOST_STARTS,
+    num_steps=10_000,
+    blocks_per_step=0,
+)
+"""Up to some seconds. With few blocks, the limit on work alone would allow millions of steps."""
+EFFORTS: Final[Mapping[str, Effort]] = {"quick": QUICK, "best": BEST}
+"""By the name in the settings."""
 
 
 _LARGEST_SUM = 2**62
@@ -97,6 +125,8 @@ class Packing:
     """Live bytes at the peak: no block can be smaller."""
     offsets: Mapping[int, int] = field(default_factory=dict)
     """Of each allocation, in bytes; allocations of 0 or unknown bytes have none."""
+    effort: Effort = field(default=BEST, compare=False, repr=False)
+    """How far the search went."""
 
     @property
     def gap_bytes(self) -> int:
@@ -242,11 +272,13 @@ class FreeList:
         del self.ends[start], self.starts[end]
 
 
-def pack(program: Program, sizes: Sizes, together: Iterable[range] = ()) -> Packing:
+def pack(
+    program: Program, sizes: Sizes, together: Iterable[range] = (), effort: Effort = BEST
+) -> Packing:
     """Find an offset for every allocation of known size.
 
     Each range in ``together`` has allocations of equal lifetimes, which are packed as one block,
-    one after another. From 56,000 blocks on, only the order of time is tried, in O(n log n).
+    one after another.
     """
     # A range counts as one block in the search, and is cut up again when its offset is known.
     size_of = sizes.fixed_bytes.tolist()
@@ -260,13 +292,14 @@ def pack(program: Program, sizes: Sizes, together: Iterable[range] = ()) -> Pack
             [*(size_of[n] for n in numbers), *(sum(size_of[n] for n in run) for run in runs)],
             [starts[n] for n in firsts],
             [stops[n] for n in firsts],
-        )
+        ),
+        effort,
     )
     placed = dict(zip(numbers, offsets, strict=False))
     for run, first in zip(runs, offsets[len(numbers) :], strict=True):
         ends = accumulate((size_of[n] for n in run), initial=first)
         placed |= {n: offset for n, offset in zip(run, ends, strict=False) if size_of[n]}
-    return Packing(found, lower_bound, placed)
+    return Packing(found, lower_bound, placed, effort)
 
 
 def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
@@ -282,39 +315,49 @@ def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
     return program.spans_over(steps + num_before, len(program.steps) + num_more)
 
 
-def pack_blocks(blocks: Blocks) -> tuple[int, Sequence[int], int]:
+def pack_blocks(blocks: Blocks, effort: Effort = BEST) -> tuple[int, Sequence[int], int]:
     """Pack blocks of at least one byte each: the size, the offsets, the lower bound of the size."""
     lower_bound = blocks.peak_bytes
     by_time = place_by_time(blocks)
     found: list[_Placement] = [(_top(by_time, blocks.sizes), by_time)]
     if found[0][0] > lower_bound:
-        found += _better_placements(found[0], blocks, lower_bound)
+        found += _better_placements(found[0], blocks, lower_bound, effort)
     return (*min(found, key=itemgetter(0)), lower_bound)
 
 
 def _better_placements(
-    by_time: _Placement, blocks: Blocks, lower_bound: int
+    by_time: _Placement, blocks: Blocks, lower_bound: int, effort: Effort
 ) -> Iterator[_Placement]:
     """Placements by orders and ejection chains, most of them smaller than that by time."""
     sizes = blocks.sizes
     conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks)
     is_large = sum(sizes) >= _LARGEST_SUM
-    is_flat = conflicts is None and len(sizes) <= _MOST_FLAT and not is_large
-    placements: Iterable[Sequence[int]] = ()
     if conflicts is not None:
-        placements = _pair_placements(measures, conflicts)
-    elif is_flat:
-        placements = flat_placements(measures, _MAX_FLAT_WORK)
+        placements = _pair_placements(measures, conflicts, effort)
+    else:
+        flat = () if is_large else flat_placements(measures, effort.flat_work)
+        placements = chain((place_by_time(backwards(blocks)),), flat)
     starts = _best_placements(by_time, placements, sizes, lower_bound)
     yield from starts
     if starts[0][0] == lower_bound or is_large:
         return
-    num_starts = _STARTS if conflicts else 1
+    num_starts = effort.num_starts if conflicts else 1
     spans = Spans.of(blocks, conflicts)
-    for lower in _improved(starts[:num_starts], spans, lower_bound):
+    for lower in _improved(starts[:num_starts], spans, lower_bound, effort):
         yield lower
         if lower[0] == lower_bound:
             return
+
+
+def backwards(blocks: Blocks) -> Blocks:
+    """The blocks with time reversed: those that overlap are the same."""
+    # Deep caches and experts whose outputs are all summed fall into place from their end.
+    end = max(blocks.stops)
+    return Blocks(
+        blocks.sizes,
+        [end - stop for stop in blocks.stops],
+        [end - start for start in blocks.starts],
+    )
 
 
 def _best_placements(
@@ -326,15 +369,20 @@ def _best_placements(
     """The best few placements, the smallest first; one at the lower bound ends the search."""
     found = [by_time]
     for offsets in placements:
-        found = sorted((*found, (_top(offsets, sizes), offsets)), key=itemgetter(0))[:_STARTS]
+        found = sorted((*found, (_top(offsets, sizes), offsets)), key=itemgetter(0))[:_MOST_STARTS]
         if found[0][0] == lower_bound:
             break
     return found
 
 
-def _improved(found: Iterable[_Placement], spans: Spans, lower_bound: int) -> Iterator[_Placement]:
+def _improved(
+    found: Iterable[_Placement], spans: Spans, lower_bound: int, effort: Effort
+) -> Iterator[_Placement]:
     """Improve placements by ejection chains."""
-    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(spans.sizes))
+    num_blocks, num_steps = len(spans.sizes), effort.num_steps
+    if spans.conflicts is not None and effort.blocks_per_step:
+        num_steps = max(num_steps, num_blocks // effort.blocks_per_step)
+    num_steps = min(num_steps, _MAX_STEP_WORK // num_blocks)
     for _, offsets in found:
         best = np.array(offsets, dtype=np.int64)
         for smaller in improved(best, spans, lower_bound, num_steps):
@@ -347,11 +395,11 @@ def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
 
 
 def _pair_placements(
-    measures: Measures, conflicts: Sequence[Sequence[int]]
+    measures: Measures, conflicts: Sequence[Sequence[int]], effort: Effort
 ) -> Iterator[Sequence[int]]:
     """Place by every order with both fits, within the limit on work."""
     work = 1 + sum(BLOCK_WORK + len(others) for others in conflicts)
-    num_tries = max(1, _MAX_WORK // work)
+    num_tries = max(effort.orders_of_all, effort.pair_work // work)
     ways = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
     for order, fit in islice(ways, num_tries):
         offsets = [-1] * len(order)
@@ -549,9 +597,9 @@ def place_flat(
 
 
 def flat_placements(measures: Measures, max_work: int) -> Iterator[Sequence[int]]:
-    """Place by orders with both fits, within the limit on work, and by at least one."""
+    """Place by orders with both fits, within the limit on work."""
     where = measures.sizes, measures.starts, measures.stops
-    num_tries = max(1, max_work // (len(measures.sizes) ** 2 // 2 + 1))
+    num_tries = max_work // (len(measures.sizes) ** 2 // 2 + 1)
     for order, takes_lowest in islice(attempts(measures), num_tries):
         yield place_flat(order, *where, takes_lowest=takes_lowest)
 

@@ -83,6 +83,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     runtimes: "Sequence[str | Runtime]" = (),
     graph: str | None = None,
     order: str = "file",
+    pack: str = "quick",
     measure: str | None = None,
     fixed_dims: bool = False,
     cuda_context_bytes: int | None = None,
@@ -106,9 +107,10 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     ``runtimes`` predicts ``ort-cpu``, ``ort-cuda`` or a runtime of your own (an object as described
     by ``onnxmem.runtimes.base.Runtime``). A verdict compares PyTorch's step with ``train``, else
     the first runtime by name, else the first object. ``graph`` selects the graph as onnxruntime
-    optimizes it, ``order`` another order of execution, ``cpu`` another CPU than this machine's:
-    ``avx512``, ``avx2`` or ``arm64``. A name in ``dims`` or ``values`` that the model doesn't have
-    is an error, unless ``one_of_several`` models get the same settings.
+    optimizes it, ``order`` another order of execution, ``pack="best"`` a longer search for a small
+    packed block, ``cpu`` another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A name
+    in ``dims`` or ``values`` that the model doesn't have is an error, unless ``one_of_several``
+    models get the same settings.
 
     :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
@@ -126,6 +128,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         runtimes=named,
         graph=graph,
         order=order,
+        pack=pack,
         measure=measure,
         fixed_dims=fixed_dims,
         cuda_context_bytes=cuda_context_bytes,

@@ -59,6 +59,8 @@ class StageResults:
     """How the training step runs; ``None``: no training is requested."""
     order: str = "file"
     """The order of execution."""
+    pack: str = "quick"
+    """How far a smaller packed block is searched for."""
 
     @cached_property
     def training(self) -> "TrainingMemory | None":
@@ -110,7 +112,7 @@ class StageResults:
     @cached_property
     def activations(self) -> ActivationMemory:
         """The memory of activations."""
-        return activation_memory(self.graph)
+        return activation_memory(self.graph, self.pack)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
@@ -419,6 +421,7 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
         recipe=settings.recipe if settings.train else None,
         order=settings.order,
+        pack=settings.pack,
     )
 
 

@@ -26,6 +26,7 @@ from onnxmem.cli.options import (
     add_json_option,
     add_model_options,
     add_order_option,
+    add_packing_option,
     add_repeatable,
     add_report_options,
     add_result_options,
@@ -134,6 +135,7 @@ def _add_options(parser: ArgumentParser) -> None:
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)
+    add_packing_option(parser)
     measurement = parser.add_argument_group("measurement")
     measurement.add_argument(
         "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
@@ -220,9 +222,9 @@ def run(arguments: Namespace) -> int:
     refuse_contradictions(arguments)
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)
+    form = _form(arguments, len(names))
     settings = _settings(arguments)
     _refuse_unused(arguments, settings)
-    form = _form(arguments, len(names))
     page = page_of(arguments, names)
     is_collection = len(names) > 1
     is_summed = form in SUMMED or arguments.html is not None
@@ -284,7 +286,9 @@ def run_view(arguments: Namespace) -> int:
 
 
 def _settings(arguments: Namespace) -> dict[str, Any]:
-    own = {"order": arguments.order, "measure": arguments.measure}
+    # A page draws the packed block.
+    pack = arguments.pack or ("quick" if arguments.html is None else "best")
+    own = {"order": arguments.order, "pack": pack, "measure": arguments.measure}
     return analyze_settings(arguments) | verdict_settings(arguments) | own
 
 

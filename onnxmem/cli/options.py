@@ -33,6 +33,7 @@ from onnxmem.settings import (
     OPTIMIZER_FORMS,
     OPTIMIZERS,
     ORDERS,
+    PACKINGS,
     PRECISIONS,
     RUNTIMES,
     SHARDINGS,
@@ -444,6 +445,16 @@ def add_order_option(parser: ArgumentParser) -> None:
         choices=ORDERS,
         default="file",
         help="count activations in this order: the file's, onnxruntime's own, or the best found",
+    )
+
+
+def add_packing_option(parser: ArgumentParser) -> None:
+    """Add how far a smaller packed block is searched for."""
+    parser.add_argument_group("packing").add_argument(
+        "--pack",
+        choices=PACKINGS,
+        help="how far a smaller packed block is searched for: quick takes milliseconds, best up to"
+        " some seconds, with the same result each time (default: best for a page, else quick)",
     )
 
 

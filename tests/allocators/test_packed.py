@@ -2,9 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+from math import log2
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from paths import LIGHT
 
 from onnxmem import analyze
 from onnxmem.allocators import packed
-from onnxmem.allocators.packed import Ints, Packing, Spans, improved, pack
+from onnxmem.allocators.packed import BEST, QUICK, Effort, Ints, Packing, Spans, improved, pack
 from onnxmem.program.program import Category, Program, ProgramBuilder
 from onnxmem.program.sizes import Sizes
 
@@ -38,12 +41,19 @@ def program_of(blocks: Blocks) -> tuple[Program, Sizes]:
     return program, Sizes.of([size for size, _, _ in blocks])
 
 
-def packing_of(blocks: Blocks, **limits: int) -> Packing:
-    """Pack with limits of the search other than its own: ``max_steps`` for ``_MAX_STEPS``."""
+def packing_of(
+    blocks: Blocks, effort: Effort = BEST, *, max_conflicts: int | None = None
+) -> Packing:
+    """Pack with so much effort, and with another limit on listed pairs than its own."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, limit in limits.items():
-            patch.setattr(packed, f"_{name.upper()}", limit)
-        return pack(*program_of(blocks))
+        if max_conflicts is not None:
+            patch.setattr(packed, "_MAX_CONFLICTS", max_conflicts)
+        return pack(*program_of(blocks), effort=effort)
+
+
+def steps(num_steps: int) -> Effort:
+    """The longest search but for ejection chains of so many steps."""
+    return replace(BEST, num_steps=num_steps)
 
 
 @st.composite
@@ -76,25 +86,26 @@ def check(found: Packing, blocks: Blocks) -> None:
 @given(lifetimes())
 def test_no_two_buffers_overlap_in_time_and_address(blocks: Blocks) -> None:
     # Where no order meets the bound, the search would take all its steps on most examples.
-    check(packing_of(blocks, max_steps=500), blocks)
+    check(packing_of(blocks, steps(500)), blocks)
 
 
 @given(lifetimes())
 def test_no_two_buffers_overlap_above_the_limit_of_pairs(blocks: Blocks) -> None:
-    check(packing_of(blocks, max_steps=100, max_conflicts=0), blocks)
+    check(packing_of(blocks, steps(100), max_conflicts=0), blocks)
 
 
 @given(lifetimes())
 def test_no_two_buffers_overlap_without_a_search(blocks: Blocks) -> None:
-    check(packing_of(blocks, max_steps=100, max_work=0), blocks)
-    found = packing_of(blocks, max_steps=100, max_work=0, max_conflicts=0, most_flat=0)
-    check(found, blocks)
+    little = replace(steps(100), pair_work=0, flat_work=0)
+    check(packing_of(blocks, little), blocks)
+    check(packing_of(blocks, little, max_conflicts=0), blocks)
+    check(packing_of(blocks, QUICK), blocks)
 
 
 @given(lifetimes())
 def test_a_search_is_never_worse_than_the_order_by_time(blocks: Blocks) -> None:
-    by_time = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=0)
-    flat = packing_of(blocks, max_conflicts=0, max_steps=0, most_flat=1_000)
+    by_time = packing_of(blocks, replace(steps(0), flat_work=0), max_conflicts=0)
+    flat = packing_of(blocks, steps(0), max_conflicts=0)
     assert flat.size_bytes <= by_time.size_bytes
     assert packing_of(blocks).size_bytes <= by_time.size_bytes
 
@@ -150,11 +161,11 @@ def test_real_networks_are_packed_to_the_bound_at_once(path: Path) -> None:
     assert found.is_optimal
 
 
-def test_local_search_improves_on_every_order() -> None:
+def pieces(num_pieces: int) -> Blocks:
     """A rectangle cut at random into pieces: an optimal packing exists, and no order finds it."""
     draws = Random(5)  # noqa: S311 - the same pieces each time
-    boxes = [(0, 40, 0, 4096)]
-    while len(boxes) < 40:
+    boxes = [(0, num_pieces, 0, 4096)]
+    while len(boxes) < num_pieces:
         boxes.sort(key=lambda box: (box[1] - box[0]) * (box[3] - box[2]))
         start, stop, low, high = boxes.pop()
         by_time = start + max(1, int((stop - start) * draws.random()))
@@ -163,11 +174,43 @@ def test_local_search_improves_on_every_order() -> None:
             boxes += [(start, by_time, low, high), (by_time, stop, low, high)]
         else:
             boxes += [(start, stop, low, in_space), (start, stop, in_space, high)]
-    blocks = [(box[3] - box[2], *box[:2]) for box in boxes]
+    return [(box[3] - box[2], *box[:2]) for box in boxes]
+
+
+def test_local_search_improves_on_every_order() -> None:
+    blocks = pieces(40)
     found = packing_of(blocks)
     check(found, blocks)
     assert packing_of(blocks) == found
-    assert packing_of(blocks, max_steps=0).size_bytes > found.size_bytes
+    assert packing_of(blocks, steps(0)).size_bytes > found.size_bytes
+
+
+@pytest.mark.parametrize("num_blocks", [100, 400, 1_600])
+def test_a_quick_search_ends_after_moves_that_the_graph_fixes(
+    num_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each order places each block once, and each step of an ejection chain places one."""
+    placed: list[int] = []
+    in_order, in_gap = packed.place_blocks, packed.fitting
+
+    def counted_order(order: list[int], *others: Any) -> None:  # noqa: ANN401 - passed on
+        placed.append(len(order))
+        in_order(order, *others)
+
+    def counted_step(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
+        placed.append(1)
+        return in_gap(gaps, size, takes_lowest=takes_lowest)
+
+    monkeypatch.setattr(packed, "place_blocks", counted_order)
+    monkeypatch.setattr(packed, "fitting", counted_step)
+    blocks = pieces(num_blocks)
+    quick = packing_of(blocks, QUICK)
+    num_quick = sum(placed)
+    assert not quick.is_optimal
+    assert num_quick <= 3_000 + num_blocks * log2(num_blocks)
+    best = packing_of(blocks)
+    assert best.size_bytes < quick.size_bytes
+    assert num_quick < (sum(placed) - num_quick) / 4
 
 
 def test_very_many_overlapping_pairs_are_packed_well() -> None:

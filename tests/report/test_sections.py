@@ -19,10 +19,12 @@ from predicted_runtimes import FIGURES, NODE, OWN, choice_of, runtime_of
 
 import onnxmem
 from onnxmem import Analysis, analyze
+from onnxmem.allocators.packed import BEST, QUICK, Blocks, Effort, Packing
+from onnxmem.cli import main
 from onnxmem.errors import Finding
 from onnxmem.program.polynomials import polynomial
 from onnxmem.report.page.model_page import render_page, section_html
-from onnxmem.report.sections.listing import batch_sections, peak_pieces, sections
+from onnxmem.report.sections.listing import batch_sections, packing_text, peak_pieces, sections
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
@@ -53,6 +55,40 @@ def in_json(row: Any, path: str) -> Any:  # noqa: ANN401 - whatever JSON holds
     for key in path.split("."):
         row = row[int(key)] if isinstance(row, list) else row.get(key, 0)
     return row
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "effort", "text"),
+    [
+        (11, QUICK, "optimal"),
+        (13, QUICK, "fragmentation 15.4 %; --pack best searches further"),
+        (13, BEST, "fragmentation 15.4 %"),
+    ],
+)
+def test_a_packed_block_above_its_bound_says_so(size_bytes: int, effort: Effort, text: str) -> None:
+    assert packing_text(Packing(size_bytes, 11, effort=effort)) == text
+
+
+def test_a_page_is_packed_by_the_longest_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    efforts: list[Effort] = []
+
+    def packed(blocks: Blocks, effort: Effort) -> tuple[int, list[int], int]:
+        efforts.append(effort)
+        return blocks.peak_bytes, [0] * len(blocks.sizes), blocks.peak_bytes
+
+    monkeypatch.setattr("onnxmem.allocators.packed.pack_blocks", packed)
+    model, page = str(MODELS / "mlp.onnx"), tmp_path / "mlp.html"
+    for options, expected in (
+        (["--json"], QUICK),
+        (["--json", "--pack", "best"], BEST),
+        (["-o", str(page)], BEST),
+        (["-o", str(page), "--force", "--pack", "quick"], QUICK),
+    ):
+        efforts.clear()
+        assert main([model, *options]) == 0
+        assert {*efforts} == {expected}
 
 
 def test_a_number_with_a_key_is_the_one_of_the_json_report(analysis: Analysis) -> None:

@@ -236,7 +236,8 @@ def packing_text(packing: "Packing") -> str:
     """Whether a packing is optimal, or the share of its block that is never used at its peak."""
     if packing.is_optimal:
         return "optimal"
-    return f"fragmentation {100 * packing.gap_bytes / packing.size_bytes:.1f} %"
+    text = f"fragmentation {100 * packing.gap_bytes / packing.size_bytes:.1f} %"
+    return f"{text}; --pack best searches further" if packing.effort.is_quick else text
 
 
 def proof_text(*, is_proven: bool) -> str:

@@ -7,7 +7,7 @@ weights and graph inputs. The numbers of definitions are those of docs/definitio
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from onnxmem.allocators.packed import Packing, pack
+from onnxmem.allocators.packed import EFFORTS, Packing, pack
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Allocation
 from onnxmem.program.replay import Replay
@@ -43,6 +43,8 @@ class ActivationMemory:
     """The allocations of subgraphs, by the node that has them: they are packed as one."""
     unknown_tensors: tuple[str, ...]
     """Tensors of unknown size: the figures leave them out and are lower bounds."""
+    pack: str = "quick"
+    """How far a smaller packed block is searched for, a name of ``EFFORTS``."""
 
     @property
     def peak_step(self) -> int | None:
@@ -71,7 +73,8 @@ class ActivationMemory:
     def packing(self) -> Packing:
         """Offsets in one block (definition 5)."""
         # Lazy: the search for the largest batch reads only peaks.
-        return pack(self.replay.program, self.replay.sizes, self.nested)
+        effort = EFFORTS[self.pack]
+        return pack(self.replay.program, self.replay.sizes, self.nested, effort)
 
     @property
     def arena_bytes(self) -> int | None:
@@ -79,8 +82,10 @@ class ActivationMemory:
         return None if self.in_place_peak_bytes is None else self.packing.size_bytes
 
 
-def activation_memory(graph: Graph) -> ActivationMemory:
+def activation_memory(graph: Graph, pack: str = "quick") -> ActivationMemory:
     """Compute the memory of a graph's activations, subgraphs included.
+
+    ``pack`` is how far a smaller packed block is searched for, a name of ``EFFORTS``.
 
     With tensors of unknown size the figures are lower bounds, and ``None`` if nothing is known. A
     graph without activations takes 0 bytes.
@@ -103,6 +108,7 @@ def activation_memory(graph: Graph) -> ActivationMemory:
             for label, size_bytes in zip(each.labels, each.sizes_bytes, strict=True)
             if size_bytes is None
         ),
+        pack=pack,
     )
 
 
