@@ -3,8 +3,9 @@
 Usage: python tools/benchmarks/families.py [--nodes 1000 10000] [--only NAME ...] [-- OPTIONS]
 
 Every family makes graphs of any size from blocks of one kind; weights lie in a file that is not
-there. Each analysis is a process of its own, imports included. The last column is the CPU time of
-one node, less that of a graph of 200 nodes, so that imports are left out. OPTIONS are those of
+there. Nodes of subgraphs count, and those of a function once for each call. Each analysis is a
+process of its own, imports included. The last two columns are the CPU time and the memory of one
+node, less those of a graph of 200 nodes, so that imports are left out. OPTIONS are those of
 ``onnxmem``: ``-- --train``.
 """
 
@@ -33,6 +34,8 @@ class Builder:
     weights: list[TensorProto] = field(default_factory=list)
     functions: list[onnx.FunctionProto] = field(default_factory=list)
     count: int = 0
+    size: int = 0
+    """The number of nodes, those of subgraphs and of called functions included."""
 
     def name(self, stem: str) -> str:
         """A new name."""
@@ -42,10 +45,7 @@ class Builder:
     def weight(self, *dims: int, stem: str = "w") -> str:
         """A float weight whose bytes are absent."""
         name = self.name(stem)
-        weight = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims)
-        weight.data_location = TensorProto.EXTERNAL
-        weight.external_data.add(key="location", value="absent.bin")
-        self.weights.append(weight)
+        self.weights.append(_absent(TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims)))
         return name
 
     def constant(self, values: Sequence[int] | Sequence[float], *dims: int) -> str:
@@ -59,14 +59,35 @@ class Builder:
         """Add a node of one output, whose name comes out."""
         output = self.name(op_type.lower())
         made = helper.make_node(op_type, inputs, [output], domain=domain, **attributes)
-        self.nodes.append(made)
+        self.add(made)
         return output
+
+    def add(self, *nodes: NodeProto) -> None:
+        """Add nodes."""
+        self.nodes.extend(nodes)
+        self.size += sum(map(_size_of, nodes))
 
     def linear(self, x: str, rows: int = WIDTH, columns: int = WIDTH) -> str:
         """A matrix product with a bias."""
         return self.node(
             "Add", self.node("MatMul", x, self.weight(rows, columns)), self.weight(columns)
         )
+
+
+def _absent(weight: TensorProto) -> TensorProto:
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="absent.bin")
+    return weight
+
+
+CALLED = 4
+"""Nodes of a function."""
+
+
+def _size_of(node: NodeProto) -> int:
+    bodies = (each.g for each in node.attribute if each.HasField("g"))
+    inside = sum(_size_of(each) for body in bodies for each in body.node)
+    return (CALLED if node.domain == "local" else 1) + inside
 
 
 Block = Callable[[Builder, str, int], str]
@@ -131,7 +152,7 @@ def experts(b: Builder, x: str, _: int) -> str:
     """64 experts, each with its gate."""
     gates = b.node("Softmax", b.node("MatMul", x, b.weight(WIDTH, 64)), axis=-1)
     split = [b.name("gate") for _ in range(64)]
-    b.nodes.append(helper.make_node("Split", [gates], split, axis=-1, num_outputs=64))
+    b.add(helper.make_node("Split", [gates], split, axis=-1, num_outputs=64))
     return b.node("Sum", *(b.node("Mul", b.node("Relu", b.linear(x)), gate) for gate in split))
 
 
@@ -141,9 +162,7 @@ def quantized(b: Builder, x: str, _: int) -> str:
     b.weights.append(helper.make_tensor(zero, TensorProto.UINT8, [], [0]))
     scale = b.constant([0.02], 1)
     weight = TensorProto(name=b.name("w8"), data_type=TensorProto.UINT8, dims=[WIDTH, WIDTH])
-    weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="absent.bin")
-    b.weights.append(weight)
+    b.weights.append(_absent(weight))
     wide = b.node("DequantizeLinear", weight.name, scale, zero)
     x = b.node("DequantizeLinear", b.node("QuantizeLinear", x, scale, zero), scale, zero)
     return b.node("Relu", b.node("MatMul", x, wide))
@@ -204,6 +223,87 @@ def looping(b: Builder, x: str, _: int) -> str:
     return b.node("Loop", trips, always, x, body=body)
 
 
+def nested(b: Builder, x: str, _: int) -> str:
+    """An If whose branch has an If and a Loop inside."""
+    inner = Builder(count=b.count)
+    looping(inner, branching(inner, x, 0), 0)
+    b.count = inner.count
+    b.weights += inner.weights
+    ends = [helper.make_tensor_value_info(inner.nodes[-1].output[0], TensorProto.FLOAT, None)]
+    branch = helper.make_graph(inner.nodes, b.name("branch"), [], ends)
+    name = b.name("out")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)]
+    other = helper.make_graph([helper.make_node("Tanh", [x], [name])], b.name("branch"), [], ends)
+    condition = b.node("Less", b.node("ReduceMax", x, keepdims=0), b.constant([1.0], 1))
+    condition = b.node("Squeeze", condition)
+    return b.node("If", condition, then_branch=branch, else_branch=other)
+
+
+def lstm_step(b: Builder, x: str, _: int) -> str:
+    """One step of an LSTM written out, without its cell state."""
+    gates = b.linear(x, WIDTH, 4 * WIDTH)
+    parts = [b.name("gate") for _ in range(4)]
+    b.add(helper.make_node("Split", [gates], parts, axis=-1, num_outputs=4))
+    i, f, o = (b.node("Sigmoid", part) for part in parts[:3])
+    cell = b.node("Add", b.node("Mul", f, x), b.node("Mul", i, b.node("Tanh", parts[3])))
+    return b.node("Mul", o, b.node("Tanh", cell))
+
+
+def decoder(b: Builder, x: str, _: int) -> str:
+    """A layer of a decoder as torch.export writes it: norms and rotations in single steps."""
+
+    def norm(y: str) -> str:
+        mean = b.node("ReduceMean", b.node("Pow", y, b.constant([2.0], 1)), b.constant([-1]))
+        root = b.node("Sqrt", b.node("Add", mean, b.constant([1e-6], 1)))
+        return b.node("Mul", b.weight(WIDTH), b.node("Mul", y, b.node("Reciprocal", root)))
+
+    def rotated(y: str) -> str:
+        starts, middle, ends = b.constant([0]), b.constant([8]), b.constant([16])
+        last = b.constant([-1])
+        first = b.node("Slice", y, starts, middle, last)
+        second = b.node("Neg", b.node("Slice", y, middle, ends, last))
+        turned = b.node("Mul", b.node("Concat", second, first, axis=-1), b.constant([0.1], 1))
+        return b.node("Add", b.node("Mul", y, b.constant([0.9], 1)), turned)
+
+    y, heads = norm(x), b.constant([0, 0, 4, WIDTH // 4])
+    q, k, v = (
+        b.node("Transpose", b.node("Reshape", b.node("MatMul", y, w), heads), perm=[0, 2, 1, 3])
+        for w in (b.weight(WIDTH, WIDTH) for _ in range(3))
+    )
+    keys = b.node("Transpose", rotated(k), perm=[0, 1, 3, 2])
+    scores = b.node("Softmax", b.node("MatMul", rotated(q), keys), axis=-1)
+    y = b.node("Transpose", b.node("MatMul", scores, v), perm=[0, 2, 1, 3])
+    y = b.node("Reshape", y, b.constant([0, 0, WIDTH]))
+    x = b.node("Add", x, b.node("MatMul", y, b.weight(WIDTH, WIDTH)))
+    y = norm(x)
+    gate = b.node("MatMul", y, b.weight(WIDTH, 3 * WIDTH))
+    gate = b.node("Mul", gate, b.node("Sigmoid", gate))
+    y = b.node("Mul", gate, b.node("MatMul", y, b.weight(WIDTH, 3 * WIDTH)))
+    return b.node("Add", x, b.node("MatMul", y, b.weight(3 * WIDTH, WIDTH)))
+
+
+def many_shapes(b: Builder, x: str, number: int) -> str:
+    """Weights are alike and no two activations are: each block has a length of its own."""
+    padded = b.node("Pad", x, b.constant([0, 0, 0, 0, number + 1, 0]))
+    y = b.node("Relu", padded)
+    return b.node("Slice", y, b.constant([0]), b.constant([-number - 1]), b.constant([1]))
+
+
+def pieces(b: Builder, x: str, _: int) -> str:
+    """32 slices, each with a node of its own, joined again."""
+    names = [b.name("piece") for _ in range(32)]
+    b.add(helper.make_node("Split", [x], names, axis=-1, num_outputs=32))
+    return b.node("Concat", *(b.node("Relu", name) for name in names), axis=-1)
+
+
+def constant_nodes(b: Builder, x: str, _: int) -> str:
+    """Constants are nodes, as exporters write them."""
+    for op_type in ("Add", "Mul", "Sub"):
+        value = helper.make_tensor(b.name("value"), TensorProto.FLOAT, [1], [0.5])
+        x = b.node(op_type, x, b.node("Constant", value=value))
+    return x
+
+
 def functions(b: Builder, x: str, _: int) -> str:
     """A call of one local function of four nodes."""
     if not b.functions:
@@ -226,7 +326,7 @@ def chain(b: Builder, x: str, _: int) -> str:
 def _repeated(block: Block) -> "Family":
     def build(b: Builder, x: str, num_nodes: int) -> str:
         number = 0
-        while len(b.nodes) < num_nodes:
+        while b.size < num_nodes:
             x = block(b, x, number)
             number += 1
         return x
@@ -237,7 +337,7 @@ def _repeated(block: Block) -> "Family":
 def u_shape(b: Builder, x: str, num_nodes: int) -> str:
     """Half of the tensors wait for their reader on the way up."""
     skipped = []
-    while len(b.nodes) < num_nodes * 3 // 7:
+    while b.size < num_nodes * 3 // 7:
         x = b.node("Relu", b.linear(x))
         skipped.append(x)
     for each in reversed(skipped):
@@ -245,10 +345,34 @@ def u_shape(b: Builder, x: str, num_nodes: int) -> str:
     return x
 
 
+def convolutions(b: Builder, x: str, num_nodes: int) -> str:
+    """Residual blocks of convolutions over the sequence."""
+    x = b.node("Transpose", x, perm=[0, 2, 1])
+    while b.size < num_nodes:
+        y = b.node("Conv", x, b.weight(WIDTH, WIDTH, 3), pads=[1, 1])
+        y = b.node("BatchNormalization", y, *(b.weight(WIDTH) for _ in range(4)))
+        y = b.node("Conv", b.node("Relu", y), b.weight(WIDTH, WIDTH, 3), pads=[1, 1])
+        x = b.node("Relu", b.node("Add", x, y))
+    return b.node("Transpose", x, perm=[0, 2, 1])
+
+
+def scan(b: Builder, x: str, num_nodes: int) -> str:
+    """A selective scan written out: the state of each step, and what all steps read of it."""
+    decay, state, outputs, number = b.node("Exp", b.linear(x)), x, [], 0
+    while b.size < num_nodes:
+        step = b.constant([number % 16])
+        part = b.node("Gather", x, step, axis=2)
+        state = b.node("Add", b.node("Mul", state, decay), b.node("Mul", part, x))
+        outputs.append(b.node("ReduceSum", b.node("Mul", state, x), b.constant([-1])))
+        number += 1
+    joined = b.node("Concat", *outputs, axis=-1)
+    return b.node("Mul", x, b.node("ReduceSum", joined, b.constant([-1])))
+
+
 def fan_out(b: Builder, x: str, num_nodes: int) -> str:
     """One tensor has all readers, and their results one."""
     parts = []
-    while len(b.nodes) < num_nodes:
+    while b.size < num_nodes:
         parts.append(b.node("Relu", b.linear(x)))
     return b.node("Sum", *parts)
 
@@ -256,7 +380,7 @@ def fan_out(b: Builder, x: str, num_nodes: int) -> str:
 def random_skips(b: Builder, x: str, num_nodes: int) -> str:
     """Each layer reads the one before it and one of the 1,000 before that."""
     made, state = [x], 12345
-    while len(b.nodes) < num_nodes:
+    while b.size < num_nodes:
         state = (1103515245 * state + 12345) % 2**31
         other = made[-1 - state % min(len(made), 1000)]
         made.append(b.node("Relu", b.node("Add", b.linear(made[-1]), other)))
@@ -281,9 +405,17 @@ FAMILIES: dict[str, Family] = {
             "an If in each block": branching,
             "a Loop in each block": looping,
             "functions": functions,
+            "nested subgraphs": nested,
+            "unrolled LSTM": lstm_step,
+            "decoder": decoder,
+            "many shapes": many_shapes,
+            "pieces": pieces,
+            "constant nodes": constant_nodes,
         }.items()
     },
     "U-shape": u_shape,
+    "convolutions": convolutions,
+    "scan written out": scan,
     "fan-out": fan_out,
     "random skips": random_skips,
 }
@@ -309,17 +441,21 @@ def main() -> None:
     asked = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(
-        f"{'family':<22}{'nodes':>9}{'wall s':>9}{'CPU s':>9}{'MiB':>8}{'us/node':>10}", flush=True
+        f"{'family':<22}{'nodes':>9}{'wall s':>9}{'CPU s':>9}{'MiB':>8}{'us/node':>10}"
+        f"{'KiB/node':>10}",
+        flush=True,
     )
     found: dict[int, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in asked.only:
-            floor = _measured(name, FEW, Path(folder), asked.options)
+            few = [_measured(name, FEW, Path(folder), asked.options) for _ in range(3)]
+            floor = [min(column) for column in zip(*few, strict=True)]
             for num_nodes in asked.nodes:
                 wall, cpu, mebibytes = _measured(name, num_nodes, Path(folder), asked.options)
                 each = 1e6 * (cpu - floor[1]) / (num_nodes - FEW)
                 found.setdefault(num_nodes, []).append(each)
-                times = f"{wall:>9.2f}{cpu:>9.2f}{mebibytes:>8.0f}{each:>10.1f}"
+                memory = 1024 * (mebibytes - floor[2]) / (num_nodes - FEW)
+                times = f"{wall:>9.2f}{cpu:>9.2f}{mebibytes:>8.0f}{each:>10.1f}{memory:>10.1f}"
                 print(f"{name:<22}{num_nodes:>9,}{times}", flush=True)
     for num_nodes, all_each in found.items():
         worst, middle = max(all_each), median(all_each)
