@@ -339,11 +339,9 @@ def prime_up_to(number: int, dims: AbstractSet[int]) -> int:
 
 
 def _first(numbers: Iterable[int], dims: AbstractSet[int]) -> int:
-    return next(
-        number
-        for number in numbers
-        if is_prime(number) and not any(dim % number == 0 for dim in dims)
-    )
+    # A prime divides a product if it divides a factor: one division in place of one for each dim.
+    product = prod(dims)
+    return next(number for number in numbers if is_prime(number) and product % number)
 
 
 def is_prime(number: int) -> bool:

@@ -491,3 +491,26 @@ def test_a_prefill_without_past_tokens_is_memoized(
     assert facts(bound) == facts(whole)
     assert 0 in (bound.graph.tensors["past_key_values.0.key"].shape or ())
     assert tells(prepared, bound)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_external", "num_distinct"),
+    [((0, 0), False, 1), ((0, 1), False, 2), ((0, 1), True, 1)],
+    ids=["equal", "different", "absent"],
+)
+@pytest.mark.usefixtures("of_any_size")
+def test_integers_are_alike_where_shapes_cannot_differ_by_them(
+    values: tuple[int, int], num_distinct: int, *, is_external: bool
+) -> None:
+    """More than a graph has as values: they are read for constant folding, if the file has them."""
+    model = graph_of("a = Cast<to = 1>(w0) b = Cast<to = 1>(w1) c = Add(a, b) y = Relu(x)")
+    for index, value in enumerate(values):
+        weight = helper.make_tensor(f"w{index}", TensorProto.INT64, [100], [value] * 100)
+        if is_external:
+            weight.ClearField("int64_data")
+            weight.data_location = TensorProto.EXTERNAL
+            weight.external_data.add(key="location", value="absent.bin")
+        model.graph.initializer.append(weight)
+    memo = prepare(load(model)).type_memo
+    assert memo is not None
+    assert len({memo.stored[name] for name in ("w0", "w1")}) == num_distinct

@@ -121,16 +121,20 @@ class TypeInterner:
 
     def _weight(self, weight: Tensor, graph: Graph, arrays: Mapping[str, Array]) -> int:
         value = _value(weight, graph)
-        # Shapes may depend on integers: if they are not read, weights of one type may still differ,
-        # so each gets an id of its own.
-        itself = weight.name if value is None and _may_hold_dims(weight) else ""
+        # Shapes may depend on integers that the file has, so different ones have different ids.
+        # Nobody knows those of another file, nor reads as many as no shape has.
+        array, itself = arrays.get(weight.name), b""
+        if array is not None:
+            itself = array.tobytes()
+        elif value is None and _may_hold_dims(weight) and _is_readable(weight):
+            itself = weight.name.encode()
         key = weight.shape, weight.dtype, value, itself
         if key in self.ids:
             return self.ids[key]
         dims = known_dims(weight.shape) or ()
         proto = dense_type(_ELEM_TYPES.get(weight.dtype, 0), dims)
         if value is None:
-            return self._entered(key, proto, arrays.get(weight.name))
+            return self._entered(key, proto, array)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
         return self._entered(key, proto, np.array(value, dtype).reshape(dims))
 
@@ -581,7 +585,12 @@ def _may_hold_dims(weight: Tensor) -> bool:
 
 def _is_large(weight: Tensor, graph: Graph) -> bool:
     """Whether a weight is not among the graph's values but small enough for constant folding."""
-    return weight.name not in graph.values and (weight.num_elements or 0) <= MAX_ELEMENTS
+    return weight.name not in graph.values and _is_readable(weight)
+
+
+def _is_readable(weight: Tensor) -> bool:
+    """Whether the elements of a weight are in the file, and few enough to be read."""
+    return not weight.is_external and (weight.num_elements or 0) <= MAX_ELEMENTS
 
 
 def _arrays(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, Array]:
