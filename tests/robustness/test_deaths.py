@@ -131,6 +131,7 @@ class Slow(BaseHTTPRequestHandler):
     """Sends the first half of a model, and then waits."""
 
     is_over = threading.Event()
+    is_read = threading.Event()
 
     def do_HEAD(self) -> None:
         self.send_response(200)
@@ -139,6 +140,7 @@ class Slow(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.do_HEAD()
+        self.is_read.set()
         with contextlib.suppress(OSError):
             self.wfile.write(b"\x08\x0a" + bytes(2**19))
             self.wfile.flush()
@@ -153,6 +155,7 @@ def slow_server() -> Iterator[str]:
     """Serve a model that never ends; its URL."""
     pytest.importorskip("aiohttp", reason="fsspec reads http with it")
     Slow.is_over.clear()
+    Slow.is_read.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -190,7 +193,7 @@ def test_workers_of_a_killed_run_end_and_leave_no_temporary_files(
 ) -> None:
     process = started([slow_server, slow_server, "--jobs", "2", "--format", "jsonl"])
     temporary = workplace.parent / "temporary"
-    assert waited(lambda: any(temporary.rglob("model.onnx")))
+    assert Slow.is_read.wait(30)
     process.kill()
     process.wait()
     assert has_ended(process.pid)

@@ -76,7 +76,7 @@ def _tried(last: int) -> list[int]:
 
 def _runs(question: AnalysisRequest, basis: Basis, batch: int, limit_bytes: int) -> bool:
     held = footprint_of(question.at(batch), basis)
-    return held.demand.verdict(limit_bytes, ACCURACIES[basis]).is_met
+    return held.demand.compared(limit_bytes, ACCURACIES[basis]).verdict.is_met
 
 
 if __name__ == "__main__":

@@ -73,8 +73,8 @@ def predicted(path: Path, batch: int) -> Predicted:
     settings = Settings(batch=batch, train=True, recipe=recipe, cuda_workspace_bytes=0)
     setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
     assessment = assess((request_of(str(path), settings),), setup)
-    verdict = assessment.verdict(setup.limit_bytes)
-    return Predicted(assessment.footprint.total_bytes, verdict.is_met)
+    compared = assessment.compared(setup.limit_bytes)
+    return Predicted(assessment.footprint.total_bytes, compared.verdict.is_met)
 
 
 def of_network(path: Path, batches: tuple[int, ...]) -> dict[int, Predicted]:
