@@ -8,7 +8,6 @@ reused, and only the types of tensors are replaced (``retyped``).
 """
 
 from bisect import bisect_left
-from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
-from onnxmem.model.traversal import Columns, columns_of, onnx_op
+from onnxmem.model.traversal import Columns, NestedNames, columns_of, onnx_op
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
@@ -60,7 +59,7 @@ def read_graph(
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     types = known_types(model.graph) if types is None else types
     read = (columns or columns_of(model.graph), types)
-    graph = reader.graph(model.graph, "", _Outside(ChainMap()), read)
+    graph = reader.graph(model.graph, "", _Outside(NestedNames()), read)
     # Subgraphs refer to the same mapping, so it is changed in place, before anyone else sees it.
     reader.tensors.update(_weight_roles(graph))
     for name in assumed & reader.tensors.keys():
@@ -77,7 +76,7 @@ class _Outside:
     """What a graph sees of the graphs around it."""
 
     # A graph may have a subgraph in every block, so none of them copies what it sees.
-    scope: "ChainMap[str, str]"
+    scope: "NestedNames[str]"
     """Names in the file to scoped names; the first map is that of the nearest graph."""
     visible: tuple[Sequence[str], ...] = ()
     """The scoped names of each of these graphs, sorted."""

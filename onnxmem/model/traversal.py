@@ -4,13 +4,45 @@ Protobuf creates a Python object at each access. So the names of a large graph a
 ``Columns``, and as slices, which is much faster than one by one.
 """
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar, overload
 
 import onnx
 
+_Fact = TypeVar("_Fact")
+_Other = TypeVar("_Other")
+
 _HOLD_GRAPHS = frozenset({onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS})
+
+
+class NestedNames(ChainMap[str, _Fact]):
+    """What is known by name in a graph; the maps of enclosing graphs come after its own."""
+
+    # A graph is walked again for each iteration of a loop, and mappings of the standard library
+    # look a name up by a generator, which takes three times as long.
+
+    @overload
+    def get(self, key: str, default: None = None) -> _Fact | None: ...
+    @overload
+    def get(self, key: str, default: _Fact) -> _Fact: ...
+    @overload
+    def get(self, key: str, default: _Other) -> _Fact | _Other: ...
+    def get(self, key: str, default: object = None) -> object:
+        """The fact of the innermost graph that has the name."""
+        for names in self.maps:
+            if key in names:
+                return names[key]
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        """Whether any of the graphs has the name."""
+        for names in self.maps:  # noqa: SIM110 - any() of a generator is what this class replaces
+            if key in names:
+                return True
+        return False
 
 
 def onnx_op(node: onnx.NodeProto) -> str:

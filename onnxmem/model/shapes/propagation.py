@@ -11,7 +11,6 @@ operators are those of ONNX's ``defs/sequence/defs.cc``; sequences of others, an
 are unknown.
 """
 
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from onnxmem.model.shapes.control_flow import Body, body_inputs, values_of_branc
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
 from onnxmem.model.shapes.node_context import Found, InferenceContext
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
+from onnxmem.model.traversal import NestedNames, graphs_in, onnx_op, subgraphs
 from onnxmem.model.value_types import (
     Known,
     common,
@@ -212,8 +211,8 @@ def propagate(
     declared: these are not used to decide whether a value is small enough to be computed.
     """
     walk = _Walk(model, assumed)
-    values: ChainMap[str, Array] = ChainMap({**input_values})
-    walk.graph(model.graph, ChainMap(), values)
+    values: NestedNames[Array] = NestedNames({**input_values})
+    walk.graph(model.graph, NestedNames(), values)
     return Walked(values, walk.inference.refused, walk.folder.left_out)
 
 
@@ -236,8 +235,8 @@ class _Walk:
     def graph(
         self,
         graph: onnx.GraphProto,
-        types: "ChainMap[str, onnx.TypeProto]",
-        values: "ChainMap[str, Array]",
+        types: "NestedNames[onnx.TypeProto]",
+        values: "NestedNames[Array]",
     ) -> None:
         """Walk one graph; the first map of each chain is its own, later ones of outer graphs."""
         # A subgraph sees all names of the graphs around it, but what it adds goes to its own map:
@@ -262,8 +261,8 @@ class _Walk:
     def _node(
         self,
         node: onnx.NodeProto,
-        types: "ChainMap[str, onnx.TypeProto]",
-        values: "ChainMap[str, Array]",
+        types: "NestedNames[onnx.TypeProto]",
+        values: "NestedNames[Array]",
     ) -> None:
         if node.attribute:
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
@@ -308,8 +307,8 @@ class _Walk:
     def _bodies(
         self,
         node: onnx.NodeProto,
-        types: "ChainMap[str, onnx.TypeProto]",
-        values: "ChainMap[str, Array]",
+        types: "NestedNames[onnx.TypeProto]",
+        values: "NestedNames[Array]",
     ) -> Iterator[tuple[str, Body]]:
         """Walk the subgraphs of a node; yields each with its attribute and its values."""
         passed = body_inputs(node, types, self.inference.opsets)
@@ -324,8 +323,8 @@ class _Walk:
     def _in_every_iteration(
         self,
         node: onnx.NodeProto,
-        types: "ChainMap[str, onnx.TypeProto]",
-        values: "ChainMap[str, Array]",
+        types: "NestedNames[onnx.TypeProto]",
+        values: "NestedNames[Array]",
     ) -> onnx.NodeProto:
         """A copy of a Loop whose body has only types that are valid in every iteration.
 
@@ -349,7 +348,7 @@ class _Walk:
             self.graph(body, types.new_child(), values.new_child())
 
 
-def _plain(chain: "ChainMap[str, _Known]") -> MutableMapping[str, _Known]:
+def _plain(chain: "NestedNames[_Known]") -> MutableMapping[str, _Known]:
     """A chain, or its only map, which is faster: most graphs have no subgraphs."""
     return chain.maps[0] if len(chain.maps) == 1 else chain
 

@@ -10,7 +10,6 @@ A Loop with an unknown condition may end at any time: it is assumed to run up to
 is one; otherwise its number of iterations is unknown.
 """
 
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -28,7 +27,7 @@ from onnxmem.model.shapes.control_flow import body_inputs
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
-from onnxmem.model.traversal import onnx_op, subgraphs
+from onnxmem.model.traversal import NestedNames, onnx_op, subgraphs
 from onnxmem.model.value_types import common, dense_type, dims_of, is_complete, merged, shape_of
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     EMPTY_TRACE,
@@ -44,8 +43,8 @@ from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_prefix
 # Known types and elements of the values in the scope of a graph.
 
 
-Types = ChainMap[str, onnx.TypeProto]
-Values = ChainMap[str, Array]
+Types = NestedNames[onnx.TypeProto]
+Values = NestedNames[Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ UNKNOWN = Fact()
 class Scope:
     """Facts by name; those of enclosing graphs come after a graph's own."""
 
-    types: Types = field(default_factory=ChainMap)
-    values: Values = field(default_factory=ChainMap)
+    types: Types = field(default_factory=NestedNames)
+    values: Values = field(default_factory=NestedNames)
     prefix: str = ""
     """The prefix of the graph's scoped names."""
 
@@ -504,11 +503,13 @@ def deciding_inputs(
     names = undecided(trace).names()
     if not names or not tried:
         return {}
+    never = undecided_with(tried)
+    if never.issuperset(names):
+        return {}
     without = {
         left_out: undecided_with({name: value for name, value in tried.items() if name != left_out})
         for left_out in tried
     }
-    never = undecided_with(tried)
     found = {
         name: tuple(each for each in tried if name in without[each])
         for name in names
