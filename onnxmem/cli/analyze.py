@@ -248,7 +248,7 @@ def run(arguments: Namespace) -> int:
         with pieces_to(arguments.output, quiet=arguments.quiet, is_by_row=is_by_row) as write:
             pairs = zip(names, found, strict=True)
             write_results(pairs, FORMS[form](render), status, page, write)
-        status.progress.clear()
+        status.progress.finish()
         if not arguments.quiet:
             status.warn_of_names(len(names))
             status.report_fetched()

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _REFRESH_SECONDS: Final = 0.1
 """Between two counts: a terminal is slower than small models."""
+_RATED_SECONDS: Final = 2.0
+"""Before this time the number of models a second says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class Progress:
     num_failed: int = 0
     _is_on_screen: bool = field(default=False, init=False)
     _last_seconds: float = field(default=0.0, init=False)
+    _began_seconds: float = field(default_factory=time.monotonic, init=False)
 
     @classmethod
     def for_terminal(cls, num_models: int, *, declined: bool) -> Progress:
@@ -199,8 +202,20 @@ class Progress:
         if self.is_shown and now - self._last_seconds >= _REFRESH_SECONDS:
             self._last_seconds = now
             failures = f", {self.num_failed:,} failed" if self.num_failed else ""
-            self._write(f"{self.num_done:,} of {self.num_models:,} models{failures}")
+            rate = self._rate(now)
+            self._write(f"{self.num_done:,} of {self.num_models:,} models{failures}{rate}")
             self._is_on_screen = True
+
+    def _rate(self, now: float) -> str:
+        """Models a second, once they are known."""
+        elapsed = now - self._began_seconds
+        return "" if elapsed < _RATED_SECONDS else f", {self.num_done / elapsed:,.0f}/s"
+
+    def finish(self) -> None:
+        """Leave the number of models, and how many a second, if it took long."""
+        self.clear()
+        if self.is_shown and (rate := self._rate(time.monotonic())):
+            notify(f"{self.num_done:,} models{rate}")
 
     def clear(self) -> None:
         """Leave the line to what is written next."""

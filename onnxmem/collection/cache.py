@@ -12,11 +12,11 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Protocol, TypedDict
 
 from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
@@ -27,6 +27,11 @@ from onnxmem.version import __version__
 
 _HASHED_WHOLE_BYTES: Final = 2**26
 """Hashing more bytes takes longer than the analysis, which skips the weights."""
+
+_HASHED_IN_A_RUN_BYTES: Final = 2**20
+"""The same without a cache, where a file that is never seen again costs the hash."""
+_MOST_CHARACTERS: Final = 2**23
+"""Of all results that a run keeps: some 1,000 models."""
 
 _BLOCK_BYTES: Final = 2**20
 
@@ -44,6 +49,52 @@ class Entry(TypedDict):
     text: str | None
     text_of: str | None
     """The name of the model in the text."""
+
+
+class Results(Protocol):
+    """Results by the content of a file and the settings."""
+
+    def key(self, path: str, settings: Mapping[str, Any]) -> str:
+        """The key of an entry; it does not depend on the name of the file.
+
+        :raises OnnxmemError: the file cannot be read.
+        """
+
+    def get(self, key: str) -> Entry | None:
+        """The entry; ``None`` if there is none."""
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Keep an entry."""
+
+
+@dataclass(slots=True)
+class RunResults:
+    """The results of one process in one run: equal files are analyzed once."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    """Entries as JSON by their keys, the last used at the end."""
+    num_characters: int = 0
+
+    def key(self, path: str, settings: Mapping[str, Any]) -> str:
+        """As in a cache, without the versions, which no run changes."""
+        content = content_hash(path, most_bytes=_HASHED_IN_A_RUN_BYTES)
+        return f"{content} {json.dumps(settings, sort_keys=True, default=_as_json)}"
+
+    def get(self, key: str) -> Entry | None:
+        """The entry; ``None`` if there is none, or if many others came after it."""
+        text = self.texts.pop(key, None)
+        if text is None:
+            return None
+        self.texts[key] = text
+        entry: Entry = json.loads(text)
+        return entry
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Keep an entry, and forget those that were not used for longest."""
+        self.texts[key] = text = json.dumps(entry)
+        self.num_characters += len(text)
+        while self.num_characters > _MOST_CHARACTERS:
+            self.num_characters -= len(self.texts.pop(next(iter(self.texts))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +177,25 @@ def stamp_of(path: str) -> tuple[object, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def content_hash(path: str, *, whole: bool = False) -> str:
+def content_hash(path: str, *, whole: bool = False, most_bytes: int | None = None) -> str:
     """A hash of the bytes that the figures of a model depend on.
 
-    Of a large file only its length and the parts that an analysis reads are hashed, not the
-    weights; with ``whole`` all bytes are, because a measurement reads the weights. Of a file at a
-    URL it is the URL and the version that the server names, where it names one.
+    Of a large file, one above ``most_bytes``, only its length and the parts that an analysis reads
+    are hashed, not the weights; with ``whole`` all bytes are, because a measurement reads the
+    weights. Of a file at a URL it is the URL and the version that the server names, where it names
+    one.
 
     :raises MissingFileError: the file cannot be opened.
     :raises ModelFileError: it is not a regular file, or it is large and not a model.
     """
+    most_bytes = _HASHED_WHOLE_BYTES if most_bytes is None else most_bytes
     with opened_model(path) as window:
         size_bytes = len(window)
         if is_remote(path) and not whole and window.validator is not None:
             return (
                 f"{size_bytes} {hashlib.sha256(f'{path} {window.validator}'.encode()).hexdigest()}"
             )
-        if whole or (size_bytes <= _HASHED_WHOLE_BYTES and not is_remote(path)):
+        if whole or (size_bytes <= most_bytes and not is_remote(path)):
             # A file that grows is hashed up to the end that it had: the analysis reads no more.
             found = hashlib.sha256()
             for start in range(0, size_bytes, _BLOCK_BYTES):

@@ -83,10 +83,22 @@ def outcomes(
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
     if jobs == 1 and timeout_seconds is None:
-        return (work(task, analyze_model) for task in tasks)
+        return _outcomes_here(tasks, analyze_model)
     from onnxmem.collection.workers import run_in_workers
 
     return run_in_workers(tasks, jobs, timeout_seconds)
+
+
+def _outcomes_here(tasks: Iterable[Task], analyze_model: Analyze) -> Generator[Outcome, None, None]:
+    """Outcomes in this process; several models share their results."""
+    results = None
+    # One model has nobody to share with.
+    if not isinstance(tasks, list) or len(tasks) > 1:
+        from onnxmem.collection.cache import RunResults
+
+        results = RunResults()
+    for task in tasks:
+        yield work(task, analyze_model, results)
 
 
 def num_cores() -> int:

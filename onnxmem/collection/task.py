@@ -15,7 +15,7 @@ from onnxmem.errors import EXIT_UNANALYZED, Fault, OnnxmemError, fault_of, print
 from onnxmem.model.files import is_remote
 
 if TYPE_CHECKING:
-    from onnxmem.collection.cache import Cache
+    from onnxmem.collection.cache import Cache, Results, RunResults
     from onnxmem.collection.summary import Target
 
 Render = Callable[[Analysis], str]
@@ -87,18 +87,24 @@ class Task:
         )
 
 
-def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
+def work(
+    task: Task, analyze_model: Analyze = analyze, run_results: "RunResults | None" = None
+) -> Outcome:
     """Analyze a model, or take its outcome from the cache; errors of any kind become an outcome.
 
-    Pages are not cached, and neither are outcomes with errors: a runtime that failed or was missing
-    may work next time.
+    Without a cache it is taken from ``run_results``, those of equal files of one run, unless the
+    model is measured or fetched. Pages are not cached, and neither are outcomes with errors: a
+    runtime that failed or was missing may work next time.
     """
     try:
         with ExitStack() as stack:
             path = task.location
             if needs_weights(task.settings):
                 path = stack.enter_context(local_file(path))
-            entry = None if task.cache is None else _Entry.of(task, path, task.cache)
+            results: Results | None = task.cache
+            if results is None and not (is_remote(path) or task.settings.get("measure")):
+                results = run_results
+            entry = None if results is None else _Entry.of(task, path, results)
             known = None if entry is None else entry.outcome(task)
             if known is not None:
                 return known
@@ -134,14 +140,14 @@ def timed_out(task: Task, limit_seconds: float) -> Outcome:
 class _Entry:
     """A model's entry in the cache."""
 
-    cache: "Cache"
+    cache: "Results"
     path: str
     key: str
     before: object
     """The file's stamp when its key was computed."""
 
     @classmethod
-    def of(cls, task: Task, path: str, cache: "Cache") -> Self:
+    def of(cls, task: Task, path: str, cache: "Results") -> Self:
         before = _stamp_of(path)
         return cls(cache, path, cache.key(path, {**task.settings, **_of_row(task)}), before)
 

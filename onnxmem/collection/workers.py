@@ -31,6 +31,7 @@ from typing import Final, NoReturn, Protocol
 
 from onnxmem.children.running import fault_of_end
 from onnxmem.children.safe_path import safe_path
+from onnxmem.collection.cache import RunResults
 from onnxmem.collection.task import Outcome, Task, timed_out, work, worker_died
 from onnxmem.errors import EXIT_UNANALYZED, OnnxmemError
 from onnxmem.files import is_temporary_folder, reason_of, temporary_folder
@@ -95,10 +96,11 @@ def serve(connection: Connection) -> None:
     with contextlib.suppress(OSError):
         tempfile.tempdir = _own_folder(tempfile.gettempdir(), os.getpid())
         os.mkdir(tempfile.tempdir)
+    results = RunResults()
     with contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while (task := connection.recv()) is not None:
-            outcome = work(task)
+            outcome = work(task, run_results=results)
             connection.send((outcome, _resident_bytes() > _WORN_BYTES))
 
 

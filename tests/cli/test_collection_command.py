@@ -323,3 +323,19 @@ def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) 
     assert free.at(dims={"sequence": 5}).status == "ok"
     optimized = onnxmem.analyze(path, graph="ort-all", fixed_dims=True, asks_onnxruntime=False)
     assert optimized.guessed_dims == ("sequence",)
+
+
+def test_a_long_run_counts_models_a_second(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    shown = Progress(1000, is_shown=True)
+    for _ in range(800):
+        seconds[0] += 0.02
+        shown.count(failed=False)
+    shown.finish()
+    err = capsys.readouterr().err
+    assert "\x1b[K5 of 1,000 models\r" in err
+    assert "of 1,000 models, 50/s\r" in err
+    assert err.endswith("800 models, 50/s\n")

@@ -18,7 +18,8 @@ from collection.worker_tasks import killed, slow_first, stuck, tasks_of
 from models_on_disk import MYSTERY, write_model
 
 import onnxmem
-from onnxmem.collection import many, workers
+from onnxmem.collection import cache, many, workers
+from onnxmem.collection.cache import RunResults
 from onnxmem.collection.executors import run_on
 from onnxmem.collection.many import analyze_many, outcomes
 from onnxmem.collection.task import Outcome, Task
@@ -359,3 +360,38 @@ def assert_nothing_is_left() -> None:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             words = (stat.parent / "cmdline").read_bytes()
             assert parent != os.getpid() or b"onnxmem.collection" not in words
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "mystery.onnx", "page.onnx"])
+def test_equal_files_are_analyzed_once(name: str, folder: Path) -> None:
+    copies = [f"copy{number}.onnx" for number in range(5)]
+    for copy in copies:
+        (folder / copy).write_bytes((folder / name).read_bytes())
+    names: list[str] = []
+
+    def counted(path: str, **settings: object) -> onnxmem.Analysis:
+        names.append(path)
+        return onnxmem.analyze(path, **settings)  # type: ignore[arg-type]  # those of a task
+
+    tasks = [Task(name=each, location=each, settings={}) for each in copies]
+    rows = [each["row"] for each in outcomes(iter(tasks), jobs=1, analyze_model=counted)]
+    assert [row["path"] for row in rows] == copies
+    assert {**rows[0], "path": ""} == {**rows[-1], "path": ""}
+    # An error may not be there the next time.
+    assert len(names) == (5 if name == "page.onnx" else 1)
+
+
+def test_a_run_keeps_the_results_that_were_used_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_MOST_CHARACTERS", 900)
+    results, keys = RunResults(), []
+    for number in range(4):
+        (folder / "net.onnx").write_bytes(bytes([number]))
+        keys.append(results.key("net.onnx", {"batch": number}))
+        row = {"path": "x" * 200, "number": number}
+        results.put(keys[-1], {"row": row, "text": None, "text_of": None})
+        assert results.get(keys[0]) is not None
+    kept = [key for key in keys if results.get(key) is not None]
+    assert kept == [keys[0], keys[2], keys[3]]
+    assert results.num_characters == sum(map(len, results.texts.values())) <= 900

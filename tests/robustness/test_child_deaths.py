@@ -171,7 +171,7 @@ plain_serve, plain_work = workers.serve, workers.work
 def serve(connection):
     die("before it serves")
     plain_serve(connection)
-def work(task):
+def work(task, **others):
     is_chosen = task.name.startswith("dying")
     if is_chosen:
         die("at a model")
