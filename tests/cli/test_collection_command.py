@@ -328,14 +328,14 @@ def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) 
 def test_a_long_run_counts_models_a_second(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
     shown = Progress(1000, is_shown=True)
+    seconds = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
     for _ in range(800):
         seconds[0] += 0.02
         shown.count(failed=False)
     shown.finish()
     err = capsys.readouterr().err
-    assert "\x1b[K5 of 1,000 models\r" in err
+    assert "\x1b[K1 of 1,000 models\r" in err
     assert "of 1,000 models, 50/s\r" in err
     assert err.endswith("800 models, 50/s\n")
