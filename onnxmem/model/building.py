@@ -56,7 +56,7 @@ class Prepared:
     @cached_property
     def type_memo(self) -> TypeMemo | None:
         """The memo of distinct nodes; ``None`` if the graph is small or not suited to one."""
-        return type_memo_of(self.proto, lambda: self.records, self.columns.nodes, self.inputs)
+        return type_memo_of(self.proto, lambda: self.records, self.columns, self.inputs)
 
     def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors by the memo; ``None`` on a miss."""

@@ -13,6 +13,7 @@ inferred.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
 from onnxmem.model.shapes.inference import agree, agree_with
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import is_followed
-from onnxmem.model.traversal import subgraphs
+from onnxmem.model.traversal import Columns, nodes_in, subgraphs
 from onnxmem.model.value_types import Known, dense_type, dims_of, is_complete, known_of
 from onnxmem.ops.spec import known_dims
 
@@ -349,17 +350,19 @@ class TypeMemo:
 def type_memo_of(
     model: onnx.ModelProto,
     graph: Callable[[], Graph],
-    nodes: Sequence[onnx.NodeProto],
+    columns: Columns,
     inputs: Sequence[onnx.ValueInfoProto],
 ) -> TypeMemo | None:
     """A memo for a graph; ``None`` if it is small, repeats too rarely or has no signatures."""
     weights = model.graph.initializer
-    if len(nodes) < MIN_NODES or model.graph.sparse_initializer:
+    # What a whole inference copies and walks again includes the nodes of subgraphs.
+    num_nodes = sum(1 for _ in islice(nodes_in(columns.nodes), MIN_NODES))
+    if num_nodes < MIN_NODES or model.graph.sparse_initializer:
         return None
     if len({tensor.name for tensor in weights}) < len(weights):
         return None
     try:
-        return TypeMemo(model, graph(), nodes, inputs)
+        return TypeMemo(model, graph(), columns.nodes, inputs)
     except MemoMissError:
         return None
 
