@@ -7,6 +7,7 @@ deaths. Those beside the one that dies run in the process of the test.
 import errno
 import json
 import os
+import pickle
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -68,7 +69,7 @@ PARTS: Final = 6
 
 def functions() -> list[str]:
     """What runs in children of ``COMMAND``, as the source names it."""
-    # A snapshot of PyTorch is read by another command.
+    # A snapshot of PyTorch is read by another command: see the test of its deaths.
     pattern = re.compile(r'"(onnxmem\.[a-z_.]+:[a-z_]+)"')
     texts = (path.read_text() for path in (ROOT / "onnxmem").rglob("*.py"))
     found = {name for text in texts for name in pattern.findall(text)}
@@ -126,6 +127,23 @@ def test_each_child_with_each_death(
         ends = {code: codes.count(code) for code in sorted(set(codes))}
         print(f"{len(functions())} functions x {len(DEATHS)} deaths: {len(codes)} cases {ends}")
     assert told == [], "\n".join(told)
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_the_child_that_reads_a_snapshot_with_each_death(
+    death: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    snapshot = workplace / "snapshot.pickle"
+    snapshot.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]]}))
+    with monkeypatch.context() as patch:
+        let_die(patch, death)
+        code = main(["diff", MODEL, "--snapshot", str(snapshot), "--train"])
+    out, err = capsys.readouterr()
+    assert list(wrong(code, out, err)) == []
+    # A death at work comes after 0.15 s, which a fast machine needs less than.
+    assert code == 2 or (code == 0 and "at work" in death)
+    assert code == 0 or "snapshot.pickle" in err
+    assert list((workplace.parent / "temporary").iterdir()) == []
 
 
 def let_die(patch: pytest.MonkeyPatch, death: str) -> None:
