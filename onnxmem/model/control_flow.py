@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.model.constants import Array
-from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.graph import Graph, Node, Role
 
 _MADE = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
 
@@ -35,7 +35,7 @@ def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
         for name, tensor in graph.tensors.items()
         if name not in idle or tensor.role not in _MADE
     }
-    return _with_tensors(replace(graph, nodes=nodes), tensors)
+    return replace(graph, nodes=nodes).with_tensors(tensors)
 
 
 def _running(graph: Graph, values: Mapping[str, Array], idle: set[str]) -> tuple[Node, ...]:
@@ -73,18 +73,6 @@ def _produced(graph: Graph) -> Iterator[str]:
         yield from node.writes
         for _, inner in node.subgraphs:
             yield from inner.inputs
-
-
-def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    nodes = tuple(
-        replace(
-            node, subgraphs=tuple((name, _with_tensors(g, tensors)) for name, g in node.subgraphs)
-        )
-        if node.subgraphs
-        else node
-        for node in graph.nodes
-    )
-    return replace(graph, nodes=nodes, tensors=tensors)
 
 
 Scalar = int | bool

@@ -5,7 +5,7 @@ Names are unique in the whole model. A tensor of a subgraph has its scope as a p
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
@@ -242,6 +242,23 @@ class Graph:
             yield node
             for _, inner in node.subgraphs:
                 yield from inner.all_nodes()
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Graph":
+        """The graph and its subgraphs with another mapping of tensors, which all of them share."""
+        nodes = self.nodes
+        if any(node.subgraphs for node in nodes):
+            nodes = tuple(
+                replace(
+                    node,
+                    subgraphs=tuple(
+                        (n, inner.with_tensors(tensors)) for n, inner in node.subgraphs
+                    ),
+                )
+                if node.subgraphs
+                else node
+                for node in nodes
+            )
+        return replace(self, nodes=nodes, tensors=tensors)
 
     @cached_property
     def weights(self) -> tuple[Tensor, ...]:

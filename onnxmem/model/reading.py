@@ -284,34 +284,7 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
             or tensor.is_assumed is not is_assumed
         ):
             tensors[name] = Tensor(name, kind.dtype, kind.shape, tensor.role, is_assumed=is_assumed)
-    return replace(graph, nodes=_with_tensors(graph.nodes, tensors), tensors=tensors)
-
-
-def _with_tensors(nodes: tuple[Node, ...], tensors: Mapping[str, Tensor]) -> tuple[Node, ...]:
-    """The nodes, with the same mapping of tensors in all of their subgraphs."""
-    if not any(node.subgraphs for node in nodes):
-        return nodes
-    return tuple([_with_inner_tensors(node, tensors) if node.subgraphs else node for node in nodes])
-
-
-def _with_inner_tensors(node: Node, tensors: Mapping[str, Tensor]) -> Node:
-    inner = tuple(
-        [
-            (
-                attribute,
-                Graph(
-                    graph.name,
-                    _with_tensors(graph.nodes, tensors),
-                    graph.inputs,
-                    graph.outputs,
-                    tensors,
-                    graph.values,
-                ),
-            )
-            for attribute, graph in node.subgraphs
-        ]
-    )
-    return replace(node, subgraphs=inner)
+    return graph.with_tensors(tensors)
 
 
 def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:

@@ -11,7 +11,7 @@ from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Request, bind, input_dims, required_inputs
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph, Node, Tensor
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.input_values import input_arrays
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes
@@ -115,7 +115,7 @@ def _with_external(graph: Graph, names: Container[str]) -> Graph:
         for name, tensor in graph.tensors.items()
         if name in names and not tensor.is_external
     }
-    return _with_tensors(graph, {**graph.tensors, **found}) if found else graph
+    return graph.with_tensors({**graph.tensors, **found}) if found else graph
 
 
 def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) -> Graph:
@@ -129,18 +129,7 @@ def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) 
         if tensor.shape is None or None in tensor.shape
         if (shape := _bound(shapes.get(name), dims)) is not None
     }
-    return _with_tensors(graph, {**graph.tensors, **found}) if found else graph
-
-
-def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
-    """A graph and its subgraphs with another mapping of tensors, which all of them share."""
-    nodes = (
-        replace(node, subgraphs=tuple((n, _with_tensors(b, tensors)) for n, b in node.subgraphs))
-        if node.subgraphs
-        else node
-        for node in graph.nodes
-    )
-    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+    return graph.with_tensors({**graph.tensors, **found}) if found else graph
 
 
 def _bound(shape: LoadShape | None, dims: Mapping[str, int]) -> tuple[int, ...] | None:
