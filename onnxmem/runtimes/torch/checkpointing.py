@@ -13,8 +13,9 @@ leave few such points, points that more tensors cross count. As in ``checkpoint_
 last segment of units is not recomputed, because its backward pass follows at once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from math import isqrt
 
@@ -81,64 +82,46 @@ def schedules(tape: Tape, named: str) -> Iterator[Schedule]:
     rule, _, value = named.partition("=")
     if rule == "none":
         yield save_all(tape)
-    elif value and rule == "blocks":
-        yield groups_of_blocks(tape, blocks_named(tape.graph, value), 1, named)
-    elif blocks := repeated_blocks(tape.graph):
-        yield from _of_blocks(tape, blocks, rule, value)
-    else:
-        yield from _of_units(tape, units(tape), rule, value)
-
-
-def _of_blocks(tape: Tape, blocks: Sequence[Block], rule: str, value: str) -> Iterator[Schedule]:
-    """The schedules of a rule where the file names the blocks of the network."""
-    sqrt_count = _sqrt_count(len(blocks))
-    if rule == "best":
-        yield save_all(tape)
-        yield groups_of_blocks(tape, blocks, sqrt_count, "sqrt")
-        yield from _powers_of_blocks(tape, blocks)
-        # Cuts inside of blocks, which a network has to be rewritten for, may lower the peak more.
-        for schedule in _of_units(tape, units(tape), "best", ""):
-            if schedule.name != "none":
-                yield Schedule(f"{schedule.name}, of units", schedule.segments)
         return
-    counts = {"sqrt": sqrt_count, "blocks": 1}
-    count = counts.get(rule) or int(value)
-    yield groups_of_blocks(tape, blocks, count, f"every={value}" if rule == "every" else rule)
-
-
-def _powers_of_blocks(tape: Tape, blocks: Sequence[Block]) -> Iterator[Schedule]:
-    for count in _powers(len(blocks)):
-        name = f"every={count}" if count > 1 else "blocks"
-        for selective in (False, True):
-            yield groups_of_blocks(tape, blocks, count, name, selective=selective)
-
-
-def _of_units(tape: Tape, stretches: Units, rule: str, value: str) -> Iterator[Schedule]:
-    """The schedules of a rule where it does not."""
+    if rule == "blocks" and value:
+        yield groups_of_blocks(blocks_named(tape.graph, value), 1, tape)
+        return
+    blocks = repeated_blocks(tape.graph)
+    stretches = () if blocks and rule != "best" else units(tape)
+    in_blocks, in_units = partial(groups_of_blocks, blocks, tape=tape), partial(every, stretches)
+    grouped, total = (in_blocks, len(blocks)) if blocks else (in_units, len(stretches))
     if rule == "best":
         yield save_all(tape)
-    if rule in {"best", "sqrt"}:
-        yield sqrt(stretches)
-    if rule in {"blocks", "every"}:
-        yield every(stretches, int(value) if rule == "every" else 1)
-    if rule == "best":
-        for count in _powers(len(stretches)):
-            yield every(stretches, count)
-            yield every(stretches, count, selective=True)
+        yield from _candidates(grouped, total)
+        if blocks:
+            # Cuts inside of blocks, for which a network has to be rewritten, may save more.
+            for schedule in _candidates(in_units, len(stretches)):
+                yield replace(schedule, name=f"{schedule.name}, of units")
+    elif rule == "sqrt":
+        yield _sqrt(grouped, total)
+    else:
+        yield grouped(int(value) if value else 1)
 
 
-def _powers(below: int) -> Iterator[int]:
-    """The powers of 2 that are less than a number."""
+def _candidates(grouped: Callable[..., Schedule], total: int) -> Iterator[Schedule]:
+    """The square root, and powers of 2, these selectively too; ``grouped`` joins so many parts."""
     # The peak is not convex in the segment's length, so that no search replaces trying them; powers
     # of 2 keep the number of simulated steps logarithmic.
+    yield _sqrt(grouped, total)
     count = 1
-    while count < below:
-        yield count
+    while count < total:
+        yield grouped(count)
+        yield grouped(count, selective=True)
         count *= 2
 
 
+def _sqrt(grouped: Callable[..., Schedule], total: int) -> Schedule:
+    """As many segments as the square root of the number of parts."""
+    return replace(grouped(-(-total // max(isqrt(total), 1))), name="sqrt")
+
+
 def groups_of_blocks(
-    tape: Tape, blocks: Sequence[Block], count: int, name: str, *, selective: bool = False
+    blocks: Sequence[Block], count: int, tape: Tape, *, selective: bool = False
 ) -> Schedule:
     """A checkpoint of every ``count`` blocks together; the nodes between them save as ever.
 
@@ -175,8 +158,11 @@ def groups_of_blocks(
         outside = [*after]
         start = end
     segments.append(Segment(tuple(outside)))
-    name = f"{name}{_SELECTIVE}" if selective else name
-    return Schedule(name, tuple(each for each in segments if each.nodes))
+    name = "blocks" if count == 1 else f"every={count}"
+    return Schedule(
+        f"{name}{_SELECTIVE}" if selective else name,
+        tuple(each for each in segments if each.nodes),
+    )
 
 
 def _split(
@@ -225,16 +211,6 @@ def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
     ]
     name = f"every={count}{_SELECTIVE}" if selective else f"every={count}"
     return Schedule(name, (*segments, Segment(groups[-1])))
-
-
-def sqrt(stretches: Units) -> Schedule:
-    """As many segments as the square root of the number of units."""
-    return Schedule("sqrt", every(stretches, _sqrt_count(len(stretches))).segments)
-
-
-def _sqrt_count(total: int) -> int:
-    """How many of ``total`` are in each of as many segments as its square root."""
-    return -(-total // max(isqrt(total), 1))
 
 
 def units(tape: Tape) -> Units:

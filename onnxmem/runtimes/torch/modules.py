@@ -9,7 +9,7 @@ residual blocks of a convolutional network.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -67,38 +67,38 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
     products at least, and each reads what the one before wrote. Experts and heads, which run side
     by side, are none, and a stage is none if it consists of blocks itself.
     """
-    of_modules = _by_module(graph.nodes)
     siblings: dict[tuple[str, ...], list[Block]] = {}
-    for modules, nodes in of_modules.items():
+    for modules, nodes in _by_module(graph.nodes).items():
         numbered = _NUMBERED.fullmatch(modules[-1])
         if numbered is not None and _num_products(nodes) >= _MIN_PRODUCTS:
             key = (*modules[:-1], numbered["stem"])
             siblings.setdefault(key, []).append(Block(modules, tuple(nodes)))
-    chosen: list[Block] = []
+    position = {node.name: index for index, node in enumerate(graph.nodes)}
+    chosen: dict[Modules, Block] = {}
     # Innermost first: a list of modules takes the place of the blocks inside of its members,
     # unless these are nearly all of it.
     for members in sorted(siblings.values(), key=lambda each: -len(each[0].modules)):
-        found = _alike(members)
-        if len(found) < 2 or not _is_chain(graph.nodes, found):  # noqa: PLR2004 - repeated
+        found = {block.modules: block for block in _alike(members)}
+        stretch = _stretch(graph.nodes, found.values(), position)
+        if len(found) < 2 or not _is_chain(stretch, tuple(found.values())):  # noqa: PLR2004 - repeated
             continue
-        inner = [each for each in chosen if any(_is_within(each, block) for block in found)]
-        if _products(inner) < _COVERED * _products(found):
-            chosen = [each for each in chosen if each not in inner] + found
-    position = {node.name: index for index, node in enumerate(graph.nodes)}
-    return tuple(sorted(chosen, key=lambda each: position[each.nodes[0].name]))
+        inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
+        if _products(inner.values()) < _COVERED * _products(found.values()):
+            chosen = {m: block for m, block in chosen.items() if m not in inner} | found
+    return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
 
 
 def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
     """The outermost modules whose path matches a pattern, as ``encoder.layer.*``."""
-    found = [
-        Block(modules, tuple(nodes))
+    found = {
+        modules: nodes
         for modules, nodes in _by_module(graph.nodes).items()
         if fnmatchcase(_path(modules), pattern)
-    ]
+    }
     return tuple(
-        each
-        for each in found
-        if not any(_is_within(each, other) for other in found if other is not each)
+        Block(modules, tuple(nodes))
+        for modules, nodes in found.items()
+        if not _is_within(modules, found)
     )
 
 
@@ -124,16 +124,22 @@ def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, list[Node]]:
     return found
 
 
-def _alike(members: list[Block]) -> list[Block]:
+def _alike(members: Iterable[Block]) -> list[Block]:
     """The largest group of siblings that resemble one of them."""
-    counts = [Counter(node.op_type for node in member.nodes) for member in members]
+    # Most siblings have the same operators, so that few kinds are compared with each other.
+    kinds: dict[frozenset[tuple[str, int]], list[Block]] = {}
+    for member in members:
+        count = Counter(node.op_type for node in member.nodes)
+        kinds.setdefault(frozenset(count.items()), []).append(member)
+    counts = [(Counter(dict(kind)), blocks) for kind, blocks in kinds.items()]
     groups = (
         [
-            member
-            for member, other in zip(members, counts, strict=True)
+            block
+            for other, blocks in counts
             if (count & other).total() >= _ALIKE * max(count.total(), other.total())
+            for block in blocks
         ]
-        for count in counts
+        for count, _ in counts
     )
     return max(groups, key=len)
 
@@ -156,9 +162,17 @@ def _is_chain(nodes: Iterable[Node], blocks: Sequence[Block]) -> bool:
     return longest >= max(2, len(blocks) / 2)
 
 
-def _is_within(inner: Block, outer: Block) -> bool:
-    depth = len(outer.modules)
-    return len(inner.modules) > depth and inner.modules[:depth] == outer.modules
+def _is_within(modules: Modules, outer: Collection[Modules]) -> bool:
+    """Whether a module is inside of one of others."""
+    return any(modules[:depth] in outer for depth in range(1, len(modules)))
+
+
+def _stretch(
+    nodes: Sequence[Node], blocks: Iterable[Block], position: Mapping[str, int]
+) -> Sequence[Node]:
+    """The nodes from the first to the last of some blocks."""
+    ends = [position[node.name] for block in blocks for node in (block.nodes[0], block.nodes[-1])]
+    return nodes[min(ends) : max(ends) + 1]
 
 
 def _products(blocks: Iterable[Block]) -> int:
