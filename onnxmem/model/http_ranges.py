@@ -165,7 +165,7 @@ class HttpFile:
 
     def _part(self, start: int, stop: int) -> bytes:
         if self._is_whole:
-            raise self._refused(_CHANGED)
+            raise self._refused(CHANGED)
         headers = {"Range": f"bytes={start}-{stop - 1}"}
         condition = self.validator or self._date
         if condition is not None:
@@ -176,10 +176,10 @@ class HttpFile:
             raise self._refused(message)
         # With If-Range the whole file comes if it is another version.
         if reply.status != _PARTIAL or self._is_other_version(reply):
-            raise self._refused(_CHANGED)
+            raise self._refused(CHANGED)
         first, last, size_bytes = _range_of(reply)
         if size_bytes != self.size_bytes:
-            raise self._refused(_CHANGED)
+            raise self._refused(CHANGED)
         if (first, last) != (start, stop - 1):
             raise self._refused(_OTHER_RANGE)
         return self._body_of_part(reply, stop - start)
@@ -199,8 +199,7 @@ class HttpFile:
         if reply.status != _OK:
             message = f"the server replied {reply.status} to a request of the file"
             raise self._refused(message)
-        limit = f"larger than {most_bytes:,} bytes, the limit of an ONNX file"
-        for block in self._whole(reply, most_bytes, limit):
+        for block in self._whole(reply, most_bytes, over_limit_text(most_bytes)):
             into.write(block)
 
     def _reply(self, headers: Mapping[str, str]) -> http.client.HTTPResponse:
@@ -365,11 +364,16 @@ class HttpFile:
         return RemoteError(message)
 
 
-_CHANGED: Final = "the file changed while it was read; try again"
+CHANGED: Final = "the file changed while it was read; try again"
 _OTHER_RANGE: Final = "the server sends other bytes than were requested; download the file first"
 _IGNORES_RANGES: Final = (
     "the server ignores byte ranges and would send {size} whole; download the file first"
 )
+
+
+def over_limit_text(most_bytes: int) -> str:
+    """Why a file of more bytes is not copied."""
+    return f"larger than {most_bytes:,} bytes, the limit of an ONNX file"
 
 
 def _range_of(reply: http.client.HTTPResponse) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ import os
 import re
 from bisect import bisect_right, insort
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, shortened
 from onnxmem.files import parsed_json
-from onnxmem.model.http_ranges import HttpFile, RemoteError
+from onnxmem.model.http_ranges import CHANGED, HttpFile, RemoteError, over_limit_text
 from onnxmem.model.wire import LIMIT_BYTES
 
 WEB_SCHEMES: Final = frozenset({"http", "https"})
@@ -198,8 +198,7 @@ class _StoreFile:
             found: bytes = self._files.cat_file(self._path, start=start, end=stop)
         self.num_bytes += len(found)
         if len(found) != stop - start:
-            message = "the file changed while it was read; try again"
-            raise RemoteError(message)
+            raise RemoteError(CHANGED)
         return found
 
     def refuse_change(self) -> None:
@@ -212,8 +211,7 @@ class _StoreFile:
             self._info = self._files.info(self._path)
         self.num_requests += 1
         if self._version_now() != self._version:
-            message = "the file changed while it was read; try again"
-            raise RemoteError(message)
+            raise RemoteError(CHANGED)
 
     def _version_now(self) -> list[str]:
         names = ("size", "ETag", "etag", "generation", "mtime", "LastModified", "created")
@@ -227,11 +225,8 @@ def remote_window(url: str) -> Iterator[RemoteWindow]:
     :raises OnnxmemError: it cannot be read.
     """
     if is_of_web(url):
-        web = _web_file(url)
-        try:
+        with closing(_web_file(url)) as web:
             yield RemoteWindow(web, web.head(_HEAD_BYTES))
-        finally:
-            web.close()
         return
     store = _StoreFile(url)
     if store.size_bytes is None:
@@ -251,16 +246,12 @@ def fetch(url: str, into: IO[bytes], limit_bytes: int = LIMIT_BYTES) -> None:
     :raises RemoteError: it cannot be read, or is larger than the limit.
     """
     if is_of_web(url):
-        web = _web_file(url)
-        try:
+        with closing(_web_file(url)) as web:
             web.copy(into, limit_bytes)
-        finally:
-            web.close()
         return
     with remote_window(url) as window:
         if len(window) > limit_bytes:
-            message = f"larger than {limit_bytes:,} bytes, the limit of an ONNX file"
-            raise RemoteError(message)
+            raise RemoteError(over_limit_text(limit_bytes))
         for start in range(0, len(window), _ONE_READ_BYTES):
             into.write(window[start : start + _ONE_READ_BYTES])
 
@@ -316,11 +307,8 @@ def hub_files(url: str) -> list[str]:
     """
     kind, repository, revision, _ = _hub_parts(url)
     address = f"{_hub()}/api/{kind or 'models/'}{repository}/revision/{revision}"
-    web = HttpFile(address, _hub_token())
-    try:
+    with closing(HttpFile(address, _hub_token())) as web:
         web.copy(listed := BytesIO(), _MOST_LISTED_BYTES)
-    finally:
-        web.close()
     named = url[: _hub_match(url).start("file")]
     try:
         document: Any = parsed_json(listed.getvalue().decode())
