@@ -159,7 +159,6 @@ def run(arguments: Namespace) -> int:
 
 def _run_recorded(arguments: Namespace) -> int:
     """Compare the prediction of one model with a run that PyTorch recorded."""
-    from onnxmem.analysis.analysis import analyze
     from onnxmem.decisions.recorded_run import compare_recorded, config_of
     from onnxmem.measuring.memory_snapshot import read_memory_snapshot
     from onnxmem.report.recorded_run import recorded_as_json, render_recorded
@@ -174,15 +173,8 @@ def _run_recorded(arguments: Namespace) -> int:
     recorded = read_memory_snapshot(arguments.snapshot)
     requested = _requested(arguments)
     try:
-        analysis = analyze(
-            model,
-            batch=requested.batch,
-            dims=requested.dims,
-            shapes=requested.shapes,
-            train=requested.train,
-            recipe=TrainingConfig().with_fields(**requested.recipe) if requested.train else None,
-            expandable_segments=config_of(recorded.settings)[0].expandable_segments,
-        )
+        expandable = config_of(recorded.settings)[0].expandable_segments
+        analysis = _analyzed(model, requested, expandable_segments=expandable)
         compared = compare_recorded(analysis, recorded)
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, model)
@@ -404,20 +396,24 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
         yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=side.path)
 
 
-def _computed(path: str, requested: _Requested, common: Mapping[str, Any]) -> _Side:
+def _analyzed(path: str, requested: _Requested, **others: Any) -> Analysis:  # noqa: ANN401 - of analyze
     from onnxmem.analysis.analysis import analyze
-    from onnxmem.decisions.diff import snapshot
 
-    analysis = analyze(
+    return analyze(
         path,
         batch=requested.batch,
         dims=requested.dims,
         shapes=requested.shapes,
         train=requested.train,
         recipe=TrainingConfig().with_fields(**requested.recipe) if requested.train else None,
-        one_of_several=True,
-        **common,
+        **others,
     )
+
+
+def _computed(path: str, requested: _Requested, common: Mapping[str, Any]) -> _Side:
+    from onnxmem.decisions.diff import snapshot
+
+    analysis = _analyzed(path, requested, one_of_several=True, **common)
     if requested.has_saved_dims and requested.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.
         analysis = analysis.at(batch=requested.batch)

@@ -191,6 +191,7 @@ class _History:
 
     def __init__(self, snapshot: MemorySnapshot) -> None:
         self.snapshot = snapshot
+        self.config, self.left_out = config_of(snapshot.settings)
         self.allocations: list[RecordedAllocation] = []
         self.events: list[tuple[int, RecordedEvent]] = []
         """Allocations, releases and changes of segments, each with the number of its block."""
@@ -202,8 +203,13 @@ class _History:
 
     def is_whole(self) -> bool:
         """Whether nothing was allocated or reserved before the first event."""
+        return not self.earlier and self.reserved_before_bytes == 0
+
+    @property
+    def reserved_before_bytes(self) -> int:
+        """Reserved before the first event."""
         changes = (_MAPPED.get(each.action, 0) * each.size_bytes for each in self.snapshot.events)
-        return not self.earlier and sum(changes) == self.reserved_end_bytes
+        return self.reserved_end_bytes - sum(changes)
 
     @property
     def reserved_end_bytes(self) -> int:
@@ -212,7 +218,7 @@ class _History:
 
     def peak(self) -> RecordedPeak:
         """Follow the run from event to event; without events it is the state at its end."""
-        power = config_of(self.snapshot.settings)[0].power2_divisions
+        power = self.config.power2_divisions
         live = {number: each for number, (each, _, _) in self.earlier.items()}
         now = most = sum(each.size_bytes for each in live.values())
         blocks = most_blocks = sum(rounded_bytes(each.size_bytes, power) for each in live.values())
@@ -232,7 +238,7 @@ class _History:
         return RecordedPeak(
             requested_bytes=most,
             allocated_bytes=most_blocks,
-            reserved_bytes=self._reserved_peak_bytes(),
+            reserved_bytes=self.reserved_peak_bytes(),
             num_allocations=at,
             place=self.allocations[at - 1].place if at else "",
             live=tuple(sorted(alive, key=lambda each: -each.size_bytes)),
@@ -250,8 +256,8 @@ class _History:
                 live.pop(number, None)
         return live.values()
 
-    def _reserved_peak_bytes(self) -> int:
-        """From what is reserved at the end, back to each moment."""
+    def reserved_peak_bytes(self) -> int:
+        """The most reserved: from what is reserved at the end, back to each moment."""
         most = now = self.reserved_end_bytes
         for event in reversed(self.snapshot.events):
             now -= _MAPPED.get(event.action, 0) * event.size_bytes
@@ -519,8 +525,7 @@ class _Allocators:
 
 def _replayed(history: _History) -> AllocatorReplay:
     """Serve the requests of the run in their order."""
-    config, left_out = config_of(history.snapshot.settings)
-    allocators = _Allocators(config)
+    allocators = _Allocators(history.config)
     for number, (allocation, stream, pool) in history.earlier.items():
         allocators.malloc(number, allocation.size_bytes, (stream, pool))
     earlier_bytes = allocators.reserved_bytes
@@ -538,22 +543,19 @@ def _replayed(history: _History) -> AllocatorReplay:
             released = allocators.release_cached(event.stream) if change < 0 else 0
             comparison.recorded_bytes += change
             comparison.replayed_bytes -= released
-    before = history.reserved_end_bytes - sum(
-        _MAPPED.get(each.action, 0) * each.size_bytes for each in history.snapshot.events
-    )
-    is_whole = history.is_whole()
+    grown_peak_bytes = allocators.reserved_peak_bytes - earlier_bytes
     return AllocatorReplay(
-        is_exact=is_whole and not left_out,
+        is_exact=history.is_whole() and not history.left_out,
         num_allocations=len(history.allocations),
         num_same=comparison.num_same,
         first_difference=comparison.first,
         allocated_peak_bytes=allocators.allocated_peak_bytes,
         # What was reserved before the first event is the run's own figure on both sides.
-        reserved_peak_bytes=allocators.reserved_peak_bytes - earlier_bytes + before,
-        recorded_peak_bytes=history.peak().reserved_bytes,
+        reserved_peak_bytes=history.reserved_before_bytes + grown_peak_bytes,
+        recorded_peak_bytes=history.reserved_peak_bytes(),
         segments=allocators.segments(),
-        recorded_segments=_segment_sizes(history.snapshot.segments, config),
-        left_out=left_out,
+        recorded_segments=_segment_sizes(history.snapshot.segments, history.config),
+        left_out=history.left_out,
     )
 
 
