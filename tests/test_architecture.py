@@ -49,7 +49,7 @@ CHAPTERS = {
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
     "onnxmem.runtimes.torch.checkpointing": "which segments run again",
-    "onnxmem.runtimes.torch.modules": "the modules that a file names, and which of them repeat",
+    "onnxmem.runtimes.torch.blocks": "which modules of a network repeat",
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
     "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from onnxmem.model.module_paths import dotted_path
+
 NO_MODULE: Final = "(no module)"
 _DERIVED: Final = re.compile(r"^.* (?:of|beside) ")
 """What stands before a tensor's own name: gradients and states of it."""
@@ -23,13 +25,7 @@ def module_path(name: str) -> str:
     >>> module_path("state of layers.0.conv1.weight")
     'layers.0.conv1.weight'
     """
-    kept: list[str] = []
-    for part in filter(None, _DERIVED.sub("", name).split("/")):
-        if kept and part.startswith(f"{kept[-1]}."):
-            kept[-1] = part
-        else:
-            kept.append(part)
-    return ".".join(kept)
+    return dotted_path(_DERIVED.sub("", name).split("/"))
 
 
 def module_at(name: str, depth: int) -> str:

@@ -22,15 +22,15 @@ from math import isqrt
 from onnxmem.model.graph import Node
 from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.backward import Backward
-from onnxmem.runtimes.torch.forward import Storages, run_forward
-from onnxmem.runtimes.torch.framework import data_reads
-from onnxmem.runtimes.torch.memory import CheckpointedBlocks, Heap
-from onnxmem.runtimes.torch.modules import (
+from onnxmem.runtimes.torch.blocks import (
     COMPUTE_INTENSIVE,
     Block,
     blocks_named,
     repeated_blocks,
 )
+from onnxmem.runtimes.torch.forward import Storages, run_forward
+from onnxmem.runtimes.torch.framework import data_reads
+from onnxmem.runtimes.torch.memory import CheckpointedBlocks, Heap
 from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 from onnxmem.units import sum_known
 

@@ -1,10 +1,7 @@
-"""The modules of a network that the nodes of its file come from, and the blocks that it repeats.
+"""The blocks that a network repeats: the layers of a transformer, residual blocks of convolutions.
 
-torch.export writes the modules around each node into its metadata (``pkg.torch.onnx.name_scopes``:
-``['', 'layers', 'layers.0', 'layers.0.attn', 'matmul_3']``); other exporters make them the node's
-name: ``/layers/layers.0/attn/MatMul``. ``modules_of`` reads both, ``repeated_blocks`` finds the
-blocks that frameworks run under ``torch.utils.checkpoint``: the layers of a transformer, the
-residual blocks of a convolutional network.
+``repeated_blocks`` finds those that frameworks run under ``torch.utils.checkpoint``, by the modules
+that exporters write into a file.
 """
 
 import re
@@ -14,14 +11,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from onnxmem.model.graph import Graph, Node
+from onnxmem.model.module_paths import Modules, dotted_path, modules_of
 from onnxmem.runtimes.torch.recurrent import RECURRENT
 from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 
 COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT})
 """Operators of which every block has one, and whose outputs selective checkpointing saves."""
 
-_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-_QUOTED = re.compile(r"'([^']*)'")
 _NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?:[_@]\d+)?")
 """A module of a list: ``layers.3``, ``denselayer3``; called again it is ``layers.3_1``."""
 _MIN_PRODUCTS = 2
@@ -31,12 +27,6 @@ _ALIKE = 0.5
 expansion, the first of a stage has a projection besides, and a shifted window its rolls."""
 _COVERED = 0.8
 """Stages that consist of blocks up to a projection between them are not blocks themselves."""
-
-_MAX_DEPTH = 32
-"""Modules nest less deeply; names of a hostile file are not."""
-
-Modules = tuple[str, ...]
-"""The modules around a node, from the outermost to the innermost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +40,7 @@ class Block:
     @property
     def name(self) -> str:
         """The module's path, as ``get_submodule`` takes it."""
-        return _path(self.modules)
-
-
-def modules_of(node: Node) -> Modules:
-    """The modules around a node; empty if the file does not name them."""
-    scopes = node.metadata.get(_NAME_SCOPES)
-    names = _QUOTED.findall(scopes) if scopes is not None else node.name.split("/")
-    return tuple(filter(None, names[:-1]))[:_MAX_DEPTH]
+        return dotted_path(self.modules)
 
 
 def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
@@ -93,25 +76,13 @@ def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
     found = {
         modules: nodes
         for modules, nodes in _by_module(graph.nodes).items()
-        if fnmatchcase(_path(modules), pattern)
+        if fnmatchcase(dotted_path(modules), pattern)
     }
     return tuple(
         Block(modules, tuple(nodes))
         for modules, nodes in found.items()
         if not _is_within(modules, found)
     )
-
-
-def _path(modules: Modules) -> str:
-    """One path of the modules around a node."""
-    # A child is named by its whole path (torch.export), by its place in the module that called it,
-    # or, in an nn.Sequential, by the name of that module and its own: "body", "body.0".
-    parts: list[str] = []
-    for name in modules:
-        if parts and name.startswith(f"{parts[-1]}."):
-            parts.pop()
-        parts.append(name)
-    return ".".join(parts)
 
 
 def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, list[Node]]:

@@ -1,4 +1,4 @@
-"""The modules that nodes come from, the blocks that a network repeats, and what they keep."""
+"""The modules that nodes come from, the blocks that a network repeats, and what those keep."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,11 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
 from onnxmem.model.graph import Graph, Node
+from onnxmem.model.module_paths import modules_of
 from onnxmem.ops.registry import lookup
+from onnxmem.runtimes.torch.blocks import blocks_named, repeated_blocks
 from onnxmem.runtimes.torch.checkpointing import schedules
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
-from onnxmem.runtimes.torch.modules import blocks_named, modules_of, repeated_blocks
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.runtimes.torch.precision import precision_named
 from onnxmem.runtimes.torch.step import training_memory
