@@ -295,6 +295,16 @@ def test_unknown_tensors_are_listed() -> None:
     assert shapes(text, "a b z") == [None, None, (2, None)]
 
 
+def test_a_slice_of_an_unknown_number_of_rows_is_unknown() -> None:
+    """onnx-shape-inference says 5, as if there were at least as many rows."""
+    text = """agraph (float[13,7] x, bool[13] c) => (y) <int64[1] zero = {0}, int64[1] five = {5}> {
+        z = Compress<axis = 0>(x, c)
+        w = Slice(z, zero, five, zero)
+        y = Relu(w)
+    }"""
+    assert shapes(text, "z w y") == [(None, 7)] * 3
+
+
 def test_a_sequence_has_no_shape_and_does_not_stop_inference() -> None:
     text = """agraph (float[2,3] x) => (y) <int64 i = {0}> {
         s = SequenceConstruct(x, x)

@@ -11,8 +11,8 @@
    vector thirty times would take all memory. So it gets only the nodes whose outputs are unknown,
    with what is known of their inputs, but no Reshape or Expand with a long target and no Concat
    that may produce a long list. Its results for Split and Squeeze with a second input that is not
-   constant, and for an If of which it knows only one branch, are wrong, so these are excluded. It
-   is imported on first use, which takes a quarter of a second.
+   constant, for a Slice of an unknown dim, and for an If of which it knows only one branch, are
+   wrong, so these are excluded. It is imported on first use, which takes a quarter of a second.
 
 Shapes that the file declares (``value_info``) are used only if none can be inferred, and marked.
 """
@@ -270,6 +270,9 @@ def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) 
         return not has_long_target(node, types)
     if operator == "Concat":
         return not may_be_long_list(node, types)
+    if operator == "Slice":
+        # It takes a dim that it does not know for a long one, so that any stop is within it.
+        return is_complete(types.get(node.input[0]))
     return operator not in _CONTROL_FLOW
 
 
