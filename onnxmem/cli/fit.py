@@ -129,7 +129,8 @@ def _add_device(parser: ArgumentParser) -> None:
     device.add_argument(
         "--device",
         metavar="NAME|SIZE|auto",
-        help="as in 'RTX 4090' or 24GiB; auto: what is free on this machine's GPU, or of its RAM",
+        help="as in 'RTX 4090', STM32H743, 24GiB, or ram=512KiB,flash=2MiB for a microcontroller "
+        "whose flash holds the weights; auto: what is free on this machine's GPU, or of its RAM",
     )
     device.add_argument(
         "--which-device", action="store_true", help="rank all devices, the smallest that fits first"

@@ -33,6 +33,10 @@ _VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "inte
 """Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
 _NEAR: Final = 5
+_MEMORIES: Final = re.compile(r"(ram|flash)=([^,]+),(ram|flash)=([^,]+)", re.IGNORECASE)
+"""A microcontroller by its sizes: ``ram=512KiB,flash=2MiB``."""
+AS_GIVEN: Final = "as given"
+"""The source of a size on the command line."""
 _UNNAMED: Final = "the user's own file"
 
 
@@ -118,8 +122,12 @@ class Catalog:
     def device_or_size(self, text: str) -> Device | int:
         """The device of a name, or a size in bytes; a number without a unit is not a size.
 
-        :raises DeviceError: it is neither.
+        ``ram=512KiB,flash=2MiB`` is a microcontroller.
+
+        :raises DeviceError: it is none of these.
         """
+        if text.lower().startswith(("ram=", "flash=")):
+            return _microcontroller(text)
         try:
             return self.find(text)
         except DeviceError as unknown:
@@ -187,6 +195,26 @@ class Catalog:
             _key(alias): device for device in reversed(self.devices) for alias in device.aliases
         }
         return {**aliases, **named}
+
+
+def _microcontroller(text: str) -> Device:
+    """A microcontroller by its sizes.
+
+    :raises DeviceError: one of the two is missing.
+    :raises UsageError: one is not a size.
+    """
+    found = _MEMORIES.fullmatch(text)
+    sizes = {} if found is None else {found[1].lower(): found[2], found[3].lower(): found[4]}
+    if len(sizes) < 2:  # noqa: PLR2004 - RAM and flash
+        message = f"{shortened(text)!r}: give both sizes, as in ram=512KiB,flash=2MiB"
+        raise DeviceError(message)
+    return Device(
+        name=text,
+        kind="mcu",
+        memory_bytes=parse_size(sizes["ram"]),
+        flash_bytes=parse_size(sizes["flash"]),
+        sources=dict.fromkeys(("memory_bytes", "flash_bytes"), AS_GIVEN),
+    )
 
 
 def catalog(own: str | None = None) -> Catalog:

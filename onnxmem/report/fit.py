@@ -15,7 +15,7 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
-from onnxmem.decisions.devices import Device
+from onnxmem.decisions.devices import AS_GIVEN, Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
 from onnxmem.kv_cache.steps import Step
@@ -40,6 +40,12 @@ from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
 _STEP_COLUMN: Final = 28
+_MEMORIES: Final = {"ram": "RAM", "flash": "flash"}
+_SMALL_BYTES: Final = 16 * 2**20
+_WEIGHTS_TOO: Final = (
+    "the weights count too; of a microcontroller, whose flash holds them, give both sizes: "
+    "--device ram=512KiB,flash=2MiB"
+)
 _EACH: Final = "each was computed and fits; the next number does not"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
@@ -55,6 +61,11 @@ class ComparedMemory:
     device: Device | None
     source: str = ""
     """Who says what is free of this machine's memory."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is more likely the RAM of a microcontroller than of another machine."""
+        return self.memory_bytes <= _SMALL_BYTES
 
 
 def render_fit(
@@ -91,6 +102,9 @@ def fit_row(
         "memory_source": memory.source or None,
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
+        "flash_bytes": setup.flash_bytes,
+        "flash_margin_bytes": result.requested.flash_margin_bytes,
+        "limited_by": None if result.limited_by is None else list(result.limited_by),
         "dim": setup.dim or "batch",
         "at": result.requested.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
@@ -185,11 +199,18 @@ def _at(result: FitResult) -> str:
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes)
-    lines = [
-        fact("Verdict", text),
+    lines = [fact("Verdict", text)]
+    if result.limited_by:
+        lines.append(
+            fact("  limited by", " and ".join(_MEMORIES[name] for name in result.limited_by))
+        )
+    lines += [
         *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
+    if setup.flash_bytes is not None and result.setup.basis is Basis.MCU:
+        weights = format_bytes(result.footprint.weight_bytes)
+        lines.append(figure("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
@@ -204,7 +225,7 @@ def _memory_remark(memory: ComparedMemory) -> str:
     if device.usable_bytes is not None:
         return f"usable of {format_bytes(device.memory_bytes)}"
     if device.kind == "mcu":
-        return "as sold"
+        return "RAM, " + ("as given" if device.sources["memory_bytes"] == AS_GIVEN else "as sold")
     if device.shares_memory:
         return "as sold; the system takes of it too: --reserve"
     return "as sold; a driver may keep some back: --reserve"
@@ -217,7 +238,8 @@ def _largest_section(result: FitResult) -> list[str]:
         *laid_out(max_batch_lines(result)),
     ]
     max_batch = result.max_batch
-    if max_batch is not None and max_batch.number is not None and not max_batch.is_stopped:
+    is_by_size = not result.requested.lacks_flash  # the flash has no batch
+    if is_by_size and max_batch and max_batch.number is not None and not max_batch.is_stopped:
         lines += _limits(result.limiting, max(max_batch.number, 1))
     return [*lines, *_power(result)]
 
@@ -277,6 +299,8 @@ def _instances_section(result: FitResult) -> list[str]:
     how = "one copy of the weights" if deployment.shares_weights else "each with its own weights"
     if result.setup.basis is Basis.ORT_CUDA:
         how += ", all in one process with one CUDA context"
+    elif result.setup.basis is Basis.MCU:
+        how = "all with the weights in flash"
     elif result.footprint.common_bytes:
         how += ", all in one process"
     own = f"{plural(deployment.instances, 'instance')} requested"
@@ -287,6 +311,8 @@ def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     remarks = list(result.remarks)
     if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
+    if result.setup.basis is Basis.TOTAL and memory.device is None and memory.is_small:
+        remarks.append(_WEIGHTS_TOO)
     if result.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; not measured on a GPU yet")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]

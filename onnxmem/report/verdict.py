@@ -43,6 +43,8 @@ def verdict_text(compared: Comparison, limit_bytes: int) -> str:
         return "unknown: nothing is known of it"
     free_bytes = limit_bytes - num_bytes
     margin = format_bytes(abs(free_bytes))
+    if compared.flash_margin_bytes is not None:
+        return _on_two_memories(compared, free_bytes, compared.flash_margin_bytes)
     if verdict is Verdict.TIGHT:
         return f"tight: {margin} free, {_RETRIES if compared.is_retried else _IN_RANGE}"
     if verdict is Verdict.UNKNOWN:
@@ -51,6 +53,16 @@ def verdict_text(compared: Comparison, limit_bytes: int) -> str:
         )
     # Bytes over the limit on an empty device may run all the same, and bytes within it may not.
     return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
+
+
+def _on_two_memories(compared: Comparison, ram_bytes: int, flash_bytes: int) -> str:
+    """The verdict on a microcontroller; a memory that is too small comes first."""
+    parts = [
+        f"{format_bytes(abs(free_bytes))} {'free in' if free_bytes >= 0 else 'too little'} {name}"
+        for free_bytes, name in sorted(((ram_bytes, "RAM"), (flash_bytes, "flash")))
+    ]
+    at_most = "at most " if compared.verdict is Verdict.UNKNOWN else ""
+    return f"{compared.verdict.value}: {at_most}{', '.join(parts)}"
 
 
 def budget(analysis: "Analysis") -> Section | None:
@@ -141,6 +153,8 @@ def largest_text(result: "FitResult") -> str:
         return f"unknown: {why}"
     if max_batch.number is None:
         return f"no limit: it fits up to {LARGEST_BATCH:,}"
+    if result.requested.lacks_flash:
+        return "0: the weights do not fit the flash"
     doubt = ", as uncertain as the figures" if result.doubts else ""
     return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
 
@@ -149,7 +163,7 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
     """The largest number that fits, where tight begins, and what fits again above."""
     max_batch, name = result.max_batch, shortened(result.setup.dim or "batch")
     yield Line(f"largest {name} that fits", text=largest_text(result))
-    if max_batch is None or max_batch.number is None:
+    if max_batch is None or max_batch.number is None or result.requested.lacks_flash:
         return
     if max_batch.above:
         yield Line("fits again", text=_ranges_text(max_batch))

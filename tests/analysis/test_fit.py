@@ -357,11 +357,38 @@ def test_a_lower_bound_never_passes_and_can_fail() -> None:
     assert answer(MYSTERY, memory_bytes=100).verdict is Verdict.OVER
 
 
-def test_weights_larger_than_the_flash_do_not_fit() -> None:
-    setup = FitRequest(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
-    request = request_of(model_of(LINEAR), Settings())
-    assert fit([request], setup).verdict is Verdict.OVER
-    assert fit([request], replace(setup, flash_bytes=140)).verdict is Verdict.FITS
+@pytest.mark.parametrize(
+    ("ram_bytes", "flash_bytes", "verdict", "limited_by", "margin_bytes", "largest"),
+    [
+        (48, 140, Verdict.FITS, (), 0, 1),  # both exactly full
+        (97, 10**6, Verdict.FITS, (), 10**6 - 140, 2),
+        (47, 140, Verdict.OVER, ("ram",), 0, 0),
+        (10**6, 139, Verdict.OVER, ("flash",), -1, 0),
+        (47, 139, Verdict.OVER, ("ram", "flash"), -1, 0),
+        (48, None, Verdict.FITS, None, None, 1),
+    ],
+)
+def test_the_memory_of_a_microcontroller_that_is_too_small_limits(
+    ram_bytes: int,
+    flash_bytes: int | None,
+    verdict: Verdict,
+    limited_by: tuple[str, ...] | None,
+    margin_bytes: int | None,
+    largest: int,
+) -> None:
+    """Weights: 140 B in flash; inputs and activations: 48 B a sample in RAM."""
+    setup = FitRequest(memory_bytes=ram_bytes, flash_bytes=flash_bytes, basis=Basis.MCU)
+    found = fit([request_of(model_of(LINEAR), Settings())], setup)
+    assert (found.verdict, found.limited_by) == (verdict, limited_by)
+    assert found.requested.flash_margin_bytes == margin_bytes
+    assert found.max_batch is not None
+    assert found.max_batch.number == largest
+
+
+def test_flash_limits_no_other_device() -> None:
+    setup = FitRequest(memory_bytes=10**6, flash_bytes=1, basis=Basis.TOTAL)
+    found = fit([request_of(model_of(LINEAR), Settings())], setup)
+    assert (found.verdict, found.limited_by) == (Verdict.FITS, None)
 
 
 # The command.
@@ -452,6 +479,38 @@ def test_fit_on_cuda_and_on_a_microcontroller(net: str, capsys: Capture) -> None
     cuda = capsys.readouterr().out
     assert main(["fit", net, "--device", "STM32F407", "--reserve", "100KiB"]) == 0
     assert_golden(cuda + "\n" + capsys.readouterr().out, "fit_devices.txt")
+
+
+def test_the_sizes_of_a_microcontroller_are_a_device(net: str, capsys: Capture) -> None:
+    """The weights of net.onnx: 216 + 8 + 5,120 + 10 floats."""
+    for flash, code, words in (
+        ("1MiB", 0, "Verdict                     fits: "),
+        ("20KiB", 1, "  limited by                flash\n"),
+    ):
+        assert main(["fit", net, "--device", f"flash={flash},RAM=20KiB"]) == code
+        assert words in capsys.readouterr().out
+    assert main(["fit", net, "--device", "ram=1KiB,flash=20KiB", "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)
+    assert row["limited_by"] == ["ram", "flash"]
+    assert (row["flash_bytes"], row["flash_margin_bytes"]) == (20 * 2**10, 20 * 2**10 - 4 * 5354)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("ram=512KiB", "'ram=512KiB': give both sizes, as in ram=512KiB,flash=2MiB"),
+        ("ram=1KiB,ram=2KiB", "give both sizes, as in ram=512KiB,flash=2MiB"),
+        ("ram=1KiB,flash=x", "size 'x': not understood; write GB for 10^9 or GiB for 2^30 bytes"),
+        ("ram=1KiB,flash=2", "2 means 2 bytes; write 2GiB, or 2B for bytes"),
+    ],
+)
+def test_wrong_sizes_of_a_microcontroller_are_one_line(
+    device: str, message: str, net: str, capsys: Capture
+) -> None:
+    assert main(["fit", net, "--device", device]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert message in told.err
 
 
 def test_the_smallest_devices_that_fit_are_listed(net: str, capsys: Capture) -> None:

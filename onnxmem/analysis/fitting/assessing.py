@@ -11,6 +11,7 @@ is the same, the range grows to it.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, unbound_dims_text
@@ -52,7 +53,8 @@ from onnxmem.units import format_bytes
 
 RunAt = Callable[[int], RuntimeRun | None]
 """A runtime's run at a batch; ``None``: it leaves something out, so it is no complete figure."""
-Doubts = tuple[Doubt, ...]
+Judged = Callable[[Comparison], Comparison]
+"""``Assessment.judged`` on a device."""
 _FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures of an allocator: these may fall as the batch grows."""
 _POWERS: Final = 4
@@ -124,10 +126,14 @@ class Assessment:
 
     def compared(self, limit_bytes: int, flash_bytes: int | None = None) -> Comparison:
         """Compare with a limit; on a microcontroller the weights must also fit the flash."""
-        found = self.footprint.demand.compared(limit_bytes, self.accuracy)
-        if flash_bytes is not None and (self.footprint.weight_bytes or 0) > flash_bytes:
-            return replace(found, verdict=Verdict.OVER)
-        return found.doubted(self.doubts)
+        return self.judged(self.footprint.demand.compared(limit_bytes, self.accuracy), flash_bytes)
+
+    def judged(self, compared: Comparison, flash_bytes: int | None) -> Comparison:
+        """A comparison at any number with the doubts, and with the weights in flash."""
+        found, weight_bytes = compared.doubted(self.doubts), self.footprint.weight_bytes
+        if self.basis is not Basis.MCU or flash_bytes is None or weight_bytes is None:
+            return found
+        return found.with_flash(flash_bytes - weight_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +150,7 @@ class TableRow(Comparison):
             verdict=compared.verdict,
             num_bytes=compared.num_bytes,
             unlimited_bytes=compared.unlimited_bytes,
+            flash_margin_bytes=compared.flash_margin_bytes,
         )
 
 
@@ -204,6 +211,15 @@ class FitResult:
     def doubts(self) -> tuple[Doubt, ...]:
         """Why the verdict is unknown even if the figure is below the limit."""
         return self.assessment.doubts
+
+    @property
+    def limited_by(self) -> tuple[str, ...] | None:
+        """Which memories of a microcontroller are too small; ``None``: not one with flash."""
+        if self.requested.flash_margin_bytes is None:
+            return None
+        lacks_ram = self.taken_bytes > self.setup.limit_bytes
+        lacks = {"ram": lacks_ram, "flash": self.requested.lacks_flash}
+        return tuple(name for name in lacks if lacks[name] and self.verdict is Verdict.OVER)
 
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
@@ -418,8 +434,13 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings
     )
     compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
+    judged = partial(assessment.judged, flash_bytes=setup.flash_bytes)
     search = curve.search()
-    max_batch = None if number is None else max_batch_of(search, setup.basis)
+    max_batch = None
+    if number is not None:
+        max_batch = (
+            _none_fits(search) if compared.lacks_flash else max_batch_of(search, setup.basis)
+        )
     return FitResult(
         setup=setup,
         requested=TableRow.of(number or 1, compared),
@@ -428,10 +449,10 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         dims=requests[0].results.bound.binding.dims,
         max_batch=max_batch,
         limiting=_limiting(curve, max_batch),
-        power_of_two=_power(search, max_batch, doubts),
-        table=() if number is None else _table(search, number, max_batch, doubts),
+        power_of_two=_power(search, max_batch, judged),
+        table=() if number is None else _table(search, number, max_batch, judged),
         instances=_instances(setup, each, compared),
-        remarks=(*_remarks(setup, footprint), *_cache_remarks(requests)),
+        remarks=(*_remarks(setup), *_cache_remarks(requests)),
     )
 
 
@@ -548,11 +569,18 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
         yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names))
 
 
+def _none_fits(search: Search) -> MaxBatch:
+    """The result where the weights are too large for the flash, whatever the number is."""
+    return MaxBatch(0, None, search.bytes_at(1), "one evaluation")
+
+
 def _instances(
     setup: FitRequest, footprints: Sequence[Footprint], compared: Comparison
 ) -> int | None:
     """The largest number of instances; retries are replayed for the requested number only."""
     found = setup.deployment.largest(footprints, setup.limit_bytes)
+    if compared.lacks_flash:
+        return 0
     if found is None or not compared.is_retried:
         return found
     return max(found, setup.deployment.instances)
@@ -564,15 +592,15 @@ def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | Non
     return curve.at(max(max_batch.number, 1))
 
 
-def _power(search: Search, max_batch: MaxBatch | None, doubts: Doubts) -> TableRow | None:
+def _power(search: Search, max_batch: MaxBatch | None, judged: Judged) -> TableRow | None:
     """The largest power of two up to what fits."""
     if max_batch is None or not max_batch.number:
         return None
-    return _row(search, 1 << (max_batch.number.bit_length() - 1), doubts)
+    return _row(search, 1 << (max_batch.number.bit_length() - 1), judged)
 
 
 def _table(
-    search: Search, number: int, max_batch: MaxBatch | None, doubts: Doubts
+    search: Search, number: int, max_batch: MaxBatch | None, judged: Judged
 ) -> tuple[TableRow, ...]:
     numbers = {1, number}
     if max_batch is not None and max_batch.number is not None:
@@ -580,12 +608,12 @@ def _table(
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
         numbers |= {max_batch.number, max_batch.number + 1}
     return tuple(
-        _row(search, number, doubts) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH
+        _row(search, number, judged) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH
     )
 
 
-def _row(search: Search, number: int, doubts: Doubts) -> TableRow:
-    return TableRow.of(number, search.compared(number).doubted(doubts))
+def _row(search: Search, number: int, judged: Judged) -> TableRow:
+    return TableRow.of(number, judged(search.compared(number)))
 
 
 def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:
@@ -595,10 +623,8 @@ def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:
         yield "the model has a key-value cache: --context N sets its number of tokens"
 
 
-def _remarks(setup: FitRequest, footprint: Footprint) -> tuple[str, ...]:
+def _remarks(setup: FitRequest) -> tuple[str, ...]:
     remarks = []
-    if setup.flash_bytes is not None and (footprint.weight_bytes or 0) > setup.flash_bytes:
-        remarks.append("the weights do not fit the flash")
     if setup.basis is Basis.MCU and setup.flash_bytes is None:
         remarks.append("whether the weights fit the flash is not checked: its size is unknown")
     return tuple(remarks)

@@ -213,6 +213,19 @@ class Comparison:
     """What the run takes of the device, at most its memory; where it fails, what it asks for."""
     unlimited_bytes: int | None
     """What it takes of a device where no allocation fails."""
+    flash_margin_bytes: int | None = None
+    """What the weights leave of a microcontroller's flash, below 0 what they lack; ``None``: the
+    weights are not in flash, or its size is unknown."""
+
+    @property
+    def lacks_flash(self) -> bool:
+        """Whether the weights do not fit the flash."""
+        return self.flash_margin_bytes is not None and self.flash_margin_bytes < 0
+
+    def with_flash(self, free_bytes: int) -> "Comparison":
+        """The same on a microcontroller whose flash holds the weights."""
+        verdict = Verdict.OVER if free_bytes < 0 else self.verdict
+        return replace(self, verdict=verdict, flash_margin_bytes=free_bytes)
 
     @property
     def is_retried(self) -> bool:
