@@ -53,6 +53,10 @@ CHAPTERS = {
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
     "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",
+    "onnxmem.torch.cuda_like": "what a GPU runs otherwise, with its source",
+    "onnxmem.torch.engine": "what autograd does where no mode watches it, with its source",
+    "onnxmem.torch.kernels": "what kernels leave behind, with its source",
+    "onnxmem.torch.live_bytes": "the counter, which the tools of training steps use too",
 }
 """Chapters with one reader beside them, each with the reason why it is not a part of that one."""
 

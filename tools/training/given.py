@@ -17,9 +17,10 @@ from given_dense import DenseNet121, SqueezeNet, UNet
 from given_gated import ConvNextLike, EfficientNetB0, InstanceNormMix
 from given_sequences import BertBase, LanguageModel, VisionTransformer
 from given_vision import BasicBlock, Bottleneck, MobileNetV2, ResNet, alexnet, mlp, vgg
-from live_bytes import Trace
 from settings import OPTIMIZERS, Network, Settings, Tensors
 from step import measure
+
+from onnxmem.torch.live_bytes import Trace
 
 TRUTH = Path(__file__).parents[2] / "tests" / "data" / "training" / "truth.json"
 

@@ -10,12 +10,13 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
-from cuda_like import ATTENTION_KINDS
 from given import NETWORKS
-from live_bytes import Trace
 from new import CASES
 from settings import OPTIMIZERS, Settings
 from step import measure
+
+from onnxmem.torch.cuda_like import ATTENTION_KINDS
+from onnxmem.torch.live_bytes import Trace
 
 
 def _parser() -> argparse.ArgumentParser:

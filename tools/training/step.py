@@ -7,13 +7,21 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from cuda_like import cuda_like
-from live_bytes import Counting, LiveBytes, Trace
 from settings import Network, Settings
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+from onnxmem.torch.cuda_like import cuda_like
+from onnxmem.torch.live_bytes import (
+    Counting,
+    LiveBytes,
+    Trace,
+    naming_modules,
+    state_tensors,
+    storage_bytes,
+)
 
 
 class _FakeTensors(FakeTensorMode):
@@ -110,9 +118,9 @@ def measure(
 
 def _figures(step: _Step, state_bytes: int) -> dict[str, int]:
     parameters = list(step.module.parameters())
-    weight_bytes = _storage_bytes(parameters)
-    buffer_bytes = _storage_bytes(step.module.buffers())
-    input_bytes = _storage_bytes((*step.inputs, step.target))
+    weight_bytes = storage_bytes(parameters)
+    buffer_bytes = storage_bytes(step.module.buffers())
+    input_bytes = storage_bytes((*step.inputs, step.target))
     held_bytes = weight_bytes + buffer_bytes + input_bytes + state_bytes
     if step.settings.zero_grad != "start":
         held_bytes += _gradient_bytes(parameters) if step.settings.steps > 1 else 0
@@ -184,18 +192,12 @@ def _size_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _storage_bytes(tensors: Any) -> int:  # noqa: ANN401
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}  # noqa: SLF001
-    return sum(storages.values())
-
-
 def _gradient_bytes(parameters: list[nn.Parameter]) -> int:
-    return _storage_bytes(p.grad for p in parameters if p.grad is not None)
+    return storage_bytes(each.grad for each in parameters)
 
 
 def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    values = [value for state in optimizer.state.values() for value in state.values()]
-    return _storage_bytes(value for value in values if isinstance(value, torch.Tensor))
+    return storage_bytes(state_tensors(optimizer))
 
 
 @contextmanager
@@ -204,23 +206,7 @@ def _traced(mode: Counting, module: nn.Module, trace: Trace | None) -> Iterator[
     if trace is None:
         yield
         return
-    names = {submodule: name for name, submodule in module.named_modules()}
-    path = [""]
-
-    def enter(submodule: nn.Module, _: object) -> None:
-        path.append(names.get(submodule, ""))
-        mode.module = path[-1]
-
-    def leave(_module: object, _args: object, _outputs: object) -> None:
-        path.pop()
-        mode.module = path[-1]
-
-    hooks = (
-        nn.modules.module.register_module_forward_pre_hook(enter),
-        nn.modules.module.register_module_forward_hook(leave),
-    )
     mode.write_to(trace)
-    yield
+    with naming_modules(mode, module):
+        yield
     mode.write_to(None)
-    for hook in hooks:
-        hook.remove()

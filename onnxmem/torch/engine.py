@@ -88,11 +88,10 @@ def _nodes(root: Any) -> Iterator[Any]:  # noqa: ANN401
         waiting += [following for following, _ in node.next_functions]
 
 
-def _counts(tensor: torch.Tensor) -> tuple[int, int]:
+def _counts(tensor: Any) -> tuple[int, int]:  # noqa: ANN401  # `_use_count` is not in its stub
     """Reference counts of `tensor` and of its storage, with those that asking adds."""
     storage = tensor.untyped_storage()
-    uses: int = tensor._use_count()  # type: ignore[attr-defined]  # noqa: SLF001
-    return uses, torch._C._storage_Use_Count(storage._cdata)  # noqa: SLF001
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # noqa: SLF001
 
 
 class _FirstSum(TorchDispatchMode):
