@@ -68,6 +68,16 @@ class Chunk:
     after: "Chunk | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class FreedRegion:
+    """A region that a shrink gave back."""
+
+    size_bytes: int
+    resident_bytes: int
+    num_before: int
+    """How many regions had been added by then."""
+
+
 @dataclass(slots=True)
 class ByteRanges:
     """A union of half-open byte ranges, disjoint and sorted."""
@@ -122,6 +132,8 @@ class BfcArena:
     resident: dict[int, ByteRanges] = field(default_factory=dict)
     """The bytes of each region that were ever requested, and are resident once written. The rest of
     a chunk that is larger than its request is never written."""
+    freed: dict[int, FreedRegion] = field(default_factory=dict)
+    """The regions that shrinks gave back, by number."""
     _in_use: dict[int, Chunk] = field(default_factory=dict)
     """The chunk of each live request, by the request's number."""
     _free: list[tuple[int, int]] = field(default_factory=list)
@@ -210,8 +222,11 @@ class BfcArena:
         for chunk in unused:
             self._remove_free(chunk)
             del self._chunks[chunk.address]
-            self.reserved_bytes -= self.regions.pop(chunk.region)
-            self.resident.pop(chunk.region, None)
+            size_bytes = self.regions.pop(chunk.region)
+            self.reserved_bytes -= size_bytes
+            resident = self.resident.pop(chunk.region, ByteRanges())
+            freed = FreedRegion(size_bytes, resident.num_bytes, self._num_regions)
+            self.freed[chunk.region] = freed
         self._growth_bytes = self.options.growth_bytes
 
     @property

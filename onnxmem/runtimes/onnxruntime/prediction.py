@@ -320,13 +320,13 @@ class PlannedSession:
         first = _serve(arena, runs.plain)
         in_use_peak_bytes, held_bytes = arena.in_use_peak_bytes, arena.reserved_bytes
         steady_first, *later = runs.until_steady(uses_pattern=self.options.enable_mem_pattern)
-        if steady_first is not runs.plain:
+        if steady_first is not runs.plain or self.options.shrinks_arena:
             arena = self.loaded_arena()
-            _serve(arena, steady_first)
-        resident_bytes = self._end_run(arena)
+            resident_bytes = self._run(arena, steady_first)
+        else:
+            resident_bytes = self._resident_bytes(arena)
         for run in later:
-            _serve(arena, run)
-            resident_bytes = max(resident_bytes, self._end_run(arena))
+            resident_bytes = max(resident_bytes, self._run(arena, run))
         nodes = tuple(runs.plain.samples(base_bytes))
         with_scratch = (sample.requested_bytes + sample.scratch_bytes for sample in nodes)
         peak = runs.plain.requested_peak
@@ -348,12 +348,22 @@ class PlannedSession:
             replay=first,
         )
 
-    def _end_run(self, arena: BfcArena) -> int:
+    def _run(self, arena: BfcArena, run: Run) -> int:
         """Resident bytes after a run, before the arena shrinks if that is enabled."""
-        resident_bytes = self.recorded.provider.resident_bytes(arena, self.packed)
-        if self.options.shrinks_arena:
-            arena.shrink()
+        if not self.options.shrinks_arena:
+            _serve(arena, run)
+            return self._resident_bytes(arena)
+        # InferenceSession::Run shrinks before it returns: a region that holds an output stays, and
+        # the caller releases the output later.
+        _serve(arena, replace(run, program=run.returned))
+        resident_bytes = self._resident_bytes(arena)
+        arena.shrink()
+        for number in run.outputs:
+            arena.free(number)
         return resident_bytes
+
+    def _resident_bytes(self, arena: BfcArena) -> int:
+        return self.recorded.provider.resident_bytes(arena, self.packed)
 
 
 def arena_figures(

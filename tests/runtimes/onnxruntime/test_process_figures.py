@@ -211,6 +211,37 @@ def test_an_arena_lists_its_regions_in_order() -> None:
     assert arena_regions(arena) == (Region(MIB, 1009), Region(4 * MIB, 3 * MIB))
 
 
+def test_a_region_that_a_shrink_freed_is_listed_where_it_was_added() -> None:
+    arena = BfcArena()
+    arena.malloc(0, 1009)
+    arena.malloc(1, 3 * MIB)
+    arena.free(1)
+    arena.shrink()
+    arena.malloc(2, 5 * MIB)
+    assert arena_regions(arena) == (
+        Region(MIB, 1009),
+        Region(4 * MIB, 3 * MIB, freed_at=2),
+        Region(8 * MIB, 5 * MIB),
+    )
+
+
+def test_the_pages_of_a_freed_region_stay_unless_it_was_mapped_or_is_at_the_top() -> None:
+    """Regions of 4 MiB are mapped at first; once one was freed, such regions are in the heap."""
+    empty = LoadSpec(file_bytes=0, num_nodes=0, stored=())
+    loaded = Loading(empty).run()
+
+    def resident(*regions: Region) -> int:
+        return loaded.with_regions(regions).resident_bytes - loaded.resident_bytes
+
+    whole, small = Region(4 * MIB, 4 * MIB), Region(MIB, MIB)
+    freed = replace(whole, freed_at=1)
+    assert resident(whole) > 4 * MIB
+    assert resident(freed) < MIB
+    assert resident(freed, whole) > 4 * MIB
+    assert resident(freed, replace(whole, freed_at=3), small) > 5 * MIB  # small is above it
+    assert resident(freed, replace(whole, freed_at=2), small) < 5 * MIB
+
+
 def test_unknown_rows_count_as_all_rows() -> None:
     graph = graph_of("""agraph (float[5] x) => (y) <float[1000, 5000] w> {
         [n] i = NonZero(x)

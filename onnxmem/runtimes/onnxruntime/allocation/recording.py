@@ -5,7 +5,7 @@ Requests of 0 bytes are recorded too, because they may have bytes at another bat
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -40,6 +40,21 @@ class Run:
     """By node: the sum of its temporary requests."""
     traced: tuple[int, ...] = ()
     """The allocations of the main graph's memory pattern, if this run traced it."""
+
+    @property
+    def returned(self) -> Program:
+        """The program until the session returns: the caller has the outputs, and releases them
+        later.
+        """
+        events = self.program.events[: len(self.program.events) - len(self.outputs)]
+        event_steps = self.program.event_steps[: len(events)]
+        return replace(self.program, events=events, event_steps=event_steps)
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The allocations of outputs, in the order in which the caller releases them."""
+        released = self.program.events[self.program.event_steps == len(self.program.steps) - 1]
+        return tuple(int(~event) for event in released)
 
     @cached_property
     def replay(self) -> Replay:

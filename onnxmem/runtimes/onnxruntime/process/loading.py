@@ -19,9 +19,9 @@ The stages; every block is allocated on the C library's heap (``heap.py``):
 Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -150,14 +150,21 @@ class Region:
     size_bytes: int
     resident_bytes: int
     """The part that was ever allocated: the rest has no pages."""
+    freed_at: int | None = None
+    """How many regions had been added when a shrink freed it; ``None``: it was not freed."""
 
 
 def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
-    """The regions of an arena, in the order in which they were added."""
-    return tuple(
-        Region(size, arena.resident[number].num_bytes if number in arena.resident else 0)
-        for number, size in sorted(arena.regions.items())
-    )
+    """The regions of an arena, in the order in which they were added; freed ones too."""
+    regions = {
+        number: Region(size, arena.resident[number].num_bytes if number in arena.resident else 0)
+        for number, size in arena.regions.items()
+    }
+    regions |= {
+        number: Region(each.size_bytes, each.resident_bytes, each.num_before)
+        for number, each in arena.freed.items()
+    }
+    return tuple(region for _, region in sorted(regions.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +221,7 @@ def process_parts(
     The caller's outputs are not included.
     """
     loaded = loaded or Loading(spec.load).run()
-    loading = loaded.with_regions(spec.regions[len(spec.load.regions) :])
+    loading = loaded.with_regions(spec.regions)
     known = spec.load.baseline
     return (
         ("Python and onnxruntime", known.process_bytes + known.running_bytes),
@@ -236,6 +243,10 @@ class Loading:
     """Prepacked copies outside the arena."""
     arena_bytes: int = 0
     """Resident bytes of the arena's regions."""
+    num_regions: int = 0
+    """Regions that were added; some may be freed."""
+    live_regions: list[tuple[Region, Block, Block]] = field(default_factory=list)
+    """Those that are not freed, each with its block and that of its handles."""
     peak_bytes: int = 0
     _tensors: dict[str, Block] = field(default_factory=dict)
     """Weights in memory; all others are in their files."""
@@ -288,12 +299,22 @@ class Loading:
             self.add_region(region)
         return self
 
-    def with_regions(self, regions: Iterable[Region]) -> "Loading":
-        """A copy of the load with further regions of the arena."""
+    def with_regions(self, regions: Sequence[Region]) -> "Loading":
+        """A copy of the load with all regions of the arena; those of the load come first.
+
+        A shrink returns a region to the C library, which keeps its pages unless it was mapped or
+        is at the top of the heap. So the regions are added and freed in their order.
+        """
         grown = copy(self)
         grown.heap = self.heap.copied()
-        for region in regions:
+        grown.live_regions = [
+            (replace(loaded, freed_at=region.freed_at), block, handles)
+            for region, (loaded, block, handles) in zip(regions, self.live_regions, strict=False)
+        ]
+        for region in regions[self.num_regions :]:
+            grown.free_regions()
             grown.add_region(region)
+        grown.free_regions()
         return grown
 
     def add_region(self, region: Region) -> None:
@@ -301,7 +322,24 @@ class Loading:
         block = self.heap.allocate(region.size_bytes, is_aligned=True)
         self.heap.write(block, region.resident_bytes)
         self.arena_bytes += region.resident_bytes
-        self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
+        handles = self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
+        self.num_regions += 1
+        self.live_regions.append((region, block, handles))
+
+    def free_regions(self) -> None:
+        """Free the regions that a shrink freed when there were as many as now."""
+        freed = [each for each in self.live_regions if each[0].freed_at == self.num_regions]
+        self.live_regions = [each for each in self.live_regions if each not in freed]
+        # Shrink goes by address: Linux puts mapped blocks above the heap, a new one below the last.
+        in_heap = sorted(
+            (each for each in freed if each[1].address is not None),
+            key=lambda each: each[1].address or 0,
+        )
+        mapped = [each for each in reversed(freed) if each[1].address is None]
+        for region, block, handles in (*in_heap, *mapped):
+            self.heap.free(block)
+            self.heap.free(handles)
+            self.arena_bytes -= region.resident_bytes
 
     def _parse(self) -> None:
         buffer = self._string(min(self.spec.file_bytes, _FILE_BUFFER_BYTES))
