@@ -1,6 +1,7 @@
 """NVML of a machine with three GPUs, in place of ``pynvml``."""
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 
 GIB = 2**30
 
@@ -11,8 +12,15 @@ class FakeNvml(SimpleNamespace):
     class NVMLError(Exception):
         """What NVML raises."""
 
-    def __init__(self, *, has_driver: bool, name: str | bytes = "NVIDIA H100 80GB HBM3") -> None:
-        super().__init__(has_driver=has_driver, name=name)
+    def __init__(
+        self,
+        *,
+        has_driver: bool,
+        name: str | bytes = "NVIDIA H100 80GB HBM3",
+        processes: Mapping[int, Mapping[int, int | None]] = MappingProxyType({}),
+    ) -> None:
+        """``processes`` are bytes by index of the GPU and number of the process."""
+        super().__init__(has_driver=has_driver, name=name, processes=processes)
 
     def nvmlInit(self) -> None:  # noqa: N802 - NVML's own name
         if not self.has_driver:
@@ -35,6 +43,13 @@ class FakeNvml(SimpleNamespace):
         if device != "index 0":
             raise self.NVMLError
         return SimpleNamespace(gpu=37, memory=5)
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: str) -> list[SimpleNamespace]:  # noqa: N802
+        found = self.processes.get(int(device.removeprefix("index ")), {})
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in found.items()]
 
     def nvmlDeviceGetName(self, _device: str) -> str | bytes:  # noqa: N802
         name: str | bytes = self.name

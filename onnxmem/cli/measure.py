@@ -1,4 +1,7 @@
-"""``onnxmem measure MODEL...``: what each model takes when onnxruntime runs it."""
+"""``onnxmem measure MODEL...``: what each model takes when onnxruntime runs it.
+
+``onnxmem measure --pid PID`` reads a process that runs already instead.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from onnxmem.cli.options import (
     add_report_options,
     add_result_options,
     add_size,
+    add_training_options,
+    dim,
+    recipe_from,
     refuse_contradictions,
+    refuse_untrained,
     seconds,
 )
 from onnxmem.cli.output import (
@@ -31,6 +38,7 @@ from onnxmem.errors import (
     EXIT_UNANALYZED,
     Fault,
     Finding,
+    UsageError,
     fault_of,
     printable,
     shortened,
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.measuring.measuring import MeasureSettings
     from onnxmem.model.binding import Request
+    from onnxmem.report.running_process import ComparedProcess
 
 _MOST_RUNS: Final = 10**6
 SCHEMA: Final = "onnxmem.measurement"
@@ -51,6 +60,16 @@ _OF_ARENA: Final = (
     *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
     *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
 )
+_OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers")
+_OF_PROCESS: Final = ("seconds", "train")
+_OF_SESSION: Final = ("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse")
+_OF_MODEL: Final = (*("batch", "dims", "shapes", "values", "train"), *_OF_SESSION)
+_FLAGS: Final = {
+    "memory_bytes": "memory-limit",
+    "dims": "dim",
+    "shapes": "shape",
+    "values": "value",
+}
 Outcome: TypeAlias = "tuple[str, tuple[Measurement, Predicted | None] | Fault]"
 
 
@@ -58,13 +77,16 @@ def measure_parser() -> ArgumentParser:
     """The flags of ``onnxmem measure``."""
     parser = Parser(
         "measure",
-        "MODEL... [options]",
-        "Run a model in onnxruntime, in a process of its own, and say what it took.",
+        "MODEL... [options]\n       onnxmem measure --pid PID [MODEL] [options]",
+        "Run a model in onnxruntime, in a process of its own, and say what it took; or read a "
+        "process that runs already.",
         run,
     )
-    add_model_options(parser)
+    add_model_options(parser, num_models="*")
     _add_run_options(parser)
+    _add_process_options(parser)
     _add_session_options(parser)
+    add_training_options(parser)
     add_report_options(parser)
     add_json_option(add_result_options(parser))
     return parser
@@ -75,6 +97,9 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)
+    _refuse_unused(arguments)
+    if arguments.pid is not None:
+        return _run_process(arguments)
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
@@ -102,6 +127,19 @@ def _add_run_options(parser: ArgumentParser) -> None:
     )
 
 
+def _add_process_options(parser: ArgumentParser) -> None:
+    process = parser.add_argument_group("running process")
+    process.add_argument(
+        "--pid",
+        type=dim,
+        metavar="PID",
+        help="read this process and its children instead; with a MODEL, beside its prediction",
+    )
+    process.add_argument(
+        "--seconds", type=seconds, metavar="SECONDS", help="watch it so long (default: read once)"
+    )
+
+
 def _add_session_options(parser: ArgumentParser) -> None:
     from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 
@@ -125,6 +163,78 @@ def _runs(text: str) -> int:
         message = f"{text!r} is not a number of runs"
         raise ArgumentTypeError(message)
     return int(text[:9])
+
+
+def _refuse_unused(arguments: Namespace) -> None:
+    """Refuse what has no effect, and a command line that names nothing to measure.
+
+    :raises UsageError: with the flag, and what it needs.
+    """
+    refuse_untrained(arguments, trains=arguments.train)
+    if arguments.pid is None and not arguments.models:
+        message = "name a model to run, or a process that runs already: --pid PID"
+        raise UsageError(message)
+    parser = measure_parser()
+    for names, is_used, needed in (
+        (_OF_PROCESS, arguments.pid is not None, "a running process: add --pid PID"),
+        (_OF_RUN, arguments.pid is None, "a run: --pid reads a process that runs already"),
+        (_OF_MODEL, bool(arguments.models), "a model beside --pid"),
+        (_OF_SESSION, not arguments.train, "a session: --train compares with a training loop"),
+    ):
+        for name in () if is_used else names:
+            if getattr(arguments, name) not in (parser.get_default(name), [], None):
+                flag = f"--{_FLAGS.get(name, name).replace('_', '-')}"
+                message = f"{flag}: no effect without {needed}"
+                raise UsageError(message)
+    if arguments.pid is not None and len(arguments.models) > 1:
+        message = f"--pid compares one model with the process, not {len(arguments.models)}"
+        raise UsageError(message)
+
+
+def _run_process(arguments: Namespace) -> int:
+    """Read a process that runs already, and write its figures."""
+    from onnxmem.analysis.json_rows import document, document_text
+    from onnxmem.measuring.running_process import watch
+    from onnxmem.report.running_process import process_row, render_process
+
+    compared = _compared(arguments)
+    watched = watch(arguments.pid, arguments.seconds)
+    if arguments.json:
+        content: JsonDict = {"models": [], "process": process_row(watched, compared)}
+        text = document_text(document(SCHEMA, SCHEMA_VERSION, content))
+    else:
+        text = render_process(watched, compared)
+    write_result(in_color(text, arguments), arguments)
+    return 0
+
+
+def _compared(arguments: Namespace) -> ComparedProcess | None:
+    """The prediction for the process: of a training loop on a GPU, or of a session."""
+    from onnxmem.analysis.analysis import analyze
+    from onnxmem.collection.sources import local_file
+    from onnxmem.model.binding import Request
+    from onnxmem.report.running_process import ComparedProcess
+
+    if not arguments.models:
+        return None
+    (path,) = arguments.models
+    request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
+    with local_file(path) as file:
+        if arguments.train:
+            found = analyze(
+                file,
+                batch=request.batch,
+                dims=request.dims,
+                shapes=request.shapes,
+                values=dict(arguments.values),
+                train=True,
+                recipe=recipe_from(arguments),
+            )
+            predicted_bytes = None if found.torch is None else found.torch.total_bytes
+            return ComparedProcess(path, "training.cuda.total_bytes", predicted_bytes)
+        predicted = _predicted(file, request, arguments, dict(arguments.values))
+    figures = {} if predicted is None else predicted.figures
+    return ComparedProcess(path, "runtime.process_bytes", figures.get("process_steady_bytes"))
 
 
 def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:

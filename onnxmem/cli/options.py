@@ -206,18 +206,22 @@ def add_one_model(parser: ArgumentParser) -> _ArgumentGroup:
 def add_model_options(
     parser: ArgumentParser,
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+    *,
+    num_models: str = "+",
 ) -> None:
     """Add the models and their inputs; ``dim_type`` reads what follows ``--dim``."""
-    add_values(add_sized_models(parser, dim_type))
+    add_values(add_sized_models(parser, dim_type, num_models=num_models))
 
 
 def add_sized_models(
     parser: ArgumentParser,
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+    *,
+    num_models: str = "+",
 ) -> _ArgumentGroup:
     """Add the models and their sizes, without values of inputs, which concern runtimes alone."""
     model = parser.add_argument_group("model")
-    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument("models", nargs=num_models, metavar="MODEL", help="path of an .onnx file")
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model, dim_type)
     add_shapes(model)
