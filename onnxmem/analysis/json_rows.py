@@ -328,6 +328,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         "held_bytes": arena.held_bytes,
         "held_steady_bytes": arena.held_steady_bytes,
         "load_peak_bytes": runtime.load_peak_bytes,
+        "process_first_run_bytes": runtime.process_first_run_bytes,
         "process_bytes": runtime.process_bytes,
         "context_bytes": runtime.context_bytes,
         "workspace_bytes": runtime.workspace_bytes,

@@ -93,6 +93,28 @@ def test_arena_shrinkage_saves_what_was_measured(name: str, batch: int) -> None:
     assert abs(saved_percent) < 1
 
 
+GROWN: Final = {
+    ("mobilenet_v2", 16): (214.6, 245.3),
+    ("resnet50", 4): (223.8, 251.3),
+    ("whisper_tiny_encoder", 1): (181.0, 234.5),
+}
+"""By model and batch: MiB of the process after run 1 and after later ones, measured."""
+
+
+@pytest.mark.parametrize(("name", "batch"), GROWN)
+def test_the_second_run_adds_what_was_measured(name: str, batch: int) -> None:
+    analysis = onnxmem.analyze(
+        MODELS / f"{name}.onnx", batch=batch, cpu="avx512", runtimes=("ort-cpu",)
+    )
+    (runtime,) = analysis.runtimes
+    assert runtime.process_first_run_bytes is not None
+    assert runtime.process_bytes is not None
+    for predicted, measured in zip(
+        (runtime.process_first_run_bytes, runtime.process_bytes), GROWN[name, batch], strict=True
+    ):
+        assert abs(predicted / MIB / measured - 1) < 0.025
+
+
 def test_a_process_on_cuda_is_not_explained() -> None:
     analysis = onnxmem.analyze(MODELS / "mlp.onnx", runtimes=("ort-cuda",), asks_onnxruntime=False)
     assert explained_process(analysis) is None

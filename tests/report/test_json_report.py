@@ -185,6 +185,7 @@ def test_a_runtime_s_row(folder: Path) -> None:
         "held_bytes": 4_000_037,
         "held_steady_bytes": 8_000_009,
         "load_peak_bytes": 20_000_003,
+        "process_first_run_bytes": 60_000_029,
         "process_bytes": 70_000_027,
         "context_bytes": None,
         "workspace_bytes": None,

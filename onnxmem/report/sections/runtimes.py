@@ -28,7 +28,10 @@ _MOST_LIVE: Final = 5
 """Allocations alive at a peak that are listed, the largest."""
 _CUDA_ALONE: Final = ("CUDA context", "cuDNN workspace")
 _OF_THE_PROCESS: Final = frozenset(
-    {"load_peak_bytes", "process_bytes", "context_bytes", "workspace_bytes"}
+    {
+        *("load_peak_bytes", "process_first_run_bytes", "process_bytes"),
+        *("context_bytes", "workspace_bytes"),
+    }
 )
 """Figures that are not the arena's."""
 _FIGURES: Final = (
@@ -41,6 +44,7 @@ _FIGURES: Final = (
     ("arena reserved (steady state)", "held_steady_bytes", "after run 3"),
     ("arena growth", "growth_bytes", "reserved beyond the allocated chunks"),
     ("load peak", "load_peak_bytes", "of the process, while the session loads"),
+    ("process after run 1", "process_first_run_bytes", "the whole process"),
     ("process", "process_bytes", "the whole process after run 3"),
     ("CUDA context", "context_bytes", "assumed, or --cuda-context"),
     ("cuDNN workspace", "workspace_bytes", "assumed, or --cuda-workspace"),

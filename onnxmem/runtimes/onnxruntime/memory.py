@@ -48,7 +48,10 @@ class RuntimeMemory:
     """Of the session: ``avx512``, ``avx2`` or ``arm64``."""
     arena: ArenaFigures
     load_peak_bytes: int | None
+    process_first_run_bytes: int | None
+    """The process after run 1."""
     process_bytes: int | None
+    """The process after run 3."""
     process_parts: tuple[tuple[str, int], ...] = ()
     """Parts of the process, which add up to it."""
     context_bytes: int | None
@@ -141,11 +144,13 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     planned = PlannedSession.of(session, options, provider)
     figures, unknown = planned.figures()
     cuda = None if provider.is_host else request.cuda
-    process = None
+    process = first_run_bytes = None
     parts: tuple[tuple[str, int], ...] = ()
     if provider.is_host:
         process = HostProcess(model.bound.graph, model.file.file_bytes, planned)
-        parts = process.resident.parts(figures.steady_regions)
+        resident = process.resident
+        first_run_bytes = resident.total_bytes(figures.first_regions)
+        parts = resident.parts(figures.steady_regions)
     return RuntimeMemory(
         name=request.name,
         graph=request.graph,
@@ -153,6 +158,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         cpu=optimized.cpu.name,
         arena=figures,
         load_peak_bytes=None if process is None else process.load_peak_bytes,
+        process_first_run_bytes=first_run_bytes,
         process_bytes=None if process is None else sum(size_bytes for _, size_bytes in parts),
         process_parts=parts,
         context_bytes=None if cuda is None else cuda.context_bytes,

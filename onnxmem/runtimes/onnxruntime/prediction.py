@@ -62,6 +62,8 @@ class ArenaFigures:
     initializers, and before any shrinkage."""
     loaded_regions: tuple[Region, ...] = field(repr=False)
     """Regions of the arena before the first run."""
+    first_regions: tuple[Region, ...] = field(repr=False)
+    """Regions after the first run with the session's own settings, the loaded ones included."""
     steady_regions: tuple[Region, ...] = field(repr=False)
     """Regions after the third run, the loaded ones included."""
     nodes: tuple[Sample, ...] = field(repr=False)
@@ -325,6 +327,7 @@ class PlannedSession:
             resident_bytes = self._run(arena, steady_first)
         else:
             resident_bytes = self._resident_bytes(arena)
+        first_regions = arena_regions(arena)
         for run in later:
             resident_bytes = max(resident_bytes, self._run(arena, run))
         nodes = tuple(runs.plain.samples(base_bytes))
@@ -341,6 +344,7 @@ class PlannedSession:
             resident_steady_bytes=arena.resident_bytes,
             resident_peak_bytes=resident_bytes,
             loaded_regions=loaded_regions,
+            first_regions=first_regions,
             steady_regions=arena_regions(arena),
             nodes=nodes,
             peak_node=runs.plain.peak_node,
