@@ -24,6 +24,8 @@ OWN_PROCESSES = ("children", "cli", "measuring")
 
 JOINED_BY = {
     "onnxmem.export.exporters": "a module per family of formats",
+    "onnxmem.model.intervals.dims": "a module per kind of rule",
+    "onnxmem.model.intervals.walk": "a module per kind of node",
     "onnxmem.ops.registry": "a module per family of operators",
     "onnxmem.runtimes.onnxruntime.kernels.registry": "a module per family of kernels",
     "onnxmem.runtimes.onnxruntime.optimizer.pipeline": "a module per family of passes",

@@ -143,16 +143,22 @@ class Tensor:
     """The number of stored elements of a sparse weight."""
     is_assumed: bool = False
     """Whether the shape is only declared, or that of another batch than the requested one."""
+    dynamic: tuple[str, ...] = ()
+    """In a graph of upper ends (``model.intervals``): the name of each dim that data decide, "" for
+    a number; dims of one name are equal in every run. Empty: all dims are those of every run."""
+    max_elements: int | None = None
+    """In such a graph: an upper end of the elements below the product of the dims."""
 
     @property
     def num_elements(self) -> int | None:
         """Product of the dims; ``None`` if one is unknown."""
-        return _num_elements(self.shape)
+        return _num_elements(self.shape) if self.max_elements is None else self.max_elements
 
     @property
     def size_bytes(self) -> int | None:
         """``ceil(elements x bits / 8)``; ``None`` if the shape or the element size is unknown."""
-        return _size_bytes(self.shape, self.dtype)
+        shape = self.shape if self.max_elements is None else (self.max_elements,)
+        return _size_bytes(shape, self.dtype)
 
     @property
     def storage_key(self) -> str:

@@ -408,6 +408,9 @@ def same_layout(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are known to have the same shape and element size."""
     if one.shape is None or one.shape != other.shape or None in one.shape:
         return False
+    # Upper ends may be equal where the dims of a run are not.
+    if one.dynamic != other.dynamic:
+        return False
     if one.dtype is other.dtype:
         return one.dtype is not None and one.dtype.bits is not None
     bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]

@@ -1,0 +1,66 @@
+"""The dims of a node's outputs by the intervals of its inputs: a rule per operator.
+
+A rule returns the dims of each output, ``None`` where it does not know the rank. The rules are of
+three kinds:
+
+1. ``selecting``: how many elements there are is decided by data or by a value. NonZero has at most
+   as many columns as its input has elements, NonMaxSuppression selects at most the boxes of each
+   class, TopK the upper end of k.
+2. ``moving``: elements get another shape or position, as by Reshape, Expand and Gather.
+3. ``combining``: several inputs have dims that must agree, or are broadcast.
+
+All others are inferred by onnx (``inferred``).
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from onnxmem.model.intervals import combining, moving, selecting
+from onnxmem.model.intervals.site import Rule
+
+_BROADCASTING: Final = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
+    "LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where Xor".split()
+)
+
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        **dict.fromkeys(_BROADCASTING, combining.elementwise),
+        "Compress": selecting.compressed,
+        "Concat": combining.concatenated,
+        "ConstantOfShape": selecting.of_shape,
+        "Einsum": combining.einsum,
+        "Expand": moving.expanded,
+        "Flatten": moving.flattened,
+        "Gather": moving.gathered,
+        "GatherElements": moving.like(1),
+        "GatherND": moving.gathered_nd,
+        "Gemm": combining.gemm,
+        "MatMul": combining.multiplied,
+        "NonMaxSuppression": selecting.selected_boxes,
+        "NonZero": selecting.non_zero,
+        "OneHot": selecting.one_hot,
+        "Pad": moving.padded,
+        "PRelu": moving.like(0),
+        "Range": selecting.ranged,
+        "Reshape": moving.reshaped,
+        "Resize": selecting.resized,
+        "ScatterElements": moving.like(0),
+        "ScatterND": moving.like(0),
+        "Slice": selecting.sliced,
+        "Split": moving.split,
+        "Squeeze": moving.squeezed,
+        "Tile": moving.tiled,
+        "TopK": selecting.top,
+        "Unique": selecting.unique,
+        "Unsqueeze": moving.unsqueezed,
+        "Upsample": selecting.resized,
+    }
+)
+"""By the operator of ONNX's default domain."""
+
+ALL_ELEMENTS: Final = frozenset(
+    {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators whose output has exactly the elements of their first input."""

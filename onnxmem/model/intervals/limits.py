@@ -1,0 +1,54 @@
+"""What a user knows of the dims that data decide."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+import onnx.helper
+
+from onnxmem.errors import ShapeError, nearest
+from onnxmem.model.graph import Graph
+
+Limits = Mapping[str, tuple[int, int]]
+"""By ``TENSOR:AXIS``, or the name of the dim: its least and its largest number. By the name of a
+tensor: of its elements."""
+
+
+def limits_of(graph: Graph, model: onnx.ModelProto, most: Mapping[str, int]) -> Limits:
+    """The upper ends that a user set, by ``TENSOR:AXIS``.
+
+    A name that the file declares for dims of outputs or activations holds for all of them.
+    """
+    found = {name: (0, number) for name, number in most.items()}
+    for name, number in most.items():
+        found |= dict.fromkeys(_declared(model, name), (0, number))
+    return {name: ends for name, ends in found.items() if _is_named(graph, name)}
+
+
+def refuse_unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> None:
+    """Check that each name is one of a dim or a Loop of this model.
+
+    :raises ShapeError: there is no such dim.
+    """
+    for name in names:
+        if not _is_named(graph, name) and not any(_declared(model, name)):
+            hint = nearest(name, [each for each in graph.tensors if each])
+            message = (
+                f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
+            )
+            raise ShapeError(message)
+
+
+def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:
+    """The dims of the main graph's tensors for which the file declares a name."""
+    for value in (*model.graph.output, *model.graph.value_info):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if symbol and dim.dim_param == symbol:
+                yield f"{value.name}:{axis}"
+
+
+def _is_named(graph: Graph, name: str) -> bool:
+    """Whether a name is ``TENSOR:AXIS``, a tensor, or ``LOOP:iterations``."""
+    tensor, _, axis = name.rpartition(":")
+    if axis == "iterations":
+        return any(node.name == tensor for node in graph.all_nodes())
+    return name in graph.tensors or (tensor in graph.tensors and axis.isdecimal())

@@ -1,0 +1,410 @@
+"""The iterations of a Loop or a Scan: how many there are at most, and what they carry.
+
+1. A Loop runs at most its trip count; without one, as often as a counter that its condition
+   compares allows.
+2. A value that a Loop carries and that grows is followed from iteration to iteration. After some
+   iterations it is extended as a line, which is verified where the loop ends; if it isn't one, the
+   dim has no bound.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final
+
+from onnxmem.model.control_flow import trip_count
+from onnxmem.model.graph import DType, Graph, Node
+from onnxmem.model.intervals.interval import (
+    DimInterval,
+    Known,
+    ValueInterval,
+    end,
+    joined,
+    renamed,
+)
+from onnxmem.model.intervals.tensors import TensorIntervals
+
+_MAX_STEPS: Final = 5_000
+"""Nodes that are visited for the iterations of one Loop, before a line is drawn."""
+
+_MAX_ALL_STEPS: Final = 20_000
+"""Nodes that are visited for all iterations of a model, which multiply where loops are nested; past
+them nothing is known of what a Loop carries."""
+
+_LEAST_ROUNDS: Final = 4
+"""Iterations that are followed before a line is drawn through the last three."""
+
+_HUGE: Final = 2**31 - 1
+"""A trip count that exporters write for "no limit": the largest int32 or int64."""
+
+
+@dataclass(slots=True)
+class Iterations:
+    """The iterations of a Loop or a Scan."""
+
+    tensors: TensorIntervals
+    walk: Callable[[Graph], None]
+    """Finds the intervals of all outputs of a graph's nodes."""
+    graph: Graph
+    node: Node
+    body: Graph = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.body = self.node.subgraphs[0][1]
+
+    def outputs(self) -> list[Known | None]:
+        """The carried values after the last iteration, and the stacked outputs of all."""
+        trips = self._trips()
+        passed, states = self._passed(trips)
+        if self.tensors.body_steps > _MAX_ALL_STEPS:
+            return self._unfollowed(passed, states)
+        after = self._run(passed, states)
+        if any(not _is_same(one, two) for one, two in zip(states, after, strict=False)):
+            states, after = self._widened(trips, passed, states)
+        return self._collected(trips, states, after)
+
+    def _unfollowed(self, passed: Sequence[Known], states: Sequence[Known]) -> list[Known | None]:
+        """The outputs if nothing is known of any iteration: the body is walked once."""
+        states = [_anything(each) for each in states]
+        before, self.tensors.distrusts = self.tensors.distrusts, True
+        after = self._run(passed, states)
+        self.tensors.distrusts = before
+        return self._collected(DimInterval(0, None, f"{self.node.name}:iterations"), states, after)
+
+    def _collected(
+        self, trips: DimInterval, states: Sequence[Known], after: Sequence[Known]
+    ) -> list[Known | None]:
+        """The outputs by the carried values and by what each iteration adds."""
+        skipped = 0 if self.node.onnx_op == "Scan" else 1
+        results = [self.tensors.of(name) for name in self.body.outputs]
+        count = len(states)
+        found: list[Known | None] = []
+        for name, before, one in zip(self.node.outputs, states, after, strict=False):
+            found.append(before if _is_same(before, one) else joined(before, one, name))
+        axes = self.node.attributes.get("scan_output_axes", ())
+        for index, each in enumerate(results[skipped + count :]):
+            axis = axes[index] if isinstance(axes, tuple) and index < len(axes) else 0
+            output = (
+                self.node.outputs[count + index] if count + index < len(self.node.outputs) else ""
+            )
+            found.append(_stacked(each, trips, output, int(axis)))
+        return found
+
+    def _run(self, passed: Sequence[Known], states: Sequence[Known]) -> list[Known]:
+        """Walk the body; returns the carried values after it."""
+        inputs = [*passed[:2], *states] if self.node.onnx_op == "Loop" else [*states, *passed]
+        for name, known in zip(self.body.inputs, inputs, strict=False):
+            self.tensors.known[name] = known
+            if self.tensors.distrusts:
+                self.tensors.changing.add(name)
+        self.walk(self.body)
+        skipped = 0 if self.node.onnx_op == "Scan" else 1
+        names = self.body.outputs[skipped : skipped + len(states)]
+        return [self.tensors.of(name) for name in names]
+
+    def _passed(self, trips: DimInterval) -> tuple[list[Known], list[Known]]:
+        """What each iteration gets: of a Loop its number and condition, of a Scan slices; and the
+        values carried into the first one.
+        """
+        node, tensors = self.node, self.tensors
+        if node.onnx_op == "Loop":
+            most = inf if trips.high is None else max(trips.high - 1, 0)
+            number = Known(DType.INT64, (), ValueInterval.of(0, most))
+            going = Known(DType.BOOL, (), ValueInterval.of(0, 1))
+            return [number, going], [tensors.of(name) for name in node.inputs[2:]]
+        count = self._num_scanned
+        split = len(node.inputs) - count
+        axes = node.attributes.get("scan_input_axes", ())
+        slices = []
+        for index, name in enumerate(node.inputs[split:]):
+            known, inner = tensors.of(name), self.body.inputs[split + index]
+            axis = int(axes[index]) if isinstance(axes, tuple) and index < len(axes) else 0
+            dims = known.dims
+            if dims is not None and -len(dims) <= axis < len(dims):
+                axis %= len(dims)
+                dims = (*dims[:axis], *dims[axis + 1 :])
+            slices.append(renamed(Known(known.dtype, dims, known.value.uniform()), inner))
+        return slices, [tensors.of(name) for name in node.inputs[:split]]
+
+    @property
+    def _num_scanned(self) -> int:
+        count = self.node.attributes.get("num_scan_inputs", 0)
+        return count if isinstance(count, int) else 0
+
+    def _trips(self) -> DimInterval:
+        """The number of iterations."""
+        node, tensors = self.node, self.tensors
+        name = f"{node.name}:iterations"
+        exact = trip_count(self.graph, node)
+        if node.onnx_op == "Scan":
+            scanned = tensors.of(node.inputs[-self._num_scanned]) if self._num_scanned else None
+            axes = node.attributes.get("scan_input_axes", (0,))
+            axis = int(axes[0]) if isinstance(axes, tuple) and axes else 0
+            if (
+                scanned is not None
+                and scanned.dims
+                and -len(scanned.dims) <= axis < len(scanned.dims)
+            ):
+                return scanned.dims[axis]
+            return DimInterval(0, None, name)
+        if exact is not None:
+            return DimInterval.exact(exact)
+        limit = tensors.of(node.inputs[0]).value if node.inputs and node.inputs[0] else None
+        most = None if limit is None else end(limit.most)
+        if most is not None and most >= _HUGE:
+            most = None
+        counted = self._counted()
+        ends = [each for each in (most, counted) if each is not None]
+        found = DimInterval(0, min(ends, default=None), name)
+        return found.limited(*tensors.limits[name]) if name in tensors.limits else found
+
+    def _counted(self) -> int | None:
+        """The most iterations that a condition on a counter allows: ``Less(counter, limit)``."""
+        producers, body = self.body.producers, self.body
+        carried = dict(
+            zip(
+                body.inputs[2:],
+                zip(self.node.inputs[2:], body.outputs[1:], strict=False),
+                strict=False,
+            )
+        )
+        pending, limits = [body.outputs[0]], []
+        while pending:
+            node = producers.get(pending.pop())
+            if node is None:
+                continue
+            if node.onnx_op in {"And", "Cast", "Identity", "Squeeze", "Reshape"}:
+                pending += node.inputs if node.onnx_op == "And" else node.inputs[:1]
+            elif node.onnx_op in {"Less", "LessOrEqual", "Greater", "GreaterOrEqual"}:
+                is_less = node.onnx_op.startswith("Less")
+                counter, limit = node.inputs if is_less else node.inputs[::-1]
+                limits.append(self._most_counts(counter, limit, carried))
+        return min((each for each in limits if each is not None), default=None)
+
+    def _most_counts(
+        self, counter: str, limit: str, carried: Mapping[str, tuple[str, str]]
+    ) -> int | None:
+        """How often a counter may grow up to a limit that does not change."""
+        most = self._most_limit(limit, carried)
+        step, name = self.body.producers.get(counter), counter
+        if step is not None and step.onnx_op == "Add":
+            counters = {*carried, self.body.inputs[0]}
+            name = next((each for each in step.inputs if each in counters), "")
+        if most is None:
+            return None
+        # The condition is computed before or after the counter grows, and may include the limit.
+        if name == self.body.inputs[0]:
+            return most + 2
+        outer, after = carried.get(name, ("", ""))
+        growth = self._growth(name, after)
+        first = self.tensors.of(outer).value.least if outer else -inf
+        if growth is None or first == -inf:
+            return None
+        return max(int(-(-(most - first) // growth)), 0) + 2
+
+    def _most_limit(self, limit: str, carried: Mapping[str, tuple[str, str]]) -> int | None:
+        """The upper end of a limit, if no iteration changes it."""
+        limit = self._source(limit)
+        if limit in carried:
+            outer, after = carried[limit]
+            if self._source(after) != limit:
+                return None
+            limit = outer
+        elif limit in self.body.inputs or not self._is_fixed(limit):
+            return None
+        return end(self.tensors.of(limit).value.most)
+
+    def _is_fixed(self, name: str) -> bool:
+        """Whether a tensor is of an enclosing graph, or a constant of the body."""
+        producer = self.body.producers.get(name)
+        return producer is None or producer.onnx_op == "Constant"
+
+    def _source(self, name: str) -> str:
+        """The tensor that an Identity passes on."""
+        producers = self.body.producers
+        while name in producers and producers[name].onnx_op == "Identity":
+            name = producers[name].inputs[0]
+        return name
+
+    def _growth(self, name: str, after: str) -> float | None:
+        """What an iteration adds to a counter at least; ``None``: it may not grow."""
+        node = self.body.producers.get(self._source(after))
+        if node is None or node.onnx_op != "Add" or name not in node.inputs:
+            return None
+        other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]
+        if not self._is_fixed(other):
+            return None
+        least = self.tensors.of(other).value.least
+        return least if least > 0 and other not in self.body.inputs else None
+
+    def _widened(
+        self, trips: DimInterval, passed: Sequence[Known], first: Sequence[Known]
+    ) -> tuple[list[Known], list[Known]]:
+        """The carried values before and after any iteration."""
+        tensors, names = (
+            self.tensors,
+            self.body.inputs[-len(first) :]
+            if self.node.onnx_op == "Loop"
+            else self.body.inputs[: len(first)],
+        )
+        before, tensors.distrusts = tensors.distrusts, True
+        noted = dict(tensors.unbounded), dict(tensors.data_dims)
+        last_step = min(tensors.body_steps + _MAX_STEPS, _MAX_ALL_STEPS)
+        states = [renamed(each, name) for each, name in zip(first, names, strict=False)]
+        history = [states]
+        # ``states`` has any state before one of the first ``len(history)`` iterations.
+        while trips.high is None or len(history) < trips.high:
+            after = self._run(passed, states)
+            wider = [_union(*row) for row in zip(states, after, names, strict=False)]
+            if all(_is_within(one, two) for one, two in zip(wider, states, strict=True)):
+                break
+            states = wider
+            history.append(states)
+            is_over = trips.high is None or tensors.body_steps > last_step
+            if is_over and len(history) >= _LEAST_ROUNDS:
+                states = self._extended(trips, passed, history)
+                break
+        tensors.unbounded, tensors.data_dims = noted
+        # From here on the body's shapes hold for every iteration.
+        after = self._run(passed, states)
+        tensors.distrusts = before
+        return states, after
+
+    def _extended(
+        self, trips: DimInterval, passed: Sequence[Known], history: Sequence[Sequence[Known]]
+    ) -> list[Known]:
+        """The carried values before the last iteration, if they grow along lines; a dim that does
+        not has no upper end.
+        """
+        rounds = len(history)
+        one, two, three = history[-3], history[-2], history[-1]
+        last = None if trips.high is None else trips.high - 1
+        rows = list(zip(one, two, three, strict=True))
+        states = [_extrapolated(row, last, rounds - 1) for row in rows]
+        if last is not None:
+            following = [_extrapolated(row, last + 1, rounds - 1) for row in rows]
+            for _ in range(_LEAST_ROUNDS):
+                after = self._run(passed, states)
+                is_line = [_is_within(a, b) for a, b in zip(after, following, strict=False)]
+                if all(is_line):
+                    return states
+                states = [
+                    each if holds else _without_ends(each)
+                    for each, holds in zip(states, is_line, strict=True)
+                ]
+                following = [
+                    each if holds else _without_ends(each)
+                    for each, holds in zip(following, is_line, strict=True)
+                ]
+            return [_anything(each) for each in states]
+        for _ in range(_LEAST_ROUNDS):
+            after = self._run(passed, states)
+            is_within = [_is_within(a, b) for a, b in zip(after, states, strict=False)]
+            if all(is_within):
+                return states
+            states = [
+                each if holds else _without_ends(each)
+                for each, holds in zip(states, is_within, strict=True)
+            ]
+        return [_anything(each) for each in states]
+
+
+def _stacked(known: Known, trips: DimInterval, name: str, axis: int) -> Known:
+    """An output of all iterations."""
+    if known.dims is None:
+        most, high = known.most_elements, trips.high
+        count = None if most is None or high is None else most * high
+        return Known(known.dtype, None, known.value.uniform(), count)
+    inner = tuple(
+        dim if dim.number is not None else replace(dim, name=f"{name}:{index + 1}")
+        for index, dim in enumerate(known.dims)
+    )
+    axis = axis + len(inner) + 1 if axis < 0 else axis
+    stacked = trips if trips.number is not None else replace(trips, name=f"{name}:{axis}")
+    return Known(known.dtype, (*inner[:axis], stacked, *inner[axis:]), known.value.uniform())
+
+
+def _is_same(one: Known, other: Known) -> bool:
+    """Whether an iteration leaves the shape of a value as it was, and its elements in their
+    interval.
+    """
+    if one.count is not None or other.count is not None:
+        return one.count == other.count and one.dims == other.dims
+    return one.dims is not None and one.dims == other.dims and other.value.within(one.value)
+
+
+def _is_within(one: Known, other: Known) -> bool:
+    """Whether all that is known of one tensor holds for another too."""
+    if other.dims is None:
+        is_inside = other.most_elements is None or _at_most(one.most_elements, other.most_elements)
+    elif one.dims is None or len(one.dims) != len(other.dims):
+        is_inside = False
+    else:
+        is_inside = all(
+            _at_most(a.high, b.high) and a.low >= b.low
+            for a, b in zip(one.dims, other.dims, strict=True)
+        ) and (other.max_elements is None or _at_most(one.most_elements, other.max_elements))
+    if one.count is not None and other.count is not None:
+        is_inside = is_inside and _at_most(one.count.high, other.count.high)
+    return is_inside and one.value.within(other.value)
+
+
+def _at_most(one: int | None, other: int | None) -> bool:
+    return other is None or (one is not None and one <= other)
+
+
+def _union(one: Known, other: Known, name: str) -> Known:
+    """Both, with names of its own; elements beyond the interval have any value."""
+    found = renamed(joined(one, other, name), name)
+    if found.dims is not None and one.dims is not None:
+        # The product of the dims is the number of elements unless both say otherwise.
+        found = replace(found, max_elements=None)
+    value = one.value if other.value.within(one.value) else ValueInterval.any_of(found.dtype)
+    return replace(found, value=value.shaped(found.exact_dims))
+
+
+def _extrapolated(row: tuple[Known, Known, Known], number: int | None, last: int) -> Known:
+    """What is known before an iteration, by the last three that were followed."""
+    one, two, three = row
+    if three.count is not None and one.count is not None and two.count is not None:
+        counts = (one.count, two.count, three.count)
+        three = replace(three, count=_on_line(counts, number, last))
+    shapes = (one.dims, two.dims, three.dims)
+    if one.dims is None or two.dims is None or three.dims is None:
+        return three
+    if len({len(dims) for dims in shapes if dims is not None}) > 1:
+        return replace(three, dims=None)
+    dims = tuple(
+        _on_line(each, number, last) for each in zip(one.dims, two.dims, three.dims, strict=True)
+    )
+    return replace(three, dims=dims, value=three.value.uniform())
+
+
+def _on_line(
+    dims: tuple[DimInterval, DimInterval, DimInterval], number: int | None, last: int
+) -> DimInterval:
+    highs = [dim.high for dim in dims]
+    known = [high for high in highs if high is not None]
+    if len(known) < len(highs):
+        return replace(dims[-1], high=None)
+    one, two, three = known
+    if one == two == three:
+        return dims[-1]
+    if number is None or two - one != three - two:
+        return replace(dims[-1], high=None)
+    return replace(dims[-1], high=three + (three - two) * max(number - last, 0))
+
+
+def _anything(known: Known) -> Known:
+    """Any value of the type, of any shape; of a sequence, any elements."""
+    count = None if known.count is None else DimInterval(0, None, known.count.name)
+    return Known(known.dtype, None, ValueInterval.any_of(known.dtype), count=count)
+
+
+def _without_ends(known: Known) -> Known:
+    """The same with no upper end for a dim that is not a number."""
+    count = None if known.count is None else replace(known.count, high=None)
+    if known.dims is None:
+        return replace(known, count=count, max_elements=None)
+    dims = tuple(dim if dim.number is not None else replace(dim, high=None) for dim in known.dims)
+    return replace(known, dims=dims, count=count, max_elements=None)

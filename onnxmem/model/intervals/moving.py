@@ -1,0 +1,217 @@
+"""Rules of operators that give elements another shape or another position."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from onnxmem.model.intervals.combining import broadcast
+from onnxmem.model.intervals.interval import (
+    DimInterval,
+    DimIntervals,
+    product,
+)
+from onnxmem.model.intervals.site import Found, Rule, Site, as_dim, least, total
+from onnxmem.model.intervals.values import integers
+
+
+def expanded(site: Site) -> Found:
+    """The input broadcast with the target."""
+    dims, target = site.dims(0), site.values(1)
+    if dims is None or target is None:
+        return []
+    return [broadcast(site, dims, tuple(map(as_dim, target)))]
+
+
+def reshaped(site: Site) -> Found:
+    """The elements of the target: 0 copies a dim, -1 is the rest."""
+    dims, known = site.dims(0), site.known(0)
+    target = site.values(1)
+    if target is None or known is None:
+        return []
+    copies = not site.integer("allowzero")
+    made: list[DimInterval | None] = []
+    for axis, value in enumerate(target):
+        if value.number == 0 and copies:
+            made.append(dims[axis] if dims is not None and axis < len(dims) else None)
+        elif value.number is not None:
+            made.append(None if value.number < 0 else value)
+        else:
+            most = known.most_elements if value.high is None or value.low < 0 else None
+            # A value of which nothing is known may be -1.
+            high = value.high if most is None else max(value.high or 0, most)
+            made.append(replace(value, low=max(value.low, 0), high=high))
+    return [
+        tuple(
+            _rest(site, axis, [each for each in made if each is not None]) if dim is None else dim
+            for axis, dim in enumerate(made)
+        )
+    ]
+
+
+def _rest(site: Site, axis: int, others: Sequence[DimInterval]) -> DimInterval:
+    """The dim of -1: the elements of the input by the other dims."""
+    dims, most = site.dims(0), site.most_elements(0)
+    divisor = prod(dim.low if dim.number is not None else 1 for dim in others)
+    named = Counter(dim.name for dim in others if dim.number is None)
+    if dims is not None and divisor:
+        # Dims of one name are equal, so those on both sides cancel out.
+        left = []
+        for dim in dims:
+            if dim.number is None and named[dim.name]:
+                named[dim.name] -= 1
+            else:
+                left.append(dim)
+        if not +named:
+            open_dims = [dim for dim in left if dim.number is None]
+            factor = prod(dim.low for dim in left if dim.number is not None)
+            if not open_dims:
+                return DimInterval.exact(factor // divisor)
+            if len(open_dims) == 1 and factor == divisor:
+                return open_dims[0]
+            count = product(left)
+            most = least(
+                None if count is None else count // divisor,
+                None if most is None else most // divisor,
+            )
+            return site.dim(0, axis, 0, most)
+    divisor *= prod(max(dim.low, 1) for dim in others if dim.number is None)
+    return site.dim(0, axis, 0, None if most is None else most // max(divisor, 1))
+
+
+def squeezed(site: Site) -> Found:
+    """Without the axes of 1 that are named, or without all."""
+    dims = site.dims(0)
+    if dims is None:
+        return []
+    has_axes = "axes" in site.node.attributes or site.known(1) is not None
+    if has_axes:
+        axes = site.integers("axes", 1)
+        if axes is None:
+            return []
+        gone = {axis % len(dims) for axis in axes if -len(dims) <= axis < len(dims)}
+        return [tuple(dim for axis, dim in enumerate(dims) if axis not in gone)]
+    if any(dim.number is None and dim.low <= 1 for dim in dims):
+        return []
+    return [tuple(dim for dim in dims if dim.number != 1)]
+
+
+def unsqueezed(site: Site) -> Found:
+    """With axes of 1 added."""
+    dims, axes = site.dims(0), site.integers("axes", 1)
+    if dims is None or axes is None:
+        return []
+    rank = len(dims) + len(axes)
+    added = {axis % rank for axis in axes}
+    rest = iter(dims)
+    return [tuple(DimInterval.exact(1) if axis in added else next(rest) for axis in range(rank))]
+
+
+def flattened(site: Site) -> Found:
+    """A matrix: the dims before an axis, and those from it on."""
+    dims = site.dims(0)
+    if dims is None:
+        return []
+    axis = site.integer("axis", 1)
+    axis = axis + len(dims) if axis < 0 else axis
+    return [
+        tuple(_merged(site, place, part) for place, part in enumerate((dims[:axis], dims[axis:])))
+    ]
+
+
+def _merged(site: Site, axis: int, dims: DimIntervals) -> DimInterval:
+    """Several dims as one."""
+    open_dims = [dim for dim in dims if dim.number is None]
+    factor = prod(dim.low for dim in dims if dim.number is not None)
+    if len(open_dims) == 1 and factor == 1:
+        return open_dims[0]
+    return site.dim(0, axis, prod(dim.low for dim in dims), product(dims))
+
+
+def gathered(site: Site) -> Found:
+    """The dims of the indices in place of one axis."""
+    data, indices = site.dims(0), site.dims(1)
+    axis = None if data is None else site.axis(len(data))
+    if data is None or indices is None or axis is None:
+        return []
+    return [(*data[:axis], *indices, *data[axis + 1 :])]
+
+
+def gathered_nd(site: Site) -> Found:
+    """Data [b, d, r], indices [b, n, |d|] -> [b, n, r]."""
+    data, indices = site.dims(0), site.dims(1)
+    depth = indices[-1].number if indices else None
+    if data is None or indices is None or depth is None:
+        return []
+    return [(*indices[:-1], *data[site.integer("batch_dims") + depth :])]
+
+
+def like(index: int) -> Rule:
+    """The output has the shape of an input."""
+    return lambda site: [site.dims(index)]
+
+
+def split(site: Site) -> Found:
+    """Parts along one axis."""
+    dims = site.dims(0)
+    axis = None if dims is None else site.axis(len(dims))
+    if dims is None or axis is None:
+        return []
+    count = len(site.node.outputs)
+    lengths = site.integers("split", 1)
+    if lengths is not None and len(lengths) == count:
+        parts = [DimInterval.exact(max(length, 0)) for length in lengths]
+    else:
+        high = dims[axis].high
+        has_lengths = site.known(1) is not None
+        each = high if high is None or has_lengths else -(-high // count)
+        parts = [site.dim(index, axis, 0, each) for index in range(count)]
+    return [(*dims[:axis], part, *dims[axis + 1 :]) for part in parts]
+
+
+def padded(site: Site) -> Found:
+    """Each dim, and what is added before and behind it."""
+    dims, pads = site.dims(0), site.values(1)
+    given = site.node.attributes.get("pads")
+    if isinstance(given, tuple):
+        pads = tuple(DimInterval.exact(int(each)) for each in given)
+    if dims is None:
+        return []
+    axes = tuple(range(len(dims)))
+    if site.known(3) is not None:
+        chosen = integers(site.known(3))
+        if chosen is None:
+            return []
+        axes = tuple(axis % len(dims) for axis in chosen)
+    if pads is None or len(pads) != 2 * len(axes):
+        return [
+            tuple(
+                dim if axis not in axes else site.dim(0, axis, 0, None)
+                for axis, dim in enumerate(dims)
+            )
+        ]
+    made = list(dims)
+    for position, axis in enumerate(axes):
+        before, behind = pads[position], pads[position + len(axes)]
+        if (before.number, behind.number) == (0, 0):
+            continue
+        size = total(dims[axis].high, before.high, behind.high)
+        high = None if size is None else max(size, 0)
+        least = dims[axis].low + before.low + behind.low
+        made[axis] = site.dim(0, axis, max(least, 0), high)
+    return [tuple(made)]
+
+
+def tiled(site: Site) -> Found:
+    """Each dim, as often as it is repeated."""
+    dims, repeats = site.dims(0), site.values(1)
+    if dims is None or repeats is None or len(repeats) != len(dims):
+        return []
+    made = []
+    for axis, (dim, count) in enumerate(zip(dims, repeats, strict=True)):
+        if count.number == 1 or dim.number == 1:
+            made.append(dim if count.number == 1 else as_dim(count))
+            continue
+        high = None if dim.high is None or count.high is None else dim.high * count.high
+        made.append(site.dim(0, axis, dim.low * max(count.low, 0), high))
+    return [tuple(made)]

@@ -1,0 +1,222 @@
+"""Rules of operators that select: how many elements they keep is decided by data or by a value."""
+
+from dataclasses import replace
+from math import ceil, floor, inf, isfinite, prod
+
+from onnxmem.model.intervals.interval import (
+    DimInterval,
+    end,
+    product,
+)
+from onnxmem.model.intervals.site import Found, Site, as_dim, least, total
+from onnxmem.model.intervals.values import slice_parts
+
+
+def non_zero(site: Site) -> Found:
+    """[rank, n], n at most the elements of the input."""
+    dims = site.dims(0)
+    count = site.dim(0, 1, 0, site.most_elements(0))
+    return [None if dims is None else (DimInterval.exact(max(len(dims), 1)), count)]
+
+
+def selected_boxes(site: Site) -> Found:
+    """Boxes [b, s, 4], scores [b, c, s] -> [n, 3], at most some boxes of each class."""
+    scores, limit = site.dims(1), site.known(2)
+    boxes = site.dims(0)
+    if scores is None or len(scores) != 3:  # noqa: PLR2004 - its rank
+        return [(site.dim(0, 0, 0, None), DimInterval.exact(3))]
+    most = 0 if limit is None else limit.value.most
+    spatial = least(scores[2].high, boxes[1].high if boxes and len(boxes) > 1 else None)
+    per_class = least(spatial, end(most))
+    classes = product(scores[:2])
+    count = None if per_class is None or classes is None else per_class * classes
+    return [(site.dim(0, 0, 0, count), DimInterval.exact(3))]
+
+
+def unique(site: Site) -> Found:
+    """The elements, or along an axis: at most all. Inverse indices are as many as the input."""
+    dims, axis = site.dims(0), None
+    if "axis" in site.node.attributes:
+        if dims is None or (axis := site.axis(len(dims))) is None:
+            return []
+        whole = dims[axis]
+    else:
+        most = site.most_elements(0)
+        low = 0 if dims is None else prod(dim.low for dim in dims)
+        whole = site.dim(2, 0, low, most)
+    count = site.dim(0, axis or 0, min(whole.low, 1), whole.high)
+    kept = (count,) if axis is None or dims is None else (*dims[:axis], count, *dims[axis + 1 :])
+    return [kept, (count,), (whole,), (count,)]
+
+
+def compressed(site: Site) -> Found:
+    """What a condition selects: along an axis, or of all elements."""
+    dims, chosen = site.dims(0), site.most_elements(1)
+    if "axis" not in site.node.attributes:
+        return [(site.dim(0, 0, 0, least(site.most_elements(0), chosen)),)]
+    axis = None if dims is None else site.axis(len(dims))
+    if dims is None or axis is None:
+        return []
+    kept = site.dim(0, axis, 0, least(dims[axis].high, chosen))
+    return [(*dims[:axis], kept, *dims[axis + 1 :])]
+
+
+def top(site: Site) -> Found:
+    """A number along an axis: k; k is an attribute up to opset 9."""
+    dims = site.dims(0)
+    axis = None if dims is None else site.axis(len(dims), -1)
+    if dims is None or axis is None:
+        return []
+    given, limit = site.integer("k", -1), site.known(1)
+    low, high = (given, given) if given >= 0 else (0, None)
+    if limit is not None:
+        low, high = (
+            max(int(limit.value.least) if isfinite(limit.value.least) else 0, 0),
+            end(limit.value.most),
+        )
+    kept = site.dim(0, axis, low, least(high, dims[axis].high))
+    return [(*dims[:axis], kept, *dims[axis + 1 :])] * 2
+
+
+def ranged(site: Site) -> Found:
+    """ceil((limit - start) / delta) numbers."""
+    start, limit, delta = (site.known(index) for index in range(3))
+    if start is None or limit is None or delta is None:
+        return []
+    step = delta.value
+    count, fewest = inf, 0.0
+    if step.least > 0:
+        count = _ceil((limit.value.most - start.value.least) / step.least)
+        fewest = _ceil((limit.value.least - start.value.most) / step.most)
+    elif step.most < 0:
+        count = _ceil((start.value.most - limit.value.least) / -step.most)
+        fewest = _ceil((start.value.least - limit.value.most) / -step.least)
+    low = int(fewest) if isfinite(fewest) and fewest > 0 else 0
+    name = ""
+    if (
+        limit.value.names is not None
+        and start.value.most == start.value.least == 0
+        and step.least == step.most == 1
+    ):
+        name = str(limit.value.names.ravel()[0])
+    dim = site.dim(0, 0, low, end(count))
+    return [(replace(dim, name=name) if name and dim.number is None else dim,)]
+
+
+def _ceil(number: float) -> float:
+    """The number rounded up; infinities and NaN are infinite."""
+    if number != number or number == inf:  # noqa: PLR0124 - NaN
+        return inf
+    return number if number == -inf else float(ceil(number))
+
+
+def sliced(site: Site) -> Found:
+    """What is between a start and a stop: at most the dim."""
+    dims = site.dims(0)
+    if dims is None:
+        return []
+    parts = slice_parts(site.inputs, site.node.attributes)
+    if parts is None:
+        # Any axis may be cut: none grows.
+        return [tuple(site.dim(0, axis, 0, dim.high) for axis, dim in enumerate(dims))]
+    made = list(dims)
+    starts, stops = site.values(1), site.values(2)
+    for position, (axis, part) in enumerate(parts.items()):
+        if not -len(dims) <= axis < len(dims):
+            return []
+        axis %= len(dims)  # noqa: PLW2901 - counted from the front
+        start, stop, step = part
+        if (
+            start is None
+            and starts is not None
+            and position < len(starts)
+            and starts[position].low >= 0
+        ):
+            # A later start leaves fewer elements.
+            start = starts[position].low
+        most_stop = stop
+        if (
+            stop is None
+            and stops is not None
+            and position < len(stops)
+            and stops[position].low >= 0
+        ):
+            most_stop = stops[position].high
+        made[axis] = _cut(site, axis, dims[axis], (start, stop, most_stop, step))
+    return [tuple(made)]
+
+
+_Part = tuple[int | None, int | None, int | None, int | None]
+"""Start, stop, the upper end of the stop, and step of one axis; ``None``: unknown."""
+
+
+def _cut(site: Site, axis: int, dim: DimInterval, part: _Part) -> DimInterval:
+    """A dim after it was cut: at most itself."""
+    start, stop, most_stop, step = part
+    high = dim.high
+    if start == 0 and step == 1 and stop is not None and high is not None and stop >= high:
+        return dim
+    if step == 1 and start is not None:
+        low = 0
+        if start >= 0 and stop is not None:
+            low = len(range(*slice(start, stop).indices(dim.low)))
+        return site.dim(0, axis, low, _most_left(high, start, most_stop))
+    if step and high is not None:
+        high = -(-high // abs(step))
+    return site.dim(0, axis, 0, high)
+
+
+def _most_left(high: int | None, start: int, stop: int | None) -> int | None:
+    """The most of at most ``high`` elements that are between a start and a stop."""
+    # Counted from the front, those before the start are gone, and those from the stop on. Counted
+    # from the end, at most -start or -stop are taken or gone.
+    if start >= 0:
+        behind = high if stop is None or stop >= 0 else total(high, stop)
+        most = least(behind, stop if stop is not None and stop >= 0 else None)
+        return None if most is None else max(most - start, 0)
+    if stop is None:
+        return least(high, -start)
+    return least(high, -start, stop) if stop >= 0 else least(high, max(stop - start, 0))
+
+
+def of_shape(site: Site) -> Found:
+    """ConstantOfShape: the dims are the elements of the input."""
+    values = site.values(0)
+    return [None if values is None else tuple(map(as_dim, values))]
+
+
+def resized(site: Site) -> Found:
+    """Resize and Upsample: by sizes, or floor(dim x scale)."""
+    dims = site.dims(0)
+    if dims is None or "axes" in site.node.attributes:
+        return []
+    if site.node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return []
+    sizes = site.values(3)
+    if sizes is not None and len(sizes) == len(dims):
+        return [tuple(map(as_dim, sizes))]
+    index = 1 if len(site.inputs) == 2 else 2  # noqa: PLR2004 - before opset 11 it has two inputs
+    scales = site.known(index)
+    if scales is None or scales.elements is None or scales.elements.low.size != len(dims):
+        return []
+    made = []
+    for axis, (dim, low, high) in enumerate(
+        zip(dims, scales.elements.low.ravel(), scales.elements.high.ravel(), strict=True)
+    ):
+        if low == high == 1:
+            made.append(dim)
+            continue
+        most = None if dim.high is None or not isfinite(high) else floor(dim.high * high)
+        made.append(site.dim(0, axis, floor(dim.low * low) if low > 0 else 0, most))
+    return [tuple(made)]
+
+
+def one_hot(site: Site) -> Found:
+    """The dims of the indices, and one of the depth."""
+    dims, depth = site.dims(0), site.known(1)
+    if dims is None or depth is None:
+        return []
+    axis = site.integer("axis", -1)
+    axis = axis + len(dims) + 1 if axis < 0 else axis
+    low = int(depth.value.least) if isfinite(depth.value.least) else 0
+    return [(*dims[:axis], site.dim(0, axis, max(low, 0), end(depth.value.most)), *dims[axis:])]

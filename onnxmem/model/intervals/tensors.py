@@ -1,0 +1,121 @@
+"""The intervals of a graph's tensors while its nodes are walked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.intervals.interval import (
+    DimInterval,
+    Known,
+    ValueInterval,
+    numbered,
+)
+from onnxmem.model.intervals.limits import Limits
+from onnxmem.settings import Values
+
+
+@dataclass(slots=True)
+class TensorIntervals:
+    """Mutable: what is known of the tensors so far, within the limits that the user set."""
+
+    main: Graph
+    limits: Limits
+    values: Mapping[str, Values]
+    known: dict[str, Known] = field(default_factory=dict)
+    """By the scoped name of the tensor."""
+    changing: set[str] = field(default_factory=set)
+    """Tensors in the bodies of loops whose shape differs between iterations: the graph has that of
+    the first one."""
+    distrusts: bool = False
+    """Whether the shapes in the graph are those of the first iteration only."""
+    data_dims: dict[str, None] = field(default_factory=dict)
+    unbounded: dict[str, None] = field(default_factory=dict)
+    learned: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Limits by the names of the dims that they were set for."""
+    body_steps: int = 0
+    """Nodes that were visited in the bodies of loops."""
+
+    def of(self, name: str) -> Known:
+        """What is known of a tensor that exists before a node runs."""
+        if name not in self.known:
+            tensor = self.main.tensors[name]
+            elements = self.main.values.get(name) or self.values.get(name)
+            value = None
+            if elements is not None and tensor.num_elements is not None:
+                filled = elements * tensor.num_elements if len(elements) == 1 else elements
+                if len(filled) == tensor.num_elements:
+                    shape = tuple(dim or 0 for dim in tensor.shape or ())
+                    ends = np.array([float(each) for each in filled]).reshape(shape)
+                    value = ValueInterval.of(ends, ends)
+            self.known[name] = Known.of(tensor, value)
+        return self.known[name]
+
+    def add(
+        self, node: Node, found: Sequence[Known | None], inputs: tuple[Known | None, ...]
+    ) -> None:
+        """Add the outputs of a node, within the shapes of the graph and the limits."""
+        for index, name in enumerate(node.outputs):
+            if not name:
+                continue
+            tensor = self.main.tensors[name]
+            known = found[index] if index < len(found) else None
+            if known is None:
+                known = Known(tensor.dtype, None, ValueInterval.any_of(tensor.dtype))
+            if known.count is None:
+                known = self._limited(tensor, known)
+                self._note(tensor, known, inputs)
+            self.known[name] = known
+            if self.distrusts and tensor.role is Role.ACTIVATION:
+                self.changing.add(name)
+
+    def _limited(self, tensor: Tensor, known: Known) -> Known:
+        """An output within the shape in the graph and the limits of its dims."""
+        dims = known.dims
+        if tensor.shape is not None and not self.distrusts:
+            of_graph = numbered(tensor.shape, tensor.name)
+            if dims is None or len(dims) != len(of_graph):
+                dims = of_graph
+            else:
+                pairs = zip(dims, of_graph, strict=True)
+                dims = tuple(one if two.number is None else two for one, two in pairs)
+        most = known.max_elements
+        if dims is not None:
+            dims = tuple(self._within(tensor, axis, dim) for axis, dim in enumerate(dims))
+        if tensor.name in self.limits:
+            limit = self.limits[tensor.name][1]
+            most = limit if most is None else min(most, limit)
+        changed = replace(known, dims=dims, max_elements=most)
+        if dims == known.dims:
+            return changed
+        return replace(changed, value=known.value.shaped(changed.exact_dims))
+
+    def _within(self, tensor: Tensor, axis: int, dim: DimInterval) -> DimInterval:
+        """A dim within the limits that the user set."""
+        for name in (f"{tensor.name}:{axis}", dim.name):
+            if dim.number is None and name in self.limits:
+                self.learned[dim.name] = self.limits[name]
+                dim = dim.limited(*self.limits[name])
+        return dim
+
+    def _note(self, tensor: Tensor, known: Known, inputs: tuple[Known | None, ...]) -> None:
+        """Note the dims that data decide, and those without an upper end."""
+        follows = {dim.name for each in inputs if each and each.dims for dim in each.dims}
+        is_lost = any(
+            each is not None and each.count is None and each.most_elements is None
+            for each in inputs
+        )
+        for axis, dim in enumerate(known.dims or ()):
+            if dim.number is None and dim.name == f"{tensor.name}:{axis}":
+                self.data_dims[dim.name] = None
+                # A dim of a larger tensor that is unbounded itself follows from it.
+                if dim.high is None and known.most_elements is None and not is_lost:
+                    self.unbounded[dim.name] = None
+        if (
+            known.dims is None
+            and known.most_elements is None
+            and not is_lost
+            and not follows & {""}
+        ):
+            self.unbounded[tensor.name] = None

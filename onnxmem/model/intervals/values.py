@@ -1,0 +1,532 @@
+"""Interval arithmetic of shape computations: the elements of a node's outputs.
+
+Each function takes the intervals of the inputs and returns that of the first output; ``None``: any
+value of its type. An operator that only moves elements moves both ends alike.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf, prod
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from onnxmem.model.bounds import BOUNDS
+from onnxmem.model.graph import DType
+from onnxmem.model.intervals.interval import DimIntervals, Ends, Known, ValueInterval
+from onnxmem.ops.spec import Attribute, Dims
+
+Attributes = Mapping[str, Attribute]
+Inputs = Sequence[Known | None]
+Rule = Callable[[Inputs, Attributes], ValueInterval | None]
+
+_PASSING: Final = frozenset(
+    "Compress DepthToSpace Expand Flatten Gather GatherElements GatherND GlobalMaxPool MaxPool "
+    "ReduceMax ReduceMin Reshape ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK "
+    "Transpose Unique Unsqueeze".split()
+)
+"""Operators whose first output has no element beyond the ends of their first input."""
+_CONVERTING: Final = frozenset({"Cast", "Identity"})
+_UNIT: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+
+
+def value_of(
+    operator: str, inputs: Inputs, attributes: Attributes, dtype: DType | None, dims: Dims | None
+) -> ValueInterval:
+    """The elements of the first output of a node; ``dims`` are those of the output, if known."""
+    limits = ValueInterval.any_of(dtype)
+    with np.errstate(all="ignore"):
+        found = _found(operator, inputs, attributes, dtype)
+    # Beyond the limits of its type an integer wraps around.
+    is_in_range = found is not None and found.within(limits)
+    return (found if found is not None and is_in_range else limits).shaped(dims)
+
+
+def _found(
+    operator: str, inputs: Inputs, attributes: Attributes, dtype: DType | None
+) -> ValueInterval | None:
+    if operator in _RULES:
+        found = _RULES[operator](inputs, attributes)
+        if found is not None:
+            return found
+    first = inputs[0] if inputs else None
+    if operator in _UNIT:
+        return ValueInterval.of(0, 1)
+    if operator in _CONVERTING and first is not None:
+        return _cast(first.value, dtype)
+    if operator in _PASSING and first is not None:
+        return first.value.uniform()
+    return None
+
+
+def _cast(value: ValueInterval, dtype: DType | None) -> ValueInterval:
+    """A conversion to integers truncates, one to booleans compares with zero."""
+    if dtype is DType.BOOL:
+        is_zero = (value.low == 0) & (value.high == 0)
+        is_other = (value.low > 0) | (value.high < 0)
+        return ValueInterval.of(np.where(is_other, 1, 0), np.where(is_zero, 0, 1))
+    if dtype is not None and dtype.is_integer:
+        limits = ValueInterval.any_of(dtype)
+        if value.least >= limits.least and value.most <= limits.most:
+            found = ValueInterval.of(np.trunc(value.low), np.trunc(value.high))
+            return replace(found, names=value.names)
+        return limits
+    return value
+
+
+def _moved(move: Callable[..., npt.NDArray[Any]], known: Known | None) -> ValueInterval | None:
+    """The same elements in another order or shape."""
+    value = None if known is None else known.elements
+    if value is None:
+        return None
+    try:
+        names = None if value.names is None else move(value.names)
+        return ValueInterval(move(value.low), move(value.high), names)
+    except (ValueError, IndexError, TypeError):
+        return None
+
+
+def integers(known: Known | None) -> tuple[int, ...] | None:
+    """The elements of an input, if they are known integers."""
+    value = None if known is None else known.exact
+    if value is None or not np.isfinite(value).all():
+        return None
+    return tuple(int(each) for each in value.ravel())
+
+
+def _gather(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    index = None if inputs[1] is None else inputs[1].exact
+    if index is None:
+        return None
+    axis = attributes.get("axis", 0)
+    return _moved(lambda ends: np.take(ends, index.astype(np.int64), axis=_axis(axis)), inputs[0])
+
+
+def _axis(value: Attribute) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _concat(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    axis = _axis(attributes.get("axis", 0))
+    values = [None if each is None else each.elements for each in inputs]
+    full = [each for each in values if each is not None]
+    if len(full) == len(values):
+        try:
+            return ValueInterval(
+                np.concatenate([each.low for each in full], axis),
+                np.concatenate([each.high for each in full], axis),
+                np.concatenate([each.all_names for each in full], axis),
+            )
+        except ValueError:
+            return None
+    return _union(inputs)
+
+
+def _union(inputs: Inputs) -> ValueInterval | None:
+    """Any element of any input."""
+    known = [each.value for each in inputs if each is not None]
+    return ValueInterval.of(min(each.least for each in known), max(each.most for each in known))
+
+
+def _axes(inputs: Inputs, attributes: Attributes) -> tuple[int, ...] | None:
+    """The axes of Squeeze or Unsqueeze: an attribute, or the second input; ``None``: unknown."""
+    given = _integers(attributes.get("axes"))
+    if given is not None:
+        return given
+    return integers(inputs[1]) if len(inputs) > 1 else ()
+
+
+def _unsqueeze(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    axes = _axes(inputs, attributes)
+    return None if axes is None else _moved(lambda ends: np.expand_dims(ends, axes), inputs[0])
+
+
+def _squeeze(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    axes = _axes(inputs, attributes)
+    if axes is None:
+        return None
+    return _moved(lambda ends: np.squeeze(ends, axes or None), inputs[0])
+
+
+def _slice(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    parts = slice_parts(inputs, attributes)
+    known = inputs[0]
+    if known is None or known.elements is None or parts is None:
+        return None
+    if any(None in part for part in parts.values()):
+        return None
+    slices = [slice(None)] * known.elements.low.ndim
+    for axis, (start, stop, step) in parts.items():
+        if not -len(slices) <= axis < len(slices):
+            return None
+        slices[axis] = slice(start, stop, step)
+    return _moved(lambda ends: ends[tuple(slices)], inputs[0])
+
+
+def slice_parts(
+    inputs: Inputs, attributes: Attributes
+) -> dict[int, tuple[int | None, int | None, int | None]] | None:
+    """Start, stop and step by axis, each ``None`` if unknown; ``None``: the axes are unknown."""
+    starts, stops, axes = (_integers(attributes.get(name)) for name in ("starts", "ends", "axes"))
+    if starts is not None and stops is not None:
+        pairs = zip(axes or range(len(starts)), starts, stops, strict=False)
+        return {axis: (start, stop, 1) for axis, start, stop in pairs}
+    rows = [inputs[index] if index < len(inputs) else None for index in range(1, 5)]
+    counts = [each.most_elements for each in rows if each is not None]
+    count = min((each for each in counts if each is not None), default=0)
+    known = [integers(row) for row in rows]
+    if rows[2] is not None and known[2] is None:
+        return None
+    parts = {}
+    for index, axis in enumerate(known[2] if known[2] is not None else range(count)):
+        start, stop, step = (_at(known[row], index) for row in (0, 1, 3))
+        parts[axis] = (start, stop, 1 if rows[3] is None else step)
+    return parts
+
+
+def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
+    return tuple(int(each) for each in attribute) if isinstance(attribute, tuple) else None
+
+
+def _at(values: Sequence[int] | None, index: int) -> int | None:
+    return values[index] if values is not None and index < len(values) else None
+
+
+def _transpose(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    order = attributes.get("perm")
+    axes = tuple(int(each) for each in order) if isinstance(order, tuple) else None
+    return _moved(lambda ends: np.transpose(ends, axes), inputs[0])
+
+
+def _reshape(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    target = integers(inputs[1]) if len(inputs) > 1 else None
+    if target is None or 0 in target:
+        return None
+    return _moved(lambda ends: ends.reshape(target), inputs[0])
+
+
+def _expand(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    target = integers(inputs[1])
+    if target is None or prod(target) > BOUNDS.elements:
+        return None
+    return _moved(lambda ends: np.broadcast_arrays(ends, np.empty(target))[0], inputs[0])
+
+
+def _of_two(
+    low: Callable[[ValueInterval, ValueInterval], Ends],
+    high: Callable[[ValueInterval, ValueInterval], Ends],
+) -> Rule:
+    """An operator on pairs of broadcast elements, by its two ends."""
+
+    def rule(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+        known = [each for each in inputs if each is not None]
+        if not known:
+            return None
+        are_full = all(each.elements is not None for each in known)
+        values = [each.value if are_full else each.value.uniform() for each in known]
+        found = values[0]
+        for other in values[1:]:
+            try:
+                found = ValueInterval.of(low(found, other), high(found, other))
+            except ValueError:
+                return None
+        return found
+
+    return rule
+
+
+def _products(one: ValueInterval, other: ValueInterval) -> list[Ends]:
+    pairs = [(a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
+    # Zero times an infinite end is zero: the end is a number that is only not known.
+    return [np.where((a == 0) | (b == 0), 0.0, a * b) for a, b in pairs]
+
+
+def _quotients(one: ValueInterval, other: ValueInterval) -> tuple[Ends, Ends]:
+    """The ends of a quotient by positive numbers; infinite for others."""
+    is_positive = other.low > 0
+    pairs = [(a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
+    found = [np.where(np.isinf(b), 0.0, a / np.where(b == 0, 1, b)) for a, b in pairs]
+    low, high = np.minimum.reduce(found), np.maximum.reduce(found)
+    return np.where(is_positive, low, -inf), np.where(is_positive, high, inf)
+
+
+def _div(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    found = _of_two(lambda a, b: _quotients(a, b)[0], lambda a, b: _quotients(a, b)[1])(
+        inputs, attributes
+    )
+    dtype = None if inputs[0] is None else inputs[0].dtype
+    if found is not None and dtype is not None and dtype.is_integer:
+        # Integers are divided towards zero.
+        return ValueInterval.of(np.trunc(found.low), np.trunc(found.high))
+    return found
+
+
+def _each(function: Callable[[Ends], Ends]) -> Rule:
+    """A function of one element that does not decrease."""
+
+    def rule(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+        if inputs[0] is None:
+            return None
+        value = inputs[0].value
+        return ValueInterval.of(function(value.low), function(value.high))
+
+    return rule
+
+
+def _neg(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    if inputs[0] is None:
+        return None
+    return ValueInterval.of(-inputs[0].value.high, -inputs[0].value.low)
+
+
+def _abs(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    if inputs[0] is None:
+        return None
+    value = inputs[0].value
+    ends = np.abs(value.low), np.abs(value.high)
+    has_zero = (value.low <= 0) & (value.high >= 0)
+    return ValueInterval.of(np.where(has_zero, 0, np.minimum(*ends)), np.maximum(*ends))
+
+
+def _clip(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    if inputs[0] is None:
+        return None
+    value = inputs[0].value
+    low, high = _limit(inputs, attributes, 1, "min"), _limit(inputs, attributes, 2, "max")
+    # min(max(x, low), high) does not decrease in any of the three.
+    return ValueInterval.of(
+        np.minimum(np.maximum(value.low, low.least), high.least),
+        np.minimum(np.maximum(value.high, low.most), high.most),
+    )
+
+
+def _limit(inputs: Inputs, attributes: Attributes, index: int, name: str) -> ValueInterval:
+    """A limit of Clip: an input, an attribute, or none."""
+    given = attributes.get(name)
+    if isinstance(given, int | float):
+        return ValueInterval.of(given, given)
+    known = inputs[index] if index < len(inputs) else None
+    if known is None:
+        return ValueInterval.of(-inf, -inf) if name == "min" else ValueInterval.of(inf, inf)
+    return known.value
+
+
+def _where(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    condition, one, other = inputs
+    if condition is None or one is None or other is None:
+        return None
+    if any(each.elements is None for each in (condition, one, other)):
+        # A condition that holds everywhere, or nowhere, decides all elements.
+        decided = {(1.0, 1.0): one, (0.0, 0.0): other}.get(
+            (condition.value.least, condition.value.most)
+        )
+        return _union((one, other)) if decided is None else decided.value.uniform()
+    is_true, is_false = condition.value.low >= 1, condition.value.high <= 0
+    try:
+        low = np.where(is_true, one.value.low, other.value.low)
+        high = np.where(is_true, one.value.high, other.value.high)
+        either = ~(is_true | is_false)
+        low = np.where(either, np.minimum(one.value.low, other.value.low), low)
+        high = np.where(either, np.maximum(one.value.high, other.value.high), high)
+    except ValueError:
+        return None
+    return ValueInterval.of(low, high)
+
+
+_Truths = Callable[[ValueInterval, ValueInterval], npt.NDArray[np.bool_]]
+
+
+def _compared(holds: _Truths, fails: _Truths) -> Rule:
+    """A comparison: 1 where it holds for all values, 0 where it fails for all."""
+    return _of_two(
+        lambda a, b: np.where(holds(a, b), 1.0, 0.0), lambda a, b: np.where(fails(a, b), 0.0, 1.0)
+    )
+
+
+def _mod(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    one, other = inputs
+    if one is None or other is None or attributes.get("fmod"):
+        return None
+    divisor, value = other.value, one.value
+    if divisor.least <= 0:
+        return None
+    if value.least >= 0 and value.most < divisor.least:
+        return value
+    return ValueInterval.of(0, divisor.most - 1)
+
+
+def _reduced(inputs: Inputs, attributes: Attributes, operator: str) -> ValueInterval | None:
+    """ReduceMax, ReduceMin, ReduceProd and ReduceSum over all or known axes."""
+    known = inputs[0]
+    if known is None:
+        return None
+    axes = _axes(inputs, attributes) if len(inputs) < 2 or inputs[1] is not None else ()  # noqa: PLR2004 - the axes
+    value, keeps = known.elements, bool(attributes.get("keepdims", 1))
+    reduce = _REDUCTIONS[operator]
+    if value is not None and axes is not None and value.low.size:
+        is_monotone = operator != "ReduceProd" or value.least >= 0
+        if is_monotone:
+            try:
+                return ValueInterval.of(
+                    *(
+                        reduce(ends, axis=axes or None, keepdims=keeps)
+                        for ends in (value.low, value.high)
+                    )
+                )
+            except (ValueError, TypeError):
+                return None
+    if operator == "ReduceSum":
+        return _sum(known)
+    return known.value.uniform() if operator != "ReduceProd" else None
+
+
+def _sum(known: Known) -> ValueInterval:
+    """The sum of some of the elements, at most of all."""
+    count, value = known.most_elements, known.value
+    most = inf if count is None else float(count)
+    return ValueInterval.of(
+        0 if value.least >= 0 else most * value.least, 0 if value.most <= 0 else most * value.most
+    )
+
+
+_REDUCTIONS: Final[Mapping[str, Callable[..., Ends]]] = {
+    "ReduceMax": np.max,
+    "ReduceMin": np.min,
+    "ReduceProd": np.prod,
+    "ReduceSum": np.sum,
+}
+
+
+def _shape(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    known = inputs[0]
+    if known is None or known.dims is None:
+        return ValueInterval.of(0, inf)
+    start, stop = attributes.get("start", 0), attributes.get("end", len(known.dims))
+    if not isinstance(start, int) or not isinstance(stop, int):
+        return None
+    return _ends(known.dims[start:stop])
+
+
+def _ends(dims: DimIntervals) -> ValueInterval:
+    highs = [inf if dim.high is None else dim.high for dim in dims]
+    found = ValueInterval.of([dim.low for dim in dims], highs)
+    return replace(found, names=np.array([dim.name for dim in dims], object))
+
+
+def _size(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    known = inputs[0]
+    if known is None:
+        return None
+    least = 0 if known.dims is None else prod(dim.low for dim in known.dims)
+    most = known.most_elements
+    return ValueInterval.of(least, inf if most is None else most)
+
+
+def _index_of(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    """ArgMax and ArgMin: an index along the axis."""
+    known = inputs[0]
+    axis = _axis(attributes.get("axis", 0))
+    if known is None or known.dims is None or not -len(known.dims) <= axis < len(known.dims):
+        return ValueInterval.of(0, inf)
+    high = known.dims[axis].high
+    return ValueInterval.of(0, inf if high is None else max(high - 1, 0))
+
+
+def _coordinates(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    """NonZero: an index along any axis."""
+    known = inputs[0]
+    if known is None or known.dims is None:
+        return ValueInterval.of(0, inf)
+    highs = [inf if dim.high is None else dim.high for dim in known.dims]
+    return ValueInterval.of(0, max(max(highs, default=1) - 1, 0))
+
+
+def _range(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    start, limit, _ = inputs
+    return _union((start, limit))
+
+
+def _cumulative(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    return None if inputs[0] is None else _sum(inputs[0])
+
+
+def _scattered(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    if attributes.get("reduction", "none") != "none":
+        return None
+    return _union((inputs[0], inputs[2]))
+
+
+def _reduction(operator: str) -> Rule:
+    return lambda inputs, attributes: _reduced(inputs, attributes, operator)
+
+
+_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "Abs": _abs,
+        "Add": _of_two(lambda a, b: a.low + b.low, lambda a, b: a.high + b.high),
+        "And": _of_two(
+            lambda a, b: np.minimum(a.low, b.low), lambda a, b: np.minimum(a.high, b.high)
+        ),
+        "ArgMax": _index_of,
+        "ArgMin": _index_of,
+        "Ceil": _each(np.ceil),
+        "Clip": _clip,
+        "Concat": _concat,
+        "CumSum": _cumulative,
+        "Div": _div,
+        "Equal": _compared(
+            lambda a, b: (a.low == a.high) & (b.low == b.high) & (a.low == b.low),
+            lambda a, b: (a.high < b.low) | (a.low > b.high),
+        ),
+        "Exp": _each(np.exp),
+        "Expand": _expand,
+        "Floor": _each(np.floor),
+        "Gather": _gather,
+        "Greater": _compared(lambda a, b: a.low > b.high, lambda a, b: a.high <= b.low),
+        "GreaterOrEqual": _compared(lambda a, b: a.low >= b.high, lambda a, b: a.high < b.low),
+        "Less": _compared(lambda a, b: a.high < b.low, lambda a, b: a.low >= b.high),
+        "LessOrEqual": _compared(lambda a, b: a.high <= b.low, lambda a, b: a.low > b.high),
+        "Max": _of_two(
+            lambda a, b: np.maximum(a.low, b.low), lambda a, b: np.maximum(a.high, b.high)
+        ),
+        "Min": _of_two(
+            lambda a, b: np.minimum(a.low, b.low), lambda a, b: np.minimum(a.high, b.high)
+        ),
+        "Mod": _mod,
+        "Mul": _of_two(
+            lambda a, b: np.minimum.reduce(_products(a, b)),
+            lambda a, b: np.maximum.reduce(_products(a, b)),
+        ),
+        "Neg": _neg,
+        "NonZero": _coordinates,
+        "Not": lambda inputs, _: (
+            None
+            if inputs[0] is None
+            else ValueInterval.of(1 - inputs[0].value.high, 1 - inputs[0].value.low)
+        ),
+        "Or": _of_two(
+            lambda a, b: np.maximum(a.low, b.low), lambda a, b: np.maximum(a.high, b.high)
+        ),
+        "Range": _range,
+        "ReduceMax": _reduction("ReduceMax"),
+        "ReduceMin": _reduction("ReduceMin"),
+        "ReduceProd": _reduction("ReduceProd"),
+        "ReduceSum": _reduction("ReduceSum"),
+        "Relu": _each(lambda ends: np.maximum(ends, 0)),
+        "Reshape": _reshape,
+        "Round": _each(np.round),
+        "ScatterElements": _scattered,
+        "ScatterND": _scattered,
+        "Shape": _shape,
+        "Size": _size,
+        "Slice": _slice,
+        "Sqrt": _each(lambda ends: np.sqrt(np.maximum(ends, 0))),
+        "Squeeze": _squeeze,
+        "Sub": _of_two(lambda a, b: a.low - b.high, lambda a, b: a.high - b.low),
+        "Transpose": _transpose,
+        "Unsqueeze": _unsqueeze,
+        "Where": _where,
+    }
+)

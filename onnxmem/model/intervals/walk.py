@@ -1,0 +1,200 @@
+"""Walk a graph for the intervals of its dims, and return it with their upper ends.
+
+Nodes are in topological order, so one pass knows the intervals of all inputs of a node before its
+outputs. An operator with a rule (``dims``) has its intervals by it; any other one is inferred
+(``inferred``). An If whose condition may be both has the wider of its branches' outputs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import onnx
+import onnx.helper
+
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
+from onnxmem.model.intervals.dims import ALL_ELEMENTS, RULES
+from onnxmem.model.intervals.inferred import inferred
+from onnxmem.model.intervals.interval import (
+    DimIntervals,
+    Known,
+    ValueInterval,
+    joined,
+    numbered,
+    product,
+)
+from onnxmem.model.intervals.limits import Limits
+from onnxmem.model.intervals.loops import Iterations
+from onnxmem.model.intervals.sequences import SEQUENCES
+from onnxmem.model.intervals.site import Site
+from onnxmem.model.intervals.tensors import TensorIntervals
+from onnxmem.model.intervals.values import value_of
+from onnxmem.model.shapes.node_inference import NodeInference
+from onnxmem.settings import Values
+
+
+@dataclass(frozen=True, slots=True)
+class UpperGraph:
+    """A graph with the upper end of each dim."""
+
+    graph: Graph
+    """The same nodes; tensors of data-dependent shape have the upper ends of their dims."""
+    data_dims: tuple[str, ...]
+    """The dims that data decide, as ``TENSOR:AXIS`` where each first occurs."""
+    unbounded: tuple[str, ...]
+    """Those without an upper end, without those that follow from others."""
+
+
+def with_upper_dims(
+    graph: Graph,
+    model: onnx.ModelProto,
+    limits: Limits = MappingProxyType({}),
+    values: Mapping[str, Values] = MappingProxyType({}),
+) -> UpperGraph | None:
+    """The graph with the upper ends of its dims; ``None``: all dims are known.
+
+    ``model`` has the versions of the operators, ``values`` known elements of inputs.
+    """
+    if not any(_is_open(tensor) for tensor in graph.tensors.values()):
+        return None
+    inference = NodeInference(model)
+    found = TensorIntervals(graph, limits, values)
+    _Walk(inference, found).graph(graph)
+    while not found.learned.keys() <= limits.keys():
+        # What limits a dim limits all that equal it, the first of them included.
+        limits = {**found.learned, **limits}
+        found = TensorIntervals(graph, limits, values)
+        _Walk(inference, found).graph(graph)
+    tensors = {
+        name: _upper(graph.tensors[name], known)
+        for name, known in found.known.items()
+        if _is_open(graph.tensors[name]) or name in found.changing
+    }
+    return UpperGraph(
+        graph.with_tensors({**graph.tensors, **tensors}),
+        tuple(found.data_dims),
+        tuple(found.unbounded),
+    )
+
+
+def _is_open(tensor: Tensor) -> bool:
+    """Whether the shape of an activation is unknown before the run."""
+    return tensor.num_elements is None and tensor.role in {Role.ACTIVATION, Role.BODY_INPUT}
+
+
+def _upper(tensor: Tensor, known: Known) -> Tensor:
+    """A tensor with the upper ends of its dims; of unknown rank, with one dim of its elements."""
+    most = known.most_elements
+    dtype = tensor.dtype or known.dtype
+    if known.dims is None:
+        shape = None if most is None else (most,)
+        return replace(tensor, dtype=dtype, shape=shape, dynamic=(f"{tensor.name}:elements",))
+    return replace(
+        tensor,
+        dtype=dtype,
+        shape=tuple(dim.high for dim in known.dims),
+        dynamic=tuple("" if dim.number is not None else dim.name for dim in known.dims),
+        max_elements=None if most == product(known.dims) else most,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    inference: NodeInference
+    tensors: TensorIntervals
+
+    def graph(self, graph: Graph) -> None:
+        """Find the intervals of all outputs of nodes."""
+        if graph is not self.tensors.main:
+            self.tensors.body_steps += len(graph.nodes)
+        for node in graph.nodes:
+            if node.onnx_op == "Constant":
+                continue
+            inputs = tuple(self.tensors.of(name) if name else None for name in node.inputs)
+            self.tensors.add(node, self._outputs(graph, node, inputs), inputs)
+
+    def _outputs(
+        self, graph: Graph, node: Node, inputs: tuple[Known | None, ...]
+    ) -> Sequence[Known | None]:
+        """What is known of the outputs of a node."""
+        if node.onnx_op == "If":
+            return self._branches(node)
+        if node.onnx_op in {"Loop", "Scan"} and node.subgraphs:
+            return Iterations(self.tensors, self.graph, graph, node).outputs()
+        if node.onnx_op in SEQUENCES:
+            return [SEQUENCES[node.onnx_op](Site(node, inputs))]
+        tensors = [self.tensors.main.tensors.get(name) for name in node.outputs]
+        is_known = all(each is None or not self._is_open(each) for each in tensors)
+        site = Site(node, inputs)
+        if is_known:
+            shapes: Sequence[DimIntervals | None] = [
+                None if each is None or each.shape is None else numbered(each.shape, each.name)
+                for each in tensors
+            ]
+            dtypes: Sequence[DType | None] = [
+                None if each is None else each.dtype for each in tensors
+            ]
+        else:
+            shapes, dtypes = self._shapes(site)
+        first = inputs[0] if inputs else None
+        found: list[Known | None] = []
+        for index, name in enumerate(node.outputs):
+            dims = shapes[index] if index < len(shapes) else None
+            dtype = dtypes[index] if index < len(dtypes) else None
+            most = None
+            if first is not None and (
+                node.onnx_op in ALL_ELEMENTS or (dims and dims == first.dims)
+            ):
+                most = first.most_elements
+            dtype = (self.tensors.main.tensors[name].dtype if name else None) or dtype
+            known = Known(dtype, dims, ValueInterval.any_of(dtype), most)
+            found.append(replace(known, value=self._value(site, index, known)))
+        return found
+
+    def _value(self, site: Site, index: int, known: Known) -> ValueInterval:
+        """The elements of an output."""
+        node = site.node
+        operator = node.onnx_op
+        if index:
+            # Indices along an axis, or parts of the input.
+            operator = {"TopK": "ArgMax", "Split": "Split", "Unique": "Size"}.get(operator, "")
+        attributes = (
+            {"axis": -1, **node.attributes} if operator == "ArgMax" and index else node.attributes
+        )
+        value = value_of(operator, site.inputs, attributes, known.dtype, known.exact_dims)
+        if operator == "Size":
+            return ValueInterval.of(0, value.most).shaped(known.exact_dims)
+        return value
+
+    def _is_open(self, tensor: Tensor) -> bool:
+        return self.tensors.distrusts or tensor.num_elements is None
+
+    def _shapes(self, site: Site) -> tuple[Sequence[DimIntervals | None], Sequence[DType | None]]:
+        """The dims of the outputs by a rule, or by inference."""
+        rule = RULES.get(site.node.onnx_op)
+        found = list(rule(site)) if rule is not None else []
+        tensors = [self.tensors.main.tensors.get(name) for name in site.node.outputs]
+        needs_dtype = any(each is not None and each.dtype is None for each in tensors)
+        if found and not needs_dtype and None not in found[: len(tensors)]:
+            return found, []
+        by_onnx, dtypes = inferred(self.inference, site, uses_upper=rule is None)
+        found += [None] * (len(by_onnx) - len(found))
+        rows = zip(found, by_onnx, strict=False)
+        return [other if one is None else one for one, other in rows], dtypes
+
+    def _branches(self, node: Node) -> Sequence[Known | None]:
+        """The outputs of an If: of the branch that runs, or the wider of both."""
+        condition = self.tensors.of(node.inputs[0]).value
+        found: list[list[Known]] = []
+        for attribute, body in node.subgraphs:
+            self.graph(body)
+            runs = condition.most >= 1 if attribute == "then_branch" else condition.least <= 0
+            if runs or len(node.subgraphs) == 1:
+                found.append([self.tensors.of(name) for name in body.outputs])
+        if not found:
+            return []
+        outputs = found[0]
+        for other in found[1:]:
+            rows = zip(node.outputs, outputs, other, strict=False)
+            outputs = [joined(one, two, name) for name, one, two in rows]
+        return outputs

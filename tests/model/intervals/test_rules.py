@@ -1,0 +1,210 @@
+"""The upper ends of dims by operator, in a graph of a few nodes, compared with onnxruntime's runs.
+
+``c`` selects among the 13 rows of ``x``; ``z`` has the rows that it selects.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from data_dependent import contradictions, shapes_of_run, upper_of
+from graphs import model_of
+
+from onnxmem.model.graph import Tensor
+from onnxmem.model.intervals.dims import RULES
+from onnxmem.model.intervals.sequences import SEQUENCES
+
+pytest.importorskip("onnxruntime")
+
+INPUTS = "float[13,7] x, bool[13] c, int64[1] n, float[7,3] w, float[1,11,4] b, float[1,3,11] s"
+WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] five = {5},
+    int64[1] rest = {-1}, int64[1] last = {-2}, int64[1] far = {9223372036854775807},
+    int64 begin = {0}, int64 third = {3}, int64 by2 = {2}, bool going = {1},
+    float[2] twice = {2.0, 1.0}, int64[4] pads = {1, 0, 2, 0}, int64[2] repeats = {2, 1},
+    float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
+    int64[1] seven = {7}, int64[2] lengths = {2, 5}"""
+SELECTED = "z = Compress<axis = 0>(x, c)  r = Shape<start = 0, end = 1>(z)"
+ROW = "q = Slice(x, zero, one, zero)"
+INDICES = "f = NonZero(c)  g = Squeeze(f, zero)"
+INTEGERS = "i = Cast<to = 7>(z)"
+BOOLEANS = "p = Cast<to = 9>(z)"
+OF_TWO = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Pow Sub Sum"
+
+CASES = [
+    ("Compress", "y = Compress<axis = 0>(x, c)", "<=13 7"),
+    ("Compress", "y = Compress(x, c)", "<=13"),
+    ("NonZero", "y = NonZero(x)", "2 <=91"),
+    ("NonMaxSuppression", "y = NonMaxSuppression(b, s, five, overlap)", "<=15 3"),
+    ("NonMaxSuppression", "y = NonMaxSuppression(b, s, far, overlap)", "<=33 3"),
+    ("Unique", "y = Unique(x)", "<=91"),
+    ("Unique", "q, j, y = Unique(x)", "91"),
+    ("Unique", "y = Unique<axis = 0>(x)", "<=13 7"),
+    ("TopK", f"{SELECTED} k = Min(r, five)  y, j = TopK<axis = 0>(z, k)", "<=5 7"),
+    ("TopK", "y, j = TopK<axis = 0>(x, n)", "<=13 7"),
+    ("Range", f"{SELECTED} t = Squeeze(r)  y = Range(begin, t, by2)", "<=7"),
+    (
+        "Range",
+        f"{SELECTED} t = Squeeze(r)  u = Neg(t)  v = Neg(third)  y = Range(begin, u, v)",
+        "<=5",
+    ),
+    ("Slice", f"{SELECTED} y = Slice(z, two, five, zero)", "<=3 7"),
+    ("Slice", f"{SELECTED} y = Slice(z, last, far, zero)", "<=2 7"),
+    ("Slice", f"{SELECTED} y = Slice(z, zero, last, zero)", "<=11 7"),
+    ("Slice", f"{SELECTED} y = Slice(z, two, far, zero, two)", "<=7 7"),
+    ("Slice", f"{SELECTED} h = Div(r, two)  y = Slice(x, zero, h, zero)", "<=6 7"),
+    ("Slice", "y = Slice(x, n, far, zero)", "<=13 7"),
+    ("Split", f"{SELECTED} y, q = Split<axis = 0, num_outputs = 2>(z)", "<=7 7"),
+    ("Split", f"{SELECTED} y, q = Split<axis = 1>(z, lengths)", "<=13 2"),
+    ("Squeeze", f"{INDICES} y = Identity(g)", "<=13"),
+    ("Unsqueeze", f"{SELECTED} y = Unsqueeze(z, one)", "<=13 1 7"),
+    ("Tile", f"{SELECTED} y = Tile(z, repeats)", "<=26 7"),
+    ("Tile", f"{SELECTED} m = Concat<axis = 0>(r, one)  y = Tile(x, m)", "<=169 7"),
+    ("Pad", f"{SELECTED} y = Pad(z, pads)", "<=16 7"),
+    ("Resize", f'{SELECTED} y = Resize<mode = "nearest">(z, , twice)', "<=26 7"),
+    ("Resize", f"{SELECTED} d = Concat<axis = 0>(r, five)  y = Resize(x, , , d)", "<=13 5"),
+    ("Reshape", f"{SELECTED} d = Concat<axis = 0>(rest, seven)  y = Reshape(z, d)", "<=13 7"),
+    ("Reshape", f"{SELECTED} d = Concat<axis = 0>(seven, rest)  y = Reshape(z, d)", "7 <=13"),
+    ("Reshape", f"{SELECTED} y = Reshape(z, rest)", "<=91"),
+    ("Reshape", f"{SELECTED} d = Concat<axis = 0>(r, rest)  y = Reshape(z, d)", "<=13 7"),
+    (
+        "Expand",
+        f"{SELECTED} {ROW} d = Concat<axis = 0>(r, seven)  y = Expand(q, d)",
+        "<=13 7",
+    ),
+    ("Flatten", f"{SELECTED} y = Flatten<axis = 0>(z)", "1 <=91"),
+    ("Gather", f"{INDICES} y = Gather<axis = 0>(x, g)", "<=13 7"),
+    (
+        "GatherElements",
+        f"{SELECTED} q, j = TopK<axis = 0>(z, r)  y = GatherElements(z, j)",
+        "<=13 7",
+    ),
+    ("GatherND", "f = NonZero(x)  t = Transpose(f)  y = GatherND(x, t)", "<=91"),
+    (
+        "ScatterElements",
+        f"{SELECTED} q, j = TopK<axis = 0>(z, r)  y = ScatterElements(z, j, q)",
+        "<=13 7",
+    ),
+    (
+        "ScatterND",
+        f"{SELECTED} {ROW} y = ScatterND(z, first, q)",
+        "<=13 7",
+    ),
+    ("Gemm", f"{SELECTED} y = Gemm(z, w)", "<=13 3"),
+    ("Gemm", f"{SELECTED} t = Transpose(z)  y = Gemm<transA = 1>(t, w)", "<=13 3"),
+    ("MatMul", f"{SELECTED} y = MatMul(z, w)", "<=13 3"),
+    ("MatMul", f"{SELECTED} t = Transpose(z)  y = MatMul(z, t)", "<=13 <=13"),
+    ("Einsum", f'{SELECTED} y = Einsum<equation = "ij,jk->ki">(z, w)', "3 <=13"),
+    ("OneHot", f"{INDICES} d = Squeeze(five)  y = OneHot(g, d, off_on)", "<=13 5"),
+    ("OneHot", f"{SELECTED} d = Squeeze(r)  y = OneHot(zero, d, off_on)", "1 <=13"),
+    (
+        "ConstantOfShape",
+        f"{SELECTED} d = Concat<axis = 0>(r, five)  y = ConstantOfShape(d)",
+        "<=13 5",
+    ),
+    ("Concat", f"{SELECTED} y = Concat<axis = 0>(z, x, z)", "<=39 7"),
+    ("PRelu", f"{SELECTED} {ROW} y = PRelu(z, q)", "<=13 7"),
+    *((operator, f"{SELECTED} y = {operator}(z, z)", "<=13 7") for operator in OF_TWO.split()),
+    *(
+        (operator, f"{SELECTED} {BOOLEANS} y = {operator}(p, p)", "<=13 7")
+        for operator in ("And", "Or", "Xor")
+    ),
+    *(
+        (operator, f"{SELECTED} {INTEGERS} y = {operator}(i, two)", "<=13 7")
+        for operator in ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "Mod")
+    ),
+    (
+        "BitShift",
+        f'{SELECTED} u = Cast<to = 13>(z)  y = BitShift<direction = "LEFT">(u, u)',
+        "<=13 7",
+    ),
+    ("Where", f"{SELECTED} {BOOLEANS} y = Where(p, z, overlap)", "<=13 7"),
+    ("Upsample", "z = Compress<axis = 0>(x, c) y = Upsample(z, twice)", "<=26 7"),
+]
+
+THREE = "l = SequenceConstruct(z, z, z)"
+ROWS = "l = SplitToSequence<axis = 0>(z)"
+SEQUENCE_CASES = [
+    (f"{SELECTED} l = SequenceConstruct(z, x)  y = SequenceAt(l, begin)", "<=13 7"),
+    (f"{SELECTED} l = SequenceConstruct(z, x)  y = ConcatFromSequence<axis = 0>(l)", "<=26 7"),
+    (
+        "l = SequenceConstruct(x, x)  y = ConcatFromSequence<axis = 0, new_axis = 1>(l)",
+        "2 13 7",
+    ),
+    (
+        f"{SELECTED} e = SequenceEmpty()  l = SequenceInsert(e, z)  y = SequenceAt(l, begin)",
+        "<=13 7",
+    ),
+    (
+        f"{SELECTED} {THREE} m = SequenceErase(l)  y = ConcatFromSequence<axis = 0>(m)",
+        "<=26 7",
+    ),
+    (
+        f"{SELECTED} l = SplitToSequence<axis = 0, keepdims = 0>(z)  y = SequenceAt(l, begin)",
+        "7",
+    ),
+    (
+        f"{SELECTED} l = SplitToSequence<axis = 0>(z, by2)  y = SequenceAt(l, begin)",
+        "<=2 7",
+    ),
+    (
+        f"{SELECTED} {ROWS} q = SequenceLength(l)  d = Unsqueeze(q, zero)  y = ConstantOfShape(d)",
+        "<=13",
+    ),
+]
+
+
+def model_with(body: str, opset: int = 18) -> onnx.ModelProto:
+    header = f'<ir_version: 8, opset_import: ["": {opset}]>'
+    return model_of(f"{header} agraph ({INPUTS}) => (y) <{WEIGHTS}> {{ {body} }}")
+
+
+def feeds(seed: int) -> dict[str, npt.NDArray[np.generic]]:
+    """Elements that are equal here and there; the first row is always selected."""
+    draws = np.random.default_rng(seed)
+    chosen = draws.random(13) < draws.random()
+    chosen[0] = True
+    return {
+        "x": draws.integers(-3, 4, (13, 7)).astype(np.float32),
+        "c": chosen,
+        "n": draws.integers(0, 6, 1),
+        "w": draws.normal(0, 1, (7, 3)).astype(np.float32),
+        "b": draws.random((1, 11, 4)).astype(np.float32),
+        "s": draws.random((1, 3, 11)).astype(np.float32),
+    }
+
+
+def ends(tensor: Tensor) -> str:
+    """The dims of a tensor: ``<=13 7``."""
+    assert tensor.shape is not None
+    names = tensor.dynamic or ("",) * len(tensor.shape)
+    return " ".join(
+        f"{'<=' if name else ''}{'?' if dim is None else dim}"
+        for name, dim in zip(names, tensor.shape, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("operator", "body", "expected"), CASES)
+def test_no_run_is_beyond_the_upper_ends(operator: str, body: str, expected: str) -> None:
+    model = model_with(body, 9 if operator == "Upsample" else 18)
+    upper = upper_of(model)
+    assert ends(upper.graph.tensors["y"]) == expected
+    assert upper.unbounded == ()
+    for seed in range(5):
+        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+
+
+@pytest.mark.parametrize(("body", "expected"), SEQUENCE_CASES)
+def test_no_sequence_is_beyond_the_upper_ends(body: str, expected: str) -> None:
+    model = model_with(body)
+    upper = upper_of(model)
+    assert ends(upper.graph.tensors["y"]) == expected
+    for seed in range(5):
+        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {operator for operator, _, _ in CASES} >= RULES.keys()
+    bodies = " ".join(body for body, _ in SEQUENCE_CASES)
+    assert [
+        name for name in SEQUENCES if f"{name}(" not in bodies and f"{name}<" not in bodies
+    ] == []

@@ -1,0 +1,194 @@
+"""Upper ends through whole graphs: shape computations, branches, loops, and what a user knows."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from data_dependent import contradictions, random_input, random_model, shapes_of_run, upper_of
+from graphs import model_of
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    RuntimeException,
+)
+
+from onnxmem.errors import ShapeError
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
+from onnxmem.model.intervals.limits import refuse_unknown_limits
+from onnxmem.model.intervals.walk import with_upper_dims
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
+
+HALVED = """agraph (float[13,7] x, bool[13] c) => (y, v)
+    <int64[1] zero = {0}, int64[1] two = {2}, int64[1] three = {3}, int64[1] five = {5}> {
+        z = Compress<axis = 0>(x, c)
+        r = Shape<start = 0, end = 1>(z)
+        h = Div(r, two)
+        m = Min(h, five)
+        d = Concat<axis = 0>(m, three)
+        y = ConstantOfShape(d)
+        w = Mul(r, three)
+        a = Add(w, two)
+        v = ConstantOfShape(a)
+    }"""
+NAMED = """agraph (float[N,7] x) => (y) <float[7,3] w> {
+    t = NonZero(x)  u = Transpose(t)  g = GatherND(x, u)  e = Exp(g)  s = Sigmoid(g)
+    y = Add(e, s)
+}"""
+CHOSEN = """agraph (float[13,7] x, bool c) => (y) {
+    y = If(c) <
+        then_branch = t() => (p) { q = NonZero(x)  s = Transpose(q)  p = Cast<to = 1>(s) },
+        else_branch = e() => (o) { o = Flatten<axis = 2>(x) }
+    >
+}"""
+LOOP = """agraph (float[5] x, int64 n) => (z, s) <bool going = {{1}}, int64 most = {{{most}}}> {{
+    z, s = Loop({count}, going, x) <
+        body = iteration(int64 i, bool c, float[K] h) => (co, ho, so) {{
+            co = Identity(c)
+            more = Constant<value_floats = [1.0, 2.0]>()
+            ho = {grown}
+            so = Identity(more)
+        }}
+    >
+}}"""
+
+
+def dims(text: str, names: str, **limits: int) -> list[tuple[int | None, ...] | None]:
+    graph = upper_of(model_of(text), limits).graph
+    return [graph.tensors[name].shape for name in names.split()]
+
+
+def test_shape_computations_have_upper_ends() -> None:
+    """At most 13 rows: half of them, at most 5, times 3; thrice and two more."""
+    assert dims(HALVED, "y v") == [(5, 3), (41,)]
+
+
+def test_equal_dims_have_one_name() -> None:
+    upper = upper_of(model_of(NAMED.replace("N,7", "11,7")))
+    tensors = upper.graph.tensors
+    assert {tensors[name].dynamic for name in "gesy"} == {("t:1",)}
+    assert upper.data_dims == ("t:1",)
+
+
+def test_a_branch_that_data_choose_is_the_wider_one() -> None:
+    assert dims(CHOSEN, "y") == [(91, 2)]
+    model = model_of(CHOSEN)
+    upper = upper_of(model).graph
+    for chosen, found in ((True, (91, 2)), (False, (91, 1))):
+        given = {"x": np.ones((13, 7), np.float32), "c": np.array(chosen)}
+        shapes = shapes_of_run(model, given)
+        assert shapes["y"] == found
+        assert contradictions(upper, shapes) == []
+
+
+@pytest.mark.parametrize("most", [1, 3, 17])
+def test_a_value_that_a_loop_carries_grows_by_its_trips(most: int) -> None:
+    """Two elements an iteration; an upper end of the count that data decide, at most 17."""
+    text = LOOP.format(most=most, count="k", grown="Concat<axis = 0>(h, more)")
+    text = text.replace("z, s = Loop", "k = Min(n, most)  z, s = Loop", 1)
+    (z, _) = dims(text, "z s")
+    assert z == (5 + 2 * most,)
+    model = model_of(text)
+    for trips in {0, most, 20}:
+        given = {"x": np.zeros(5, np.float32), "n": np.array(trips)}
+        shapes = {"z": shapes_of_run(model, given)["z"]}
+        assert contradictions(upper_of(model).graph, shapes) == []
+
+
+def test_a_loop_without_a_limit_has_none_until_the_user_sets_it() -> None:
+    text = LOOP.format(most=9, count="n", grown="Relu(h)")
+    assert dims(text, "z s") == [(5,), (None, 2)]
+    assert upper_of(model_of(text)).unbounded == ("s:0",)
+    assert dims(text, "s", **{"s:0": 23}) == [(23, 2)]
+
+
+def nested(depth: int) -> onnx.ModelProto:
+    """Loops in loops, of at most 900 iterations each, which let a value grow."""
+    body = f"y{depth} = Concat<axis = 0>(h{depth}, w)"
+    for level in range(depth, 0, -1):
+        more = "" if level == depth else f"y{level} = Concat<axis = 0>(z{level + 1}, w)"
+        body = f"""z{level} = Loop(n, going, h{level - 1}) <
+            body = b{level}(int64 i{level}, bool c{level}, float[K] h{level})
+                => (co{level}, y{level}) {{ co{level} = Identity(c{level})  {body}  {more} }}
+        >"""
+    weights = "<bool going = {1}, int64 most = {900}>"
+    inputs = "float[5] h0, int64 n0, float[2] w"
+    return model_of(f"agraph ({inputs}) => (z1) {weights} {{ n = Min(n0, most)  {body} }}")
+
+
+def test_a_loop_in_a_loop_multiplies() -> None:
+    """Each outer iteration adds 900 x 2 elements and two more."""
+    assert upper_of(nested(2)).graph.tensors["z1"].shape == (5 + 900 * (900 * 2 + 2),)
+
+
+def test_deeply_nested_loops_take_no_more_work_than_a_few() -> None:
+    """Followed one by one, 900^12 iterations would never end."""
+    upper = upper_of(nested(12))
+    assert upper.graph.tensors["z1"].shape == (None,)
+    assert upper.unbounded
+
+
+@pytest.mark.parametrize("name", ["z:0", "rows", "y:0"])
+def test_the_user_bounds_a_dim_by_tensor_or_by_name(name: str) -> None:
+    """What limits a dim limits all that equal it."""
+    text = """agraph (float[13,7] x, bool[13] c) => (float[rows,7] y) {
+        z = Compress<axis = 0>(x, c)  w = Relu(z)  y = Exp(w)
+    }"""
+    assert dims(text, "z w y") == [(13, 7)] * 3
+    assert dims(text, "z w y", **{name: 4}) == [(4, 7)] * 3
+
+
+def test_a_name_of_no_dim_is_refused() -> None:
+    model = model_of(HALVED)
+    prepared = prepare(ModelFile("<text>", model, 0))
+    graph = build(prepared, Request()).graph
+    refuse_unknown_limits(graph, model, ["z:0"])
+    with pytest.raises(ShapeError, match="--max rows: no dim of that name"):
+        refuse_unknown_limits(graph, model, ["rows"])
+
+
+def test_a_graph_of_known_dims_has_no_upper_ends() -> None:
+    model = model_of("agraph (float[2,3] x) => (y) { y = Relu(x) }")
+    prepared = prepare(ModelFile("<text>", model, 0))
+    assert with_upper_dims(build(prepared, Request()).graph, prepared.proto) is None
+
+
+# Random graphs
+
+
+def of_run(graph: Graph, shapes: dict[str, tuple[int, ...]]) -> Graph:
+    """The graph with the shapes of a run."""
+    run = {name: replace(graph.tensors[name], shape=dims) for name, dims in shapes.items()}
+    return graph.with_tensors({**graph.tensors, **run})
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), data=st.integers(0, 10**6))
+def test_a_run_takes_no_less_and_no_more_than_the_ends(seed: int, data: int) -> None:
+    """Both figures of a run lie between those without its unknown sizes and those of upper ends."""
+    model = random_model(seed)
+    prepared = prepare(ModelFile("<random>", model, 0))
+    graph = build(prepared, Request()).graph
+    upper = with_upper_dims(graph, prepared.proto)
+    assume(upper is not None)
+    assert upper is not None
+    try:
+        shapes = shapes_of_run(model, random_input(model, data))
+    except (Fail, InvalidArgument, RuntimeException):
+        # Some kernels reject a tensor without elements.
+        reject()
+    assert contradictions(upper.graph, shapes) == []
+    if upper.unbounded or any(node.subgraphs for node in graph.nodes):
+        return
+    found = [activation_memory(each) for each in (graph, of_run(graph, shapes), upper.graph)]
+    for figures in (
+        [each.naive_bytes for each in found],
+        [each.peak_bytes for each in found],
+        [each.in_place_peak_bytes for each in found],
+    ):
+        assert figures == sorted(figure or 0 for figure in figures)
