@@ -221,6 +221,9 @@ class Settings:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, Values] = field(default_factory=dict)
     """Elements of small inputs on which shapes or control flow depend."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """Upper ends of dims that the data of a run decide: by ``TENSOR:AXIS``, or by the name that the
+    file declares for the dim. By ``LOOP:iterations``: of a Loop's."""
     train: bool = False
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
     """How the model is trained, if ``train`` is set."""
@@ -292,7 +295,8 @@ class Settings:
             "the CUDA context": self.cuda_context_bytes,
             "the cuDNN workspace": self.cuda_workspace_bytes,
         }
-        for number in (self.batch, *self.dims.values(), *dims, *sizes.values()):
+        numbers = (*self.dims.values(), *dims, *self.most.values(), *sizes.values())
+        for number in (self.batch, *numbers):
             if number is not None and type(number) is not int:
                 message = f"{number!r} is not an integer; batches, dims and sizes are integers"
                 raise UsageError(message)

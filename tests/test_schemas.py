@@ -154,3 +154,14 @@ def test_the_json_report_of_a_cache_matches_its_schema(text: str, context: int |
         for step in (row["decode"], row["prefill"]):
             parts = ("weight_bytes", "cache_bytes", "other_inputs_bytes", "in_place_peak_bytes")
             assert sum(step[key] for key in parts) == step["total_bytes"]
+
+
+def test_the_json_of_upper_figures_matches_its_schema(
+    net: str, tmp_path: Path, capsys: Capture
+) -> None:
+    del net
+    rows = "agraph (float[13,7] x) => (y) { z = NonZero(x)  y = Cast<to = 1>(z) }"
+    write_model(tmp_path / "rows.onnx", rows)
+    assert main(["rows.onnx", "--budget", "1MiB", "--json"]) == 0
+    (row,) = validated("report", capsys.readouterr().out)["models"]
+    assert row["data_dependent"]["dims"] == ["z:1"]

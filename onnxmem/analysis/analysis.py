@@ -86,6 +86,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     pack: str = "quick",
     measure: str | None = None,
     fixed_dims: bool = False,
+    most: Mapping[str, int] | None = None,
     cuda_context_bytes: int | None = None,
     cuda_workspace_bytes: int | None = None,
     expandable_segments: bool = False,
@@ -98,7 +99,8 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` sets symbols, ``shapes``
     the shapes of inputs, and ``values`` the elements of small inputs that shapes or control flow
     depend on (one number for all elements, or a list). ``context`` is the number of tokens in a
-    language model's cache after a decode step.
+    language model's cache after a decode step. ``most`` limits dims that the data of a run decide,
+    by ``TENSOR:AXIS`` or by a name that the file declares.
 
     ``budget_bytes`` requests a verdict and the largest batch that fits; ``basis`` selects the
     figure that is compared, ``tensors`` or ``process``, and ``accepted`` lists codes of warnings
@@ -120,6 +122,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         dims=dims or {},
         shapes=shapes or {},
         values=read_values(values or {}),
+        most=most or {},
         train=train,
         recipe=_recipe(recipe or TrainingConfig(), optimizer, precision, loss),
         budget_bytes=budget_bytes,
@@ -387,13 +390,29 @@ class Analysis:
         """Why the figures are partial, one clause per reason."""
         clauses = (
             ("the batch size is fixed in this model", not self.follows_batch),
-            (
-                "tensors of unknown size are left out, figures are lower bounds",
-                bool(self.coverage.unknown_tensors),
-            ),
+            (self._left_out, bool(self.coverage.unknown_tensors)),
             (unbound_dims_text(self.guessed_dims), bool(self.guessed_dims)),
         )
         return tuple(clause for clause, is_so in clauses if is_so)
+
+    @property
+    def _left_out(self) -> str:
+        """Why the figures leave tensors out, and what inference takes at most."""
+        dims, at_most = self.results.data_text(), self.at_most
+        if not dims:
+            return "tensors of unknown size are left out, figures are lower bounds"
+        if at_most is None:
+            return f"figures are lower bounds: {dims}; set {self.results.data_flags()}"
+        if at_most.total_bytes == self.total_bytes:
+            return f"{dims}, which does not change the peak; other figures are lower bounds"
+        return f"figures are lower bounds, at most {format_bytes(at_most.total_bytes)}: {dims}"
+
+    @property
+    def at_most(self) -> StageResults | None:
+        """The figures at the upper end of every dim that the data of a run decide; those of the
+        request, if all dims are known; ``None``: a dim has no upper end.
+        """
+        return self.results.at_most
 
     @property
     def measurement(self) -> "Measurement | None":
@@ -455,6 +474,7 @@ class Analysis:
             "devices": None,
             **json_rows.replay_rows(self.replays),
             **json_rows.fetched_row(self.request.source.fetched),
+            **json_rows.data_rows(self.results),
         }
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.request import StageResults
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.remote import Fetched
@@ -351,6 +352,30 @@ def fetched_row(fetched: "Fetched | None") -> JsonDict:
     if fetched is None:
         return {}
     return {"fetched": {"bytes": fetched.num_bytes, "requests": fetched.num_requests}}
+
+
+def data_rows(results: "StageResults") -> JsonDict:
+    """What the data of a run decide, and the figures at most; no key where they decide nothing.
+
+    A figure is null if a dim has no upper end.
+    """
+    upper, at_most = results.upper, results.at_most
+    if upper is None or not upper.data_dims:
+        return {}
+    memory = None if at_most is None else at_most.activations
+    return {
+        "data_dependent": {
+            "dims": [printable(name) for name in upper.data_dims],
+            "unbounded_dims": [printable(name) for name in upper.unbounded],
+            "total_upper_bytes": at_most and at_most.total_bytes,
+            "naive_upper_bytes": memory and memory.naive_bytes,
+            "naive_in_place_upper_bytes": memory and memory.naive_in_place_bytes,
+            "peak_upper_bytes": memory and memory.peak_bytes,
+            "in_place_peak_upper_bytes": memory and memory.in_place_peak_bytes,
+            "arena_upper_bytes": memory and memory.arena_bytes,
+            "training_peak_upper_bytes": at_most and at_most.training_peak_bytes,
+        }
+    }
 
 
 def _replay_row(each: "RuntimeReplay") -> JsonDict:

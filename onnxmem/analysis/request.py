@@ -7,11 +7,12 @@ same at another batch or other dims. Its ``StageResults`` are computed when they
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.coverage import dequantized_findings, model_findings
 from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
-from onnxmem.errors import Finding, OnnxmemError, UsageError
+from onnxmem.errors import Finding, OnnxmemError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import Request, guessed_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
@@ -23,6 +24,7 @@ from onnxmem.model.input_values import (
     unused_values,
     with_input_values,
 )
+from onnxmem.model.intervals.limits import Limits, limits_of, refuse_unknown_limits
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import conflict_findings, type_conflicts
 from onnxmem.runtimes import assumed
@@ -37,6 +39,7 @@ from onnxmem.units import sum_known
 if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import KvCache
     from onnxmem.kv_cache.steps import Step
+    from onnxmem.model.intervals.walk import UpperGraph
     from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
@@ -44,7 +47,12 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt, SessionConfig
     from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
-    from onnxmem.settings import Settings, TrainingConfig
+    from onnxmem.settings import Settings, TrainingConfig, Values
+
+
+_EXAMPLE: Final = 100
+"""Example of an upper end in hints: the boxes that a detector returns."""
+_MOST_FLAGS: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +69,50 @@ class StageResults:
     """The order of execution."""
     pack: str = "quick"
     """How far a smaller packed block is searched for."""
+    limits: Limits = field(default_factory=dict, repr=False)
+    """What the user knows of the dims that data decide."""
+    values: "Mapping[str, Values]" = field(default_factory=dict, repr=False)
+    """Known elements of inputs."""
+
+    @cached_property
+    def upper(self) -> "UpperGraph | None":
+        """The graph with the upper ends of the dims that data decide; ``None``: all are known."""
+        if not any(tensor.is_open for tensor in self.graph.tensors.values()):
+            return None
+        from onnxmem.model.intervals.walk import with_upper_dims
+
+        return with_upper_dims(self.graph, self.prepared.proto, self.limits, self.values)
+
+    @cached_property
+    def at_most(self) -> "StageResults | None":
+        """The same figures at the upper end of every dim; ``None``: a size has none.
+
+        More bytes of one tensor never lower a peak: each replay has the same allocations and
+        releases, so each live set has the same tensors.
+        """
+        if self.upper is None:
+            return self
+        if self.upper.unbounded:
+            return None
+        bound = replace(self.bound, graph=self.upper.graph)
+        found = replace(self, bound=bound, order="file")
+        return None if found.activations.unknown_tensors else found
+
+    def data_text(self) -> str:
+        """Which dims the data of a run decide, and those without an upper end; empty: none."""
+        if self.upper is None or not self.upper.data_dims:
+            return ""
+        if self.upper.unbounded:
+            return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
+        return f"the data of a run decide {listed(self.upper.data_dims)}"
+
+    def data_flags(self) -> str:
+        """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
+        if self.upper is None:
+            return ""
+        dims = self.upper.unbounded or self.upper.data_dims
+        flags = [f"--max {quote(f'{name}={_EXAMPLE}')}" for name in dims[:_MOST_FLAGS]]
+        return " ".join((*flags, *(("...",) if len(dims) > _MOST_FLAGS else ())))
 
     @cached_property
     def training(self) -> "TrainingMemory | None":
@@ -414,6 +466,8 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     bound = with_input_values(prepared, bound, settings.values)
     graph = bound.graph
+    if settings.most and not settings.one_of_several:
+        refuse_unknown_limits(graph, prepared.proto, settings.most)
     return StageResults(
         prepared=prepared,
         bound=bound,
@@ -422,6 +476,8 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
         recipe=settings.recipe if settings.train else None,
         order=settings.order,
         pack=settings.pack,
+        limits=limits_of(graph, prepared.proto, settings.most),
+        values=settings.values,
     )
 
 

@@ -11,6 +11,7 @@ from onnxmem.cli.options import (
     Parser,
     add_json_option,
     add_model_options,
+    add_most,
     add_result_options,
     add_runtime_options,
     add_size,
@@ -68,7 +69,7 @@ def advise_parser() -> ArgumentParser:
         "Work out what would lower a model's memory, what it saves and what it costs.",
         run,
     )
-    add_model_options(parser)
+    add_most(add_model_options(parser))
     advice = parser.add_argument_group("advice")
     add_size(advice, "--budget", "find what meets it, alone or together, as in 24GiB or 512MiB")
     add_verdict_options(advice)

@@ -25,6 +25,7 @@ from onnxmem.cli.options import (
     add_devices_file,
     add_json_option,
     add_model_options,
+    add_most,
     add_order_option,
     add_packing_option,
     add_repeatable,
@@ -131,7 +132,7 @@ def view_parser() -> ArgumentParser:
 
 
 def _add_options(parser: ArgumentParser) -> None:
-    add_model_options(parser)
+    add_most(add_model_options(parser))
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)

@@ -13,6 +13,7 @@ from onnxmem.cli.options import (
     add_context_option,
     add_dims,
     add_json_option,
+    add_most,
     add_order_option,
     add_result_options,
     add_runtime_options,
@@ -66,6 +67,7 @@ def explain_parser() -> ArgumentParser:
     add_dims(model)
     add_shapes(model)
     add_values(model)
+    add_most(model)
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)

@@ -16,6 +16,7 @@ from onnxmem.cli.options import (
     Parser,
     add_context,
     add_model_options,
+    add_most,
     add_result_options,
     add_runtime_options,
     add_size,
@@ -95,7 +96,7 @@ def export_parser() -> ArgumentParser:
         run,
         epilog=_EPILOG,
     )
-    add_model_options(parser)
+    add_most(add_model_options(parser))
     parser.add_argument(
         "--format", choices=FORMATS, required=True, metavar="NAME", help="see below"
     )

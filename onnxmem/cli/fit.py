@@ -10,6 +10,7 @@ from onnxmem.cli.options import (
     Parser,
     add_devices_file,
     add_model_options,
+    add_most,
     add_reserve,
     add_session_options,
     add_text_result_options,
@@ -69,7 +70,7 @@ def fit_parser() -> ArgumentParser:
         epilog=_EPILOG,
     )
     _add_device(parser)
-    add_model_options(parser, named_dim_or_free)
+    add_most(add_model_options(parser, named_dim_or_free))
     _add_context(parser)
     _add_runtime(parser)
     add_training_options(parser)

@@ -208,9 +208,11 @@ def add_model_options(
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
     *,
     num_models: str = "+",
-) -> None:
+) -> _ArgumentGroup:
     """Add the models and their inputs; ``dim_type`` reads what follows ``--dim``."""
-    add_values(add_sized_models(parser, dim_type, num_models=num_models))
+    model = add_sized_models(parser, dim_type, num_models=num_models)
+    add_values(model)
+    return model
 
 
 def add_sized_models(
@@ -250,6 +252,17 @@ def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
         "shapes",
         ("INPUT:1,3,224,224", "the whole shape of an input (repeatable)"),
         named_shape,
+    )
+
+
+def add_most(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add the upper ends of dims that the data of a run decide."""
+    add_repeatable(
+        parser,
+        "--max",
+        "most",
+        ("TENSOR:AXIS=N", "the most of a dim that the data decide, as boxes:0=100 (repeatable)"),
+        named_dim,
     )
 
 
@@ -585,6 +598,7 @@ def refuse_contradictions(arguments: Namespace) -> None:
     _refuse("--dim", arguments.dims)
     _refuse("--shape", arguments.shapes)
     _refuse("--value", arguments.values)
+    _refuse("--max", vars(arguments).get("most", ()))
 
 
 def _refuse(flag: str, pairs: Iterable[tuple[str, object]]) -> None:
@@ -602,6 +616,7 @@ def step_settings(arguments: Namespace) -> dict[str, Any]:
         "dims": {name: number for name, number in arguments.dims if number is not None},
         "shapes": dict(arguments.shapes),
         "values": dict(arguments.values),
+        "most": dict(arguments.most),
         "train": arguments.train,
         "recipe": recipe_from(arguments),
         "cuda_context_bytes": arguments.cuda_context_bytes,

@@ -9,6 +9,7 @@ from onnxmem.cli.options import (
     Parser,
     add_devices_file,
     add_dims,
+    add_most,
     add_one_model,
     add_reserve,
     add_session_options,
@@ -81,6 +82,7 @@ def _add_model(parser: ArgumentParser) -> None:
     add_dims(model)
     add_shapes(model)
     add_values(model)
+    add_most(model)
 
 
 def _add_device(parser: ArgumentParser) -> None:

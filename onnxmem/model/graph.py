@@ -161,6 +161,11 @@ class Tensor:
         return _size_bytes(shape, self.dtype)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the size of an activation is unknown before a run."""
+        return self.num_elements is None and self.role in {Role.ACTIVATION, Role.BODY_INPUT}
+
+    @property
     def storage_key(self) -> str:
         """The identity of the bytes: tensors with equal keys share them."""
         return self.storage or self.name

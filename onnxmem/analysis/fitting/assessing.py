@@ -33,6 +33,7 @@ from onnxmem.analysis.fitting.searching import (
 from onnxmem.analysis.fitting.verdicts import (
     ACCEPTABLE,
     ACCURACIES,
+    DATA,
     PARTIAL,
     UNBOUND,
     Accuracy,
@@ -126,14 +127,34 @@ class Assessment:
 
     def compared(self, limit_bytes: int, flash_bytes: int | None = None) -> Comparison:
         """Compare with a limit; on a microcontroller the weights must also fit the flash."""
-        return self.judged(self.footprint.demand.compared(limit_bytes, self.accuracy), flash_bytes)
+        at_most = self._at_most(limit_bytes)
+        found = at_most or self.footprint.demand.compared(limit_bytes, self.accuracy)
+        return self._judged(found, self.doubts_at(limit_bytes), flash_bytes)
 
     def judged(self, compared: Comparison, flash_bytes: int | None) -> Comparison:
         """A comparison at any number with the doubts, and with the weights in flash."""
-        found, weight_bytes = compared.doubted(self.doubts), self.footprint.weight_bytes
+        return self._judged(compared, self.doubts, flash_bytes)
+
+    def _judged(
+        self, compared: Comparison, doubts: tuple[Doubt, ...], flash_bytes: int | None
+    ) -> Comparison:
+        found, weight_bytes = compared.doubted(doubts), self.footprint.weight_bytes
         if self.basis is not Basis.MCU or flash_bytes is None or weight_bytes is None:
             return found
         return found.with_flash(flash_bytes - weight_bytes)
+
+    def doubts_at(self, limit_bytes: int) -> tuple[Doubt, ...]:
+        """The doubts that are left at a limit: what a run takes at most may be within it."""
+        is_met = self._at_most(limit_bytes) is not None
+        return tuple(each for each in self.doubts if each.code != DATA or not is_met)
+
+    def _at_most(self, limit_bytes: int) -> Comparison | None:
+        """What a run takes at most, where data decide and even that is within the limit."""
+        at_most = self.footprint.at_most()
+        if at_most is None or not any(each.code == DATA for each in self.doubts):
+            return None
+        found = at_most.demand.compared(limit_bytes, self.accuracy)
+        return found if found.verdict.is_met else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +231,12 @@ class FitResult:
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """Why the verdict is unknown even if the figure is below the limit."""
-        return self.assessment.doubts
+        return self.assessment.doubts_at(self.setup.limit_bytes)
+
+    @property
+    def is_at_most(self) -> bool:
+        """Whether the figure is that of the upper ends: data decide how much less a run takes."""
+        return len(self.doubts) < len(self.assessment.doubts)
 
     @property
     def limited_by(self) -> tuple[str, ...] | None:
@@ -234,7 +260,7 @@ class FitResult:
             "verdict": self.verdict.value,
             "basis": printable(self.setup.basis.value),
             "bytes": taken_bytes,
-            "unlimited_bytes": footprint.total_bytes,
+            "unlimited_bytes": self.taken_bytes if self.is_at_most else footprint.total_bytes,
             "limit_bytes": limit_bytes,
             "margin_bytes": limit_bytes - taken_bytes,
             "context_bytes": footprint.context.to_dict(),
@@ -545,13 +571,27 @@ def _doubts(
         others = tuple(each for each in findings if each.code != UNBOUND)
         doubts += (*doubts_of(others, setup.accepted), *_unbound(request, setup))
         # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
-        if not results.is_whole and not doubts and PARTIAL not in setup.accepted:
-            doubts.append(Doubt(PARTIAL, _left_out(results)))
+        if not (results.is_whole or footprint.is_whole or doubts):
+            doubts += _partial(results, footprint, setup)
     is_own = isinstance(setup.basis, RuntimeBasis)
     if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:
         text = f"{setup.basis.value} leaves out allocations of unknown size"
         doubts.append(Doubt(PARTIAL, text))
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
+
+
+def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> Iterator[Doubt]:
+    """Tensors that are left out because their size is unknown, or depends on the data of a run."""
+    dims = results.data_text()
+    if not dims:
+        if PARTIAL not in setup.accepted:
+            yield Doubt(PARTIAL, _left_out(results))
+    elif DATA not in setup.accepted and PARTIAL not in setup.accepted:
+        upper_bytes = footprint.upper_bytes
+        text = f"at least {format_bytes(footprint.total_bytes)}"
+        if upper_bytes is not None:
+            text += f" and at most {format_bytes(upper_bytes)}"
+        yield Doubt(DATA, f"{text}: {dims}", flags=results.data_flags())
 
 
 def _left_out(results: StageResults) -> str:

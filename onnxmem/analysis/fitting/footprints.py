@@ -48,6 +48,9 @@ class Footprint:
     """Bytes of the weights in the file."""
     is_whole: bool = True
     """False: the total is a lower bound."""
+    upper_bytes: int | None = None
+    """The total at the upper end of every dim that the data of a run decide; ``None``: a dim has no
+    upper end, or the figure is that of an allocator, which may fall as tensors grow."""
     phase: str | None = None
     """The phase of a training step that has the peak."""
     node: str | None = None
@@ -68,6 +71,14 @@ class Footprint:
     def own_bytes(self) -> int:
         """What each instance needs for itself."""
         return self.total_bytes - self.common_bytes - self.shared_bytes
+
+    def at_most(self) -> "Footprint | None":
+        """The footprint at the upper end of every dim; ``None``: there is none."""
+        if self.is_whole:
+            return self
+        if self.upper_bytes is None:
+            return None
+        return replace(self, total_bytes=self.upper_bytes, is_whole=True, taken_in=None)
 
     @property
     def demand(self) -> Demand:
@@ -156,9 +167,11 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
         contexts *= deployment.instances
     else:
         contexts = [max(contexts, key=lambda term: term.high_bytes)]
+    upper = [found for each in footprints if (found := each.at_most()) is not None]
     return replace(
         largest,
         total_bytes=deployment.bytes_of(footprints),
+        upper_bytes=deployment.bytes_of(upper) if len(upper) == len(footprints) else None,
         least_bytes=deployment.least_bytes_of(footprints),
         taken_in=None,
         context=Assumed.total(contexts),
@@ -206,6 +219,7 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
 
     return replace(
         step,
+        upper_bytes=None,
         total_bytes=memory.total_bytes,
         least_bytes=memory.requested_peak_bytes + context.size_bytes,
         context=context,
@@ -244,7 +258,9 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
         message = "no training is requested"
         raise NoFigureError(message)
     live = training.live_at_peak()[:_LISTED]
+    at_most = results.at_most
     return Footprint(
+        upper_bytes=None if at_most is None else at_most.training_peak_bytes,
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
@@ -269,11 +285,14 @@ def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noq
         message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
     live = memory.live_at_peak[:_LISTED]
+    upper_bytes = None if results.at_most is None else results.at_most.total_bytes
     return Footprint(
         total_bytes=num_bytes,
+        upper_bytes=upper_bytes,
         least_bytes=num_bytes,
         shared_bytes=results.weight_bytes or 0,
-        is_whole=results.is_whole,
+        # Data may decide sizes that are not alive at the peak.
+        is_whole=results.is_whole or (results.bound.follows_batch and upper_bytes == num_bytes),
         node=memory.peak_node,
         tensors=live,
     )
@@ -281,8 +300,15 @@ def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noq
 
 def _mcu(request: AnalysisRequest, results: StageResults) -> Footprint:
     footprint = _total(request, results)
-    num_bytes = footprint.total_bytes - footprint.shared_bytes
-    return replace(footprint, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
+    upper_bytes, weight_bytes = footprint.upper_bytes, footprint.shared_bytes
+    num_bytes = footprint.total_bytes - weight_bytes
+    return replace(
+        footprint,
+        total_bytes=num_bytes,
+        upper_bytes=None if upper_bytes is None else upper_bytes - weight_bytes,
+        least_bytes=num_bytes,
+        shared_bytes=0,
+    )
 
 
 def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> Footprint:
@@ -307,6 +333,7 @@ def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> F
     return replace(
         footprint,
         total_bytes=num_bytes,
+        upper_bytes=None,
         least_bytes=arena.base_bytes + arena.requested_peak_bytes + outside_bytes,
         context=overheads.context,
         workspace=overheads.workspace,

@@ -160,10 +160,12 @@ SETTLED_BY: Final = MappingProxyType(
         "unknown_trips": "--value NAME=VALUE for the input that decides",
         "runtime_failed": "choose another --runtime",
         "contradictory_types": "correct the types of the model",
+        "data_dependent": "set the dims with --max",
     }
 )
 """Warnings that make a figure too low or not the requested one, and what settles each."""
 UNBOUND: Final = "unbound_dims"
+DATA: Final = "data_dependent"
 PARTIAL: Final = "partial"
 ACCEPTABLE: Final = frozenset({*SETTLED_BY, UNBOUND, PARTIAL})
 """Every code that can make a verdict unknown."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
-import onnx.helper
 
 from onnxmem.errors import ShapeError, nearest
 from onnxmem.model.graph import Graph

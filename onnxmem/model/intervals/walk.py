@@ -12,7 +12,7 @@ from types import MappingProxyType
 import onnx
 import onnx.helper
 
-from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.model.intervals.dims import ALL_ELEMENTS, RULES
 from onnxmem.model.intervals.inferred import inferred
 from onnxmem.model.intervals.interval import (
@@ -55,7 +55,7 @@ def with_upper_dims(
 
     ``model`` has the versions of the operators, ``values`` known elements of inputs.
     """
-    if not any(_is_open(tensor) for tensor in graph.tensors.values()):
+    if not any(tensor.is_open for tensor in graph.tensors.values()):
         return None
     inference = NodeInference(model)
     found = TensorIntervals(graph, limits, values)
@@ -68,18 +68,13 @@ def with_upper_dims(
     tensors = {
         name: _upper(graph.tensors[name], known)
         for name, known in found.known.items()
-        if _is_open(graph.tensors[name]) or name in found.changing
+        if graph.tensors[name].is_open or name in found.changing
     }
     return UpperGraph(
         graph.with_tensors({**graph.tensors, **tensors}),
         tuple(found.data_dims),
         tuple(found.unbounded),
     )
-
-
-def _is_open(tensor: Tensor) -> bool:
-    """Whether the shape of an activation is unknown before the run."""
-    return tensor.num_elements is None and tensor.role in {Role.ACTIVATION, Role.BODY_INPUT}
 
 
 def _upper(tensor: Tensor, known: Known) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
-from onnxmem.errors import shortened
+from onnxmem.errors import listed, shortened
 from onnxmem.report.sections.section import (
     INFERENCE,
     PEAK,
@@ -52,6 +52,7 @@ def sections(analysis: "Analysis") -> tuple[Section, ...]:
     found = (
         inference(analysis),
         activations(analysis),
+        data_dependent(analysis),
         live_set(analysis),
         peak_pieces(analysis),
         *_optional(analysis),
@@ -297,6 +298,34 @@ def activations(analysis: "Analysis") -> Section:
             Line("outputs", analysis.outputs_bytes, "of the model", key="outputs_bytes"),
         ),
     )
+
+
+def data_dependent(analysis: "Analysis") -> Section | None:
+    """The figures at the upper end of each dim that the data of a run decide."""
+    upper, at_most = analysis.results.upper, analysis.at_most
+    if upper is None or not upper.data_dims:
+        return None
+    names = listed(upper.unbounded or upper.data_dims)
+    lines = [Line("without a bound" if upper.unbounded else "decided by the data", text=names)]
+    if at_most is not None:
+        memory = at_most.activations
+        rows = (
+            (INFERENCE, "total", at_most.total_bytes),
+            (PEAK, "in_place_peak", memory.in_place_peak_bytes),
+            ("without buffer reuse", "peak", memory.peak_bytes),
+            ("packed in one block", "arena", memory.arena_bytes),
+            ("sum of all buffers", "naive_in_place", memory.naive_in_place_bytes),
+            ("sum of all activations", "naive", memory.naive_bytes),
+            (TRAINING_STEP, "training_peak", at_most.training_peak_bytes),
+        )
+        lines += [
+            Line(label, size_bytes, "at most", key=f"data_dependent.{key}_upper_bytes")
+            for label, key, size_bytes in rows
+            if size_bytes is not None
+        ]
+    else:
+        lines.append(Line("next", text=f"{analysis.results.data_flags()} bounds it"))
+    return Section(key="data-dependent", title="Depends on the data", lines=tuple(lines))
 
 
 def live_set(analysis: "Analysis") -> Section | None:

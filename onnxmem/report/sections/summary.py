@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, AnyBasis, Basis, Verdict, basis_for
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    BASES,
+    DATA,
+    AnyBasis,
+    Basis,
+    Verdict,
+    basis_for,
+)
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
 from onnxmem.report.sections.listing import assumptions, partial_texts
@@ -49,6 +57,8 @@ _TITLES: Final = {
     Verdict.OVER: "Does not fit",
     Verdict.UNKNOWN: "Unknown if it fits",
 }
+_DEPENDS: Final = "Depends on the data"
+"""Title of a verdict that only the data of a run decide."""
 _FIGURES: Final[Mapping[AnyBasis, str]] = MappingProxyType(
     {
         Basis.TORCH: GPU_MEMORY,
@@ -115,10 +125,11 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
     batch = analysis.settings.batch
     _, _, margin = verdict_text(result.requested, budget_bytes).partition(": ")
     at = "" if batch is None else f" at batch {batch:,}"
-    takes = f"takes {format_bytes(result.taken_bytes)}{at}, {margin}"
+    at_most = "at most " if result.is_at_most else ""
+    takes = f"takes {at_most}{format_bytes(result.taken_bytes)}{at}, {margin}"
     return Section(
         key="answer",
-        title=_TITLES[result.verdict],
+        title=_title(result),
         summary=f"{format_bytes(budget_bytes)}: {takes}",
         lines=(
             *(
@@ -140,6 +151,11 @@ def _retries(result: "FitResult") -> Iterator[Line]:
     """What a run that succeeds only by retries takes elsewhere."""
     if result.requested.is_retried:
         yield Line("retries", text=retries_text(result.requested, result.assessment.basis))
+
+
+def _title(result: "FitResult") -> str:
+    depends = bool(result.doubts) and all(each.code == DATA for each in result.doubts)
+    return _DEPENDS if depends and result.verdict is Verdict.UNKNOWN else _TITLES[result.verdict]
 
 
 def _doubt_text(doubt: "Doubt") -> str:
