@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from given_dense import DenseNet121, SqueezeNet, UNet
 from given_gated import ConvNextLike, EfficientNetB0, InstanceNormMix
-from given_sequences import BertBase, LanguageModel, VisionTransformer
-from given_vision import BasicBlock, Bottleneck, MobileNetV2, ResNet, alexnet, mlp, vgg
+from given_sequences import BertBase, VisionTransformer
+from given_vision import Bottleneck, vgg
+from gpu_truth import BY_NAME, LanguageModel, ResNet, image, tokens
 from settings import OPTIMIZERS, Network, Settings, Tensors
 from step import measure
 
@@ -30,37 +31,24 @@ PER_OPTIMIZER = (
 )
 
 
-def image(batch: int) -> Tensors:
-    """Images of ImageNet's size."""
-    return (torch.zeros(batch, 3, 224, 224),)
-
-
 def _image_of(size: int) -> Callable[[int], Tensors]:
     return lambda batch: (torch.zeros(batch, 3, size, size),)
 
 
-def _features(batch: int) -> Tensors:
-    return (torch.zeros(batch, 1000),)
-
-
-def _tokens(length: int) -> Callable[[int], Tensors]:
-    return lambda batch: (torch.zeros(batch, length, dtype=torch.int64),)
-
-
 NETWORKS = (
-    Network("mlp", mlp, _features, (256, 2048)),
-    Network("alexnet", alexnet, image, (32, 128)),
+    BY_NAME["mlp"],
+    BY_NAME["alexnet"],
     Network("vgg16", lambda: vgg((2, 2, 3, 3, 3)), image, (8, 64)),
     Network("vgg19", lambda: vgg((2, 2, 4, 4, 4)), image, (8, 64)),
-    Network("resnet18", lambda: ResNet(BasicBlock, (2, 2, 2, 2), 1), image, (16, 128)),
+    BY_NAME["resnet18"],
     Network("resnet50", lambda: ResNet(Bottleneck, (3, 4, 6, 3), 4), image, (8, 64)),
-    Network("mobilenetv2", MobileNetV2, image, (16, 128)),
+    BY_NAME["mobilenetv2"],
     Network("densenet121", DenseNet121, image, (8, 64)),
     Network("efficientnet_b0", EfficientNetB0, image, (8, 64)),
     Network("unet", UNet, _image_of(256), (1, 8)),
-    Network("bert_base", BertBase, _tokens(128), (8, 32)),
-    Network("gpt2_small", lambda: LanguageModel(50257, 256, 768, 12, 12), _tokens(256), (2, 8)),
-    Network("tiny_transformer", lambda: LanguageModel(1000, 64, 128, 4, 2), _tokens(64), (8, 64)),
+    Network("bert_base", BertBase, tokens(128), (8, 32)),
+    Network("gpt2_small", lambda: LanguageModel(50257, 256, 768, 12, 12), tokens(256), (2, 8)),
+    BY_NAME["tiny_transformer"],
     Network("squeezenet", SqueezeNet, image, (16, 128)),
     Network("vit_tiny", VisionTransformer, image, (16, 128)),
     Network("instnorm_mix", InstanceNormMix, _image_of(64), (16, 128)),

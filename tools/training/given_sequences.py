@@ -3,83 +3,9 @@
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: D102  # what `forward` computes is its class docstring
 
-import math
-
 import torch
+from gpu_truth import Attention, Block
 from torch import nn
-
-
-class Attention(nn.Module):
-    """Self-attention of separate projections, written out; `length` given makes it causal."""
-
-    mask: torch.Tensor | None
-
-    def __init__(self, width: int, num_heads: int, dropout: float, length: int | None) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.head_width = width // num_heads  # computed here, it is a constant of the graph
-        self.q = nn.Linear(width, width)
-        self.k = nn.Linear(width, width)
-        self.v = nn.Linear(width, width)
-        self.o = nn.Linear(width, width)
-        self.drop = nn.Dropout(dropout)
-        mask = None
-        if length is not None:
-            mask = torch.ones(1, 1, length, length, dtype=torch.bool).triu(1)
-        self.register_buffer("mask", mask)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        heads = (batch, length, self.num_heads, self.head_width)
-        q = self.q(x).view(heads).transpose(1, 2)
-        k = self.k(x).view(heads).transpose(1, 2)
-        v = self.v(x).view(heads).transpose(1, 2)
-        a = q @ k.transpose(-2, -1) / math.sqrt(self.head_width)
-        if self.mask is not None:
-            a = a.masked_fill(self.mask, -1e9)
-        a = self.drop(a.softmax(-1))
-        out: torch.Tensor = self.o((a @ v).transpose(1, 2).reshape(batch, length, width))
-        return out
-
-
-class Block(nn.Module):
-    """Normalized first, then attention and a GELU layer of four times the width."""
-
-    def __init__(self, width: int, num_heads: int, dropout: float, length: int | None) -> None:
-        super().__init__()
-        self.at = Attention(width, num_heads, dropout, length)
-        self.n1 = nn.LayerNorm(width)
-        self.n2 = nn.LayerNorm(width)
-        self.f1 = nn.Linear(width, 4 * width)
-        self.f2 = nn.Linear(4 * width, width)
-        self.act = nn.GELU()
-        self.d1 = nn.Dropout(dropout)
-        self.d2 = nn.Dropout(dropout)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x + self.d1(self.at(self.n1(x)))
-        return x + self.d2(self.f2(self.act(self.f1(self.n2(x)))))
-
-
-class LanguageModel(nn.Module):
-    """Tokens in, logits of every position out, flattened."""
-
-    def __init__(
-        self, vocabulary: int, length: int, width: int, num_heads: int, depth: int
-    ) -> None:
-        super().__init__()
-        self.we = nn.Embedding(vocabulary, width)
-        self.pe = nn.Parameter(torch.zeros(1, length, width))
-        self.dr = nn.Dropout(0.1)
-        self.bl = nn.Sequential(*(Block(width, num_heads, 0.1, length) for _ in range(depth)))
-        self.ln = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.dr(self.we(x) + self.pe)
-        h = self.bl(h)
-        logits: torch.Tensor = self.head(self.ln(h)).flatten(0, 1)
-        return logits
 
 
 class PostNormBlock(nn.Module):

@@ -1,25 +1,11 @@
 """What is trained, and how: the networks and the switches of a training step."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import nn
+from gpu_truth import Network, Tensors
 
+__all__ = ["OPTIMIZERS", "Network", "Settings", "Tensors"]
 OPTIMIZERS = ("sgd", "momentum", "adam")
-
-Tensors = tuple[torch.Tensor, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """What is trained: `build` makes the module, `inputs` what it reads at a batch."""
-
-    name: str
-    build: Callable[[], nn.Module]
-    inputs: Callable[[int], Tensors]
-    batches: tuple[int, int]
-    loss: str = "cross-entropy"
 
 
 @dataclass(frozen=True, slots=True)
