@@ -44,6 +44,7 @@ CHAPTERS = {
     "onnxmem.model.shapes.bodies": "signatures of subgraphs, which the memo of nodes has none of",
     "onnxmem.model.http_ranges": "HTTP, with what a server may do wrong",
     "onnxmem.model.shapes.onnx_rules": "rules of all domains but onnxruntime's",
+    "onnxmem.decisions.explain.quantities": "sizes, shapes and devices in texts of any program",
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",
     "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",
     "onnxmem.report.page.modules": "the rule that names make modules by, which the script has too",

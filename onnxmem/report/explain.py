@@ -197,6 +197,9 @@ def _value(metric: Metric, where: str, value: MetricValue) -> Iterator[str]:
         yield figure("", size_bytes, shortened(name))
 
 
+_MOST_UNNAMED: Final = 6
+
+
 def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
     """A message, and the tensors of a model that can be what it requests."""
     lines = [fact("Message", f"of {message.program}")]
@@ -205,13 +208,22 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
     if message.node is not None or message.op_type is not None:
         words = [word for word in (message.node, message.op_type) if word]
         lines.append(fact("  at", shortened(", ".join(words))))
+    if message.device is not None:
+        lines.append(fact("  device", message.device))
     for label, num_bytes in (
         ("  capacity", message.capacity_bytes),
         ("  free", message.free_bytes),
         ("  in use", message.used_bytes),
+        ("  reserved", message.reserved_bytes),
+        ("  peak", message.peak_bytes),
     ):
         if num_bytes is not None:
             lines.append(figure(label, num_bytes))
+    if message.unnamed:
+        named = ", ".join(message.unnamed[:_MOST_UNNAMED])
+        more = len(message.unnamed) - _MOST_UNNAMED
+        text = f"{named}{f' and {more} more' if more > 0 else ''}: the message does not say of what"
+        lines.append(fact("  other sizes", text))
     if path is not None and report is not None:
         lines += ["", *_report(message, path, report)]
     elif message.sizes is not None:
@@ -233,6 +245,9 @@ def _request(message: OutOfMemory) -> list[str]:
             shape,
             *([] if sizes is None else [figure("  requested", sizes.most_bytes, of_type)]),
         ]
+    if message.rivals:
+        either = " or ".join(f"{each:,} B" for each in message.rivals)
+        return [fact("  requested", f"{either}: the message does not say which")]
     if sizes is None:
         return []
     if sizes.least_bytes == sizes.most_bytes:
@@ -350,6 +365,11 @@ def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
         "capacity_bytes": message.capacity_bytes,
         "free_bytes": message.free_bytes,
         "held_bytes": message.used_bytes,
+        "reserved_bytes": message.reserved_bytes,
+        "peak_bytes": message.peak_bytes,
+        "device": message.device,
+        "requested_either": list(message.rivals),
+        "unnamed": list(message.unnamed),
         "model": None if report is None else _report_row(report),
     }
 

@@ -68,6 +68,7 @@ CASES = {
         segment(1.71, GIB),
         capacity_bytes=6 * GIB,
         free_bytes=round(1.04 * GIB),
+        used_bytes=round(3.49 * GIB),
     ),
     "pytorch, MiB": Case(
         '" CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; '
@@ -76,6 +77,7 @@ CASES = {
         segment(264, MIB),
         capacity_bytes=2 * GIB,
         free_bytes=round(145.93 * MIB),
+        used_bytes=round(788.51 * MIB),
     ),
     "pytorch, of which": Case(
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a "
@@ -85,6 +87,7 @@ CASES = {
         segment(55.57, GIB),
         capacity_bytes=12 * GIB,
         free_bytes=round(9.02 * GIB),
+        used_bytes=round(984.52 * MIB),
     ),
     "pytorch, the newest": Case(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a "
@@ -111,6 +114,7 @@ CASES = {
         (MIB + 1, 20 * MIB),
         capacity_bytes=round(1.96 * GIB),
         free_bytes=round(2.88 * MIB),
+        used_bytes=round(1.24 * GIB),
     ),
     "pytorch, a small segment": Case(
         "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 8.00 GiB of "
@@ -127,6 +131,7 @@ CASES = {
         (13_101_958 - 511, 13_112_442),
         capacity_bytes=round(10.92 * GIB),
         free_bytes=round(9.28 * GIB),
+        used_bytes=round(8.57 * MIB),
     ),
     "pytorch, KiB": Case(
         "RuntimeError: CUDA out of memory. Tried to allocate 1024.00 KiB (GPU 0; 11.17 GiB total "
@@ -135,6 +140,7 @@ CASES = {
         (MIB - 5 - 511, MIB + 5),
         capacity_bytes=round(11.17 * GIB),
         free_bytes=576 * 1024,
+        used_bytes=round(10.90 * GIB),
     ),
     "onnxruntime": Case(
         "onnx runtime error 6: Non-zero status code returned while running Mul node. "

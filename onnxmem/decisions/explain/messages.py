@@ -1,17 +1,21 @@
 """Read out-of-memory messages: who printed them, the requested size, the memory of the device.
 
-There is one extractor for all wordings. ``_PROGRAMS`` recognizes the program by words that only its
-messages have. The facts (sizes, shapes, element types, capacities, nodes) are found by patterns
-that hold for any program, so that a new wording, a translation or a log around the message costs
-none of them. What a size means depends on the program: PyTorch prints the segment of its caching
-allocator, onnxruntime a request rounded to a chunk, others the bytes of one tensor. A rounded
-number becomes the interval of the sizes that are printed so.
+``quantities`` reads sizes, shapes, element types and devices in any wording. Here it is decided
+
+1. whether a text is such a message: it names an error that means it (``_NAMES``), or a process was
+   killed, or an allocation was refused, or memory was used up. A text that only speaks of memory,
+   or asks about it, is none;
+2. who printed it: ``_PROGRAMS`` has words that only the messages of a program have. It may remain
+   unknown, and nothing that is read depends on it but
+3. what a size means: PyTorch prints the segment of its caching allocator, onnxruntime a request
+   rounded to a chunk, others the bytes of one tensor.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil, floor, prod
+from functools import lru_cache
+from math import prod
 from typing import Final
 
 from onnxmem.allocators.caching import (
@@ -22,21 +26,28 @@ from onnxmem.allocators.caching import (
     SMALL_BYTES,
     SMALL_SEGMENT_BYTES,
 )
+from onnxmem.decisions.explain.quantities import (
+    WIDTHS,
+    Quantity,
+    Role,
+    Shape,
+    chosen,
+    device_of,
+    factor_of,
+    quantities,
+    requested,
+    requested_shape,
+    words,
+)
 
 _ARENA_BYTES: Final = 256
 """A chunk of onnxruntime's arena is a multiple of it (``kMinAllocationSize``, bfc_arena.h)."""
-_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_WIDTHS: Final = {
-    **dict.fromkeys(("complex128",), 16),
-    **dict.fromkeys(("double", "float64", "int64", "uint64", "complex64", "long"), 8),
-    **dict.fromkeys(("float", "float32", "int32", "uint32", "int"), 4),
-    **dict.fromkeys(("half", "float16", "bfloat16", "int16", "uint16", "short"), 2),
-    **dict.fromkeys(("int8", "uint8", "bool"), 1),
-}
-"""Bytes of an element, by the names that TensorFlow, numpy and PyTorch print."""
-_KILLED: Final = re.compile(r"Killed(: 9)?")
-_LONGEST: Final = 200_000
+_LONGEST: Final = 100_000
 """Characters that are read of a log, from its end: the message is the last thing in it."""
+_SHORT: Final = 200
+_PHRASE: Final = 90
+"""As long as a line is that says nothing but that memory ran out."""
+_SAME_MESSAGE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +82,20 @@ class OutOfMemory:
     free_bytes: int | None = None
     used_bytes: int | None = None
     """The memory in use: of the process that was killed, else of the allocator or the program."""
-    names_gpu: bool = False
-    """Whether it names a GPU or a library of one."""
+    reserved_bytes: int | None = None
+    """What an allocator holds and does not use, or holds in all."""
+    peak_bytes: int | None = None
+    device: str | None = None
+    """Such as ``GPU 0``; without a number if the message names none."""
+    rivals: tuple[int, ...] = ()
+    """Several sizes, if the message does not say which of them was requested."""
+    unnamed: tuple[str, ...] = ()
+    """Quantities as they are printed, of which no word says what they are."""
+
+    @property
+    def is_on_accelerator(self) -> bool:
+        """Whether it names a device other than the CPU."""
+        return self.device is not None and not self.device.startswith("CPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +106,6 @@ class _Program:
     meaning: str
 
 
-_GPU: Final = re.compile(r"(?i)cuda|cudnn|cublas|gpu\b|tensorrt|rocm|\bhip|directml|dml")
 _SYSTEM_FULL: Final = "the system could not allocate memory"
 _DEVICE_FULL: Final = "the device was full"
 _PROGRAMS: Final = (
@@ -157,8 +179,8 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "XLA",
-        r"(?i)out of memory (while trying to allocate|allocating)|memory space hbm"
-        r"|BufferAssignment|XlaRuntimeError|failed to allocate request for"
+        r"(?i)out of memory while trying to allocate|exhausted: out of memory allocating"
+        r"|memory space hbm|BufferAssignment|XlaRuntimeError|failed to allocate request for"
         r"|attempting to (allocate|reserve) [\d.]+[KMG]?\b|org_tensorflow|external/xla/",
         "the device could not allocate a buffer of a compiled program (JAX, or TensorFlow's XLA)",
     ),
@@ -264,7 +286,7 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "CUDA",
-        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|(?i:cuda).{0,40}out of memory",
+        r"cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|(?i:cuda.{0,40}out of memory)",
         _DEVICE_FULL,
     ),
     _Program(
@@ -297,92 +319,33 @@ _PROGRAMS: Final = (
     ),
 )
 """In this order, the special before the general: a log may have words of several programs."""
-_ABOUT_MEMORY: Final = re.compile(
-    r"(?i)out.?of.?memory|\boom\b|alloc|exhausted|memory|メモリ|内存|显存|記憶體|memori\b|memoria"
-    r"|mémoire|speicher"
+# Whether a text is a message of a program that was out of memory.
+
+
+_EXHAUSTED: Final = re.compile(rf"(?i){words('exhausted')}")
+"""A noun of memory with a word that says it was used up, in either order."""
+
+
+_NOT_ALLOCATED: Final = re.compile(
+    rf"(?i)(?<!GC \()(?:(?:{words('refused')})[^.;]{{0,60}}?(?:{words('allocation')})"
+    rf"|(?:{words('allocation')})[^.;]{{0,60}}?(?:{words('refused')}))|{words('not_allocated')}"
 )
-_FAILED: Final = re.compile(
-    r"(?i)out.?of|\boom|alloc|exhaust|insufficient|not enough|too small|kill|exceed|larger than"
-    r"|requires more|no available|limit.{0,40}reached|cannot|could not|\bfail|error|不足|无法|太小"
-    r"|\b137\b"
+"""An allocation that was refused; it is one of memory if a quantity, a shape or a noun says so."""
+_OF_MEMORY: Final = re.compile(rf"(?i){words('of_memory')}")
+_NAMES: Final = re.compile(
+    rf"(?<!except )(?<!catch \()(?<!import )(?<!class )(?<!raise )(?:{words('names')})"
 )
-"""A question that only names a program is not a message."""
-_PLAIN: Final = re.compile(
-    r"(?i)\b(?:error|exception|fatal|failed|failure)\s?[:=].{0,60}\b(?:out of|insufficient) memory"
+"""Names and codes of errors that mean it, whatever stands around them."""
+_KILL: Final = re.compile(words("kills"))
+"""The process was ended from outside: by Linux, by a container's or a scheduler's limit."""
+_FRAME: Final = re.compile(rf"(?i){words('frames')}")
+_QUESTION: Final = re.compile(
+    r"(?i)\W*(?:how|why|what(?!\(\))|which|who|where|does|do|is (?:it|there|this)|are there"
+    r"|(?:can|should) i)\b"
 )
-"""A program that is not known says that memory ran out, and no size."""
-_SIZE: Final = r"(\d[\d,]*(?:\.\d*)?)\s?(bytes?|(?a:(?:[KMGTPkmgtp]i?)?[Bb]\b|[KMGTP]\b))?"
-_REFUSED: Final = r"(?i)(?:tried|trying|try|failed|unable|could not|can ?not|can't) (?:to )?"
-_REQUESTED: Final = (
-    re.compile(_SIZE + r" KV cache is needed"),
-    re.compile(r"\(" + _SIZE + r"\) array exceeds"),
-    *(
-        re.compile(pattern + _SIZE)
-        for pattern in (
-            r"(?i)rounded to ",
-            _REFUSED + r"(?:alloc(?:ate)?|map|reserve) (?:an? )?"
-            r"(?:tensor with |memory of size:? |request for )?",
-            r"(?i)(?:memory|buffer|allocation|vector|malloc)(?: '[^']*')?(?: of)? size:? \(?",
-            r"(?i)\balloc size ?: ",
-            r"(?i)attempting to (?:allocate|reserve) ",
-            r"(?i)\ballocat(?:e|ing|ion of) ",
-            r"(?i)requested (?:buffer of )?size (?:was |of |is )?",
-            r"(?i)requested amount of (?:GPU )?memory \(",
-            r"smaller than requested bytes of ",
-            r"\bRequested\s*: ",
-            r"requires more (?:\w+ )?memory \(",
-            r"无法.{0,20}分配\s*",
-        )
-    ),
-)
-"""Where a message names what it requested; the first pattern that matches wins."""
-_SHAPE: Final = re.compile(
-    r"(?i)(?:shape|form\b|tensor|张量|形状|テンソル|bentuk)\s*[:=]?\s*[\[(]\s*(\d+(?:\s*,\s*\d+)*),?\s*[\])]"
-)
-_EXACT: Final = re.compile(r"\s\((\d+) ?(?:bytes|B)\)")
-"""The same size without rounding, behind it."""
-_TYPE: Final = re.compile(r"(?i).{0,40}?\bd?type\s*[:=]?\s*(?:torch\.|tf\.)?(\w+)")
-_CAPACITY: Final = (
-    _SIZE + r" total capacity",
-    r"total capaci?ty of " + _SIZE,
-    r"max allowed: " + _SIZE,
-    r"(?i) of " + _SIZE + r" hbm",
-    r"growth limit " + _SIZE,
-    r"\bLimit:\s*" + _SIZE,
-    r"memory_limit_: " + _SIZE,
-    r"limit set to: " + _SIZE,
-    r"Device limit\s*: " + _SIZE,
-    r"memory: usage \d+kB, limit " + _SIZE,
-    r"(?:larger than|exceeds) [^\d]{0,40}(?:maximum|limit)(?: of)? \(?" + _SIZE,
-    r"free and " + _SIZE + r" total\b",
-    r"running was [\d.]+[KMGT]B / " + _SIZE,
-    r"total mem(?:ory)? size ?: " + _SIZE,
-    r"(?i)\bmemory limit[ :=]+(?:of |is |set to )?" + _SIZE,
-)
-_FREE: Final = (
-    _SIZE + r" free(?:[;,.)]| bytes| and)",
-    r"available " + _SIZE + r", missing",
-    r"with (\d+)() free bytes",
-    r"of which " + _SIZE + r" is free",
-    r"available memory is only " + _SIZE,
-    r"Available memory of (\d+)() is smaller",
-    r"Free \(according to CUDA\)\s*: " + _SIZE,
-    r"than is available \(" + _SIZE,
-    r"available KV cache memory \(" + _SIZE,
-    r"可用(?:内存|显存)\D{0,3}" + _SIZE,
-)
-_USED: Final = (
-    r"this process has " + _SIZE + r" memory in use",
-    r"MPS allocated: " + _SIZE,
-    r"\bUsed " + _SIZE + r" of ",
-    r"\bInUse:\s*" + _SIZE,
-    r"allocated so far: " + _SIZE,
-    r"Currently allocated\s*: " + _SIZE,
-    _SIZE + r" memory has been allocated",
-    r"running was " + _SIZE + r" / ",
-    r"memory: usage " + _SIZE,
-    r"已分配\s*" + _SIZE,
-)
+_CONDITION: Final = re.compile(rf"(?i)\b(?:{words('conditions')})\b")
+_TALK: Final = re.compile(rf"(?i){words('talk')}")
+"""A question about memory, or prose, is not a message."""
 _NODES: Final = (
     r"Name: ?\\?['\"]([^'\"\\]*)",
     r"\[\[\{\{node ([^\s}]+)",
@@ -391,60 +354,141 @@ _NODES: Final = (
 _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 
 
+@lru_cache(maxsize=4)
 def read_message(text: str) -> OutOfMemory | None:
-    """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it.
-
-    A message of an unknown program is read if it names a size or a shape, or is plainly an error.
-    """
-    lines = [" ".join(line.split()) for line in text[-_LONGEST:].splitlines()]
-    plain = " ".join(filter(None, lines))
-    # A shell prints a killed command's end on a line of its own, and a prompt may follow.
-    searched = "\n".join([plain, *(line for line in lines if _KILLED.fullmatch(line))])
-    if not _FAILED.search(plain):
+    """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
+    lines = (" ".join(line.split()) for line in text[-_LONGEST:].splitlines())
+    plain = "\n".join(filter(None, lines))
+    found = quantities(plain)
+    asked = requested(found, plain)
+    shape = requested_shape(plain, asked[0] if asked else None)
+    evidence = _evidence(plain, found, shape)
+    if evidence is None:
         return None
-    known = next(
-        (each for each in _PROGRAMS if re.search(each.pattern, searched, re.MULTILINE)), None
-    )
-    if known is None and not _ABOUT_MEMORY.search(plain):
-        return None
-    shape = _shape(plain)
-    sizes = _requested(plain, shape, "" if known is None else known.name)
-    if known is None:
-        if sizes is None and not _PLAIN.search(plain):
-            return None
-        known = _Program("an unknown program", "", "memory could not be allocated")
+    flat = plain.replace("\n", " ")
+    program = next(
+        (
+            each
+            for each in _PROGRAMS
+            if re.search(each.pattern, flat) or re.search(each.pattern, plain, re.MULTILINE)
+        ),
+        None,
+    ) or _Program("an unknown program", "", _meaning(plain, evidence))
+    near = shape.start if shape else asked[0].start if asked else evidence
+    used = chosen(found, Role.USED, near)
+    sizes = _requested(asked, shape, plain, program.name)
+    values = {
+        role: chosen(found, role, near)
+        for role in (Role.FREE, Role.TOTAL, Role.RESERVED, Role.PEAK)
+    }
     return OutOfMemory(
-        program=known.name,
-        meaning=known.meaning,
+        program=program.name,
+        meaning=program.meaning,
         sizes=sizes,
-        shape=shape,
-        element_type=_element_type(plain),
+        rivals=tuple(each.size_bytes for each in asked) if len(asked) > 1 and not shape else (),
+        shape=None if shape is None else shape.dims,
+        element_type=None if shape is None else shape.element_type,
         node=_first(_NODES, plain),
         op_type=_first(_OPERATORS, plain),
-        capacity_bytes=_bytes(_CAPACITY, plain),
-        free_bytes=_bytes(_FREE, plain),
-        used_bytes=_killed_bytes(plain) or _bytes(_USED, plain),
-        names_gpu=_GPU.search(plain) is not None,
+        device=device_of(plain, near),
+        capacity_bytes=_size(values[Role.TOTAL]),
+        free_bytes=_size(values[Role.FREE]),
+        used_bytes=_killed_bytes(plain) or _size(used),
+        reserved_bytes=_size(values[Role.RESERVED]),
+        peak_bytes=_size(values[Role.PEAK]),
+        unnamed=tuple(each.text for each in found if each.role is None and each.has_unit),
     )
 
 
-def _shape(text: str) -> tuple[int, ...] | None:
-    match = _SHAPE.search(text)
-    return None if match is None else tuple(int(dim) for dim in match[1].split(","))
+def _size(quantity: Quantity | None) -> int | None:
+    return None if quantity is None else quantity.size_bytes
 
 
-def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> RequestedBytes | None:
-    """A tensor's shape and type give its bytes exactly; a printed size is rounded."""
-    if shape is not None:
-        size_bytes = _tensor_bytes(text, shape)
-        return None if size_bytes is None else RequestedBytes(size_bytes, size_bytes)
-    match = next((found for each in _REQUESTED if (found := each.search(text))), None)
-    if match is None:
+def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
+    """Where a text says that memory ran out; ``None``: it does not say it."""
+    if _QUESTION.match(text) and len(text) < _SHORT:
         return None
-    exact = _EXACT.match(text, match.end())
-    least, most = _printed(match[1], match[2]) if exact is None else _printed(exact[1], None)
+    named = _NAMES.search(text) or _KILL.search(text)
+    if named is not None:
+        return named.start()
+    refused = _refused_at(text, found, shape)
+    return refused if refused is not None else _exhausted_at(text, found)
+
+
+def _refused_at(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
+    """Where a text says that an allocation of memory was refused."""
+    asked = [each for each in found if each.role is Role.REQUESTED]
+    for match in _NOT_ALLOCATED.finditer(text):
+        around = text[max(match.start() - 20, 0) : match.end() + 60]
+        if any(abs(each.start - match.start()) < _SAME_MESSAGE for each in asked) or shape:
+            return match.start()
+        is_memory = _OF_MEMORY.search(around) and "static TLS" not in around
+        if is_memory and not _CONDITION.search(_sentence(text, match.start(), match.end())):
+            return match.start()
+    return None
+
+
+def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
+    """Where a text says that memory was used up, as an error and not in prose."""
+    roles = {each.role for each in found} - {None, Role.OTHER}
+    for match in _EXHAUSTED.finditer(text):
+        sentence = _sentence(text, match.start(), match.end())
+        if _CONDITION.search(sentence):
+            continue
+        if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
+            return match.start()
+        start = text[max(match.start() - 3, 0) : match.start()]
+        is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`"))
+        is_said = is_first or len(sentence) <= _PHRASE
+        around = text[max(match.start() - 80, 0) : match.end() + 80]
+        if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):
+            return match.start()
+    return None
+
+
+def _sentence(text: str, start: int, end: int) -> str:
+    first = max(text.rfind(stop, max(start - 200, 0), start) for stop in (". ", "; ", "\n")) + 1
+    lasts = [
+        at for stop in (". ", "; ", "\n", "。") if (at := text.find(stop, end, end + 200)) >= 0
+    ]
+    sentence = text[max(first, start - 200) : min(lasts, default=end + 200)]
+    return re.sub(r"\([^()]{1,80}\)", " ", sentence).strip()
+
+
+def _meaning(text: str, evidence: int) -> str:
+    """What a message of an unknown program says: what ran out."""
+    around = text[max(evidence - 80, 0) : evidence + 160]
+    if _KILL.search(around):
+        return (
+            "the process was killed, because its container, its job or the machine was out of "
+            "memory"
+        )
+    device = device_of(around, None)
+    if device is not None and not device.startswith("CPU"):
+        return _DEVICE_FULL
+    if re.search(r"(?i)limit|allowed|maximum|exceed|larger than", around):
+        return "a limit of the program, or of its container or job, was reached"
+    return "memory could not be allocated"
+
+
+def _requested(
+    asked: Sequence[Quantity], shape: Shape | None, text: str, program: str
+) -> RequestedBytes | None:
+    """A tensor's shape and type give its bytes exactly; a printed size is rounded."""
+    printed = asked[0] if len(asked) == 1 else None
+    if shape is not None:
+        width = WIDTHS.get(shape.element_type or "float32")
+        is_plain = printed is not None and abs(printed.start - shape.start) < _SAME_MESSAGE
+        if width is not None and not (is_plain and shape.element_type is None):
+            size_bytes = width * prod(shape.dims)
+            return RequestedBytes(size_bytes, size_bytes)
+        if not is_plain:
+            return None
+    if printed is None:
+        return None
+    least, most = printed.least_bytes, printed.most_bytes
     if "Buy new RAM" in text:
-        most += _factor(match[2]) - 1
+        most += factor_of(printed.text.lstrip("0123456789.,")) - 1
     if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {
         "CUDA",
         "HIP",
@@ -455,18 +499,6 @@ def _requested(text: str, shape: tuple[int, ...] | None, program: str) -> Reques
     if program == "onnxruntime":
         return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)
     return RequestedBytes(least, most)
-
-
-def _element_type(text: str) -> str | None:
-    shape_at = _SHAPE.search(text)
-    named = None if shape_at is None else _TYPE.match(text, shape_at.end())
-    return None if named is None else named[1].lower()
-
-
-def _tensor_bytes(text: str, shape: tuple[int, ...]) -> int | None:
-    """``None``: the message names a type without a fixed size. Without a type it is float32."""
-    width = _WIDTHS.get(_element_type(text) or "float32")
-    return None if width is None else width * prod(shape)
 
 
 def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> RequestedBytes:
@@ -482,36 +514,6 @@ def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> Request
     if least_bytes <= LARGE_SEGMENT_BYTES <= most_bytes:
         return RequestedBytes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
     return RequestedBytes(max(least_bytes - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most_bytes)
-
-
-def _printed(number: str, unit: str | None) -> tuple[int, int]:
-    """The least and the most bytes that are printed so, given the number of decimals."""
-    factor = _factor(unit)
-    digits = _digits(number)
-    decimals = len(digits.partition(".")[2])
-    half = Fraction(factor, 2 * 10**decimals) if "." in digits else 0
-    value = Fraction(digits.rstrip(".")) * factor
-    return ceil(value - half), floor(value + half)
-
-
-def _digits(number: str) -> str:
-    """Commas group thousands, or there is one with other than three digits behind it."""
-    return re.sub(r"^(\d+),(\d{1,2})$", r"\1.\2", number).replace(",", "")
-
-
-def _factor(unit: str | None) -> int:
-    """Programs that print GB or G mean 2^30 bytes, as those do that print GiB."""
-    if unit is None or unit.lower().startswith("byte"):
-        return 1
-    return 1 << 10 * _POWERS[unit.upper().rstrip("B").rstrip("I")]
-
-
-def _bytes(patterns: tuple[str, ...], text: str) -> int | None:
-    for pattern in patterns:
-        match = re.search(pattern, text)
-        if match is not None:
-            return round(Fraction(_digits(match[1]).rstrip(".")) * _factor(match[2]))
-    return None
 
 
 def _killed_bytes(text: str) -> int | None:

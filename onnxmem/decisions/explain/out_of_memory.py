@@ -174,7 +174,7 @@ def _basis(request: AnalysisRequest, message: OutOfMemory) -> Basis:
         return Basis.STEP if message.program == "PyTorch on CPU" else Basis.TORCH
     if request.settings.runtimes:
         return Basis(request.settings.runtimes[0])
-    is_on_cpu = message.program == "onnxruntime" and not message.names_gpu
+    is_on_cpu = message.program == "onnxruntime" and not message.is_on_accelerator
     return Basis.ORT_CPU if is_on_cpu else Basis.TOTAL
 
 
