@@ -491,3 +491,13 @@ def test_a_budget_that_nothing_meets_fails(
     words = ["advise", str(tmp_path / "budget.onnx"), "--train", "--basis", "tensors"]
     assert main([*words, "--batch", "2", "--budget", budget]) == code
     assert told in capsys.readouterr().err
+
+
+def test_a_session_that_shrinks_may_have_outputs_of_unknown_size(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """The shrinkage keeps outputs, and one of unknown size has no chunk."""
+    rows = "agraph (float[13,7] x) => (y) { y = NonZero(x) }"
+    write_model(tmp_path / "rows.onnx", rows)
+    assert main(["advise", str(tmp_path / "rows.onnx")]) == 0
+    assert "unknown_runtime_tensors" in capsys.readouterr().out

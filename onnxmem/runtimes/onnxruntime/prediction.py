@@ -363,7 +363,9 @@ class PlannedSession:
         resident_bytes = self._resident_bytes(arena)
         arena.shrink()
         for number in run.outputs:
-            arena.free(number)
+            # An output without elements, or of unknown size, has no chunk.
+            if run.sizes.fixed_bytes[number]:
+                arena.free(number)
         return resident_bytes
 
     def _resident_bytes(self, arena: BfcArena) -> int:
