@@ -51,6 +51,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Slice": selecting.sliced,
         "Split": moving.split,
         "Squeeze": moving.squeezed,
+        "StringNormalizer": selecting.normalized_strings,
         "Tile": moving.tiled,
         "TopK": selecting.top,
         "Unique": selecting.unique,

@@ -61,6 +61,15 @@ def compressed(site: Site) -> Found:
     return [(*dims[:axis], kept, *dims[axis + 1 :])]
 
 
+def normalized_strings(site: Site) -> Found:
+    """[n] or [1, n] without the stop words; one empty string if none is left."""
+    dims = site.dims(0)
+    if not dims:
+        return []
+    high = dims[-1].high
+    return [(*dims[:-1], site.dim(0, len(dims) - 1, 1, None if high is None else max(high, 1)))]
+
+
 def top(site: Site) -> Found:
     """A number along an axis: k; k is an attribute up to opset 9."""
     dims = site.dims(0)

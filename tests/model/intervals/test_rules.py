@@ -28,6 +28,8 @@ ROW = "q = Slice(x, zero, one, zero)"
 INDICES = "f = NonZero(c)  g = Squeeze(f, zero)"
 INTEGERS = "i = Cast<to = 7>(z)"
 BOOLEANS = "p = Cast<to = 9>(z)"
+WORDS = f"{SELECTED} {INDICES} t = Cast<to = 8>(g)"
+NORMALIZED = 'StringNormalizer<stopwords = ["3", "5"], is_case_sensitive = 1, locale = "C">(t)'
 OF_TWO = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Pow Sub Sum"
 
 CASES = [
@@ -118,6 +120,7 @@ CASES = [
         "<=13 7",
     ),
     ("Where", f"{SELECTED} {BOOLEANS} y = Where(p, z, overlap)", "<=13 7"),
+    ("StringNormalizer", f"{WORDS} y = {NORMALIZED}", "<=13"),
     ("Upsample", "z = Compress<axis = 0>(x, c) y = Upsample(z, twice)", "<=26 7"),
 ]
 
