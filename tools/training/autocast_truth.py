@@ -44,7 +44,7 @@ _LOWER = (
 _TO_FLOAT32 = (
     *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p"),
     *("reciprocal", "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
-    *("pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "group_norm"),
+    *("pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "group_norm", "rms_norm"),
     *("frobenius_norm.dim", "nuclear_norm", "nuclear_norm.dim", "cosine_similarity"),
     *("poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
     *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"),
@@ -189,7 +189,8 @@ def _main() -> None:
             rows += _rows(case.network, "training_new", replace(settings, attention="efficient"))
     chosen = next(network for network in NETWORKS if network.name == "tiny_transformer")
     rows += _rows(chosen, "training", replace(settings, loss="mse"))
-    about = {"torch": torch.__version__, "optimizer": "adam", "type": "bfloat16"}
+    about = {"command": "PYTHONPATH=tools python tools/training/autocast_truth.py"}
+    about |= {"torch": torch.__version__, "optimizer": "adam", "type": "bfloat16"}
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     head = json.dumps(about)[:-1]
     ROWS.write_text(f'{head}, "rows": [\n  {lines}\n]}}\n')

@@ -10,13 +10,13 @@ from math import prod
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
-from onnxmem.model.graph import DType, Graph
+from onnxmem.model.graph import Graph
 from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.gradients import GradientTensor
 from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.precision import Precision, operand_in
+from onnxmem.runtimes.torch.precision import LISTS, Lists, Policy, Precision, operand_in
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.units import sum_known
 
@@ -37,8 +37,8 @@ class Loss:
     """Saved for backward; the output itself is alive anyway."""
     saves_output: bool = False
     """Whether the formula reads the output, so that a copy that was cast for the loss is saved."""
-    reads_half: bool = False
-    """Whether CUDA's kernel reads float16 and writes float32, and the reverse in backward."""
+    operator: str = ""
+    """PyTorch's operator that reads the output, as autocast's lists name it."""
     num_inner_gradients: int = 0
     """Gradients as large as the output that are computed before the output's, in a chain."""
     has_weight_sum: bool = False
@@ -79,7 +79,7 @@ _ALL = (
     Loss(
         name="cross-entropy",
         saved_bytes=_output_bytes,
-        reads_half=True,
+        operator="cross_entropy_loss",
         has_weight_sum=True,
         num_inner_gradients=1,  # of the log-probabilities
         target_bytes=_label_bytes,
@@ -91,6 +91,7 @@ _ALL = (
         name="mse",
         saved_bytes=_nothing,
         saves_output=True,
+        operator="mse_loss",
         # The mean is written into the storage of the squared differences
         value_bytes=_output_bytes,
         target_bytes=_output_bytes,
@@ -153,6 +154,8 @@ class OutputLosses:
     outputs: tuple[str, ...]
     saved: dict[str, int] = field(default_factory=dict)
     """Blocks that each loss saved for backward."""
+    casts: dict[str, int] = field(default_factory=dict)
+    """Casts of what a loss computed that it saved too."""
     weight_sums: dict[str, int] = field(default_factory=dict)
 
     def operand(self, name: str) -> Operand:
@@ -168,38 +171,56 @@ class OutputLosses:
         for name in self.outputs:
             heap.enter_node(f"loss of {name}")
             is_trained = name in tape.requires_grad
-            cast = self._cast(heap, tape, name)
-            saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
-            if saved_bytes and is_trained:
-                self.saved[name] = heap.allocate(heap.node, Category.ACTIVATION, saved_bytes)
-            if self.loss.has_weight_sum and is_trained:
-                self.weight_sums[name] = self._number(heap, "sum of the class weights")
+            argument = self._cast(heap, tape, name)
+            if is_trained:
+                self._save(heap, tape, name)
             if self.loss.has_value:
                 size_bytes = self.loss.value_bytes(self.operand(name)) or 0
                 heap.allocate(f"value of the {heap.node}", Category.ACTIVATION, size_bytes)
-            if cast is not None and self.loss.saves_output and is_trained:
-                self.saved[name] = cast
-            elif cast is not None:
-                heap.release(cast)
+            if argument is not None and self.loss.saves_output and is_trained:
+                self.saved[name] = argument
+            elif argument is not None:
+                heap.release(argument)
 
     def _cast(self, heap: Heap, tape: Tape, name: str) -> int | None:
         """Cast an output to the loss's type, as autocast does; ``None`` if it makes no copy."""
-        bits = self.precision.loss_bits
-        if self.precision.autocast is None or not 0 < tape.bits(name) < bits:
-            return None
-        if self._gradient_bits(tape, name) < bits:
+        if not self._is_cast(tape, name) or self._bits(tape, name) < self.precision.loss_bits:
             return None
         size_bytes = self.operand(name).size_bytes or 0
         return heap.allocate(f"{name} as its loss reads it", Category.ACTIVATION, size_bytes)
 
-    def _gradient_bits(self, tape: Tape, name: str) -> int:
-        """Bits of the output's gradient as the loss computes it: the output's if none is cast."""
-        # softmax with half_to_float (aten/src/ATen/native/SoftMax.cpp): only CUDA's kernel, and
-        # only for float16; bfloat16 is cast by autocast first.
-        is_half = self.precision.autocast is DType.FLOAT16
-        if not self.loss.has_value or (is_half and self.loss.reads_half):
+    def _save(self, heap: Heap, tape: Tape, name: str) -> None:
+        """Allocate what a loss computes of an output and saves, and a cast of that."""
+        bits = self._bits(tape, name)
+        if saved_bytes := self.loss.saved_bytes(operand_in(self.graph.tensors[name], bits)):
+            self.saved[name] = heap.allocate(heap.node, Category.ACTIVATION, saved_bytes)
+            if self._is_cast(tape, name) and bits < self.precision.loss_bits:
+                label, size_bytes = f"cast of the {heap.node}", self.operand(name).size_bytes or 0
+                self.casts[name] = heap.allocate(label, Category.ACTIVATION, size_bytes)
+        if self.loss.has_weight_sum:
+            self.weight_sums[name] = self._number(heap, "sum of the class weights")
+
+    def _is_cast(self, tape: Tape, name: str) -> bool:
+        """Whether autocast casts an output, or what the loss first computes of it."""
+        bits = tape.bits(name)
+        has_autocast = self.precision.autocast is not None
+        return has_autocast and self.loss.has_value and 0 < bits < self.precision.loss_bits
+
+    def _bits(self, tape: Tape, name: str) -> int:
+        """Bits of what a loss first computes of an output, and of the output's gradient."""
+        # Only autocast of the CPU casts the operand of `cross_entropy_loss`. On CUDA it hands the
+        # output's own type to `log_softmax`, and a type that is given wins: float32 is first the
+        # operand of `nll_loss` (cross_entropy_loss of aten/src/ATen/native/LossNLL.cpp).
+        if not self.loss.has_value:
+            return tape.bits(name)
+        is_read = self._lists.get(self.loss.operator) is Policy.FLOAT32
+        if self._is_cast(tape, name) and not is_read:
             return tape.bits(name)
         return self.operand(name).bits or 0
+
+    @property
+    def _lists(self) -> Lists:
+        return LISTS[self.precision.autocast_device]
 
     def run_backward(self, backward: Backward) -> int | None:
         """Start the gradients of the outputs; one in a wider type than its output is cast.
@@ -223,12 +244,14 @@ class OutputLosses:
         heap, gradients = backward.heap, backward.gradients
         heap.enter_node(f"loss of {name}")
         dims, bits = known_dims(self.operand(name).shape), self.operand(name).bits or 0
+        own_bits = self._bits(backward.tape, name)
         before: list[GradientTensor] = []
         for _ in range(self.loss.num_inner_gradients):
-            before.append(gradients.new(f"gradient inside the {heap.node}", dims, bits))
-            if name in self.weight_sums:
-                heap.release(self.weight_sums.pop(name))
-        own_bits = self._gradient_bits(backward.tape, name)
+            inner = gradients.new(f"gradient inside the {heap.node}", dims, bits)
+            for blocks in (self.weight_sums, self.casts):
+                if name in blocks:
+                    heap.release(blocks.pop(name))
+            before.append(gradients.cast(name, inner, own_bits))
         gradient = gradients.new(f"gradient of {name}", dims, own_bits)
         for tensor in before:
             gradients.drop(tensor)

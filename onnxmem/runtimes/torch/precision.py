@@ -6,11 +6,12 @@ integers and booleans have their own size.
 - ``fp32``: everything float32.
 - ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it on a GPU. Weights, gradients and
   optimizer state are float32. The list of an operator (``LISTS``) decides what its operands are
-  cast to: matmuls and convolutions read 16 bits, softmax, the normalizations and the loss float32,
-  all others the type that they get. One 16-bit copy of each parameter that a matmul reads stays in
-  autocast's cache through the forward pass and the loss, and then as long as a backward formula
-  reads it; a parameter's gradient is computed in 16 bits and cast. The gradient scaler's few bytes
-  are left out.
+  cast to: matmuls and convolutions read 16 bits, softmax, the normalizations and ``mse_loss``
+  float32, all others the type that they get. Cross entropy takes its log-softmax in the type of
+  the outputs and casts that to float32. One 16-bit copy of each parameter that a matmul reads
+  stays in autocast's cache through the forward pass and the loss, and then as long as a backward
+  formula reads it; a parameter's gradient is computed in 16 bits and cast. The gradient scaler's
+  few bytes are left out.
 - ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
 - ``fp16-master``, ``bf16-master``: weights, gradients and activations of 16 bits, and an optimizer
   that has a float32 master copy of the weights, with float32 state, and steps that one: Apex O2,
@@ -200,7 +201,7 @@ CUDA_LISTS = _lists(
     (Policy.FLOAT32, ("Pow", "ReduceLogSumExp", "Resize", "Softplus", "Upsample")),
     (Policy.FLOAT32, ("rsqrt", "square")),
     (Policy.FLOAT32, ("GroupNormalization", "LayerNormalization", "RMSNormalization")),
-    (Policy.FLOAT32, ("SimplifiedLayerNormalization", *_LOSSES)),
+    (Policy.FLOAT32, ("SimplifiedLayerNormalization", *_LOSSES, "mse_loss")),
     # torchvision/csrc/ops/autocast/deform_conv2d_kernel.cpp; the cast of its result is left out
     (Policy.FLOAT32, ("DeformConv",)),
     # sum, prod, cumsum and vector norms; the last two divide by results of norm and pow
@@ -214,7 +215,7 @@ CUDA_LISTS = _lists(
 
 CPU_LISTS = _lists(
     (Policy.LOWER, _LOWERED),
-    (Policy.FLOAT32, ("GridSample", "ReduceProd", *_LOSSES)),
+    (Policy.FLOAT32, ("GridSample", "ReduceProd", *_LOSSES, "cross_entropy_loss", "mse_loss")),
     (Policy.PROMOTE, ("Concat",)),
 )
 """Source: aten/src/ATen/autocast_mode.cpp, ``TORCH_LIBRARY_IMPL(aten, AutocastCPU, m)``.

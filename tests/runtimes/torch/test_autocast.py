@@ -249,19 +249,39 @@ def test_a_wider_gradient_is_cast_to_its_tensors_type() -> None:
         ("none", "mixed-bf16", [], [20]),
         ("mse", "mixed-bf16", [40], [20, 40]),
         ("mse", "mixed-fp16", [40], [20, 40]),
-        ("cross-entropy", "mixed-bf16", [40], [20, 40]),
-        ("cross-entropy", "mixed-fp16", [], [20]),
+        ("cross-entropy", "mixed-bf16", [], [20, 20]),
+        ("cross-entropy", "mixed-fp16", [], [20, 20]),
     ],
 )
-def test_losses_read_float32(
+def test_losses_read_what_the_lists_of_cuda_say(
     loss: str, precision: str, copies: list[int], gradients: list[int]
 ) -> None:
     found = step(LAYER, precision=precision, loss=loss)
     made = sizes(found)
     assert made.get("y as its loss reads it", []) == copies
     assert sorted(made["gradient of y"]) == gradients
-    forward = happenings(found, Phase.FORWARD)
-    assert ("-y as its loss reads it" in forward) == (loss == "cross-entropy" and bool(copies))
+
+
+def test_cross_entropy_keeps_log_softmax_in_16_bits_and_a_cast_of_it() -> None:
+    """No list of CUDA's has `cross_entropy_loss`; `nll_loss` reads and saves float32."""
+    found = step(LAYER, precision="mixed-bf16", loss="cross-entropy")
+    made = sizes(found)
+    assert (made["loss of y"], made["cast of the loss of y"]) == ([20], [40])
+    assert found.saved_activation_bytes == 12 + 20 + 20 + 40 + 4 + 4  # x, y, two; sum and value
+    assert happenings(found)[:8] == [
+        "+gradient of the loss",
+        *("+gradient inside the loss of y", "-sum of the class weights, loss of y"),
+        *("-cast of the loss of y", "+gradient of y", "-gradient inside the loss of y"),
+        *("+gradient of y", "-gradient of y"),
+    ]
+
+
+def test_cross_entropy_of_the_cpu_reads_a_cast_which_is_freed() -> None:
+    with lists_of("cpu"):
+        found = step(LAYER, precision="mixed-bf16", loss="cross-entropy")
+    made = sizes(found)
+    assert (made["y as its loss reads it"], made["loss of y"]) == ([40], [40])
+    assert "-y as its loss reads it" in happenings(found, Phase.FORWARD)
 
 
 def test_segments_that_share_a_parameter_are_recomputed() -> None:
