@@ -79,7 +79,8 @@ def measure_parser() -> ArgumentParser:
         "measure",
         "MODEL... [options]\n       onnxmem measure --pid PID [MODEL] [options]",
         "Run a model in onnxruntime, in a process of its own, and say what it took; or read a "
-        "process that runs already.",
+        "process that runs already. A training step of a PyTorch module is measured from Python: "
+        "onnxmem.torch.measure(module, inputs).",
         run,
     )
     add_model_options(parser, num_models="*")
@@ -197,7 +198,10 @@ def _run_process(arguments: Namespace) -> int:
     from onnxmem.measuring.running_process import watch
     from onnxmem.report.running_process import process_row, render_process
 
-    compared = _compared(arguments)
+    try:
+        compared = _compared(arguments)
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
+        return report_fault(fault_of(error), path=arguments.models[0])
     watched = watch(arguments.pid, arguments.seconds)
     if arguments.json:
         content: JsonDict = {"models": [], "process": process_row(watched, compared)}
@@ -232,9 +236,9 @@ def _compared(arguments: Namespace) -> ComparedProcess | None:
             )
             predicted_bytes = None if found.torch is None else found.torch.total_bytes
             return ComparedProcess(path, "training.cuda.total_bytes", predicted_bytes)
-        predicted = _predicted(file, request, arguments, dict(arguments.values))
-    figures = {} if predicted is None else predicted.figures
-    return ComparedProcess(path, "runtime.process_bytes", figures.get("process_steady_bytes"))
+        predicted = _of_session(file, request, arguments, dict(arguments.values))
+    predicted_bytes = predicted.figures.get("process_steady_bytes")
+    return ComparedProcess(path, "runtime.process_bytes", predicted_bytes)
 
 
 def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
@@ -280,8 +284,22 @@ def _predicted(
     path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
 ) -> Predicted | None:
     """The prediction for the fed values; ``None`` where it fails: the measurement stands."""
-    from onnxmem.analysis.json_rows import predicted_by
     from onnxmem.measuring.inputs import read_headers
+
+    try:
+        if arguments.inputs is not None:
+            given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
+            request = replace(request, shapes={**given, **request.shapes})
+        return _of_session(path, request, arguments, fed)
+    except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
+        return None
+
+
+def _of_session(
+    path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
+) -> Predicted:
+    """The prediction for a session with the options of the command line."""
+    from onnxmem.analysis.json_rows import predicted_by
     from onnxmem.measuring.measuring import no_progress
     from onnxmem.model.files import load
     from onnxmem.runtimes.from_settings import predict
@@ -293,13 +311,7 @@ def _predicted(
         options=_settings(arguments, no_progress).options,
         values=fed,
     )
-    try:
-        if arguments.inputs is not None:
-            given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
-            request = replace(request, shapes={**given, **request.shapes})
-        return predicted_by(predict(load(path), request, question))
-    except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
-        return None
+    return predicted_by(predict(load(path), request, question))
 
 
 def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:

@@ -107,8 +107,8 @@ def _beside(watched: "WatchedProcess", compared: ComparedProcess) -> list[str]:
     key, label, other = _FIGURES[compared.figure]
     error = percent(error_percent(compared.predicted_bytes, getattr(watched, key)))
     parts = [f"{label} {format_bytes(compared.predicted_bytes)}"]
-    if error:
-        parts.append(f"{error} of {other}")
+    if compared.predicted_bytes is not None:
+        parts.append(f"{error} of {other}" if error else f"not compared: unknown {other}")
     return paragraph(f"{shortened(compared.path)}, predicted  ", parts)
 
 

@@ -72,6 +72,19 @@ def test_a_session_is_beside_its_prediction(tmp_path: Path, capsys: Capture) -> 
     assert (found["figure"], found["bytes"]) == ("runtime.process_bytes", session.process_bytes)
 
 
+def test_a_model_that_is_not_there_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "net.onnx")
+    assert main([*OWN, "nett.onnx"]) == 2
+    line = "error: nett.onnx: missing_file: no such file; did you mean net.onnx?\n"
+    assert capsys.readouterr() == ("", line)
+
+
+def test_a_training_loop_without_a_gpu_is_not_compared(tmp_path: Path, capsys: Capture) -> None:
+    net = write_model(tmp_path / "net.onnx")
+    assert main([*OWN, net, "--train"]) == 0
+    assert capsys.readouterr().out.endswith("not compared: unknown GPU\n")
+
+
 def test_a_process_that_ended_is_one_line(capsys: Capture) -> None:
     assert main(["measure", "--pid", "999999999"]) == 2
     assert capsys.readouterr() == (
