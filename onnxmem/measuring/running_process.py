@@ -8,11 +8,11 @@ their sum, so the peak of several is at least the largest that was read.
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from onnxmem.errors import Finding, UsageError
 from onnxmem.files import reason_of
@@ -62,6 +62,10 @@ class WatchedProcess:
     """The largest reading of all together."""
     peak_gpu_bytes: int | None
     """The largest reading of all together."""
+    gpu_utilization_percent: int | None
+    """How busy the GPUs are that they run on, by all processes: the mean of all readings."""
+    gpu_utilization_peak_percent: int | None
+    """The same at most."""
     num_readings: int
     seconds: float
     """From the first to the last reading."""
@@ -103,24 +107,30 @@ class _Reading:
 
     def __init__(self, pid: int, proc: Path) -> None:
         self.start_time = _start_time(pid, proc)
-        by_gpu = _gpu_bytes()
-        self.has_gpu = by_gpu is not None
+        gpus = _gpus()
+        self.has_gpu = bool(gpus)
         self.faults: list[OSError] = []
-        found = [self._process(pid, proc, by_gpu or {})]
+        found = [self._process(pid, proc, gpus)]
         for child in _descendants(pid, proc):
             try:
-                found.append(self._process(child, proc, by_gpu or {}))
+                found.append(self._process(child, proc, gpus))
             except _GONE:
                 continue
         self.processes = tuple(found)
+        pids = {each.pid for each in found}
+        self.gpus = tuple(each for each in gpus if pids & {*each.size_bytes})
+        """Those that a process runs on."""
 
     def total(self, name: str) -> int | None:
         """The sum over all processes; ``None``: no process has one."""
-        values = [getattr(each, name) for each in self.processes]
-        known = [value for value in values if value is not None]
-        return sum(known) if known else None
+        return _sum_known(getattr(each, name) for each in self.processes)
 
-    def _process(self, pid: int, proc: Path, by_gpu: dict[int, int]) -> ProcessReading:
+    def percent(self) -> float | None:
+        """How busy the GPUs are, the mean of those that say it."""
+        known = [each.percent for each in self.gpus if each.percent is not None]
+        return sum(known) / len(known) if known else None
+
+    def _process(self, pid: int, proc: Path, gpus: Sequence["_Gpu"]) -> ProcessReading:
         """Read one process.
 
         :raises FileNotFoundError: it has ended; a ``ProcessLookupError`` says the same.
@@ -134,7 +144,7 @@ class _Reading:
             rss_bytes=_size(values, "VmRSS") or 0,
             peak_rss_bytes=_size(values, "VmHWM") or 0,
             pss_bytes=self._pss_bytes(pid, proc),
-            gpu_bytes=by_gpu.get(pid),
+            gpu_bytes=_sum_known(each.size_bytes.get(pid) for each in gpus),
         )
 
     def _pss_bytes(self, pid: int, proc: Path) -> int | None:
@@ -177,6 +187,7 @@ def _watched(readings: list[_Reading], seconds: float, *, has_ended: bool) -> Wa
     last = readings[-1]
     sums = [each.total("rss_bytes") or 0 for each in readings]
     kept = [each.peak_rss_bytes for reading in readings for each in reading.processes]
+    percents = [percent for percent in (each.percent() for each in readings) if percent is not None]
     return WatchedProcess(
         processes=last.processes,
         rss_bytes=sums[-1],
@@ -185,6 +196,8 @@ def _watched(readings: list[_Reading], seconds: float, *, has_ended: bool) -> Wa
         peak_rss_bytes=max((*sums, *kept)),
         peak_pss_bytes=_most(readings, "pss_bytes"),
         peak_gpu_bytes=_most(readings, "gpu_bytes"),
+        gpu_utilization_percent=round(sum(percents) / len(percents)) if percents else None,
+        gpu_utilization_peak_percent=round(max(percents)) if percents else None,
         num_readings=len(readings),
         seconds=seconds,
         findings=tuple(_findings(readings, seconds, has_ended=has_ended)),
@@ -207,7 +220,7 @@ def _findings(readings: list[_Reading], seconds: float, *, has_ended: bool) -> I
         reason = reason_of(last.faults[0])
         message = f"PSS is unknown{whose}: {reason}; run as the process's user or as root"
         yield Finding("unknown_pss", message)
-    if last.has_gpu and _most(readings, "gpu_bytes") is None:
+    if last.has_gpu and not any(each.gpus for each in readings):
         message = (
             "NVML lists none of these processes on a GPU; in a container it may know them by other "
             "numbers, or not at all"
@@ -256,20 +269,43 @@ def _size(values: dict[str, str], key: str) -> int | None:
     return int(number) * _KIB if number.isdigit() else None
 
 
-def _gpu_bytes() -> dict[int, int] | None:
-    """Bytes by process on all GPUs; ``None``: no ``pynvml``, driver or GPU."""
+def _sum_known(sizes: Iterable[int | None]) -> int | None:
+    """The sum of the known sizes; ``None``: none is known."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """What NVML reports of a GPU."""
+
+    size_bytes: dict[int, int | None]
+    """By process; ``None``: not reported."""
+    percent: int | None
+    """How busy it is, as nvidia-smi shows it; ``None``: not reported."""
+
+
+def _gpus() -> list[_Gpu]:
+    """The GPUs that NVML can read; empty without ``pynvml`` or a driver."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
-        return None
-    found: dict[int, int] = {}
+        return []
+    found = []
     try:
         nvml.nvmlInit()
         for index in range(nvml.nvmlDeviceGetCount()):
             device = nvml.nvmlDeviceGetHandleByIndex(index)
-            for each in nvml.nvmlDeviceGetComputeRunningProcesses(device):
-                if each.usedGpuMemory is not None:
-                    found[each.pid] = found.get(each.pid, 0) + int(each.usedGpuMemory)
+            listed = nvml.nvmlDeviceGetComputeRunningProcesses(device)
+            sizes = {each.pid: each.usedGpuMemory for each in listed}
+            found.append(_Gpu(sizes, _percent(nvml, device)))
     except nvml.NVMLError:
-        return found or None
+        return found
     return found
+
+
+def _percent(nvml: Any, device: object) -> int | None:  # noqa: ANN401 - a module without types
+    try:
+        return int(nvml.nvmlDeviceGetUtilizationRates(device).gpu)
+    except nvml.NVMLError:
+        return None

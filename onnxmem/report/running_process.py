@@ -70,6 +70,8 @@ def process_row(watched: "WatchedProcess", compared: ComparedProcess | None = No
         "peak_rss_bytes": watched.peak_rss_bytes,
         "peak_pss_bytes": watched.peak_pss_bytes,
         "peak_gpu_bytes": watched.peak_gpu_bytes,
+        "gpu_utilization_percent": watched.gpu_utilization_percent,
+        "gpu_utilization_peak_percent": watched.gpu_utilization_peak_percent,
         "processes": [_process_row(each) for each in watched.processes],
         "predicted": None if compared is None else _predicted_row(watched, compared),
         "findings": findings,
@@ -100,6 +102,9 @@ def _most(watched: "WatchedProcess") -> list[str]:
     for name, size in (("PSS", watched.peak_pss_bytes), ("GPU", watched.peak_gpu_bytes)):
         if size is not None:
             parts.append(f"{name} {format_bytes(size)} when read")
+    mean, most = watched.gpu_utilization_percent, watched.gpu_utilization_peak_percent
+    if mean is not None:
+        parts.append(f"GPU utilization {mean} % on average, {most} % at most")
     return paragraph("peak  ", parts)
 
 

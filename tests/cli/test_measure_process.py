@@ -51,15 +51,18 @@ def test_a_training_loop_is_beside_its_prediction(
     on_gpu = {0: {os.getpid(): 2**29}}
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=True, processes=on_gpu))
     assert main([*OWN, net, "--train", "--optimizer", "sgd", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["process"]["predicted"]
+    row = json.loads(capsys.readouterr().out)["process"]
+    found = row["predicted"]
     step = analyze(net, train=True, recipe=TrainingConfig(optimizer="sgd")).torch
     assert step is not None
     assert found["figure"] == "training.cuda.total_bytes"
     assert (found["bytes"], found["measured_bytes"]) == (step.total_bytes, 2**29)
     assert found["error_percent"] == 100 * (step.total_bytes / 2**29 - 1)
+    assert row["gpu_utilization_peak_percent"] == 37
     assert main([*OWN, net, "--train"]) == 0
     out = capsys.readouterr().out
     assert "GPU" in out.splitlines()[2]
+    assert "GPU utilization 37 % on average, 37 % at most" in " ".join(out.split())
     assert f"{net}, predicted  GPU memory of a training loop" in out
     assert "% of GPU" in out
 

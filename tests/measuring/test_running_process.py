@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_nvml import FakeNvml
@@ -178,6 +179,31 @@ def test_gpus_count_for_the_processes_that_nvml_lists(
     found = watch(10, proc=proc)
     assert [each.gpu_bytes for each in found.processes] == [8, None, None, 7]
     assert (found.gpu_bytes, found.peak_gpu_bytes, found.findings) == (15, 15, ())
+
+
+def test_the_utilization_is_that_of_the_gpus_they_run_on(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPU 0 says how busy it is, and GPU 1 does not; of a process NVML may hide the bytes."""
+    nvml = FakeNvml(has_driver=True, processes={0: {13: None}, 1: {10: 5}})
+    percents = iter([40, 90])
+
+    def rates(device: str) -> SimpleNamespace:
+        if device != "index 0":
+            raise nvml.NVMLError
+        return SimpleNamespace(gpu=next(percents, 20))
+
+    monkeypatch.setattr(nvml, "nvmlDeviceGetUtilizationRates", rates)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    found = watch(10, 0.2, proc=proc)
+    num = found.num_readings
+    assert num >= 2
+    assert found.gpu_utilization_percent == round((40 + 90 + 20 * (num - 2)) / num)
+    assert found.gpu_utilization_peak_percent == 90
+    assert (found.gpu_bytes, found.findings) == (5, ())
+    elsewhere = FakeNvml(has_driver=True, processes={0: {99: 3}, 1: {10: 5}})
+    monkeypatch.setitem(sys.modules, "pynvml", elsewhere)
+    assert watch(10, proc=proc).gpu_utilization_percent is None
 
 
 def test_a_gpu_without_any_of_the_processes_is_a_note(
