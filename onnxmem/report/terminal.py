@@ -81,11 +81,12 @@ def render_answer(analysis: "Analysis") -> str:
 
 
 def _note_lines(notes: Sequence[Note], num_lines: int) -> Iterator[str]:
-    """The notes that a report of so many lines has place for, at least one."""
+    """The notes that a report of so many lines has place for."""
     for place, note in enumerate(notes):
         lines = prose("note: ", f"{note.label}: {note.words}")
-        if place and num_lines + len(lines) + 1 > _MOST_LINES:
-            yield f"note: {len(notes) - place:,} more: -v"
+        num_after = len(notes) - place - 1
+        if num_lines + len(lines) + bool(num_after) > _MOST_LINES:
+            yield f"note: {num_after + 1:,} {'more' if place else 'not shown'}: -v"
             return
         num_lines += len(lines)
         yield from lines

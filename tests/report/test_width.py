@@ -77,20 +77,26 @@ def test_no_line_of_any_command_on_any_model_is_wider(
 
 
 @pytest.mark.parametrize("model", FEW, ids=lambda path: path.stem)
+@pytest.mark.parametrize("columns", [COLUMNS, PIPED])
 @pytest.mark.parametrize("command", ANSWERS)
 def test_an_answer_has_at_most_25_lines(
-    command: str, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str,
+    columns: int,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(PIPED))
+    monkeypatch.setenv("COLUMNS", str(columns))
     assert len(printed(command, model, capsys)) <= MOST_LINES
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", [COLUMNS, PIPED])
 @pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
 def test_an_answer_on_any_model_has_at_most_25_lines(
-    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    columns: int, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(PIPED))
+    monkeypatch.setenv("COLUMNS", str(columns))
     long = {command: len(printed(command, model, capsys)) for command in ANSWERS}
     assert {command: lines for command, lines in long.items() if lines > MOST_LINES} == {}
 

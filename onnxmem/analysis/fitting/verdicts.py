@@ -183,10 +183,14 @@ class Doubt:
     """The flags that settle it, if known."""
 
     @property
+    def settling(self) -> str:
+        """What removes the doubt, except for accepting it."""
+        return self.flags or SETTLED_BY.get(self.code, "see analyze")
+
+    @property
     def settled_by(self) -> str:
         """What removes the doubt."""
-        settling = self.flags or SETTLED_BY.get(self.code, "see analyze")
-        return f"{settling}; or --accept {self.code}"
+        return f"{self.settling}; or --accept {self.code}"
 
 
 _NO_BOUND: Final = frozenset({"overridden_batch", "batch_fixed", "contradictory_types"})

@@ -159,10 +159,11 @@ def _title(result: "FitResult") -> str:
 
 
 def _doubt_text(doubt: "Doubt") -> str:
-    """What is in doubt, and what settles it."""
+    """What is in doubt, without names that it lists, and what settles it."""
     if doubt.flags and doubt.flags in doubt.message:
-        return f"{doubt.message}; or --accept {doubt.code}"
-    return f"{doubt.message}; {doubt.settled_by}"
+        return doubt.message
+    first = doubt.message.split("; ")[0].partition(": '")[0]
+    return f"{first}; {doubt.settling}"
 
 
 def requested_session(analysis: "Analysis") -> "RuntimeMemory | None":
@@ -188,11 +189,15 @@ def _while_loading(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
 
 def _assumed(analysis: "Analysis") -> Iterator[Line]:
     """The settings of the figures, but for what other lines report and sums of other dims."""
+    guessed = tuple(f"{shortened(name)} = 1" for name in analysis.guessed_dims)  # in a warning
     told = ("training", "inference", "batch ", "graph raw", "no batch")
     parts = [
         each
         for each in assumptions(analysis)
-        if not each.startswith(told) and "BatchNormalization" not in each and " + " not in each
+        if not each.startswith(told)
+        and each not in guessed
+        and "BatchNormalization" not in each
+        and " + " not in each
     ]
     if parts:
         yield Line("assumes", text=", ".join(parts))
@@ -203,7 +208,11 @@ def _next_step(result: "FitResult") -> str:
     lower = "onnxmem advise lists what lowers it"
     max_batch = result.max_batch
     if result.verdict is Verdict.UNKNOWN:
-        return "settle the warnings above"
+        codes = [each.code for each in result.doubts]
+        accepted = (
+            f", or --accept {codes[0]}" if len(codes) == 1 else ", or --accept CODE (codes: -v)"
+        )
+        return "settle the warnings above" + (accepted if codes else "")
     if result.verdict is Verdict.OVER and max_batch is not None and max_batch.number:
         return f"--batch {max_batch.comfortable or max_batch.number} fits; {lower}"
     return f"{lower}; -v: all figures"

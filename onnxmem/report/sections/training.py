@@ -24,7 +24,7 @@ CATEGORIES: Mapping[Category, str] = MappingProxyType(
         Category.ACTIVATION: "saved for backward, outputs, loss",
         Category.GRADIENT: "of weights, allocated so far",
         Category.ACTIVATION_GRADIENT: "",
-        Category.TEMPORARY: "of one operator, or of the optimizer's step",
+        Category.TEMPORARY: "of operators or the optimizer",
     }
 )
 """The categories of allocations in the order of a report, and what each is beside its name."""
