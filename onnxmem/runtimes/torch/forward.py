@@ -6,11 +6,12 @@ a tensor somewhat longer, which the file does not show.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
 from onnxmem.model.graph import Node
+from onnxmem.model.module_paths import modules_of
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
@@ -32,8 +33,10 @@ class Storages:
     """Copies of parameters in autocast's cache, which is cleared when it ends, after the loss."""
     callers: dict[str, str] = field(default_factory=dict)
     """Autocast's casts by the nodes whose operands they cast."""
+    returns: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Under autocast, reads of modules' arguments (node, tensor) by the last node of the module."""
     arguments: dict[str, list[str]] = field(default_factory=dict)
-    """Uncast operands by the node that is still to run: they are its arguments until it returns."""
+    """Reads that have not ended, by the node at whose end they do."""
 
     @classmethod
     def before(
@@ -53,17 +56,24 @@ class Storages:
         cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
         reads.update((*retained, *cached))
-        return cls(tape, heap, reads, cached=cached, callers=callers)
+        returns = _returns(nodes, callers) if callers else {}
+        return cls(tape, heap, reads, cached=cached, callers=callers, returns=returns)
 
     def read_by(self, node: Node) -> tuple[str, ...]:
         """Name the tensors whose reads end with a node, once for each read."""
         # A cast that autocast inserts runs inside the operator's wrapper (autocast_mode.cpp), whose
-        # arguments stay referenced until it returns: reads by the cast end with its caller.
-        reads = data_reads(node)
-        if node.name in self.callers:
-            self.arguments.setdefault(self.callers[node.name], []).extend(reads)
-            return ()
-        return (*reads, *self.arguments.pop(node.name, ()))
+        # arguments stay referenced until it returns: reads by the cast end with its caller. Those
+        # of a module stay referenced by the call of it. Without casts, backward formulas save most
+        # of them anyway.
+        caller = self.callers.get(node.name, node.name)
+        ended: list[str] = []
+        for name in data_reads(node):
+            last = self.returns.get((caller, name), caller)
+            if last == node.name:
+                ended.append(name)
+            else:
+                self.arguments.setdefault(last, []).append(name)
+        return (*ended, *self.arguments.pop(node.name, ()))
 
     def end_reads(self, node: Node) -> None:
         """End the reads of a node; the last one of a tensor drops the reference of its writer."""
@@ -124,6 +134,37 @@ class Storages:
         if self.heap.is_unique(block):
             del self.blocks[storage]
         self.heap.release(block)
+
+
+def _returns(nodes: Sequence[Node], callers: Mapping[str, str]) -> Mapping[tuple[str, str], str]:
+    """The last node of the module that each read (node, tensor) is of an argument of.
+
+    Reads inside the module that the tensor's producer is in are left out.
+    """
+    # A call of a module is a run of nodes with its path as a prefix of theirs. `last` has the last
+    # node of each such run that the current node is in, by the length of the prefix.
+    named = {node.name: node for node in nodes}
+    paths = [modules_of(named[callers.get(node.name, node.name)]) for node in nodes]
+    written = {name: path for node, path in zip(nodes, paths, strict=True) for name in node.writes}
+    found: dict[tuple[str, str], str] = {}
+    last: list[str] = []
+    after: tuple[str, ...] = ()
+    for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
+        del last[_num_shared(path, after) :]
+        caller = callers.get(node.name, node.name)
+        last += [caller] * (len(path) - len(last))
+        for name in data_reads(node):
+            depth = _num_shared(path, written.get(name, path))
+            if depth < len(path):
+                found[caller, name] = last[depth]
+        after = path
+    return found
+
+
+def _num_shared(path: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """How many modules two paths begin with in common."""
+    pairs = enumerate(zip(path, other, strict=False))
+    return next((n for n, (one, two) in pairs if one != two), min(len(path), len(other)))
 
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from graphs import graph_of
 from paths import DATA
-from runtimes.torch.training_steps import CHAIN, happenings, sizes, step
+from runtimes.torch.training_steps import CHAIN, happenings, recipe_of, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -402,6 +402,39 @@ def test_a_square_runs_in_float32_and_the_cast_back_goes_to_its_operands_type() 
 def test_a_square_without_a_following_cast_stays_in_16_bits() -> None:
     text = ROOT_MEAN_SQUARE.replace("Cast <to = 1> (square)", "Identity(square)")
     assert sizes(step(text, precision="mixed-fp16"))["square"] == [20]
+
+
+CALLED = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[2,5] p, float[5,7] v> {
+        h = MatMul(x, w)
+        s = Add(h, p)
+        a = MatMul(s, v)
+        b = Sigmoid(a)
+        y = Neg(b)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("names", "last"),
+    [
+        (("/m/MatMul", "/m/Sigmoid", "/Neg"), "b"),
+        (("/m/n/MatMul", "/m/Sigmoid", "/m/Neg"), "y"),
+        (("/m/n/MatMul", "/m/o/Sigmoid", "/m/o/Neg"), "y"),
+        (("/m/MatMul", "/n/Sigmoid", "/m/Neg"), "a"),
+        (("MatMul", "Sigmoid", "Neg"), "a"),
+    ],
+)
+def test_an_argument_of_a_module_lives_until_the_module_returns(
+    names: tuple[str, ...], last: str
+) -> None:
+    """The call holds ``s``, of which only a cast is saved, until after ``last``."""
+    graph = graph_of(CALLED)
+    renamed = zip(graph.nodes, ("/MatMul", "/Add", *names), strict=True)
+    graph = replace(graph, nodes=tuple(replace(node, name=name) for node, name in renamed))
+    found = training_memory(graph, recipe_of(precision="mixed-bf16"))
+    forward = happenings(found, Phase.FORWARD)
+    made = [each for each in forward[: forward.index("-s")] if each.startswith("+")]
+    assert made[-1] == f"+{last}"
 
 
 @pytest.mark.parametrize("device", LISTS)
