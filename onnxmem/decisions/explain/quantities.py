@@ -484,11 +484,13 @@ def _assign(
             named[at] = _with_role(named[at], cues[index], layout.text)
 
 
+_EQUALS: Final = (" to ", " of ", " is ")
 _SIZED: Final = re.compile(rf"(?i){_NOUNS}|bytes|request|required|needed")
 
 
 def _with_role(quantity: Quantity, cue: _Cue, text: str) -> Quantity:
-    is_keyed = cue.is_key and cue.end <= quantity.start
+    gap = text[cue.end : quantity.start]
+    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS)
     if cue.role is not Role.REQUESTED:
         return replace(quantity, role=cue.role, rank=cue.rank, is_keyed=is_keyed)
     first = min(cue.start, quantity.start)
@@ -581,7 +583,8 @@ def requested(found: Iterable[Quantity], text: str) -> tuple[Quantity, ...]:
         return ()
     rank = max(each.rank for each in candidates)
     plain = [each for each in candidates if each.rank == rank]
-    first = plain[0]
+    # A number with a unit is plainly one of bytes: ``limit(size = 8000)`` in a trace may be none.
+    first = next((each for each in plain if each.has_unit), plain[0])
     rivals = [
         each for each in plain[1:] if _is_one_clause(first, each, text) and not first.overlaps(each)
     ]
@@ -599,7 +602,7 @@ _SHAPE: Final = re.compile(
     r"|(?:tf\.)?TensorShape\(\[(?P<tf>[Dimenso()\d, ]{1,200})\]\)"
     rf"|torch\.Size\(\[(?P<torch>{_DIMS})\]\)"
     rf"|(?<![A-Za-z])(?:f|bf|s|u|float|bfloat|int|uint)\d{{1,3}}\[(?P<xla>{_DIMS})\]"
-    r"|(?<![\w.])(?P<by>\d{1,12}(?:\s?[x\u00d7]\s?\d{1,12}){1,7})"
+    r"|(?<![\w.])(?P<by>\d{1,18}(?:\s?[x\u00d7]\s?\d{1,18}){1,7})"
     r"(?=\s(?:\([^()]{1,20}\)\s)?(?:array|matrix|tensor))"
 )
 _ABOUT_SHAPE: Final = re.compile(rf"(?i){words('about_shape')}")
@@ -664,7 +667,7 @@ def requested_shape(text: str, asked: Quantity | None) -> Shape | None:
             if len(gap) > near or _STOP.search(gap):
                 continue
         named = next((value for value in groups.values() if value), "")
-        dims = tuple(int(dim) for dim in re.findall(r"\d{1,12}", named))
+        dims = tuple(int(dim) for dim in re.findall(r"\d{1,18}", named))
         return Shape(dims, _element_type(text, match), match.start(), match.end())
     return None
 
