@@ -10,7 +10,12 @@ message, which it does not name. Of the third, one is left out that does not spe
 
 The fourth was collected for the grammar of ``quantities``, which read 52 of 64 at first sight (3
 were in the sets above). Since then "already allocated" is in use in all sets, as the words say; 21
-expectations of the first three said nothing of it, and two more gained a figure that stands there.
+expectations of the first three said nothing of it, and three more gained a figure or a shape that
+stands in the text.
+
+The fifth and the sixth were collected with the reader frozen, mostly of programs that no other
+set has, their facts written down before it ran once: 90 of 110 right, and, with the rules mended
+for them, 41 of 54. Eight of them are misread still (``is_misread``).
 """
 
 import json
@@ -25,7 +30,7 @@ from onnxmem.decisions.explain.messages import read_message
 
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
 WITHOUT_DEVICE = {None, "second", "third"}
-"""Sets whose devices and reserved sizes were not written down."""
+"""Sets whose devices were not written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -36,11 +41,17 @@ def in_bytes(size: str | None) -> int | None:
     return round(Fraction(number) * UNITS[unit])
 
 
-@pytest.mark.parametrize("row", MESSAGES, ids=lambda row: row["source"].partition("//")[2])
+def marked(row: dict[str, Any]) -> object:
+    """A row; strictly expected to fail where it is known to be misread."""
+    marks = [pytest.mark.xfail(strict=True)] if row.get("is_misread") else []
+    return pytest.param(row, id=row["source"].partition("//")[2], marks=marks)
+
+
+@pytest.mark.parametrize("row", [marked(row) for row in MESSAGES])
 def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     message = read_message(row["text"])
     assert message is not None
-    assert message.program == row["program"]
+    assert message.program == row.get("program", message.program)
     requested = in_bytes(row.get("requested"))
     assert (message.sizes is None) == (requested is None)
     assert message.sizes is None or message.sizes.includes(requested or 0)
@@ -53,6 +64,7 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert message.used_bytes == in_bytes(row.get("used"))
     if row.get("set") not in WITHOUT_DEVICE:
         assert message.device == row.get("device")
+    if row.get("set") == "fourth":
         assert message.reserved_bytes == in_bytes(row.get("reserved"))
 
 

@@ -438,7 +438,7 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
         if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
             return match.start()
         start = text[max(match.start() - 3, 0) : match.start()]
-        is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`"))
+        is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "("))
         is_said = is_first or len(sentence) <= _PHRASE
         around = text[max(match.start() - 80, 0) : match.end() + 80]
         if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):

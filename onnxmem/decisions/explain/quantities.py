@@ -693,7 +693,8 @@ _DEVICES: Final = tuple((each["name"], "|".join(each["words"])) for each in _WOR
 _DEVICE: Final = re.compile(
     r"(?i)(?<![A-Za-z])(?P<kind>"
     + "|".join(each.replace("(?<=Default)CPU", "DefaultCPU") for _, each in _DEVICES)
-    + r")(?:(?:[ :_=#]|: |\sdevice |\[)?(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|x\b|bytes)))?"
+    + r")(?:(?:[ :_=#]|: |\s(?:device|index) |\[)?"
+    r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|x\b|bytes)))?"
 )
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
 
