@@ -43,7 +43,7 @@ class DimInterval:
     def limited(self, low: int, high: int | None) -> Self:
         """The dim within another interval too; an upper end below the lower one wins."""
         ends = [end for end in (self.high, high) if end is not None]
-        most = min(ends, default=None)
+        most = max(min(ends), 0) if ends else None
         least = max(self.low, low)
         return replace(self, low=least if most is None else min(least, most), high=most)
 
@@ -95,6 +95,8 @@ class ValueInterval:
     def shaped(self, dims: Dims | None) -> "ValueInterval":
         """The interval as that of a tensor of these dims: of each element, if they are few."""
         if dims is None or prod(dims) > BOUNDS.elements:
+            return self.uniform()
+        if any(not 0 <= dim <= BOUNDS.elements for dim in dims):
             return self.uniform()
         if self.low.shape == self.high.shape == dims:
             return self

@@ -24,10 +24,10 @@ from onnxmem.model.intervals.interval import (
 )
 from onnxmem.model.intervals.tensors import TensorIntervals
 
-_MAX_STEPS: Final = 5_000
+_MAX_STEPS: Final = 1_000
 """Nodes that are visited for the iterations of one Loop, before a line is drawn."""
 
-_MAX_ALL_STEPS: Final = 20_000
+_MAX_ALL_STEPS: Final = 8_000
 """Nodes that are visited for all iterations of a model, which multiply where loops are nested; past
 them nothing is known of what a Loop carries."""
 

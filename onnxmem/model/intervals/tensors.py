@@ -82,7 +82,10 @@ class TensorIntervals:
                 dims = tuple(one if two.number is None else two for one, two in pairs)
         most = known.max_elements
         if dims is not None:
-            dims = tuple(self._within(tensor, axis, dim) for axis, dim in enumerate(dims))
+            # A malformed node may have a dim below 0.
+            dims = tuple(
+                self._within(tensor, axis, dim.limited(0, None)) for axis, dim in enumerate(dims)
+            )
         if tensor.name in self.limits:
             limit = self.limits[tensor.name][1]
             most = limit if most is None else min(most, limit)

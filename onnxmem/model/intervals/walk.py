@@ -8,6 +8,7 @@ outputs. An operator with a rule (``dims``) has its intervals by it; any other o
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Final
 
 import onnx
 import onnx.helper
@@ -93,6 +94,12 @@ def _upper(tensor: Tensor, known: Known) -> Tensor:
     )
 
 
+_MALFORMED: Final = (
+    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
+"""Errors of a rule that reads what a node lacks."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     inference: NodeInference
@@ -106,7 +113,13 @@ class _Walk:
             if node.onnx_op == "Constant":
                 continue
             inputs = tuple(self.tensors.of(name) if name else None for name in node.inputs)
-            self.tensors.add(node, self._outputs(graph, node, inputs), inputs)
+            distrusts = self.tensors.distrusts
+            try:
+                found = self._outputs(graph, node, inputs)
+            except _MALFORMED:
+                # No runtime accepts a node with other inputs or attributes than its operator has.
+                found, self.tensors.distrusts = (), distrusts
+            self.tensors.add(node, found, inputs)
 
     def _outputs(
         self, graph: Graph, node: Node, inputs: tuple[Known | None, ...]
