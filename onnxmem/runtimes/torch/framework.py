@@ -130,6 +130,20 @@ MIRRORED_PAD = OpSpec(
     source="torch derivatives.yaml: reflection_pad1d to 3d, replication_pad1d to 3d",
 )
 
+INDEX_ADD = OpSpec(
+    op_type="index_add",
+    domain=FRAMEWORK,
+    inputs=("self", "index", "source"),
+    outputs=("result",),
+    parameters=("self",),
+    saved=(
+        Saved("index", if_grad="source"),
+        Saved("source", if_grad="source"),  # dsource = dY at index, expanded as the source is
+    ),
+    gradients=(Gradient("self", GradientRule.SAME),),
+    source="torch derivatives.yaml: index_add",
+)
+
 LINEAR = OpSpec(
     op_type="linear",
     domain=FRAMEWORK,

@@ -246,6 +246,7 @@ _OF_FIRST = frozenset(
 """Operators whose output has the type of their first input, whatever their parameters' is."""
 
 _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_FILLED = frozenset({"ConstantOfShape", "Expand"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
@@ -350,6 +351,10 @@ class _Casting:
     callers: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     """Copies of the parameters that recurrent layers read."""
+    shaped_like: dict[str, str] = field(default_factory=dict)
+    """Activations by their shapes."""
+    filled: set[str] = field(default_factory=set)
+    """Constants in the shape of an activation, and their views."""
     untyped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameters after a cast between equal types whose target type is not known yet, each with
     all tensors that have that type."""
@@ -360,6 +365,7 @@ class _Casting:
         self._resolve_parameter_casts(node)
         # Constants are computed before the step, outside of autocast.
         if self.autocast.constants.issuperset(node.writes):
+            self._type_constant(node)
             self.nodes.append(node)
             return
         policy = self._policy(node)
@@ -371,6 +377,23 @@ class _Casting:
             if is_castable(self.tensors[name]):
                 self.tensors[name] = replace(self.tensors[name], dtype=result)
         self.nodes.append(node)
+
+    def _type_constant(self, node: Node) -> None:
+        """Give a constant in the shape of an activation that activation's type: `zeros_like`."""
+        # `torch.zeros(x.shape)` is float32; exporters write the shape's dims apart for it.
+        shape = node.inputs[-1] if node.inputs else ""
+        is_table = node.onnx_op == "Expand" and self.tensors[node.inputs[0]].num_elements != 1
+        is_filled = node.onnx_op in _FILLED and not is_table
+        like = self.shaped_like.get(shape) if is_filled else None
+        if node.onnx_op == "Shape":
+            self.shaped_like[node.outputs[0]] = node.inputs[0]
+        elif node.onnx_op in _VIEWS and node.inputs[0] in self.filled:
+            like = node.inputs[0]
+        if like is not None and is_castable(self.tensors[like]):
+            name = node.outputs[0]
+            self.filled.add(name)
+            if is_castable(self.tensors[name]):
+                self.tensors[name] = replace(self.tensors[name], dtype=self.tensors[like].dtype)
 
     def _track_parameters(self, node: Node) -> None:
         """Give keys to the parameters that a node reads, and to transposed ones."""

@@ -404,6 +404,33 @@ def test_a_square_without_a_following_cast_stays_in_16_bits() -> None:
     assert sizes(step(text, precision="mixed-fp16"))["square"] == [20]
 
 
+SUMMED = """
+    agraph (float[7,3] x) => (float[5,2] z)
+    <float[3,2] w, float[5,3] p, float[3,2] v, float[1] zero = {0}> {
+        place = Constant <value = int64[7,1] {0, 1, 1, 2, 3, 4, 4}> ()
+        rows = Constant <value = int64[2] {5, 2}> ()
+        h = MatMul(p, v)
+        shape = Shape(h)
+        zeros = Expand(zero, shape)
+        m = MatMul(x, w)
+        e = Neg(m)
+        z = ScatterND <reduction = "add"> (zeros, place, e)
+    }"""
+
+
+def test_index_add_saves_what_it_adds_in_the_type_of_zeros_like() -> None:
+    found = step(SUMMED, precision="mixed-bf16")
+    assert sizes(found)["z"] == [2 * 5 * 2]
+    assert "-e" not in happenings(found, Phase.FORWARD)
+
+
+def test_index_put_saves_indices_alone_and_zeros_of_given_dims_are_float32() -> None:
+    text = SUMMED.replace('<reduction = "add">', "").replace("(zero, shape)", "(zero, rows)")
+    found = step(text, precision="mixed-bf16")
+    assert sizes(found)["z"] == [4 * 5 * 2]
+    assert "-e" in happenings(found, Phase.FORWARD)
+
+
 CALLED = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[2,5] p, float[5,7] v> {
         h = MatMul(x, w)

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
-from onnxmem.runtimes.torch.framework import LINEAR, MIRRORED_PAD, ROLL, VARIANCE, data_reads
+from onnxmem.runtimes.torch.framework import (
+    INDEX_ADD,
+    LINEAR,
+    MIRRORED_PAD,
+    ROLL,
+    VARIANCE,
+    data_reads,
+)
 from onnxmem.runtimes.torch.strides import reduced_axes
 
 _CHANNELS_AT = 1
@@ -236,6 +243,16 @@ def mirrored_pads(view: GraphView) -> Iterator[Match]:
     for node in view.graph.nodes:
         if node.onnx_op == "Pad" and node.attributes.get("mode") in _MIRRORING:
             yield Match((node,), MIRRORED_PAD, node.inputs[:1])
+
+
+def index_adds(view: GraphView) -> Iterator[Match]:
+    """Find a ScatterND that adds: ``index_add`` saves what it adds, ``index_put`` does not.
+
+    torch.export writes both so; networks accumulate messages of edges by the first.
+    """
+    for node in view.graph.nodes:
+        if node.onnx_op == "ScatterND" and node.attributes.get("reduction") == "add":
+            yield Match((node,), INDEX_ADD, node.inputs[:3])
 
 
 _RANDOM = ("RandomUniformLike", "RandomUniform", "Bernoulli")
