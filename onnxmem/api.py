@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxmem.analysis.analysis import Analysis, analyze
+from onnxmem.analysis.analysis import Analysis, analyze, takes_settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitRequest, FitResult
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+@takes_settings
 def fit(
     source: "ModelSource | Analysis",
     *,
@@ -47,11 +48,13 @@ def fit(
 ) -> "FitResult":
     """Compare a model with a device: the verdict, the largest batch that fits, and what limits it.
 
-    ``device`` is a name from the catalog (``"RTX 4090"``), a size (``"24GiB"``) or bytes.
-    ``reserve_bytes`` stay free for other programs. ``instances`` of the model run at once, and may
-    ``share_weights``. ``dim`` is the symbol whose largest value is searched instead of the batch.
-    The other keywords are those of ``analyze``; an ``Analysis`` takes none.
-
+    :param source: as of ``analyze``, or an ``Analysis``, which takes none of its settings.
+    :param device: a name from the catalog (``"RTX 4090"``), a size (``"24GiB"``,
+        ``"ram=512KiB,flash=2MiB"``) or bytes.
+    :param reserve_bytes: bytes that stay free for other programs (default: 0).
+    :param instances: of the model at once (default: 1).
+    :param share_weights: the instances have the weights once (default: False).
+    :param dim: the symbol whose largest value is searched (default: None, the batch).
     :raises OnnxmemError: the model cannot be read, no device has that name, or the settings
         contradict each other.
     """
@@ -65,6 +68,7 @@ def fit(
     return fit_requests([request], replace(setup, deployment=deployment, dim=dim))
 
 
+@takes_settings
 def batch_curve(
     source: "ModelSource | Analysis",
     batches: Sequence[int],
@@ -75,9 +79,11 @@ def batch_curve(
 ) -> "BatchCurve":
     """The memory, FLOPs and least time per sample of a model at batches, as ``onnxmem sweep`` does.
 
-    With a ``device``, as of ``fit``, also the verdict on each batch and the largest that fits. The
-    other keywords are those of ``analyze``; an ``Analysis`` takes none.
-
+    :param source: as of ``analyze``, or an ``Analysis``, which takes none of its settings.
+    :param batches: in any order; each is computed once.
+    :param device: as of ``fit``: the verdict on each batch, the largest that fits, and the least
+        time (default: None, none of these).
+    :param reserve_bytes: bytes that stay free for other programs (default: 0).
     :raises OnnxmemError: the model cannot be read or have one of the batches, or no device has that
         name.
     """
@@ -111,6 +117,7 @@ def _compared(
     return on_device(request, cpu, setup.basis), setup
 
 
+@takes_settings
 def advise(
     source: "ModelSource | Analysis",
     *,
@@ -119,10 +126,11 @@ def advise(
 ) -> "Advised":
     """Find changes that lower the memory of a model, each with what it saves and what it costs.
 
-    With ``budget_bytes`` also the cheapest changes that meet it. The other keywords are those of
-    ``analyze``; an ``Analysis`` takes none. The first of ``runtimes`` is the one to advise on; its
-    session options are advised on by the command, ``onnxmem advise``.
+    The first of ``runtimes`` is the one to advise on; its session options are advised on by the
+    command, ``onnxmem advise``.
 
+    :param source: as of ``analyze``, or an ``Analysis``, which takes none of its settings.
+    :param budget_bytes: bytes that the cheapest changes must meet (default: None, no such changes).
     :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
     from onnxmem.decisions.advise.advising import advised
@@ -132,6 +140,7 @@ def advise(
     return advised(request, budget_bytes=budget_bytes, runtime=runtime)
 
 
+@takes_settings
 def diff(
     before: "ModelSource | Analysis",
     after: "ModelSource | Analysis",
@@ -139,8 +148,10 @@ def diff(
 ) -> "Difference":
     """Compare two models, or two analyses of one: what changed, and which tensors moved the peaks.
 
-    The keywords are those of ``analyze``, for both sides; an ``Analysis`` takes none.
+    The settings are of both sides.
 
+    :param before: as ``source`` of ``analyze``, or an ``Analysis``, which takes none of them.
+    :param after: the same.
     :raises OnnxmemError: a model cannot be read, or the settings contradict each other.
     """
     from onnxmem.decisions.diff import diff as difference
@@ -153,6 +164,7 @@ def diff(
     return difference(*sides)
 
 
+@takes_settings
 def explain(
     what: str | None = None,
     source: "ModelSource | Analysis | None" = None,
@@ -160,11 +172,10 @@ def explain(
 ) -> "Explanation":
     """Explain a figure, a code, a tensor's size or an out-of-memory message; answer a question.
 
-    ``what`` is a name or a text, as after ``onnxmem explain``; without it all names are listed.
-    With a model, the answer has its figures: a training step or a runtime is analyzed if they are
-    of one. The other keywords are those of ``analyze``; an ``Analysis`` takes none, and has what it
-    was requested with.
-
+    :param what: a name or a text, as after ``onnxmem explain`` (default: None, all names).
+    :param source: a model, whose figures the answer has: a training step or a runtime is analyzed
+        if they are of one; or an ``Analysis``, which has what it was requested with and takes no
+        settings (default: None, no figures).
     :raises OnnxmemError: nothing is known about it, or the model cannot be read.
     """
     from onnxmem.report.explanation import Model, Needs, explanation
@@ -195,10 +206,13 @@ def check(
 ) -> "Checkup":
     """Compare models with budgets; ``outcome`` of the result is the verdict on all of them.
 
-    ``paths`` are files, folders and patterns. ``budget`` applies to all models, ``config`` is a
-    file of budgets; without either it is the nearest ``onnxmem.toml`` or ``pyproject.toml``.
-    ``baseline`` is a saved report that limits on growth start from.
-
+    :param paths: files, folders and patterns (default: those that the budgets cover).
+    :param config: a file of budgets (default: None, without a ``budget`` the nearest
+        ``onnxmem.toml`` or ``pyproject.toml``).
+    :param budget: limits on all models, as ``onnxmem.Budget`` (default: None).
+    :param baseline: a saved report that limits on growth start from (default: None, that of the
+        file of budgets).
+    :param allow_uncovered: a model without a budget is no failure (default: False).
     :raises OnnxmemError: the configuration is invalid, or a path names no model.
     """
     from onnxmem.analysis.json_rows import Failure
@@ -255,10 +269,16 @@ def measure(  # noqa: PLR0913 - the options of the command
 ) -> "Measurement":
     """Run a model in onnxruntime, in a process of its own, and measure the memory that it took.
 
-    ``device`` is ``"cpu"`` or ``"cuda"``. ``inputs`` is an ``.npz`` file of real inputs; without it
-    they are random. The limits are those of each process that runs the model. ``options`` are the
-    session's. An ``Analysis`` has its batch, dims and shapes.
-
+    :param source: as of ``analyze``, or an ``Analysis``, which has its batch, dims and shapes.
+    :param batch: samples at once (default: None, the batch of the file, or 1).
+    :param dims: numbers of symbolic dims, by name (default: None).
+    :param shapes: whole shapes of inputs, by name (default: None).
+    :param device: ``cpu`` or ``cuda`` (default: 'cpu').
+    :param runs: inferences in a session (default: 3).
+    :param inputs: an ``.npz`` file of real inputs (default: None, random ones).
+    :param timeout_seconds: seconds for each process that runs the model (default: 300.0).
+    :param memory_limit_bytes: bytes of each such process (default: None, what is free here).
+    :param options: the session's (default: None, onnxruntime's defaults).
     :raises MeasurementFailedError: the model crashed, hung, ran out of memory or was refused.
     :raises OnnxmemError: the model cannot be read, or onnxruntime or the device is missing.
     """

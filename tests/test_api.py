@@ -1,17 +1,20 @@
 """The public functions give what the commands print, and print themselves in a few lines."""
 
+import dataclasses
+import inspect
 import json
 import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from paths import MODELS, ROOT
 
 import onnxmem
 from onnxmem.cli import main
+from onnxmem.cli.analyze import analyze_parser
 from onnxmem.measuring.measuring import MeasurementFailedError
 
 RESNET = str(MODELS / "resnet50.train.onnx")
@@ -210,3 +213,55 @@ def test_other_figures_have_the_name_of_their_key(part: str, analysis: onnxmem.A
     sizes.pop("arena_lower_bound_bytes", None)  # of the packing
     for key, value in sizes.items():
         assert getattr(found, key) == value, key
+
+
+FUNCTIONS: Final = (
+    *("advise", "analyze", "analyze_many", "batch_curve", "check", "diff", "explain", "fit"),
+    *("measure", "sweep", "to_metrics"),
+)
+COMMAND_ONLY: Final = frozenset(
+    {
+        *("==SUPPRESS==", "version", "help_all", "models"),
+        *("quiet", "verbose", "color", "no_progress"),
+        *("output", "force", "format", "html", "json", "summary", "layers"),
+        *("jobs", "cache", "dask", "timeout", "strict"),  # many models: analyze_many
+        *("targets", "devices_file", "accuracy"),  # what fits where, of many models
+        "emulate_optimizer",  # asks_onnxruntime=False
+    }
+)
+"""Options of ``onnxmem MODEL`` that ``analyze`` does not have."""
+
+
+def options_of(name: str) -> dict[str, str]:
+    """What ``help`` says of each option of a function."""
+    text = inspect.getdoc(getattr(onnxmem, name)) or ""
+    found = re.findall(r"^:param (\w+):\s(.*?)(?=^:|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(found) == len(dict(found)), "an option stands there twice"
+    return {option: " ".join(words.split()) for option, words in found}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_help_has_each_option_with_its_unit_and_default(name: str) -> None:
+    told = options_of(name)
+    parameters = inspect.signature(getattr(onnxmem, name)).parameters.values()
+    passed_on = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    own = {each.name: each for each in parameters if each.kind is not each.VAR_KEYWORD}
+    settings = {*inspect.signature(onnxmem.analyze).parameters} - {"source"}
+    assert {*told} == {*own} | (settings if passed_on else set())
+    for option, each in own.items():
+        words = told[option]
+        if each.default is not each.empty and each.kind is not each.VAR_POSITIONAL:
+            assert f"(default: {each.default!r}" in words, option
+        for unit in ("bytes", "seconds"):
+            assert unit in words or not option.endswith(f"_{unit}"), option
+
+
+def test_analyze_has_the_options_of_the_command() -> None:
+    actions = analyze_parser()._actions  # noqa: SLF001 - argparse has no list of options
+    options = {each.dest for each in actions} - COMMAND_ONLY
+    fields = {each.name for each in dataclasses.fields(onnxmem.TrainingConfig)}
+    assert options - fields == {*options_of("analyze")} - {
+        *("source", "recipe", "asks_onnxruntime", "one_of_several", "optimizer", "precision"),
+        *("loss",),
+    }
+    assert fields <= options

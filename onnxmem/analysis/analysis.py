@@ -5,10 +5,12 @@ only some show (growth with the batch, peaks as polynomials, rules of thumb, FLO
 allocator, the key-value cache) is computed when it is first read.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 
+_Function = TypeVar("_Function", bound=Callable[..., object])
 _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
 """Names that a user's runtime must not have, because ``basis`` and ``--runtime`` use them."""
 
@@ -96,24 +99,44 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
 ) -> "Analysis":
     """Predict how much memory a model takes, from its file alone.
 
-    ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` sets symbols, ``shapes``
-    the shapes of inputs, and ``values`` the elements of small inputs that shapes or control flow
-    depend on (one number for all elements, or a list). ``context`` is the number of tokens in a
-    language model's cache after a decode step. ``most`` limits dims that the data of a run decide,
-    by ``TENSOR:AXIS`` or by a name that the file declares.
-
-    ``budget_bytes`` requests a verdict and the largest batch that fits; ``basis`` selects the
-    figure that is compared, ``tensors`` or ``process``, and ``accepted`` lists codes of warnings
-    that do not make the verdict unknown.
-
-    ``runtimes`` predicts ``ort-cpu``, ``ort-cuda`` or a runtime of your own (an object as described
-    by ``onnxmem.runtimes.base.Runtime``). A verdict compares PyTorch's step with ``train``, else
-    the first runtime by name, else the first object. ``graph`` selects the graph as onnxruntime
-    optimizes it, ``order`` another order of execution, ``pack="best"`` a longer search for a small
-    packed block, ``cpu`` another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A name
-    in ``dims`` or ``values`` that the model doesn't have is an error, unless ``one_of_several``
-    models get the same settings.
-
+    :param source: a path, a URL, the model's bytes or a ``ModelProto``.
+    :param batch: samples at once (default: None, the batch of the file, or 1).
+    :param dims: numbers of symbolic dims, by name (default: None; a dim without one counts as 1).
+    :param shapes: whole shapes of inputs, by name (default: None, those of the file).
+    :param values: elements of small inputs that shapes or control flow depend on, by name: one
+        number for all elements, or a list (default: None, unknown).
+    :param most: limits on dims that the data of a run decide, by ``TENSOR:AXIS`` or by a name that
+        the file declares (default: None, no limits but those of the operators).
+    :param train: also a training step of PyTorch (default: False).
+    :param optimizer: of the step, one of ``onnxmem.settings.OPTIMIZERS`` (default: None, ``adam``).
+    :param precision: of the step, one of ``PRECISIONS`` there (default: None, ``fp32``).
+    :param loss: of the step, one of ``LOSSES`` there (default: None, ``cross-entropy``).
+    :param recipe: all other settings of the step, as
+        ``onnxmem.TrainingConfig(checkpoint="blocks")`` (default: None, ``TrainingConfig()``).
+    :param context: tokens in a language model's cache after a decode step (default: None).
+    :param budget_bytes: bytes of a device: requests a verdict and the largest batch that fits
+        (default: None, no verdict).
+    :param basis: what is compared with it, ``tensors`` or ``process`` (default: None, ``process``
+        if a step or a runtime is requested).
+    :param accepted: codes of warnings that do not make the verdict unknown (default: ()).
+    :param runtimes: ``ort-cpu``, ``ort-cuda`` or runtimes of your own (objects as described by
+        ``onnxmem.runtimes.base.Runtime``). A verdict compares PyTorch's step with ``train``, else
+        the first runtime by name, else the first object (default: ()).
+    :param graph: ``raw``, ``ort-basic``, ``ort-extended`` or ``ort-all``, as onnxruntime optimizes
+        it (default: None, the file's, for a runtime ``ort-all``).
+    :param order: of execution: ``file``, ``onnxruntime`` or ``best`` (default: 'file').
+    :param pack: ``best`` searches longer for a small packed block (default: 'quick').
+    :param measure: also run the model in onnxruntime, on ``cpu`` or ``cuda`` (default: None).
+    :param fixed_dims: open the session with numbers in place of symbolic dims (default: False).
+    :param cuda_context_bytes: bytes of CUDA's context (default: None, an assumption).
+    :param cuda_workspace_bytes: bytes of cuDNN's workspace (default: None, an assumption).
+    :param expandable_segments: PyTorch's allocator on CUDA grows its segments (default: False).
+    :param asks_onnxruntime: get the graph from onnxruntime where it is installed; else its graph
+        optimizer is emulated (default: True).
+    :param cpu: that a session runs on: ``avx512``, ``avx2`` or ``arm64`` (default: 'native', this
+        machine's).
+    :param one_of_several: several models get the same settings, so a name in ``dims`` or ``values``
+        that this one lacks is a warning and not an error (default: False).
     :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
     named, own = _runtimes(runtimes)
@@ -148,6 +171,17 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
     return analysis_of(replace(request, own_runtimes=own) if own else request)
+
+
+def takes_settings(function: _Function) -> _Function:
+    """Add the settings of ``analyze`` to the documentation of a function that passes them on."""
+    known = inspect.getdoc(analyze) or ""
+    own, raises, rest = (inspect.getdoc(function) or "").partition(":raises")
+    mine = {*re.findall(r"^:param (\w+)", own, re.MULTILINE), "source"}
+    options = re.findall(r"^:param (\w+)(.*?)(?=^:)", known, re.MULTILINE | re.DOTALL)
+    added = "".join(f":param {name}{text}" for name, text in options if name not in mine)
+    function.__doc__ = f"{own}{added}{raises}{rest}"
+    return function
 
 
 def analysis_of(request: AnalysisRequest) -> "Analysis":

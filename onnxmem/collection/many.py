@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem.analysis.analysis import analyze
+from onnxmem.analysis.analysis import analyze, takes_settings
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.collection.task import Analyze, Outcome, Task, work
 from onnxmem.errors import UsageError
@@ -20,6 +20,7 @@ _QUICK_BYTES: Final = 2**18
 start in 0.7 s."""
 
 
+@takes_settings
 def analyze_many(
     paths: Iterable[str | os.PathLike[str]],
     *,
@@ -32,15 +33,18 @@ def analyze_many(
 ) -> Iterator[JsonDict]:
     """The JSON objects of models, in the order of the paths, each as soon as it is computed.
 
-    ``keywords`` are those of ``analyze``. A model that fails has the status ``error``. Paths may be
-    URLs of fsspec; folders and patterns are not expanded. ``executor`` is any executor of
-    ``concurrent.futures`` or ``Client.get_executor()`` of dask; without one, ``jobs`` processes of
-    this machine are used, one per core by default, and with 1 only this process. ``cache`` is a
-    folder for results. A model that takes longer than ``timeout_seconds`` is skipped, and its
-    process is killed.
+    A model that fails has the status ``error``. Worker processes import neither the main module nor
+    anything from the current folder.
 
-    Worker processes import neither the main module nor anything from the current folder.
-
+    :param paths: files or URLs of fsspec; folders and patterns are not expanded.
+    :param executor: any of ``concurrent.futures``, or ``Client.get_executor()`` of dask (default:
+        None, processes of this machine).
+    :param jobs: processes of this machine; with 1 only this one (default: None, one per core).
+    :param cache: a folder for results (default: None, none are kept).
+    :param layers: with the rows of all layers (default: False).
+    :param timeout_seconds: seconds after which a model is skipped and its process killed (default:
+        None, no limit).
+    :param one_of_several: as of ``analyze`` (default: True).
     :raises UsageError: ``jobs`` below 1, a time limit beside an executor, or a cache that cannot be
         written to.
     """

@@ -30,6 +30,8 @@ def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...
     that reaches far enough. Other batches are walked. The figures equal those of
     ``analysis.at(batch=...)``.
 
+    :param analysis: of the model, at any batch.
+    :param batches: samples at once, in any order.
     :raises ShapeError: a batch is not positive.
     """
     # A closed form takes two or three walks of the model, however many batches there are; each

@@ -42,7 +42,10 @@ _Figure = tuple[str, int | None]
 
 
 def to_metrics(analysis: Analysis) -> dict[str, int | float]:
-    """All known figures by name: bytes, counts, the batch; unknown ones are omitted."""
+    """All known figures by name: bytes, counts, the batch; unknown ones are omitted.
+
+    :param analysis: of one model.
+    """
     row = analysis.to_dict()
     figures = dict(_flat(row, ""))
     runtimes = row["runtimes"]
