@@ -183,7 +183,8 @@ def _numbers(text: str) -> Iterator[Quantity]:
         number, unit = match["number"], match["unit"]
         if unit is None:
             before = text[max(match.start() - 24, 0) : match.start()]
-            if _COUNTED.match(text, match.end()) or _NUMBERED.search(before):
+            is_index = number.isdigit() and _NUMBERED.search(before)
+            if is_index or _COUNTED.match(text, match.end()):
                 continue
             unit = _distant_unit(number, before, text, match.end())
             if unit is None and not number.isdigit() and "," not in number:
@@ -282,7 +283,7 @@ _STOP: Final = re.compile(
 )
 _SOFT: Final = re.compile(r"[,()\[\]{}\uff0c\uff08\uff09\u3001]|(?<![a-z])\n|\n(?![a-z0-9])")
 """A line break between a small letter and another or a digit is one within a sentence."""
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(r"[^\W\d]\w*")
 _FILLER: Final = frozenset(
     "is are was be been of to the a an at only just about already currently still memory mem for "
     "gpu device physical system exactly approximately least most bytes byte size by with which "
@@ -693,7 +694,7 @@ _DEVICES: Final = tuple((each["name"], "|".join(each["words"])) for each in _WOR
 _DEVICE: Final = re.compile(
     r"(?i)(?<![A-Za-z])(?P<kind>"
     + "|".join(each.replace("(?<=Default)CPU", "DefaultCPU") for _, each in _DEVICES)
-    + r")(?:(?:[ :_=#]|: |\s(?:device|index) |\[)?"
+    + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
     r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|x\b|bytes)))?"
 )
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
