@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 from paths import DATA
 
+from onnxmem.cli import main
 from onnxmem.decisions.explain.messages import read_message
 
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
@@ -83,6 +84,26 @@ def test_a_long_text_is_read_in_linear_time(part: str) -> None:
     read_message(text)
     # Between 0.4 and 2.5 s; a regular expression that tries every split would never end.
     assert time.process_time() - start < 30
+
+
+def test_of_two_requested_sizes_none_is_picked(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "Failed to allocate 3 GiB, requested 4 GiB"
+    message = read_message(text)
+    assert message is not None
+    assert (message.sizes, message.rivals) == (None, (3 * 2**30, 4 * 2**30))
+    assert main(["explain", text]) == 0
+    assert "3,221,225,472 B or 4,294,967,296 B: the message does not say which" in (
+        capsys.readouterr().out
+    )
+
+
+def test_sizes_that_no_word_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "CUDA out of memory: 3 GiB, 7 GiB"
+    message = read_message(text)
+    assert message is not None
+    assert (message.sizes, message.unnamed) == (None, ("3 GiB", "7 GiB"))
+    assert main(["explain", text]) == 0
+    assert "3 GiB, 7 GiB: the message does not say of what" in capsys.readouterr().out
 
 
 def test_the_name_of_a_card_is_not_a_size() -> None:
