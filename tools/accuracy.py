@@ -21,6 +21,7 @@ from onnxmem.runtimes.torch.memory import TrainingMemory
 
 TESTS = Path(__file__).parent.parent / "tests" / "data"
 GIVEN, NEW = TESTS / "training", TESTS / "training_new"
+AUTOCAST = TESTS / "training_autocast.json"
 OPTIMIZERS = ("sgd", "momentum", "adam")
 TERMS = {
     "weights": "weight_bytes",
@@ -28,6 +29,13 @@ TERMS = {
     "saved for backward": "saved_activation_bytes",
     "inputs and targets": "input_bytes",
     "optimizer state": "optimizer_state_bytes",
+    "peak of the backward phase": "backward_peak_bytes",
+    "peak of the optimizer phase": "optimizer_peak_bytes",
+    "peak of the step": "peak_bytes",
+}
+AUTOCAST_TERMS = {
+    "saved for backward": "saved_activation_bytes",
+    "peak of the forward phase": "forward_peak_bytes",
     "peak of the backward phase": "backward_peak_bytes",
     "peak of the optimizer phase": "optimizer_peak_bytes",
     "peak of the step": "peak_bytes",
@@ -82,6 +90,18 @@ def new_rows() -> Iterator[Row]:
                 yield _analyzed(row, NEW / file, exporter, recipe)
 
 
+def autocast_rows() -> Iterator[Row]:
+    """Each row that was measured by CUDA's lists, by exporter."""
+    exporters = {"training": ("train",), "training_new": ("legacy", "dynamo_plain")}
+    for row in json.loads(AUTOCAST.read_text())["rows"]:
+        if row["lists"] != "cuda":
+            continue
+        recipe = TrainingConfig(optimizer="adam", precision="mixed-bf16", loss=row["loss"])
+        for exporter in exporters[row["folder"]]:
+            path = TESTS / row["folder"] / f"{row['model']}.{exporter}.onnx"
+            yield _analyzed({**row, "adam": {}}, path, exporter, recipe)
+
+
 def _rows(folder: Path) -> list[dict[str, Any]]:
     return list(json.loads((folder / "truth.json").read_text())["rows"])
 
@@ -102,6 +122,18 @@ def terms_table(rows: list[Row]) -> str:
         pairs = ((getattr(row.training, key), row.measured[key]) for row in rows)
         errors = [100 * (ours / truth - 1) for ours, truth in pairs if truth]
         lines.append(_line(term, errors))
+    return "\n".join(lines)
+
+
+def autocast_table(rows: list[Row]) -> str:
+    """Terms of a step in mixed precision, over all rows."""
+    lines = [
+        "| term of a step under autocast | rows | exact | median error | largest error |",
+        "|---|---|---|---|---|",
+    ]
+    for term, key in AUTOCAST_TERMS.items():
+        pairs = ((getattr(row.training, key), row.measured[key]) for row in rows)
+        lines.append(_line(term, [100 * (ours / truth - 1) for ours, truth in pairs]))
     return "\n".join(lines)
 
 
@@ -158,6 +190,7 @@ def tables() -> dict[str, str]:
         "accuracy": terms_table(given),
         "methods": methods_table([*given, *new]),
         "exporters": exporters_table(new),
+        "autocast": autocast_table(list(autocast_rows())),
         "more than 1 % off": exceptions([*given, *new]),
     }
 
