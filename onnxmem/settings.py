@@ -288,6 +288,21 @@ class Settings:
             message = f"a training step runs in the order of the file: omit --order {self.order}"
             raise UsageError(message)
 
+    @property
+    def optimizer(self) -> str:
+        """The optimizer of the training step."""
+        return self.recipe.optimizer
+
+    @property
+    def precision(self) -> str:
+        """The precision of the training step."""
+        return self.recipe.precision
+
+    @property
+    def loss(self) -> str:
+        """The loss of the training step."""
+        return self.recipe.loss
+
     def _check_numbers(self) -> None:
         dims = (dim for shape in self.shapes.values() for dim in shape)
         sizes = {

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -200,19 +200,37 @@ def test_the_table_of_the_guide_has_the_keys_that_attributes_are_not_named_by(
         assert found == value, key
 
 
-@pytest.mark.parametrize("part", ["", "activations", "training", "compute", "rules_of_thumb"])
-def test_other_figures_have_the_name_of_their_key(part: str, analysis: onnxmem.Analysis) -> None:
-    row: Any = analysis.to_dict()
-    found = getattr(analysis, part) if part else analysis
-    sizes = {
-        key: value
-        for key, value in (row[part] if part else row).items()
-        if key.endswith(("_bytes", "_flops", "_macs", "status", "path"))
+def different_keys(row: Mapping[str, Any], found: object, path: str = "") -> Iterator[str]:
+    """The keys that are not the path of an attribute of the same value; lists are not compared."""
+    for key, value in row.items():
+        name = f"{path}{key}"
+        if not hasattr(found, key):
+            yield name
+            continue
+        attribute = getattr(found, key)
+        if isinstance(value, dict) and not isinstance(attribute, Mapping):
+            yield from different_keys(value, attribute, f"{name}.")
+        elif not isinstance(value, dict | list) and str(attribute) != str(value):
+            yield name
+
+
+def test_the_guide_lists_each_key_that_no_attribute_is_named_by(
+    analysis: onnxmem.Analysis,
+) -> None:
+    guide = (ROOT / "docs" / "guides" / "from-python.md").read_text("utf-8")
+    listed = {*re.findall(r"^\| `([a-z_.]+)` \|", guide, re.MULTILINE)}
+    (without,) = re.findall(
+        r"^These keys have no attribute of their own.*?\n\n", guide, re.DOTALL | re.MULTILINE
+    )
+    outside = {*re.findall(r"`([a-z_.]+)`", re.sub(r"\([^)]*\)", "", without.replace("()", "")))}
+    different = {*different_keys(analysis.to_dict(), analysis)}
+    parents = {key.rpartition(".")[0] for key in listed} | {"training.cuda", "training.tensorflow"}
+    assert different == {
+        *(key for key in listed | outside if key in different),
+        *(key for key in parents if key in different),
     }
-    assert len(sizes) >= 3
-    sizes.pop("arena_lower_bound_bytes", None)  # of the packing
-    for key, value in sizes.items():
-        assert getattr(found, key) == value, key
+    known = different | {f"{key}." for key in different}
+    assert {key for key in listed | outside if not key.startswith(tuple(known))} == set()
 
 
 FUNCTIONS: Final = (

@@ -412,6 +412,11 @@ class Analysis:
         return self.follows_batch and not self.coverage.unknown_tensors
 
     @property
+    def runtime(self) -> "RuntimeMemory | None":
+        """The first of ``runtimes``."""
+        return next(iter(self.runtimes), None)
+
+    @property
     def partial_runtimes(self) -> tuple[str, ...]:
         """Runtimes whose figures are lower bounds, or unknown."""
         whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}

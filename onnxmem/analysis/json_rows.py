@@ -164,9 +164,9 @@ def settings_row(settings: "Settings") -> JsonDict:
         "dims": dict(settings.dims),
         "shapes": {name: list(shape) for name, shape in settings.shapes.items()},
         "train": settings.train,
-        "optimizer": settings.recipe.optimizer,
-        "precision": settings.recipe.precision,
-        "loss": settings.recipe.loss,
+        "optimizer": settings.optimizer,
+        "precision": settings.precision,
+        "loss": settings.loss,
         "values": {name: list(value) for name, value in settings.values.items()},
         "runtime": next(iter(settings.runtimes), None),
         "graph": settings.graph or "raw",
@@ -185,15 +185,14 @@ def affine_row(line: "Affine | None") -> JsonDict | None:
 
 def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> JsonDict:
     """Activations: sums, peaks and the arena."""
-    packing = None if memory.in_place_peak_bytes is None else memory.packing
     return {
         "naive_bytes": memory.naive_bytes,
         "naive_in_place_bytes": memory.naive_in_place_bytes,
         "peak_bytes": memory.peak_bytes,
         "in_place_peak_bytes": memory.in_place_peak_bytes,
-        "arena_bytes": packing and packing.size_bytes,
-        "arena_lower_bound_bytes": packing and packing.lower_bound_bytes,
-        "arena_is_proven": packing and packing.is_optimal,
+        "arena_bytes": memory.arena_bytes,
+        "arena_lower_bound_bytes": memory.arena_lower_bound_bytes,
+        "arena_is_proven": memory.arena_is_proven,
         "peak_node": memory.peak_node,
         "peak_step": memory.peak_step,
         "live_at_peak": [
@@ -224,7 +223,7 @@ def training_row(
         return None
     torch, tensorflow = allocators
     return {
-        "optimizer": training.recipe.optimizer,
+        "optimizer": training.optimizer,
         "recipe": recipe_row(training.recipe),
         "weight_bytes": training.weight_bytes,
         "buffer_bytes": training.buffer_bytes,

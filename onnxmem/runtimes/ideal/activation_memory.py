@@ -81,6 +81,16 @@ class ActivationMemory:
         """The size of that block, never below the in-place peak; ``None`` if nothing is known."""
         return None if self.in_place_peak_bytes is None else self.packing.size_bytes
 
+    @property
+    def arena_lower_bound_bytes(self) -> int | None:
+        """What no packing can be smaller than; ``None`` if nothing is known."""
+        return None if self.in_place_peak_bytes is None else self.packing.lower_bound_bytes
+
+    @property
+    def arena_is_proven(self) -> bool | None:
+        """Whether no block can be smaller; ``None`` if nothing is known."""
+        return None if self.in_place_peak_bytes is None else self.packing.is_optimal
+
 
 def activation_memory(graph: Graph, pack: str = "quick") -> ActivationMemory:
     """Compute the memory of a graph's activations, subgraphs included.

@@ -153,6 +153,11 @@ class TrainingMemory:
     """The BatchNormalizations that the export folded away, and how the step treats them."""
 
     @property
+    def optimizer(self) -> str:
+        """Its name."""
+        return self.recipe.optimizer
+
+    @property
     def forward_peak_bytes(self) -> int:
         """The peak up to the loss."""
         return self.replay.phase_peaks[Phase.FORWARD].size_bytes
