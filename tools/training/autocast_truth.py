@@ -79,22 +79,32 @@ _Operator = Any  # an OpOverload, which has no public type
 def cuda_lists() -> Iterator[None]:
     """Cast inside as autocast does on CUDA."""
     library = torch.library.Library("aten", "IMPL")
+    cache: dict[int, torch.Tensor] = {}
     rules: dict[str, Callable[[_Operator], Callable[..., Any]]] = {
         **{name: _casting_to(torch.float32) for name in _TO_FLOAT32},
         **dict.fromkeys(_FLOAT32_RESULT, _in_float32),
         **dict.fromkeys(_PROMOTED, _promoting),
         **dict.fromkeys(_NORMS, _norm),
         # What the CPU has too stays its own, which also keeps the casts of parameters.
-        **{n: _casting_to(torch.bfloat16) for n in _LOWER if not _is_on_cpu(n)},
+        **{n: _casting_to(torch.bfloat16, cache) for n in _LOWER if not _is_on_cpu(n)},
     }
     for name, rule in rules.items():
         library.impl(name, rule(_overload(name)), _KEY, allow_override=True)
     known = {*rules, *_LOWER}
     for name in _names_on_cpu() - known:
         library.impl(name, torch.library.fallthrough_kernel, _KEY, allow_override=True)
+    clear = torch.clear_autocast_cache
+
+    def clear_both() -> None:
+        cache.clear()
+        clear()
+
+    # `autocast.__exit__` looks it up there.
+    torch.clear_autocast_cache = clear_both
     try:
         yield
     finally:
+        torch.clear_autocast_cache = clear
         library._destroy()  # noqa: SLF001  # the one way to take an override back
 
 
@@ -112,12 +122,16 @@ def _names_on_cpu() -> set[str]:
     return {name for name in every if "::" not in name and _is_on_cpu(name)}
 
 
-def _casting_to(dtype: torch.dtype) -> Callable[[_Operator], Callable[..., Any]]:
+def _casting_to(
+    dtype: torch.dtype, cache: dict[int, torch.Tensor] | None = None
+) -> Callable[[_Operator], Callable[..., Any]]:
+    """A rule that casts all operands; casts of parameters go to `cache`, if there is one."""
+
     def rule(operator: _Operator) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             with torch._C._ExcludeDispatchKeyGuard(_BELOW_AUTOCAST):  # noqa: SLF001
-                kwargs = {name: _cast(value, dtype) for name, value in kwargs.items()}
-                return operator(*(_cast(value, dtype) for value in args), **kwargs)
+                kwargs = {name: _cast(value, dtype, cache) for name, value in kwargs.items()}
+                return operator(*(_cast(value, dtype, cache) for value in args), **kwargs)
 
         return run
 
@@ -162,11 +176,19 @@ def _promoting(operator: _Operator) -> Callable[..., Any]:
     return run
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401
+def _cast(value: Any, dtype: torch.dtype, cache: dict[int, torch.Tensor] | None = None) -> Any:  # noqa: ANN401
     if isinstance(value, (list, tuple)):
-        return type(value)(_cast(each, dtype) for each in value)
+        return type(value)(_cast(each, dtype, cache) for each in value)
     is_other = isinstance(value, torch.Tensor) and value.dtype in {torch.bfloat16, torch.float32}
-    return value.to(dtype) if is_other else value
+    if not is_other:
+        return value
+    # cached_cast of aten/src/ATen/autocast_mode.cpp
+    is_cached = value.is_leaf and value.requires_grad and value.dtype is torch.float32
+    if cache is None or not is_cached:
+        return value.to(dtype)
+    if id(value) not in cache:
+        cache[id(value)] = value.to(dtype)
+    return cache[id(value)]
 
 
 def _rows(network: Network, folder: str, settings: Settings) -> Iterator[dict[str, Any]]:
