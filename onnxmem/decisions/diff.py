@@ -88,6 +88,8 @@ class Snapshot:
     training: PeakContents | None
     runtimes: Mapping[str, PeakContents] = field(default_factory=dict)
     """The peak of requested bytes of each runtime, by name; a saved report has none."""
+    processes: Mapping[str, int] = field(default_factory=dict)
+    """The whole process of each runtime on the host, by name; a saved report has none."""
     layers: tuple[LayerSize, ...] | None
     """``None``: the saved report has none."""
     step: str = ""
@@ -262,6 +264,11 @@ def snapshot(analysis: Analysis) -> Snapshot:
         activations=activations,
         training=training,
         runtimes=dict(_runtime_peaks(analysis)),
+        processes={
+            each.name: each.process_bytes
+            for each in analysis.runtimes
+            if each.process_bytes is not None
+        },
         layers=tuple(
             LayerSize(row.node, row.op_type, row.output_bytes, row.weight_bytes) for row in rows
         ),
@@ -332,6 +339,8 @@ def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     for name in dict.fromkeys((*before.runtimes, *after.runtimes)):
         one, other = (side.runtimes.get(name) for side in (before, after))
         yield Change(f"{name} peak", _size(one), _size(other))
+    for name in dict.fromkeys((*before.processes, *after.processes)):
+        yield Change(f"{name} process", before.processes.get(name), after.processes.get(name))
 
 
 def _size(peak: PeakContents | None) -> int | None:

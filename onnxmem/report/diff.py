@@ -83,7 +83,8 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
 
 def figure_label(change: Change) -> str:
     """What a figure of a difference is called; that of a runtime by its name."""
-    return _LABELS.get(change.name) or shortened(change.name).replace(" peak", ", peak")
+    label = shortened(change.name).replace(" peak", ", peak").replace(" process", ", process")
+    return _LABELS.get(change.name) or label
 
 
 def _figure(change: Change) -> str:

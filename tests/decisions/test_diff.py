@@ -97,6 +97,10 @@ def test_sides_are_compared_in_a_runtime(folder: Path, capsys: Capture) -> None:
     figure = document["figures"]["ort-cpu_peak"]
     assert [figure["before_bytes"], figure["after_bytes"]] == peaks
     assert peaks[0] < peaks[1]
+    processes = document["figures"]["ort-cpu_process"]
+    assert [processes["before_bytes"], processes["after_bytes"]] == [
+        each.runtimes[0].process_bytes for each in found
+    ]
 
 
 def test_notes_are_attributed_to_their_side(folder: Path, capsys: Capture) -> None:
