@@ -305,7 +305,7 @@ def of_diff_text(asked: Case, capsys: Capture, _: Path) -> Face:
 
 def of_message(asked: Case, capsys: Capture, _: Path) -> Face:
     gib = parse_size(asked.budget) / 2**30
-    message = f"CUDA out of memory. Tried to allocate 2.00 MiB. {gib:.20f} GiB total capacity"
+    message = f"CUDA out of memory. Tried to allocate 2.00 MiB. {gib:.12f} GiB total capacity"
     words = ("explain", message, asked.path, *asked.words, "--json")
     _code, text = told(capsys, *words)
     (row,) = json.loads(text)["explained"]
