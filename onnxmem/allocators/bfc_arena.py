@@ -140,11 +140,12 @@ class BfcArena:
     """Size and address of the free chunks, sorted: best fit, then lowest address."""
     _chunks: dict[int, Chunk] = field(default_factory=dict)
     """All chunks, by address."""
-    _growth_bytes: int = field(init=False)
+    growth_bytes: int = field(init=False)
+    """Size of the next region, before a request for more doubles it."""
     _num_regions: int = 0
 
     def __post_init__(self) -> None:
-        self._growth_bytes = _rounded_up(min(self.options.initial_bytes, self.options.limit_bytes))
+        self.growth_bytes = _rounded_up(min(self.options.initial_bytes, self.options.limit_bytes))
 
     def reserve(self, size_bytes: int) -> None:
         """Reserve bytes outside the regions, as for weights (``Reserve``).
@@ -204,7 +205,7 @@ class BfcArena:
         Arenas of equal layout serve the same requests in the same way.
         """
         chunks = sorted((number, each.address) for number, each in self._in_use.items())
-        return chunks, [*self._free], {**self.regions}, self._growth_bytes
+        return chunks, [*self._free], {**self.regions}, self.growth_bytes
 
     def chunk(self, number: int) -> Chunk:
         """The chunk that serves a request."""
@@ -227,7 +228,7 @@ class BfcArena:
             resident = self.resident.pop(chunk.region, ByteRanges())
             freed = FreedRegion(size_bytes, resident.num_bytes, self._num_regions)
             self.freed[chunk.region] = freed
-        self._growth_bytes = self.options.growth_bytes
+        self.growth_bytes = self.options.growth_bytes
 
     @property
     def resident_bytes(self) -> int:
@@ -286,15 +287,15 @@ class BfcArena:
         """The size of a new region before limits apply (``Extend``)."""
         if not self.options.doubles:
             return rounded
-        size = self._growth_bytes
+        size = self.growth_bytes
         while rounded > size:
             size *= 2
         limit = self.options.max_growth_bytes
         # A size that had to be doubled for this request stays; one that fits doubles for the next.
-        if size > self._growth_bytes:
-            self._growth_bytes = size
+        if size > self.growth_bytes:
+            self.growth_bytes = size
         else:
-            self._growth_bytes = 2 * size if size < limit // 2 else limit
+            self.growth_bytes = 2 * size if size < limit // 2 else limit
         return size
 
     def _split(self, chunk: Chunk, rounded: int) -> None:

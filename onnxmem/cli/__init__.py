@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
             name: name
             for name in (
                 *("advise", "check", "devices", "diff", "explain", "export", "fit", "measure"),
-                *("schema", "sweep"),
+                *("schema", "simulate", "sweep"),
             )
         },
     }

@@ -222,19 +222,19 @@ class RecordedSession:
     @property
     def is_plain(self) -> bool:
         """Whether every node runs once: there are no subgraphs, and values decide nothing."""
-        return self.graph.trace == EMPTY_TRACE and not self._has_bodies
+        return self.graph.trace == EMPTY_TRACE and not self.has_bodies
 
     @cached_property
     def runs(self) -> Runs:
         """Simulate the runs."""
         # In the first run, only a body that runs repeatedly finds its pattern. So without subgraphs
         # the first run is the same with and without the memory pattern.
-        first = self._session(uses_pattern=not self._has_bodies)
+        first = self.session(uses_pattern=not self.has_bodies)
         plain = first.run()
         unknown = self.rules.unknown.copy()  # of this run: the others have the same operators
         session, learning = first, plain
-        if self._has_bodies:
-            session = self._session(uses_pattern=True)
+        if self.has_bodies:
+            session = self.session(uses_pattern=True)
             learning = session.run()
         return Runs(
             plain=plain,
@@ -246,10 +246,12 @@ class RecordedSession:
         )
 
     @property
-    def _has_bodies(self) -> bool:
+    def has_bodies(self) -> bool:
+        """Whether any node has subgraphs, which have memory patterns of their own."""
         return any(step.bodies for step in self.plan.steps)
 
-    def _session(self, *, uses_pattern: bool) -> Session:
+    def session(self, *, uses_pattern: bool) -> Session:
+        """The session before its first run."""
         return Session(self.plan, self.rules.of, uses_pattern, self.graph.trace)
 
 
@@ -282,7 +284,7 @@ class PlannedSession:
         try:
             return self._figures(self.recorded.runs), self.unknowns
         except OutOfMemoryError as fault:
-            raise ReplayError(self._exhausted) from fault
+            raise ReplayError(self.exhausted) from fault
 
     @property
     def unknowns(self) -> Unknowns:
@@ -307,7 +309,7 @@ class PlannedSession:
         return arena
 
     @property
-    def _exhausted(self) -> str:
+    def exhausted(self) -> str:
         """The message of a session that runs out of memory."""
         limit_bytes = self.options.gpu_mem_limit_bytes
         if limit_bytes is None:

@@ -29,7 +29,7 @@ Nodes:
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import xor
@@ -153,7 +153,17 @@ _NUMBER_BYTES, _CONDITION_BYTES = 8, 1
 """Inputs of a Loop's body: the iteration number and the condition."""
 
 PatternKey = tuple[int, int]
-"""Identity of a plan, and the exclusive or of its graph's input dims."""
+"""Identity of a plan, and the key of its graph's inputs."""
+
+
+def pattern_key(graph: Graph, outer_reads: Iterable[str] = ()) -> int:
+    """The exclusive or of all dims of a graph's inputs (``CalculateMemoryPatternsKey``)."""
+    dims = (
+        dim for name in (*graph.inputs, *outer_reads) for dim in graph.tensors[name].shape or ()
+    )
+    return reduce(xor, (dim for dim in dims if dim is not None), 0)
+
+
 ScratchRule = Callable[[Graph, Node], Scratch]
 Numbers = list[int | None]
 """Of requests; ``None``: a tensor that shares another's buffer."""
@@ -179,10 +189,8 @@ class FrameBinding:
 
     @property
     def pattern_key(self) -> PatternKey:
-        """The key of the pattern cache (``CalculateMemoryPatternsKey``)."""
-        inputs = (*self.plan.graph.inputs, *self.outer_reads)
-        dims = (dim for name in inputs for dim in self.graph.tensors[name].shape or ())
-        return id(self.plan), reduce(xor, (dim for dim in dims if dim is not None), 0)
+        """The key of the pattern cache."""
+        return id(self.plan), pattern_key(self.graph, self.outer_reads)
 
     def inside(self, step: Step, index: int, trace: ControlFlowTrace) -> "FrameBinding":
         """The binding of a node's subgraph."""
@@ -191,9 +199,9 @@ class FrameBinding:
         return FrameBinding(plan, graph, trace, step.node.outer_reads)
 
 
-def _bound(plan: Plan, trace: ControlFlowTrace) -> FrameBinding:
+def _bound(plan: Plan, graph: Graph, trace: ControlFlowTrace) -> FrameBinding:
     """The binding of the main graph."""
-    return FrameBinding(plan, _with_types(plan.graph, trace), trace)
+    return FrameBinding(plan, _with_types(graph, trace), trace)
 
 
 def _with_types(
@@ -235,12 +243,16 @@ class Session:
     recorder: Recorder = field(default_factory=partial(Recorder, ""))
     """Records the current run."""
 
-    def run(self) -> Run:
-        """Simulate one run; the caller then releases its outputs."""
+    def run(self, graph: Graph | None = None, trace: ControlFlowTrace | None = None) -> Run:
+        """Simulate one run; the caller then releases its outputs.
+
+        ``graph`` is that of the plan at the dims of this run, ``trace`` the control flow there;
+        ``None``: the plan's own.
+        """
         self.num_frames = 0
         self.num_runs += 1
         self.recorder = Recorder(f"run {self.num_runs}")
-        self.open(_bound(self.plan, self.trace)).run()
+        self.open(_bound(self.plan, graph or self.plan.graph, trace or self.trace)).run()
         return self.recorder.ended()
 
     def open(
@@ -249,7 +261,7 @@ class Session:
         """Open a frame."""
         key = binding.pattern_key
         pattern = self.patterns.get(key)
-        if pattern is not None and binding.is_changed:
+        if pattern is not None:
             # Equal keys do not imply equal shapes: the block keeps its size, but only buffers of
             # unchanged size use it.
             pattern = replace(pattern, sizes=self._unchanged_sizes(pattern, binding))

@@ -66,6 +66,13 @@ class HostProcess:
             pages=mapped_pages(graph, session.graph, self._packed),
         )
 
+    def resident_after(self, sessions: Iterable[Graph]) -> "Resident":
+        """Its resident memory after runs of the session's graph at other dims, without inputs."""
+        pages: Counter[str] = Counter()
+        for session in sessions:
+            pages |= Counter(mapped_pages(self.graph, session, self._packed))
+        return Resident(self, feed_bytes=0, pages=pages)
+
     @property
     def load_peak_bytes(self) -> int:
         """The peak by which it grows while the session is created."""

@@ -9,7 +9,7 @@ import onnx
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Request, bind, input_dims, required_inputs
-from onnxmem.model.building import prepare
+from onnxmem.model.building import Prepared, build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.input_values import input_arrays
@@ -106,6 +106,38 @@ def session_graph(
     trace = simulate_control_flow(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, trace)
     return SessionGraph(graph, shapes, optimized, trace, deciding, facts)
+
+
+@dataclass(slots=True)
+class SessionGraphReader:
+    """Reads the graph of a session at one binding of the dims after another; mutable.
+
+    Without subgraphs only the types of tensors differ, so all else is read once.
+    """
+
+    optimized: OptimizedModel
+    values: Mapping[str, Values] = field(default_factory=dict)
+    """Known elements of inputs."""
+    _prepared: Prepared | None = None
+    _first: SessionGraph | None = None
+
+    def at(self, inputs: Mapping[str, tuple[int, ...]]) -> SessionGraph:
+        """The graph at these shapes of the inputs.
+
+        :raises OnnxmemError: as ``session_graph``.
+        """
+        first = self._first
+        if first is None or self._prepared is None:
+            self._first = session_graph(self.optimized, inputs, self.values)
+            self._prepared = prepare(ModelFile("", self.optimized.proto, 0))
+            return self._first
+        if self._prepared.columns.bodies:
+            return session_graph(self.optimized, inputs, self.values)
+        bound = build(self._prepared, _request(self.optimized.proto, inputs))
+        graph = _with_external(bound.graph, self.optimized.external)
+        graph = with_load_shapes(graph, first.shapes, bound.binding.dims)
+        graph = replace(first.graph, tensors=graph.tensors, values=graph.values)
+        return replace(first, graph=graph)
 
 
 def _with_external(graph: Graph, names: Container[str]) -> Graph:

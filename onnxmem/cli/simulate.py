@@ -1,0 +1,193 @@
+"""``onnxmem simulate MODEL --requests FILE``: a process that serves requests for days."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_dims,
+    add_one_model,
+    add_shapes,
+    add_size,
+    add_text_result_options,
+    add_values,
+    dim,
+    refuse_contradictions,
+)
+from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
+from onnxmem.errors import EXIT_OK, UsageError, fault_of
+from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
+
+if TYPE_CHECKING:
+    from onnxmem.decisions.simulate import Serving, Simulation
+
+SCHEMA: Final = "onnxmem.simulation"
+SCHEMA_VERSION: Final = "1.0"
+_MOST_DIGITS: Final = 18
+
+
+def simulate_parser() -> ArgumentParser:
+    """The flags of ``onnxmem simulate``."""
+    parser = Parser(
+        "simulate",
+        "MODEL --requests FILE|RANGES [options]",
+        "Say what a long-running process of onnxruntime takes: its arena keeps what the largest "
+        "requests so far needed, and the order of requests decides how much that is.",
+        run,
+    )
+    model = add_one_model(parser)
+    add_dims(model)
+    add_shapes(model)
+    add_values(model)
+    _add_requests(parser)
+    _add_session(parser)
+    add_text_result_options(parser)
+    return parser
+
+
+def _add_requests(parser: ArgumentParser) -> None:
+    """Add the requests, and how many are served at once."""
+    requests = parser.add_argument_group("requests")
+    requests.add_argument(
+        "--requests",
+        required=True,
+        metavar="FILE|RANGES",
+        help="a CSV file whose header names the dims, a JSONL file with an object per request, or "
+        "ranges to draw from, as in batch=1..8,seq=16..512:uniform",
+    )
+    requests.add_argument(
+        "--num-requests",
+        type=dim,
+        metavar="N",
+        help="how many are drawn from ranges (default: 500)",
+    )
+    requests.add_argument(
+        "--seed", type=_seed, metavar="N", help="of what is drawn from ranges (default: 0)"
+    )
+    requests.add_argument(
+        "--concurrency", type=dim, default=1, metavar="N", help="runs at once in each session"
+    )
+    requests.add_argument(
+        "--sessions",
+        type=dim,
+        default=1,
+        metavar="N",
+        help="sessions in the process, each with its arena, which take requests in turn",
+    )
+
+
+def _add_session(parser: ArgumentParser) -> None:
+    session = parser.add_argument_group("session of onnxruntime")
+    session.add_argument(
+        "--runtime", choices=RUNTIMES, default=RUNTIMES[0], help=f"default: {RUNTIMES[0]}"
+    )
+    session.add_argument(
+        "--graph",
+        choices=GRAPHS,
+        default="ort-all",
+        metavar="LEVEL",
+        help=f"optimization: {', '.join(GRAPHS)} (default: ort-all)",
+    )
+    session.add_argument(
+        "--emulate-optimizer",
+        action="store_true",
+        help="do not ask onnxruntime for its graph even where it is installed",
+    )
+    session.add_argument("--cpu", choices=CPUS, default=NATIVE, help=f"default: {NATIVE}")
+    _add_arena(session)
+    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
+        add_size(session, f"--cuda-{flag}", f"{what}, in place of what is assumed")
+    add_size(session, "--gpu-mem-limit", "gpu_mem_limit of ort-cuda", dest="gpu_mem_limit_bytes")
+
+
+def _add_arena(session: _ArgumentGroup) -> None:
+    from onnxmem.runtimes.onnxruntime.session_options import GROWTHS
+
+    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
+    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+    session.add_argument(
+        "--arena-extend-strategy",
+        choices=GROWTHS,
+        default=GROWTHS[0],
+        help=f"default: {GROWTHS[0]}",
+    )
+    session.add_argument(
+        "--shrink-arena",
+        action="store_true",
+        help="each run ends with memory.enable_memory_arena_shrinkage",
+    )
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        message = f"{text!r} is not a seed: an integer from 0 on"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def run(arguments: Namespace) -> int:
+    """Simulate the process; a model that fails is a fault."""
+    from onnxmem.analysis.json_rows import document, document_text
+    from onnxmem.report.simulation import failed_row, render_simulation, simulation_row
+
+    check_output(arguments.output, [arguments.model, arguments.requests], force=arguments.force)
+    refuse_contradictions(arguments)
+    form = form_of(arguments.output, "json" if arguments.json else None, ("text", "json"))
+    code = EXIT_OK
+    try:
+        found = _simulated(arguments)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
+        fault = fault_of(error)
+        code = report_fault(fault, error, arguments.model)
+        if form == "text":
+            return code
+        row = failed_row(arguments.model, fault.code, fault.message)
+    else:
+        if form == "text":
+            text = render_simulation(arguments.model, found)
+            write_result(in_color(text, arguments), arguments)
+            return code
+        row = simulation_row(arguments.model, found)
+    text = document_text(document(SCHEMA, SCHEMA_VERSION, {"models": [row]}))
+    write_result(text, arguments)
+    return code
+
+
+def _simulated(arguments: Namespace) -> Simulation:
+    from onnxmem.analysis.fitting.footprints import request_of
+    from onnxmem.decisions.simulate import simulate
+    from onnxmem.model.requests import read_requests
+
+    requests = read_requests(arguments.requests, arguments.num_requests, arguments.seed)
+    settings = Settings(
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        runtimes=(arguments.runtime,),
+        graph=arguments.graph,
+        asks_onnxruntime=not arguments.emulate_optimizer,
+        cpu=arguments.cpu,
+        cuda_context_bytes=arguments.cuda_context_bytes,
+        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+    )
+    return simulate(request_of(arguments.model, settings), requests, _serving(arguments))
+
+
+def _serving(arguments: Namespace) -> Serving:
+    from onnxmem.decisions.simulate import Serving
+    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+    options = SessionOptions(
+        enable_mem_pattern=not arguments.no_mem_pattern,
+        enable_mem_reuse=not arguments.no_mem_reuse,
+        arena_extend_strategy=arguments.arena_extend_strategy,
+        shrinks_arena=arguments.shrink_arena,
+        gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes,
+    )
+    return Serving(
+        concurrency=arguments.concurrency, sessions=arguments.sessions, options=options
+    )

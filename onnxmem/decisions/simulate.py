@@ -1,0 +1,384 @@
+"""What a long-running process of onnxruntime takes while it serves requests of changing shapes.
+
+The requests are replayed in order on the arena of a session, which grows and does not shrink. The
+same requests are replayed in other orders too, because the order alone may decide what the arena
+reserves; the worst order that was tried is a finding, not a bound. With several runs at once the
+order of their allocations is random: it is drawn several times, and the figures are an interval.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
+from random import Random
+from statistics import median_low
+from typing import Final, Self
+
+from onnxmem.allocators.bfc_arena import BfcArena
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.errors import Finding, UsageError
+from onnxmem.model.binding import Request, bind, input_symbols
+from onnxmem.model.graph import Graph
+from onnxmem.model.requests import Requests
+from onnxmem.runtimes.onnxruntime.memory import session_findings
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, Resident
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Region, arena_regions
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
+from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, ServingSession
+from onnxmem.runtimes.onnxruntime.session import SessionRuntime
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    SessionGraph,
+    SessionGraphReader,
+)
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+MOST_AT_ONCE: Final = 1024
+_BATCH: Final = "batch"
+_DEFAULT: Final = "ort-cpu"
+_SHUFFLES: Final = 8
+_INTERLEAVINGS: Final = 12
+_MOST_IN_RANGE: Final = 256
+"""Distinct requests of a range that are all replayed; of a wider range, some are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How requests are served."""
+
+    concurrency: int = 1
+    """Runs at once in each session."""
+    sessions: int = 1
+    """In the process; they are handed requests in turn, and each has an arena of its own."""
+    options: SessionOptions = field(default_factory=SessionOptions)
+    """Of each session, except the level of optimization, which the request has."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no process has.
+
+        :raises UsageError: with the number.
+        """
+        for name, number in (("concurrency", self.concurrency), ("sessions", self.sessions)):
+            if not 1 <= number <= MOST_AT_ONCE:
+                message = f"{name} is {number:,}; it is between 1 and {MOST_AT_ONCE:,}"
+                raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRequest:
+    """The process when a request has ended, in bytes; all sessions together."""
+
+    dims: Mapping[str, int]
+    reserved_bytes: int
+    """Arena reserved."""
+    reserved_peak_bytes: int
+    """The same during the request: more only where the arena shrinks at the end of a run."""
+    allocated_peak_bytes: int
+    """Peak of the allocated chunks during the request."""
+    process_bytes: int
+    """The process, or on a GPU the arena, the context and the workspace."""
+
+    @classmethod
+    def of(cls, dims: Dims, process: "Process", memory: "ProcessMemory") -> Self:
+        """The process now, at the end of a request."""
+        served = process.runs.graph(dims).graph
+        feed_bytes = sum(served.tensors[name].size_bytes or 0 for name in served.inputs)
+        is_host = memory.resident is not None
+        feeds_bytes = feed_bytes * process.serving.concurrency * is_host
+        return cls(
+            dims=dict(dims),
+            reserved_bytes=sum(each.reserved_bytes for each in process.now),
+            reserved_peak_bytes=sum(each.reserved_peak_bytes for each in process.now),
+            allocated_peak_bytes=sum(each.allocated_peak_bytes for each in process.now),
+            process_bytes=memory.total_bytes(s.arena for s in process.sessions) + feeds_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the arenas reserve if the requests come in some order."""
+
+    name: str
+    reserved_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure over several draws of the order in which concurrent runs allocate."""
+
+    low_bytes: int
+    median_bytes: int
+    high_bytes: int
+    num_draws: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A simulated process; bytes."""
+
+    runtime: str
+    requests: Requests
+    serving: Serving
+    timeline: tuple[ServedRequest, ...]
+    """One for each request, in the order of their ends; with concurrency, of the median draw."""
+    loaded_bytes: int
+    """Arena reserved before the first request."""
+    load_peak_bytes: int | None
+    """Peak of the process while the sessions are created; ``None``: on a GPU."""
+    interval: Interval | None
+    """Of the arena reserved at most; ``None``: one run at a time."""
+    orders: tuple[Order, ...]
+    """The order as given first."""
+    is_bounded: bool
+    """Whether no request of the range, the largest first, makes the arena reserve more than it
+    reserved while it served the requests."""
+    num_replayed: int
+    """Distinct requests of the range that were replayed for that."""
+    findings: tuple[Finding, ...]
+    is_complete: bool
+    """False: figures are lower bounds."""
+
+    @property
+    def arena_reserved_bytes(self) -> int:
+        """After the last request."""
+        return self.timeline[-1].reserved_bytes
+
+    @property
+    def arena_reserved_peak_bytes(self) -> int:
+        """The most that the arenas reserve."""
+        most = max(each.reserved_peak_bytes for each in self.timeline)
+        return max(self.loaded_bytes, most)
+
+    @property
+    def allocated_peak_bytes(self) -> int:
+        """The most that the arenas' allocated chunks hold."""
+        return max(each.allocated_peak_bytes for each in self.timeline)
+
+    @property
+    def process_peak_bytes(self) -> int:
+        """The most that the process takes, its load included."""
+        served = max(
+            each.process_bytes + each.reserved_peak_bytes - each.reserved_bytes
+            for each in self.timeline
+        )
+        return max(served, self.load_peak_bytes or 0)
+
+    @property
+    def worst(self) -> Order:
+        """The order that takes most, of those that were tried."""
+        return max(self.orders, key=lambda order: order.reserved_peak_bytes)
+
+    @cached_property
+    def maxima(self) -> tuple[int, ...]:
+        """The requests after which the arenas reserve more than ever before, by index."""
+        reserved = [each.reserved_peak_bytes for each in self.timeline]
+        before = [self.loaded_bytes, *accumulate(reserved, max)]
+        return tuple(i for i, size_bytes in enumerate(reserved) if size_bytes > before[i])
+
+    @property
+    def last_maximum(self) -> int | None:
+        """The index of the last new maximum; ``None``: the load reserved enough for all."""
+        return self.maxima[-1] if self.maxima else None
+
+
+def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> Simulation:
+    """Replay requests on the sessions of a process.
+
+    :raises RequestsError: the model does not have a dim of the requests.
+    :raises OnnxmemError: the session cannot be created, or its arena cannot serve a request.
+    """
+    model = ServedModel.of(request, requests, serving.options)
+    ordered = [_dims(row) for row in requests.rows]
+    peaks = model.peaks(ordered, serving)
+    median_bytes = median_low(peaks)
+    process = Process(model.runs, serving)
+    memory = model.memory(serving.sessions)
+    timeline = tuple(
+        ServedRequest.of(dims, process, memory)
+        for dims in process.serve(ordered, peaks.index(median_bytes))
+    )
+    is_random = serving.concurrency > 1
+    in_range = [_dims(row) for row in requests.in_range(_MOST_IN_RANGE)]
+    unknowns = model.runs.planned.unknowns
+    return Simulation(
+        runtime=model.runtime.name,
+        requests=requests,
+        serving=serving,
+        timeline=timeline,
+        loaded_bytes=serving.sessions * model.runs.planned.loaded_arena().reserved_bytes,
+        load_peak_bytes=memory.load_peak_bytes,
+        interval=Interval(min(peaks), median_bytes, max(peaks), len(peaks)) if is_random else None,
+        orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
+        is_bounded=process.is_bounded_by(model.largest_first(in_range)),
+        num_replayed=len(in_range),
+        findings=(*model.findings, *model.session_findings(unknowns)),
+        is_complete=not unknowns.is_lower_bound,
+    )
+
+
+def _dims(row: Mapping[str, int]) -> Dims:
+    return tuple(row.items())
+
+
+def _other_orders(
+    model: "ServedModel", requests: Sequence[Dims], serving: Serving
+) -> Iterator[Order]:
+    largest_first = model.largest_first(requests)
+    shuffle = Random(0)  # noqa: S311 - a reproducible order, not a secret
+    orders = {"largest first": largest_first, "smallest first": largest_first[::-1]}
+    for number in range(1, _SHUFFLES + 1):
+        orders[f"shuffle {number}"] = shuffle.sample(requests, len(requests))
+    for name, ordered in orders.items():
+        yield Order(name, Process(model.runs, serving).peak_of(ordered, 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A model, and its session at any dims: optimized once, and planned once."""
+
+    runtime: SessionRuntime
+    graph: Graph
+    """Of the file, at the first request."""
+    runs: RequestRuns
+    findings: tuple[Finding, ...]
+    """On the file and its dims."""
+
+    @classmethod
+    def of(cls, request: AnalysisRequest, requests: Requests, options: SessionOptions) -> Self:
+        """Create the session of a request.
+
+        :raises RequestsError: the model does not have a dim of the requests.
+        :raises OnnxmemError: the session cannot be created.
+        """
+        inputs, settings = request.prepared.inputs, request.settings
+        known = input_symbols(inputs)
+        # `batch` is the batch whatever the file calls it, as in --batch.
+        batch = () if _BATCH in known else sorted(request.prepared.batch_symbols)
+        requests.refuse_unknown([*known, *([_BATCH] if batch else [])])
+
+        def named(row: Mapping[str, int]) -> dict[str, int]:
+            of_batch = dict.fromkeys(batch, row[_BATCH]) if _BATCH in row else {}
+            return {**settings.dims, **of_batch, **{n: row[n] for n in row if n in known}}
+
+        def graph_at(dims: Dims) -> SessionGraph:
+            dims_at = Request(settings.batch, named(dict(dims)), settings.shapes)
+            return reader.at(bind(inputs, dims_at).shapes)
+
+        at_first = request.at(None, named(requests.rows[0]))
+        runtime, graph = at_first.session(request.runtime_name or _DEFAULT)
+        runtime = replace(runtime, options=replace(options, level=runtime.options.level))
+        provider = PROVIDERS[runtime.name]
+        reader = SessionGraphReader(runtime.optimized, settings.values)
+        planned = PlannedSession.of(graph_at(_dims(requests.rows[0])), runtime.options, provider)
+        findings = at_first.findings(at_first.results)
+        runs = RequestRuns(planned, graph_at)
+        return cls(runtime=runtime, graph=graph, runs=runs, findings=findings)
+
+    def session_findings(self, unknowns: Unknowns) -> tuple[Finding, ...]:
+        """What the figures of the session assume or leave out."""
+        recorded = self.runs.planned.recorded
+        return session_findings(recorded.graph, recorded.provider, unknowns)
+
+    def peaks(self, requests: Sequence[Dims], serving: Serving) -> list[int]:
+        """What the arenas reserve at most, by the seed that orders concurrent runs."""
+        num_draws = 1 if serving.concurrency == 1 else _INTERLEAVINGS
+        return [Process(self.runs, serving).peak_of(requests, seed) for seed in range(num_draws)]
+
+    def largest_first(self, requests: Sequence[Dims]) -> list[Dims]:
+        """Requests by the peak that their kernels request."""
+        peaks = {dims: self.runs.run(dims, ()).replay.peak_bytes for dims in set(requests)}
+        return sorted(requests, key=lambda dims: (-peaks[dims], dims))
+
+    def memory(self, num_sessions: int) -> "ProcessMemory":
+        """What a process with so many sessions takes beside its inputs."""
+        planned = self.runs.planned
+        if not planned.recorded.provider.is_host:
+            return ProcessMemory(outside_bytes=self.runtime.overheads(self.graph).outside_bytes)
+        host = HostProcess(self.graph, self.runtime.file_bytes, planned)
+        resident = host.resident_after(each.graph for each in self.runs.graphs.values())
+        loaded_bytes = resident.total_bytes(arena_regions(planned.loaded_arena()))
+        earlier_bytes = (num_sessions - 1) * (loaded_bytes - _SHARED_BYTES)
+        load_peak_bytes = MEASURED.process_bytes + host.load_peak_bytes + earlier_bytes
+        return ProcessMemory(resident=resident, load_peak_bytes=load_peak_bytes)
+
+
+_SHARED_BYTES: Final = MEASURED.process_bytes + MEASURED.running_bytes + MEASURED.library_bytes
+"""What the sessions of a process have in common: Python, and the pages of onnxruntime's library."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessMemory:
+    """The memory of a process, given its arenas; mutable, for it keeps what it computed."""
+
+    resident: Resident | None = None
+    """``None``: on a GPU."""
+    outside_bytes: int = 0
+    """On a GPU, the context and the workspace."""
+    load_peak_bytes: int | None = None
+    """On the CPU, the peak while the sessions are created one after another."""
+    _totals: dict[tuple[Region, ...], int] = field(default_factory=dict)
+    """Of a process with one session, by the regions of its arena."""
+
+    def total_bytes(self, arenas: Iterable[BfcArena]) -> int:
+        """The process without inputs; on a GPU the arenas and what is outside of them."""
+        if self.resident is None:
+            return self.outside_bytes + sum(arena.reserved_bytes for arena in arenas)
+        total_bytes = _SHARED_BYTES
+        for regions in map(arena_regions, arenas):
+            if regions not in self._totals:
+                self._totals[regions] = self.resident.total_bytes(regions)
+            total_bytes += self._totals[regions] - _SHARED_BYTES
+        return total_bytes
+
+
+class Process:
+    """Sessions of one model that serve requests; mutable."""
+
+    def __init__(self, runs: RequestRuns, serving: Serving) -> None:
+        self.runs = runs
+        self.serving = serving
+        self.sessions = [ServingSession(runs) for _ in range(serving.sessions)]
+        self.now = [session.idle for session in self.sessions]
+        """By session, its last request."""
+        self._peaks_bytes = [each.reserved_bytes for each in self.now]
+        """By session, the most that it reserved."""
+
+    def serve(self, requests: Sequence[Dims], seed: int) -> Iterator[Dims]:
+        """Serve requests, which the sessions take in turn; yields each when it has ended.
+
+        The seed draws the order in which concurrent runs allocate.
+
+        :raises ReplayError: an arena cannot serve a request.
+        """
+        draw = Random(seed)  # noqa: S311 - a reproducible order, not a secret
+        num_sessions = len(self.sessions)
+        ends = [
+            session.serve_all(requests[index::num_sessions], self.serving.concurrency, draw)
+            for index, session in enumerate(self.sessions)
+        ]
+        for number in range(len(requests)):
+            index = number % num_sessions
+            dims, self.now[index] = next(ends[index])
+            peak_bytes = self.now[index].reserved_peak_bytes
+            self._peaks_bytes[index] = max(self._peaks_bytes[index], peak_bytes)
+            yield dims
+
+    def peak_of(self, requests: Sequence[Dims], seed: int) -> int:
+        """What the arenas reserve at most while they serve requests: the sum over the sessions.
+
+        :raises ReplayError: an arena cannot serve a request.
+        """
+        for _ in self.serve(requests, seed):
+            pass
+        return sum(self._peaks_bytes)
+
+    def is_bounded_by(self, requests: Sequence[Dims]) -> bool:
+        """Whether further requests, on every session, reserve no more than was reserved before.
+
+        :raises ReplayError: an arena cannot serve a request.
+        """
+        return all(
+            served.reserved_peak_bytes <= peak_bytes
+            for session, peak_bytes in zip(self.sessions, self._peaks_bytes, strict=True)
+            for _, served in session.serve_all([*requests, *requests], 1, Random(0))  # noqa: S311
+        )

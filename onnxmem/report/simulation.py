@@ -1,0 +1,211 @@
+"""A simulated process as text and as JSON: whether the arena stops growing, then the figures."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.decisions.simulate import Order, ServedRequest, Simulation
+from onnxmem.errors import printable, shortened
+from onnxmem.report.text import (
+    aligned,
+    bar,
+    buckets,
+    fact,
+    figure,
+    finding_lines,
+    finding_rows,
+    joined,
+    prose,
+)
+from onnxmem.units import format_bytes, plural
+
+_ROWS: Final = 8
+"""Of the timeline."""
+_BAR: Final = 30
+_HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
+
+
+def render_simulation(path: str, found: Simulation) -> str:
+    """Write the whole result; it ends with a newline."""
+    return joined(
+        [
+            [f"{shortened(path)}  {found.runtime}, {_load_text(found)}"],
+            prose("", verdict(found)),
+            list(_figures(found)),
+            _timeline(found),
+            list(finding_lines(found.findings)),
+        ]
+    )
+
+
+def _load_text(found: Simulation) -> str:
+    serving, requests = found.serving, found.requests
+    shapes = plural(len(requests.shapes), "shape")
+    at_once = "" if serving.concurrency == 1 else f", {serving.concurrency:,} at once"
+    sessions = "" if serving.sessions == 1 else f" in {serving.sessions:,} sessions"
+    return f"{plural(len(requests.rows), 'request')} of {shapes}{at_once}{sessions}"
+
+
+def verdict(found: Simulation) -> str:
+    """Whether the arena stops growing, in a sentence."""
+    takes = f"the arena reserves {format_bytes(found.arena_reserved_peak_bytes)} at most"
+    last = found.last_maximum
+    since = "since the session was loaded" if last is None else f"from request {last + 1:,} on"
+    checked, whole = found.num_replayed, found.requests.num_in_range
+    of = plural(checked, "shape") if checked == whole else f"{checked:,} of {whole:,} shapes"
+    if found.is_bounded:
+        return f"It stops growing: {takes}, {since}; {of} of the range replayed need no more"
+    more = f"{of} of the range replayed, the largest first, need more"
+    return f"It still grows: {takes} while it serves these requests; {more}"
+
+
+def _figures(found: Simulation) -> Iterator[str]:
+    first, last = found.timeline[0], found.timeline[-1]
+    times = ""
+    if first.reserved_bytes:
+        multiple = last.reserved_bytes / first.reserved_bytes
+        times = f"{multiple:.3g} x the {format_bytes(first.reserved_bytes)} of the first request"
+    yield figure("Arena reserved", last.reserved_bytes, times)
+    if found.interval is not None:
+        low, high = (
+            format_bytes(each) for each in (found.interval.low_bytes, found.interval.high_bytes)
+        )
+        draws = f"at most {low} to {high} in {found.interval.num_draws} draws of which runs"
+        yield fact("  depends on chance", f"{draws} allocate first; this is the median")
+    yield figure("Allocated chunks, peak", found.allocated_peak_bytes)
+    load = found.load_peak_bytes
+    is_gpu = load is None
+    loading = "" if load is None else f"{format_bytes(load)} while it is loaded; no outputs"
+    what = "GPU, with context" if is_gpu else "Process, peak"
+    yield figure(what, found.process_peak_bytes, loading)
+    yield fact("Last new maximum", _last_maximum(found))
+    yield fact("Worst order found", _worst(found))
+    yield fact("Requests", _source(found))
+
+
+def _last_maximum(found: Simulation) -> str:
+    last = found.last_maximum
+    if last is None:
+        return "none: what the load reserved serves all requests"
+    before = max(
+        [found.loaded_bytes, *(each.reserved_peak_bytes for each in found.timeline[:last])]
+    )
+    served = found.timeline[last]
+    added = format_bytes(served.reserved_peak_bytes - before)
+    maxima = f"of {len(found.maxima):,}"
+    return f"request {last + 1:,} ({_dims_text(served.dims)}), {maxima}: {added} more"
+
+
+def _dims_text(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{shortened(name)}={number:,}" for name, number in dims.items())
+
+
+def _worst(found: Simulation) -> str:
+    worst, tried = found.worst, len(found.orders)
+    text = f"{format_bytes(worst.reserved_peak_bytes)}, {worst.name}"
+    best = min(found.orders, key=lambda order: order.reserved_peak_bytes)
+    least = f"least {format_bytes(best.reserved_peak_bytes)}, {best.name}"
+    return f"{text}; {least}; of {tried} orders tried, so it is not a bound"
+
+
+def _source(found: Simulation) -> str:
+    requests = found.requests
+    source = shortened(requests.source)
+    return source if requests.seed is None else f"drawn from {source} with --seed {requests.seed}"
+
+
+def _timeline(found: Simulation) -> list[str]:
+    """The requests in equal groups, each with what the process takes at its end."""
+    whole = found.arena_reserved_peak_bytes
+    ends = [stop - 1 for _, stop in buckets(len(found.timeline), _ROWS)]
+    indices = sorted({0, *ends})
+    rows = [_cells(index, found.timeline[index]) for index in indices]
+    lines = aligned([_HEADINGS, *rows], 0).splitlines()
+    bars = ["", *(bar(found.timeline[index].reserved_bytes, whole, _BAR) for index in indices)]
+    return [f"{line}  {drawn}".rstrip() for line, drawn in zip(lines, bars, strict=True)]
+
+
+def _cells(index: int, served: ServedRequest) -> tuple[str, ...]:
+    sizes = (served.reserved_bytes, served.allocated_peak_bytes, served.process_bytes)
+    return (f"{index + 1:,}", *map(format_bytes, sizes))
+
+
+def simulation_row(path: str, found: Simulation) -> JsonDict:
+    """The result as a JSON object."""
+    serving, options = found.serving, found.serving.options
+    return {
+        "path": printable(path),
+        "status": "ok" if found.is_complete else "partial",
+        "error": None,
+        "settings": {
+            "runtime": found.runtime,
+            "concurrency": serving.concurrency,
+            "sessions": serving.sessions,
+            "enable_mem_pattern": options.enable_mem_pattern,
+            "enable_mem_reuse": options.enable_mem_reuse,
+            "arena_extend_strategy": options.arena_extend_strategy,
+            "shrinks_arena": options.shrinks_arena,
+            "gpu_mem_limit_bytes": options.gpu_mem_limit_bytes,
+        },
+        "simulation": _simulation(found),
+        "findings": finding_rows(found.findings),
+    }
+
+
+def failed_row(path: str, code: str, message: str) -> JsonDict:
+    """The JSON object of a model that could not be simulated."""
+    return {
+        "path": printable(path),
+        "status": "error",
+        "error": {"code": code, "message": printable(message)},
+        "settings": None,
+        "simulation": None,
+        "findings": [],
+    }
+
+
+def _simulation(found: Simulation) -> JsonDict:
+    requests, interval, last = found.requests, found.interval, found.last_maximum
+    return {
+        "source": printable(requests.source),
+        "seed": requests.seed,
+        "num_requests": len(requests.rows),
+        "num_shapes": len(requests.shapes),
+        "arena_loaded_bytes": found.loaded_bytes,
+        "arena_reserved_bytes": found.arena_reserved_bytes,
+        "arena_reserved_peak_bytes": found.arena_reserved_peak_bytes,
+        "arena_reserved_interval": None
+        if interval is None
+        else {
+            "low_bytes": interval.low_bytes,
+            "median_bytes": interval.median_bytes,
+            "high_bytes": interval.high_bytes,
+            "num_draws": interval.num_draws,
+        },
+        "allocated_peak_bytes": found.allocated_peak_bytes,
+        "process_peak_bytes": found.process_peak_bytes,
+        "load_peak_bytes": found.load_peak_bytes,
+        "is_bounded": found.is_bounded,
+        "num_shapes_in_range": requests.num_in_range,
+        "num_shapes_replayed": found.num_replayed,
+        "last_maximum": None if last is None else _request_row(last, found.timeline[last]),
+        "num_maxima": len(found.maxima),
+        "worst_found_bytes": found.worst.reserved_peak_bytes,
+        "worst_order": found.worst.name,
+        "orders": list(map(_order_row, found.orders)),
+        "timeline": [_request_row(index, each) for index, each in enumerate(found.timeline)],
+    }
+
+
+def _order_row(order: Order) -> JsonDict:
+    return {"order": order.name, "reserved_peak_bytes": order.reserved_peak_bytes}
+
+
+def _request_row(index: int, served: ServedRequest) -> JsonDict:
+    return {
+        "request": index + 1,
+        "dims": {printable(name): number for name, number in served.dims.items()},
+        "arena_reserved_bytes": served.reserved_bytes,
+        "allocated_peak_bytes": served.allocated_peak_bytes,
+        "process_bytes": served.process_bytes,
+    }

@@ -1,0 +1,251 @@
+"""Sessions that serve requests of changing shapes: one plan, one arena, a pattern per shape.
+
+What a long-running process keeps between requests: the arena's regions, which it does not return,
+and the memory patterns. A pattern is stored under the exclusive or of all dims of the inputs
+(``session_state.cc``, ``CalculateMemoryPatternsKey``), so requests of different shapes may find the
+same one: with two inputs of equal shape all of them do. A request that finds the pattern of another
+shape requests its whole block, and beside it each buffer whose size differs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+from itertools import islice
+from random import Random
+from typing import Final
+
+from onnxmem.allocators.bfc_arena import BfcArena
+from onnxmem.program.replay import OutOfMemoryError
+from onnxmem.runtimes.onnxruntime.allocation.frames import PatternKey, pattern_key
+from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
+from onnxmem.runtimes.onnxruntime.allocation.recording import Run
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+
+Dims = tuple[tuple[str, int], ...]
+"""The dims of a request, by name."""
+Found = tuple[Dims, ...]
+"""The requests whose runs stored the patterns that a run finds, in order."""
+_NONE: Final[Found] = ()
+
+
+@dataclass(slots=True)
+class RequestRuns:
+    """The runs of a session by request, each simulated once; shared by all replays of them."""
+
+    planned: PlannedSession
+    graph_at: Callable[[Dims], SessionGraph]
+    """The graph of the session at the dims of a request."""
+    graphs: dict[Dims, SessionGraph] = field(default_factory=dict)
+    """Those that were needed so far."""
+    _keys: dict[Dims, int] = field(default_factory=dict)
+    _runs: dict[tuple[Dims, Found], Run] = field(default_factory=dict)
+    _patterns: dict[Found, Mapping[PatternKey, PatternTrace]] = field(default_factory=dict)
+    """The patterns after runs that each stored some."""
+
+    def graph(self, dims: Dims) -> SessionGraph:
+        """The graph at the dims of a request."""
+        if dims not in self.graphs:
+            self.graphs[dims] = self.graph_at(dims)
+        return self.graphs[dims]
+
+    def pattern_key(self, dims: Dims) -> int:
+        """The key of the pattern of the main graph."""
+        if dims not in self._keys:
+            self._keys[dims] = pattern_key(self.graph(dims).graph)
+        return self._keys[dims]
+
+    def run(self, dims: Dims, found: Found) -> Run:
+        """The run of a request that finds these patterns."""
+        if (dims, found) not in self._runs:
+            served, recorded = self.graph(dims), self.planned.recorded
+            session = recorded.session(uses_pattern=self.planned.options.enable_mem_pattern)
+            session.patterns |= self._patterns.get(found, {})
+            self._runs[dims, found] = session.run(served.graph, served.trace)
+            self._patterns.setdefault((*found, dims), session.patterns)
+        return self._runs[dims, found]
+
+
+@dataclass(slots=True)
+class PatternStore:
+    """Which patterns a session has stored so far; mutable."""
+
+    runs: RequestRuns
+    _first: dict[int, Dims] = field(default_factory=dict)
+    """By key, the request that stored the pattern of the main graph."""
+    _served: dict[Dims, None] = field(default_factory=dict)
+
+    def found(self, dims: Dims) -> Found:
+        """The patterns that a run finds if it starts now."""
+        if self.runs.planned.recorded.has_bodies:
+            # Bodies have patterns of their own, which other requests may have stored.
+            return tuple(self._served)
+        first = self._first.get(self.runs.pattern_key(dims))
+        return _NONE if first is None else (first,)
+
+    def store(self, dims: Dims) -> None:
+        """A run of the request ends: its pattern is stored, unless there is one of its key."""
+        if self.runs.planned.options.enable_mem_pattern:
+            self._first.setdefault(self.runs.pattern_key(dims), dims)
+            self._served[dims] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The arena of a session during one request and after it, in bytes."""
+
+    reserved_bytes: int
+    """After the request."""
+    reserved_peak_bytes: int
+    allocated_peak_bytes: int
+
+
+@dataclass(slots=True)
+class ServingSession:
+    """A loaded session that serves requests; mutable."""
+
+    runs: RequestRuns
+    arena: BfcArena = field(init=False)
+    _patterns: PatternStore = field(init=False)
+    _repeated: dict[tuple[object, int], Served] = field(default_factory=dict)
+    """By the state of the arena and the run: requests that leave that state as it is."""
+    _num_started: int = 0
+
+    def __post_init__(self) -> None:
+        self.arena = self.runs.planned.loaded_arena()
+        self._patterns = PatternStore(self.runs)
+
+    @property
+    def idle(self) -> Served:
+        """The arena while no request runs."""
+        arena = self.arena
+        return Served(arena.reserved_bytes, arena.reserved_bytes, arena.in_use_bytes)
+
+    def serve_all(
+        self, requests: Sequence[Dims], concurrency: int, draw: Random
+    ) -> Iterator[tuple[Dims, Served]]:
+        """Serve requests, so many at once; yields each when it has ended.
+
+        :raises ReplayError: the arena cannot serve one.
+        """
+        if concurrency == 1:
+            return ((dims, self.serve(dims)) for dims in requests)
+        return self.serve_at_once(requests, concurrency, draw)
+
+    def serve(self, dims: Dims) -> Served:
+        """Serve one request to its end, while no other runs.
+
+        :raises ReplayError: the arena cannot serve it.
+        """
+        run = self.runs.run(dims, self._patterns.found(dims))
+        # Between requests all chunks of runs are free and merged. So the sizes of the regions are
+        # the whole state, and a run that leaves it as it was does so each time.
+        state = self._state
+        if (state, id(run)) in self._repeated:
+            return self._repeated[state, id(run)]
+        self._restart_peaks()
+        (only,) = self._started([dims])
+        self._proceed(only, len(only.events))
+        served = self._ended(dims)
+        if self._state == state:
+            self._repeated[state, id(run)] = served
+        return served
+
+    def serve_at_once(
+        self, requests: Sequence[Dims], concurrency: int, draw: Random
+    ) -> Iterator[tuple[Dims, Served]]:
+        """Serve requests by so many threads, each of which takes the next one when it is done.
+
+        Which thread requests or releases next is drawn, because on a machine it depends on the
+        scheduler. A thread pauses longer after a larger request, which its kernel then writes.
+        Yields each request at its end, in the order of the ends.
+
+        :raises ReplayError: the arena cannot serve them.
+        """
+        waiting = iter(requests)
+        threads = enumerate(self._started(islice(waiting, concurrency)))
+        turns = [(0.0, thread, active) for thread, active in threads]
+        self._restart_peaks()
+        while turns:
+            now, thread, active = turns[0]
+            pause = draw.expovariate(1 / active.seconds_of_next)
+            if self._proceed(active, 1):
+                heapreplace(turns, (now + pause, thread, active))
+                continue
+            yield active.dims, self._ended(active.dims)
+            self._restart_peaks()
+            heappop(turns)
+            for following in self._started(islice(waiting, 1)):
+                heappush(turns, (now + pause, thread, following))
+
+    def _started(self, requests: Iterable[Dims]) -> "list[_Active]":
+        """Requests that begin now, with the patterns that they find."""
+        found = []
+        for dims in requests:
+            run = self.runs.run(dims, self._patterns.found(dims))
+            sizes = run.sizes.fixed_bytes.tolist()
+            events = [each for each in run.program.events.tolist() if sizes[max(each, ~each)]]
+            # Numbers of live requests must be unique, and each run counts from 0 on.
+            found.append(_Active(dims, events, sizes, self._num_started << _NUMBER_BITS))
+            self._num_started += 1
+        return found
+
+    def _proceed(self, active: "_Active", num_events: int) -> bool:
+        """Serve further events of a run; whether any is left after that."""
+        arena, sizes, first = self.arena, active.sizes, active.first_number
+        stop = active.num_done + num_events
+        try:
+            for event in active.events[active.num_done : stop]:
+                if event >= 0:
+                    arena.malloc(first + event, sizes[event])
+                else:
+                    arena.free(first + ~event)
+        except OutOfMemoryError:
+            raise ReplayError(self.runs.planned.exhausted) from None
+        active.num_done = stop
+        return stop < len(active.events)
+
+    def _restart_peaks(self) -> None:
+        arena = self.arena
+        arena.in_use_peak_bytes = arena.in_use_bytes
+        arena.reserved_peak_bytes = arena.reserved_bytes
+
+    def _ended(self, dims: Dims) -> Served:
+        arena = self.arena
+        self._patterns.store(dims)
+        if self.runs.planned.options.shrinks_arena:
+            arena.shrink()
+        return Served(arena.reserved_bytes, arena.reserved_peak_bytes, arena.in_use_peak_bytes)
+
+    @property
+    def _state(self) -> object:
+        return tuple(self.arena.regions.values()), self.arena.growth_bytes
+
+
+_NUMBER_BITS: Final = 32
+_EVENT_SECONDS: Final = 1e-6
+_BYTE_SECONDS: Final = 1e-10
+"""Mean pause after a request or a release, and per byte of the request: 10 GB/s. Six models with
+four threads on two cores ended within the range of twelve draws; with no pause per byte, two did
+not (ten times less or more moved the range little)."""
+
+
+@dataclass(slots=True)
+class _Active:
+    """A request that runs."""
+
+    dims: Dims
+    events: list[int]
+    sizes: list[int]
+    first_number: int
+    """Of its allocations in the arena."""
+    num_done: int = 0
+    """Events that were served."""
+
+    @property
+    def seconds_of_next(self) -> float:
+        """The mean pause after the next event."""
+        if self.num_done >= len(self.events):
+            return _EVENT_SECONDS
+        event = self.events[self.num_done]
+        return _EVENT_SECONDS + (_BYTE_SECONDS * self.sizes[event] if event >= 0 else 0.0)
