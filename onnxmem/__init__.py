@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         explain,
         fit,
         measure,
+        simulate,
     )
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.check.budgets import Budget
@@ -59,6 +60,7 @@ __all__ = [
     "explain",
     "fit",
     "measure",
+    "simulate",
     "sweep",
     "to_metrics",
 ]
@@ -74,6 +76,7 @@ _MODULES = {
     "explain": "onnxmem.api",
     "fit": "onnxmem.api",
     "measure": "onnxmem.api",
+    "simulate": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",
     "to_metrics": "onnxmem.export.figures",

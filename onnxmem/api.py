@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onnxmem.decisions.check.checking import Checkup
     from onnxmem.decisions.devices import Device
     from onnxmem.decisions.diff import Difference
+    from onnxmem.decisions.simulate import Simulation
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.files import ModelSource
     from onnxmem.report.explanation import Explanation
@@ -32,6 +33,7 @@ __all__ = [
     "explain",
     "fit",
     "measure",
+    "simulate",
 ]
 
 
@@ -138,6 +140,43 @@ def advise(
     request = _analyzed(source, settings).request
     runtime = next(iter(request.settings.runtimes), None)
     return advised(request, budget_bytes=budget_bytes, runtime=runtime)
+
+
+@takes_settings
+def simulate(  # noqa: PLR0913 - the options of the command
+    source: "ModelSource | Analysis",
+    requests: str | Sequence[Mapping[str, int]],
+    *,
+    num_requests: int | None = None,
+    seed: int | None = None,
+    concurrency: int = 1,
+    sessions: int = 1,
+    options: "SessionOptions | None" = None,
+    **settings: Any,  # noqa: ANN401 - those of analyze
+) -> "Simulation":
+    """Replay the requests of a server on the sessions of onnxruntime in its process.
+
+    ``requests`` is what the command's ``--requests`` takes, a file or ranges, or a list with the
+    dims of each request. ``concurrency`` runs are made at once in each of the ``sessions``, which
+    have these ``options``. The other keywords are those of ``analyze``; an ``Analysis`` takes none.
+    The first of ``runtimes`` is simulated; the default is ``"ort-cpu"``.
+
+    :raises OnnxmemError: the model cannot be read, requests are invalid, or the session's arena
+        cannot serve one.
+    """
+    from onnxmem.decisions.simulate import Serving
+    from onnxmem.decisions.simulate import simulate as simulated
+    from onnxmem.model.requests import listed_requests, read_requests
+    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+    if isinstance(requests, str):
+        found = read_requests(requests, num_requests, seed)
+    else:
+        found = listed_requests(requests)
+    serving = Serving(
+        concurrency=concurrency, sessions=sessions, options=options or SessionOptions()
+    )
+    return simulated(_analyzed(source, settings).request, found, serving)
 
 
 @takes_settings

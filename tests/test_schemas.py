@@ -127,6 +127,20 @@ def test_the_json_of_sweep_matches_its_schema(net: str, flags: list[str], capsys
     assert len(validated("sweep", capsys.readouterr().out)["points"]) >= 3
 
 
+@pytest.mark.parametrize("flags", [[], ["--concurrency", "2"], ["--runtime", "ort-cuda"]])
+def test_the_json_of_simulate_matches_its_schema(
+    net: str, flags: list[str], capsys: Capture
+) -> None:
+    words = ["--requests", "batch=1..9", "--num-requests", "7", "--emulate-optimizer"]
+    assert main(["simulate", net, *words, *flags, "--json"]) == 0
+    (row,) = validated("simulation", capsys.readouterr().out)["models"]
+    assert row["simulation"]["num_requests"] == len(row["simulation"]["timeline"]) == 7
+    Path("broken.onnx").write_bytes(b"no model")
+    assert main(["simulate", "broken.onnx", *words, *flags, "--json"]) == 3
+    (row,) = validated("simulation", capsys.readouterr().out)["models"]
+    assert (row["status"], row["simulation"]) == ("error", None)
+
+
 @pytest.mark.parametrize(
     ("written_at", "flags"), [("8", ["--train"]), ("4", ["--train"]), ("8", [])]
 )

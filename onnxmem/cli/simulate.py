@@ -188,6 +188,4 @@ def _serving(arguments: Namespace) -> Serving:
         shrinks_arena=arguments.shrink_arena,
         gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes,
     )
-    return Serving(
-        concurrency=arguments.concurrency, sessions=arguments.sessions, options=options
-    )
+    return Serving(concurrency=arguments.concurrency, sessions=arguments.sessions, options=options)

@@ -38,8 +38,11 @@ _BATCH: Final = "batch"
 _DEFAULT: Final = "ort-cpu"
 _SHUFFLES: Final = 8
 _INTERLEAVINGS: Final = 12
-_MOST_IN_RANGE: Final = 256
-"""Distinct requests of a range that are all replayed; of a wider range, some are."""
+_MOST_NODES: Final = 100_000
+_FEWEST_IN_RANGE: Final = 64
+_MOST_IN_RANGE: Final = 4096
+"""All distinct requests of a range are replayed if they run no more nodes than that, in some ten
+seconds; of a wider range, some are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +132,10 @@ class Simulation:
     """Of the arena reserved at most; ``None``: one run at a time."""
     orders: tuple[Order, ...]
     """The order as given first."""
-    is_bounded: bool
-    """Whether no request of the range, the largest first, makes the arena reserve more than it
-    reserved while it served the requests."""
+    is_bounded: bool | None
+    """Whether no request of the range will ever make the arena reserve more than it reserved while
+    it served the requests. False: one does. ``None``: none that was replayed does, which proves
+    nothing of the others, or of runs at once."""
     num_replayed: int
     """Distinct requests of the range that were replayed for that."""
     findings: tuple[Finding, ...]
@@ -198,7 +202,11 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         for dims in process.serve(ordered, peaks.index(median_bytes))
     )
     is_random = serving.concurrency > 1
-    in_range = [_dims(row) for row in requests.in_range(_MOST_IN_RANGE)]
+    num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
+    most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
+    in_range = [_dims(row) for row in requests.in_range(most)]
+    is_closed = process.is_closed_under(model.largest_first(in_range))
+    is_all = not is_random and len(in_range) == requests.num_in_range
     unknowns = model.runs.planned.unknowns
     return Simulation(
         runtime=model.runtime.name,
@@ -209,7 +217,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         load_peak_bytes=memory.load_peak_bytes,
         interval=Interval(min(peaks), median_bytes, max(peaks), len(peaks)) if is_random else None,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
-        is_bounded=process.is_bounded_by(model.largest_first(in_range)),
+        is_bounded=is_closed if is_all or is_closed is False else None,
         num_replayed=len(in_range),
         findings=(*model.findings, *model.session_findings(unknowns)),
         is_complete=not unknowns.is_lower_bound,
@@ -372,13 +380,19 @@ class Process:
             pass
         return sum(self._peaks_bytes)
 
-    def is_bounded_by(self, requests: Sequence[Dims]) -> bool:
-        """Whether further requests, on every session, reserve no more than was reserved before.
+    def is_closed_under(self, requests: Sequence[Dims]) -> bool | None:
+        """Whether these requests, in any order from now on and on any session, one at a time,
+        reserve no more than was reserved before; ``None``: in some order they may.
 
         :raises ReplayError: an arena cannot serve a request.
         """
-        return all(
-            served.reserved_peak_bytes <= peak_bytes
-            for session, peak_bytes in zip(self.sessions, self._peaks_bytes, strict=True)
-            for _, served in session.serve_all([*requests, *requests], 1, Random(0))  # noqa: S311
-        )
+        # If each request, without its pattern and with it, leaves the arena as it was, then every
+        # order of them does.
+        is_proof = not any(session.patterns.depends_on_order(requests) for session in self.sessions)
+        for session, peak_bytes in zip(self.sessions, self._peaks_bytes, strict=True):
+            for dims in (*requests, *requests):
+                before = session.state
+                if session.serve(dims).reserved_peak_bytes > peak_bytes:
+                    return False
+                is_proof &= session.state == before
+        return is_proof or None

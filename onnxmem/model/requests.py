@@ -96,6 +96,28 @@ class Requests:
         return f"{shortened(self.source)}, line {line}: "
 
 
+def listed_requests(rows: Sequence[Mapping[str, int]]) -> Requests:
+    """Requests of a program, each with a number for each dim.
+
+    :raises RequestsError: with the index of one that is not.
+    """
+    if not rows:
+        message = "requests: the list is empty"
+        raise RequestsError(message)
+    if len(rows) > MOST:
+        message = f"requests: {len(rows):,} are listed; at most {MOST:,} are simulated"
+        raise RequestsError(message)
+    found = []
+    for index, row in enumerate(rows):
+        where = f"requests[{index}]: "
+        if row.keys() != rows[0].keys() or not row:
+            names = f"the dims {listed(list(row))}, and the first {listed(list(rows[0]))}"
+            message = f"{where}has {names}"
+            raise RequestsError(message)
+        found.append({name: _number(where, name, row[name]) for name in rows[0]})
+    return Requests(tuple(found), "requests")
+
+
 def read_requests(source: str, count: int | None = None, seed: int | None = None) -> Requests:
     """Read a file of requests, or draw ``count`` of them from ranges.
 

@@ -50,13 +50,18 @@ def verdict(found: Simulation) -> str:
     """Whether the arena stops growing, in a sentence."""
     takes = f"the arena reserves {format_bytes(found.arena_reserved_peak_bytes)} at most"
     last = found.last_maximum
-    since = "since the session was loaded" if last is None else f"from request {last + 1:,} on"
+    since = "the load" if last is None else f"request {last + 1:,}"
     checked, whole = found.num_replayed, found.requests.num_in_range
-    of = plural(checked, "shape") if checked == whole else f"{checked:,} of {whole:,} shapes"
     if found.is_bounded:
-        return f"It stops growing: {takes}, {since}; {of} of the range replayed need no more"
-    more = f"{of} of the range replayed, the largest first, need more"
-    return f"It still grows: {takes} while it serves these requests; {more}"
+        every = "the only shape" if whole == 1 else f"all {whole:,} shapes"
+        return f"It stops growing: {takes}, since {since}; {every}, in any order, need no more"
+    of = plural(checked, "shape") if checked == whole else f"{checked:,} of {whole:,} shapes"
+    if found.is_bounded is None:
+        others = "other shapes may" if checked < whole else "another order may"
+        if found.serving.concurrency > 1:
+            others = "runs that allocate in another order may"
+        return f"It has not grown since {since}: {takes}; {of} replayed need no more, {others}"
+    return f"It still grows: {takes} for these requests; of {of} replayed, some need more"
 
 
 def _figures(found: Simulation) -> Iterator[str]:

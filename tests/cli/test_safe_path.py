@@ -134,6 +134,7 @@ COMMANDS = {
     "fit": "fit {models}/a.onnx --device 1GiB",
     "reorder": "reorder {models}/a.onnx -o reordered.onnx --force",
     "schema": "schema",
+    "simulate": "simulate a.onnx --requests batch=1..4 --emulate-optimizer",
     "sweep": "sweep a.onnx --batch 1..2",
     "view": "view a.onnx --no-open -o view.html --force",
 }

@@ -24,6 +24,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "check": "--budget-peak 1GiB",
     "export": "--format chrome",
     "fit": "--device 1GiB",
+    "simulate": "--requests batch=1..4 --emulate-optimizer",
     "view": "--no-open --quiet -o /dev/null",
 }
 """Without which a command would not work on a model."""
@@ -46,6 +47,7 @@ _LINES: Final[Mapping[str, str]] = {
     "fit --devices": f"fit {MODEL} --which-device --devices {{}}",
     "fit --prices": f"fit {MODEL} --which-device --rank price --prices {{}}",
     "reorder --output": f"reorder {BRANCHES} -o {{}}",
+    "simulate --requests": f"simulate {MODEL} --emulate-optimizer --requests {{}}",
     "sweep --devices": f"sweep {MODEL} --device 1GiB --devices {{}}",
     "view --accuracy": f"view {MODEL} {MODEL} --no-open -o /dev/null --accuracy {{}}",
     "view --devices": f"view {MODEL} {MODEL} --no-open -o /dev/null --devices {{}}",

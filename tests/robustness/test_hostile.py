@@ -83,6 +83,9 @@ COMMANDS = {
     "fit cards": ("fit", "{}", "--which-device", "--rank", "bandwidth", "--cards", "1,2"),
     "sweep": ("sweep", "{}", "--batch", "1..4", "--device", "16 GiB"),
     "sweep a step": ("sweep", "{}", "--batch", "1..3", "--train", "--csv"),
+    "simulate": "simulate {} --requests batch=1..4 --num-requests 9 --emulate-optimizer".split(),
+    "simulate at once": "simulate {} --requests batch=1..4 --num-requests 9 --concurrency 3 "
+    "--emulate-optimizer --json".split(),
     "explain rules": ("explain", "rules", "{}", "--json"),
     "fit contexts": ("fit", "{}", "--device", "16 GiB", "--context", "128,4096"),
     "devices": ("devices", "H100", "--model", "{}"),

@@ -1,0 +1,185 @@
+"""A server's requests replayed: the order decides, and what is proven of every order."""
+
+import json
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from graphs import model_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models_on_disk import write_model
+
+import onnxmem
+from onnxmem.allocators.bfc_arena import BfcArena
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.cli import main
+from onnxmem.decisions.simulate import Process, ServedModel, Serving, Simulation
+from onnxmem.model.requests import RequestsError, listed_requests
+from onnxmem.runtimes.onnxruntime.served import Dims
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import Settings
+
+CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <float[1] w = {1}> {
+    a = Concat <axis = 1> (x, x, x)
+    b = ReduceMax <axes = [1]> (a)
+    c = Mul(x, b)
+    d = Concat <axis = 1> (c, c)
+    e = ReduceMax <axes = [1]> (d)
+    y = Add(c, e)
+}"""
+"""The buffers of a, c and d grow with both dims; all sizes at the primes below are distinct."""
+PRIMES = (7, 1009, 20011, 70001, 150001)
+
+
+def model(options: SessionOptions | None = None) -> ServedModel:
+    request = request_of(model_of(CHAIN), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
+    return ServedModel.of(request, listed_requests([{"N": 1, "M": 1}]), options or SessionOptions())
+
+
+PLAIN = model()
+SHRINKING = model(SessionOptions(shrinks_arena=True))
+
+
+def dims_of(*numbers: tuple[int, int]) -> list[Dims]:
+    return [(("N", n), ("M", m)) for n, m in numbers]
+
+
+def reserved_by(served: ServedModel, ordered: Sequence[Dims]) -> int:
+    """The arena after requests, by itself: no state is compared, and nothing is kept."""
+    arena: BfcArena = served.runs.planned.loaded_arena()
+    stored: dict[int, Dims] = {}
+    for dims in ordered:
+        (_, n), (_, m) = dims
+        first = stored.get(n ^ m)
+        run = served.runs.run(dims, () if first is None else (first,))
+        sizes = run.sizes.fixed_bytes.tolist()
+        for event in run.program.events.tolist():
+            if event >= 0 and sizes[event]:
+                arena.malloc(event, sizes[event])
+            elif event < 0 and sizes[~event]:
+                arena.free(~event)
+        stored.setdefault(n ^ m, dims)
+    return arena.reserved_bytes
+
+
+def test_every_order_of_four_requests_is_that_of_an_arena_alone() -> None:
+    requests = dims_of((1, 20011), (3, 70001), (2, 150001), (1, 70001))
+    found = [Process(PLAIN.runs, Serving()).peak_of(each, 0) for each in permutations(requests)]
+    assert found == [reserved_by(PLAIN, each) for each in permutations(requests)]
+    assert len(set(found)) > 1
+
+
+requests_of_primes = st.lists(
+    st.tuples(st.integers(1, 4), st.sampled_from(PRIMES)), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests_of_primes)
+def test_the_arena_never_falls_without_shrinkage(numbers: list[tuple[int, int]]) -> None:
+    process, reserved = Process(PLAIN.runs, Serving()), []
+    for _ in process.serve(dims_of(*numbers), 0):
+        reserved.append(process.now[0].reserved_bytes)  # noqa: PERF401 - read at each end
+    assert reserved == sorted(reserved)
+    assert reserved[-1] == reserved_by(PLAIN, dims_of(*numbers))
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests_of_primes)
+def test_with_shrinkage_only_what_the_load_reserved_is_left(
+    numbers: list[tuple[int, int]],
+) -> None:
+    process = Process(SHRINKING.runs, Serving())
+    left = set()
+    for _ in process.serve(dims_of(*numbers), 0):
+        left.add(process.now[0].reserved_bytes)
+        assert process.now[0].reserved_peak_bytes >= process.now[0].allocated_peak_bytes
+    assert len(left) == 1
+
+
+def simulated(requests: str | list[dict[str, int]], **options: int) -> Simulation:
+    return onnxmem.simulate(model_of(CHAIN), requests, asks_onnxruntime=False, **options)
+
+
+@settings(max_examples=25, deadline=None)
+@given(requests_of_primes, st.permutations(range(5)))
+def test_what_is_bounded_stays_so_in_any_order(
+    numbers: list[tuple[int, int]], order: list[int]
+) -> None:
+    found = simulated([{"N": n, "M": m} for n, m in numbers])
+    shapes = list(dict.fromkeys(dims_of(*numbers)))
+    later = [shapes[index] for index in order if index < len(shapes)] * 2
+    if found.is_bounded:
+        bytes_later = reserved_by(PLAIN, [*dims_of(*numbers), *later, *shapes])
+        assert bytes_later == found.arena_reserved_peak_bytes
+    assert found.arena_reserved_bytes == reserved_by(PLAIN, dims_of(*numbers))
+
+
+def test_a_range_whose_largest_request_has_not_come_still_grows() -> None:
+    found = simulated("N=1..4,M=1..400000", num_requests=1)
+    assert found.is_bounded is False
+    assert found.num_replayed < found.requests.num_in_range
+
+
+def test_nothing_is_known_of_shapes_that_are_not_replayed_or_of_runs_at_once() -> None:
+    assert simulated("N=1..4,M=1..40").is_bounded is True
+    assert simulated("N=1..4,M=1..4000", num_requests=9).is_bounded is None
+    at_once = simulated("N=1..4,M=1..40", num_requests=20, concurrency=3)
+    assert at_once.is_bounded is None
+    assert at_once.interval is not None
+    interval = at_once.interval
+    assert interval.low_bytes <= interval.median_bytes <= interval.high_bytes
+
+
+def test_sessions_have_an_arena_each() -> None:
+    rows = [{"N": 2, "M": 70001}] * 4
+    one, two = simulated(rows), simulated(rows, sessions=2)
+    assert two.arena_reserved_bytes == 2 * one.arena_reserved_bytes
+    assert two.loaded_bytes == 2 * one.loaded_bytes
+
+
+def test_the_last_new_maximum_is_where_the_arena_grew_last() -> None:
+    rows = [{"N": 1, "M": m} for m in (20011, 7, 150001, 7, 20011)]
+    found = simulated(rows)
+    reserved = [each.reserved_bytes for each in found.timeline]
+    assert found.last_maximum == 2
+    assert reserved[1] == reserved[0] < reserved[2] == reserved[4]
+    assert found.worst.reserved_peak_bytes == max(each.reserved_peak_bytes for each in found.orders)
+    assert found.orders[0].reserved_peak_bytes == found.arena_reserved_peak_bytes
+
+
+def test_the_command_prints_what_the_function_returns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_model(tmp_path / "chain.onnx", CHAIN)
+    log = tmp_path / "log.csv"
+    log.write_text("N,M\n1,70001\n2,1009\n4,20011\n")
+    words = [path, "--requests", str(log), "--emulate-optimizer"]
+    assert main(["simulate", *words, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    found = onnxmem.simulate(path, str(log), asks_onnxruntime=False)
+    assert row["simulation"]["arena_reserved_bytes"] == found.arena_reserved_bytes
+    assert row["simulation"]["process_peak_bytes"] == found.process_peak_bytes
+    assert row["simulation"]["is_bounded"] == found.is_bounded
+    assert [each["arena_reserved_bytes"] for each in row["simulation"]["timeline"]] == [
+        each.reserved_bytes for each in found.timeline
+    ]
+    assert main(["simulate", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert lines[2].startswith(("It stops growing", "It still grows", "It has not grown"))
+
+
+def test_a_dim_that_the_model_does_not_have_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_model(tmp_path / "chain.onnx", CHAIN)
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"N": 1, "K": 2}\n')
+    assert main(["simulate", path, "--requests", str(log), "--emulate-optimizer"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "log.jsonl, line 1: the model has no dim K" in line
+    with pytest.raises(RequestsError, match="the dims are 'N', 'M'"):
+        simulated([{"N": 1, "K": 2}])
