@@ -183,7 +183,7 @@ def drawn(text: str, count: int = DEFAULT_COUNT, seed: int = 0) -> Requests:
 
 def _of_csv(source: str, text: str) -> Iterator[tuple[int, dict[str, int]]]:
     """The rows of a table with their lines."""
-    rows = csv.reader(text.splitlines(), strict=True)
+    rows = csv.reader(text.splitlines(), strict=True, skipinitialspace=True)
     names: list[str] | None = None
     try:
         for row in rows:

@@ -109,6 +109,8 @@ def _worst(found: Simulation) -> str:
     worst, tried = found.worst, len(found.orders)
     text = f"{format_bytes(worst.reserved_peak_bytes)}, {worst.name}"
     best = min(found.orders, key=lambda order: order.reserved_peak_bytes)
+    if best.reserved_peak_bytes == worst.reserved_peak_bytes:
+        return f"none of {tried} orders tried reserves more; that is not a bound"
     least = f"least {format_bytes(best.reserved_peak_bytes)}, {best.name}"
     return f"{text}; {least}; of {tried} orders tried, so it is not a bound"
 

@@ -194,17 +194,24 @@ class ServingSession:
             run = self.runs.run(dims, self.patterns.found(dims))
             sizes = run.sizes.fixed_bytes.tolist()
             events = [each for each in run.program.events.tolist() if sizes[max(each, ~each)]]
+            num_released = sum(1 for number in run.outputs if sizes[number])
+            num_returned = len(events) - num_released
             # Numbers of live requests must be unique, and each run counts from 0 on.
-            found.append(_Active(dims, events, sizes, self._num_started << _NUMBER_BITS))
+            first_number = self._num_started << _NUMBER_BITS
+            found.append(_Active(dims, events, sizes, num_returned, first_number))
             self._num_started += 1
         return found
 
     def _proceed(self, active: "_Active", num_events: int) -> bool:
         """Serve further events of a run; whether any is left after that."""
         arena, sizes, first = self.arena, active.sizes, active.first_number
+        shrinks = self.runs.planned.options.shrinks_arena
         stop = active.num_done + num_events
         try:
-            for event in active.events[active.num_done : stop]:
+            for index, event in enumerate(active.events[active.num_done : stop], active.num_done):
+                # InferenceSession::Run shrinks before it returns, and the caller has the outputs.
+                if shrinks and index == active.num_returned:
+                    arena.shrink()
                 if event >= 0:
                     arena.malloc(first + event, sizes[event])
                 else:
@@ -222,8 +229,6 @@ class ServingSession:
     def _ended(self, dims: Dims) -> Served:
         arena = self.arena
         self.patterns.store(dims)
-        if self.runs.planned.options.shrinks_arena:
-            arena.shrink()
         return Served(arena.reserved_bytes, arena.reserved_peak_bytes, arena.in_use_peak_bytes)
 
     @property
@@ -247,6 +252,8 @@ class _Active:
     dims: Dims
     events: list[int]
     sizes: list[int]
+    num_returned: int
+    """Events until the session returns; the caller then releases the outputs."""
     first_number: int
     """Of its allocations in the arena."""
     num_done: int = 0
