@@ -156,11 +156,16 @@ def simulate(  # noqa: PLR0913 - the options of the command
 ) -> "Simulation":
     """Replay the requests of a server on the sessions of onnxruntime in its process.
 
-    ``requests`` is what the command's ``--requests`` takes, a file or ranges, or a list with the
-    dims of each request. ``concurrency`` runs are made at once in each of the ``sessions``, which
-    have these ``options``. The other keywords are those of ``analyze``; an ``Analysis`` takes none.
-    The first of ``runtimes`` is simulated; the default is ``"ort-cpu"``.
+    The first of ``runtimes`` is simulated; the default is ``"ort-cpu"``. The other keywords are
+    those of ``analyze``; an ``Analysis`` takes none.
 
+    :param requests: what the command's ``--requests`` takes, a file or ranges, or a list with the
+        dims of each request.
+    :param num_requests: how many are drawn from ranges; ``None``: 500.
+    :param seed: of that draw; ``None``: 0.
+    :param concurrency: runs at once in each session.
+    :param sessions: sessions in the process, which take the requests in turn.
+    :param options: of each session.
     :raises OnnxmemError: the model cannot be read, requests are invalid, or the session's arena
         cannot serve one.
     """

@@ -99,8 +99,23 @@ def test_with_shrinkage_the_regions_of_outputs_are_left(numbers: list[tuple[int,
     assert process.now[0].reserved_bytes == reserved_by(SHRINKING, dims_of(*numbers))
 
 
-def simulated(requests: str | list[dict[str, int]], **options: int) -> Simulation:
-    return onnxmem.simulate(model_of(CHAIN), requests, asks_onnxruntime=False, **options)
+def simulated(
+    requests: str | list[dict[str, int]],
+    *,
+    num_requests: int | None = None,
+    seed: int | None = None,
+    concurrency: int = 1,
+    sessions: int = 1,
+) -> Simulation:
+    return onnxmem.simulate(
+        model_of(CHAIN),
+        requests,
+        num_requests=num_requests,
+        seed=seed,
+        concurrency=concurrency,
+        sessions=sessions,
+        asks_onnxruntime=False,
+    )
 
 
 @settings(max_examples=25, deadline=None)
