@@ -723,7 +723,7 @@ def test_a_complete_analysis_leaves_no_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "net.onnx", text)
-    line = "net.onnx --batch 3 --graph ort-all --runtime ort-cpu --measure cpu"
+    line = "net.onnx --batch 3 --graph ort-all --runtime ort-cpu --measure cpu -v"
     assert main(line.split()) == code
     out, err = capsys.readouterr()
     assert words in out
