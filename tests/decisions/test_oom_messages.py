@@ -27,7 +27,7 @@ import pytest
 from paths import DATA
 
 from onnxmem.cli import main
-from onnxmem.decisions.explain.messages import read_message
+from onnxmem.decisions.explain.messages import RequestedBytes, read_message
 
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
 WITHOUT_DEVICE = {None, "second", "third"}
@@ -132,3 +132,12 @@ def test_a_message_without_a_size_is_read(text: str) -> None:
     assert message is not None
     assert (message.sizes, message.capacity_bytes, message.unnamed) == (None, None, ())
     assert message.meaning
+
+
+@pytest.mark.parametrize("number", ["1'234", "1234", "1_234"])
+def test_a_size_that_is_cut_off_has_any_separator(number: str) -> None:
+    message = read_message(
+        f"Torch: not enough memory: you tried to allocate {number} GB. Buy new RAM!"
+    )
+    assert message is not None
+    assert message.sizes == RequestedBytes(1234 * 2**30, 1235 * 2**30 - 1)

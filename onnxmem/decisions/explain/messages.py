@@ -33,7 +33,6 @@ from onnxmem.decisions.explain.quantities import (
     Shape,
     chosen,
     device_of,
-    factor_of,
     quantities,
     requested,
     requested_shape,
@@ -488,7 +487,7 @@ def _requested(
         return None
     least, most = printed.least_bytes, printed.most_bytes
     if "Buy new RAM" in text:
-        most += factor_of(printed.text.lstrip("0123456789.,")) - 1
+        most += printed.factor - 1
     if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {
         "CUDA",
         "HIP",

@@ -130,7 +130,7 @@ _SHARED_UNIT: Final = re.compile(
 _BYTES_BEHIND: Final = re.compile(r"\s(?:free|used|available|total|allocated|reserved) bytes\b")
 
 
-def factor_of(unit: str | None) -> int:
+def _factor_of(unit: str | None) -> int:
     """Bytes of a unit. Programs that print GB or G mean 2^30 bytes, as those that print GiB."""
     name = (unit or "").lower().strip()
     if not name or name in {"b", "o"} or name.startswith(_PLAIN_UNITS):
@@ -157,7 +157,7 @@ def _value(number: str) -> tuple[Fraction, Fraction]:
 
 def _quantity(number: str, unit: str | None, match: re.Match[str]) -> Quantity | None:
     value, half = _value(number)
-    factor = factor_of(unit)
+    factor = _factor_of(unit)
     if value * factor > _LARGEST_BYTES:
         return None
     return Quantity(
