@@ -318,6 +318,9 @@ _PROGRAMS: Final = (
     ),
 )
 """In this order, the special before the general: a log may have words of several programs."""
+_CACHING: Final = frozenset(f"PyTorch on {kind}" for kind in ("CUDA", "HIP", "NPU", "XPU"))
+"""Programs that print the segment of a caching allocator."""
+
 # Whether a text is a message of a program that was out of memory.
 
 
@@ -488,12 +491,7 @@ def _requested(
     least, most = printed.least_bytes, printed.most_bytes
     if "Buy new RAM" in text:
         most += printed.factor - 1
-    if program.startswith("PyTorch on ") and program.rpartition(" ")[2] in {
-        "CUDA",
-        "HIP",
-        "NPU",
-        "XPU",
-    }:
+    if program in _CACHING:
         return _of_segment(least, most, is_block=re.search(r"[KMG]iB cached", text) is not None)
     if program == "onnxruntime":
         return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)

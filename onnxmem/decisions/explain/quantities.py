@@ -647,7 +647,6 @@ class Shape:
     dims: tuple[int, ...]
     element_type: str | None
     start: int
-    end: int
 
 
 def requested_shape(text: str, asked: Quantity | None) -> Shape | None:
@@ -669,7 +668,7 @@ def requested_shape(text: str, asked: Quantity | None) -> Shape | None:
                 continue
         named = next((value for value in groups.values() if value), "")
         dims = tuple(int(dim) for dim in re.findall(r"\d{1,18}", named))
-        return Shape(dims, _element_type(text, match), match.start(), match.end())
+        return Shape(dims, _element_type(text, match), match.start())
     return None
 
 
@@ -693,7 +692,7 @@ def _element_type(text: str, shape: re.Match[str]) -> str | None:
 _DEVICES: Final = tuple((each["name"], "|".join(each["words"])) for each in _WORDS["devices"])
 _DEVICE: Final = re.compile(
     r"(?i)(?<![A-Za-z])(?P<kind>"
-    + "|".join(each.replace("(?<=Default)CPU", "DefaultCPU") for _, each in _DEVICES)
+    + "|".join(each for _, each in _DEVICES)
     + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
     r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|x\b|bytes)))?"
 )
@@ -704,10 +703,8 @@ def device_of(text: str, near: int | None) -> str | None:
     """The device that a text names, with its number if it has one, nearest to a position."""
     found: list[tuple[tuple[bool, bool, bool, int, int], str]] = []
     for match in _DEVICE.finditer(text):
-        word, index = match["kind"].replace("Default", ""), match["index"]
-        kind = next(
-            kind for kind, pattern in _KINDS if pattern.match(text, match.end("kind") - len(word))
-        )
+        index = match["index"]
+        kind = next(kind for kind, pattern in _KINDS if pattern.match(text, match.start()))
         if kind == "device" and index is None:
             continue
         name = kind if index is None else f"{kind} {int(index)}"
