@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from math import inf
 
-from onnxmem.model.intervals.interval import (
-    DimInterval,
-    DimIntervals,
-)
-from onnxmem.model.intervals.site import Found, Site, total
+from onnxmem.model.intervals.interval import DimInterval, DimIntervals, total
+from onnxmem.model.intervals.site import Found, Site
 
 
 def broadcast(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import inf, isfinite, prod
 from typing import Any, Final, Self
 
 import numpy as np
@@ -42,10 +42,10 @@ class DimInterval:
 
     def limited(self, low: int, high: int | None) -> Self:
         """The dim within another interval too; an upper end below the lower one wins."""
-        ends = [end for end in (self.high, high) if end is not None]
-        most = max(min(ends), 0) if ends else None
-        least = max(self.low, low)
-        return replace(self, low=least if most is None else min(least, most), high=most)
+        most = least(self.high, high)
+        most = None if most is None else max(most, 0)
+        fewest = max(self.low, low)
+        return replace(self, low=fewest if most is None else min(fewest, most), high=most)
 
 
 DimIntervals = tuple[DimInterval, ...]
@@ -149,8 +149,7 @@ class Known:
     @property
     def most_elements(self) -> int | None:
         """The upper end of the number of elements; ``None``: unbounded."""
-        counts = [self.max_elements, None if self.dims is None else product(self.dims)]
-        return min((each for each in counts if each is not None), default=None)
+        return least(self.max_elements, None if self.dims is None else product(self.dims))
 
     @property
     def exact_dims(self) -> Dims | None:
@@ -190,6 +189,22 @@ def product(dims: Sequence[DimInterval]) -> int | None:
     known = [high for high in highs if high is not None]
     # Without elements there are none, whatever the other dims are.
     return prod(known) if len(known) == len(highs) or 0 in known else None
+
+
+def least(*ends: int | None) -> int | None:
+    """The least of upper ends; ``None``: all are infinite."""
+    return min((each for each in ends if each is not None), default=None)
+
+
+def total(*ends: int | None) -> int | None:
+    """The sum of upper ends; ``None``: one is infinite."""
+    finite = [each for each in ends if each is not None]
+    return sum(finite) if len(finite) == len(ends) else None
+
+
+def start(number: float) -> int:
+    """A lower end as the number of a dim: 0 where there is none."""
+    return max(int(number), 0) if isfinite(number) else 0
 
 
 def end(number: Any) -> int | None:  # noqa: ANN401 - a float of numpy or Python

@@ -20,6 +20,7 @@ from onnxmem.model.intervals.interval import (
     ValueInterval,
     end,
     joined,
+    least,
     renamed,
 )
 from onnxmem.model.intervals.tensors import TensorIntervals
@@ -75,14 +76,13 @@ class Iterations:
         self, trips: DimInterval, states: Sequence[Known], after: Sequence[Known]
     ) -> list[Known | None]:
         """The outputs by the carried values and by what each iteration adds."""
-        skipped = 0 if self.node.onnx_op == "Scan" else 1
-        results = [self.tensors.of(name) for name in self.body.outputs]
+        results = [self.tensors.of(name) for name in self.body.outputs[self._num_conditions :]]
         count = len(states)
         found: list[Known | None] = []
         for name, before, one in zip(self.node.outputs, states, after, strict=False):
             found.append(before if _is_same(before, one) else joined(before, one, name))
         axes = self.node.attributes.get("scan_output_axes", ())
-        for index, each in enumerate(results[skipped + count :]):
+        for index, each in enumerate(results[count:]):
             axis = axes[index] if isinstance(axes, tuple) and index < len(axes) else 0
             output = (
                 self.node.outputs[count + index] if count + index < len(self.node.outputs) else ""
@@ -98,8 +98,7 @@ class Iterations:
             if self.tensors.distrusts:
                 self.tensors.changing.add(name)
         self.walk(self.body)
-        skipped = 0 if self.node.onnx_op == "Scan" else 1
-        names = self.body.outputs[skipped : skipped + len(states)]
+        names = self.body.outputs[self._num_conditions :][: len(states)]
         return [self.tensors.of(name) for name in names]
 
     def _passed(self, trips: DimInterval) -> tuple[list[Known], list[Known]]:
@@ -125,6 +124,11 @@ class Iterations:
                 dims = (*dims[:axis], *dims[axis + 1 :])
             slices.append(renamed(Known(known.dtype, dims, known.value.uniform()), inner))
         return slices, [tensors.of(name) for name in node.inputs[:split]]
+
+    @property
+    def _num_conditions(self) -> int:
+        """Outputs of the body before the carried values: of a Loop, whether it goes on."""
+        return 0 if self.node.onnx_op == "Scan" else 1
 
     @property
     def _num_scanned(self) -> int:
@@ -153,21 +157,14 @@ class Iterations:
         most = None if limit is None else end(limit.most)
         if most is not None and most >= _HUGE:
             most = None
-        counted = self._counted()
-        ends = [each for each in (most, counted) if each is not None]
-        found = DimInterval(0, min(ends, default=None), name)
+        found = DimInterval(0, least(most, self._counted()), name)
         return found.limited(*tensors.limits[name]) if name in tensors.limits else found
 
     def _counted(self) -> int | None:
         """The most iterations that a condition on a counter allows: ``Less(counter, limit)``."""
         producers, body = self.body.producers, self.body
-        carried = dict(
-            zip(
-                body.inputs[2:],
-                zip(self.node.inputs[2:], body.outputs[1:], strict=False),
-                strict=False,
-            )
-        )
+        rows = zip(body.inputs[2:], self.node.inputs[2:], body.outputs[1:], strict=False)
+        carried = {name: (outer, after) for name, outer, after in rows}
         pending, limits = [body.outputs[0]], []
         while pending:
             node = producers.get(pending.pop())
@@ -179,7 +176,7 @@ class Iterations:
                 is_less = node.onnx_op.startswith("Less")
                 counter, limit = node.inputs if is_less else node.inputs[::-1]
                 limits.append(self._most_counts(counter, limit, carried))
-        return min((each for each in limits if each is not None), default=None)
+        return least(*limits)
 
     def _most_counts(
         self, counter: str, limit: str, carried: Mapping[str, tuple[str, str]]
@@ -241,12 +238,8 @@ class Iterations:
         self, trips: DimInterval, passed: Sequence[Known], first: Sequence[Known]
     ) -> tuple[list[Known], list[Known]]:
         """The carried values before and after any iteration."""
-        tensors, names = (
-            self.tensors,
-            self.body.inputs[-len(first) :]
-            if self.node.onnx_op == "Loop"
-            else self.body.inputs[: len(first)],
-        )
+        tensors, names = self.tensors, self.body.inputs
+        names = names[-len(first) :] if self.node.onnx_op == "Loop" else names[: len(first)]
         before, tensors.distrusts = tensors.distrusts, True
         noted = dict(tensors.unbounded), dict(tensors.data_dims)
         last_step = min(tensors.body_steps + _MAX_STEPS, _MAX_ALL_STEPS)
@@ -281,31 +274,22 @@ class Iterations:
         last = None if trips.high is None else trips.high - 1
         rows = list(zip(one, two, three, strict=True))
         states = [_extrapolated(row, last, rounds - 1) for row in rows]
-        if last is not None:
-            following = [_extrapolated(row, last + 1, rounds - 1) for row in rows]
-            for _ in range(_LEAST_ROUNDS):
-                after = self._run(passed, states)
-                is_line = [_is_within(a, b) for a, b in zip(after, following, strict=False)]
-                if all(is_line):
-                    return states
-                states = [
-                    each if holds else _without_ends(each)
-                    for each, holds in zip(states, is_line, strict=True)
-                ]
-                following = [
-                    each if holds else _without_ends(each)
-                    for each, holds in zip(following, is_line, strict=True)
-                ]
-            return [_anything(each) for each in states]
+        # Without a last iteration, nothing may grow.
+        following = (
+            states if last is None else [_extrapolated(row, last + 1, rounds - 1) for row in rows]
+        )
         for _ in range(_LEAST_ROUNDS):
             after = self._run(passed, states)
-            is_within = [_is_within(a, b) for a, b in zip(after, states, strict=False)]
-            if all(is_within):
+            holds = [_is_within(a, b) for a, b in zip(after, following, strict=False)]
+            if all(holds):
                 return states
-            states = [
-                each if holds else _without_ends(each)
-                for each, holds in zip(states, is_within, strict=True)
-            ]
+            states, following = (
+                [
+                    each if is_line else _without_ends(each)
+                    for each, is_line in zip(row, holds, strict=True)
+                ]
+                for row in (states, following)
+            )
         return [_anything(each) for each in states]
 
 

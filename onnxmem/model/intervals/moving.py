@@ -9,9 +9,11 @@ from onnxmem.model.intervals.combining import broadcast
 from onnxmem.model.intervals.interval import (
     DimInterval,
     DimIntervals,
+    least,
     product,
+    total,
 )
-from onnxmem.model.intervals.site import Found, Rule, Site, as_dim, least, total
+from onnxmem.model.intervals.site import Found, Rule, Site, as_dim
 from onnxmem.model.intervals.values import integers
 
 

@@ -5,10 +5,14 @@ from math import ceil, floor, inf, isfinite, prod
 
 from onnxmem.model.intervals.interval import (
     DimInterval,
+    DimIntervals,
     end,
+    least,
     product,
+    start,
+    total,
 )
-from onnxmem.model.intervals.site import Found, Site, as_dim, least, total
+from onnxmem.model.intervals.site import Found, Site, as_dim
 from onnxmem.model.intervals.values import slice_parts
 
 
@@ -79,36 +83,32 @@ def top(site: Site) -> Found:
     given, limit = site.integer("k", -1), site.known(1)
     low, high = (given, given) if given >= 0 else (0, None)
     if limit is not None:
-        low, high = (
-            max(int(limit.value.least) if isfinite(limit.value.least) else 0, 0),
-            end(limit.value.most),
-        )
+        low, high = start(limit.value.least), end(limit.value.most)
     kept = site.dim(0, axis, low, least(high, dims[axis].high))
     return [(*dims[:axis], kept, *dims[axis + 1 :])] * 2
 
 
 def ranged(site: Site) -> Found:
     """ceil((limit - start) / delta) numbers."""
-    start, limit, delta = (site.known(index) for index in range(3))
-    if start is None or limit is None or delta is None:
+    first, limit, delta = (site.known(index) for index in range(3))
+    if first is None or limit is None or delta is None:
         return []
     step = delta.value
     count, fewest = inf, 0.0
     if step.least > 0:
-        count = _ceil((limit.value.most - start.value.least) / step.least)
-        fewest = _ceil((limit.value.least - start.value.most) / step.most)
+        count = _ceil((limit.value.most - first.value.least) / step.least)
+        fewest = _ceil((limit.value.least - first.value.most) / step.most)
     elif step.most < 0:
-        count = _ceil((start.value.most - limit.value.least) / -step.most)
-        fewest = _ceil((start.value.least - limit.value.most) / -step.least)
-    low = int(fewest) if isfinite(fewest) and fewest > 0 else 0
+        count = _ceil((first.value.most - limit.value.least) / -step.most)
+        fewest = _ceil((first.value.least - limit.value.most) / -step.least)
     name = ""
     if (
         limit.value.names is not None
-        and start.value.most == start.value.least == 0
+        and first.value.most == first.value.least == 0
         and step.least == step.most == 1
     ):
         name = str(limit.value.names.ravel()[0])
-    dim = site.dim(0, 0, low, end(count))
+    dim = site.dim(0, 0, start(fewest), end(count))
     return [(replace(dim, name=name) if name and dim.number is None else dim,)]
 
 
@@ -134,25 +134,21 @@ def sliced(site: Site) -> Found:
         if not -len(dims) <= axis < len(dims):
             return []
         axis %= len(dims)  # noqa: PLW2901 - counted from the front
-        start, stop, step = part
-        if (
-            start is None
-            and starts is not None
-            and position < len(starts)
-            and starts[position].low >= 0
-        ):
+        begin, stop, step = part
+        later, sooner = _from_front(starts, position), _from_front(stops, position)
+        if begin is None and later is not None:
             # A later start leaves fewer elements.
-            start = starts[position].low
-        most_stop = stop
-        if (
-            stop is None
-            and stops is not None
-            and position < len(stops)
-            and stops[position].low >= 0
-        ):
-            most_stop = stops[position].high
-        made[axis] = _cut(site, axis, dims[axis], (start, stop, most_stop, step))
+            begin = later.low
+        most_stop = sooner.high if stop is None and sooner is not None else stop
+        made[axis] = _cut(site, axis, dims[axis], (begin, stop, most_stop, step))
     return [tuple(made)]
+
+
+def _from_front(values: DimIntervals | None, position: int) -> DimInterval | None:
+    """A start or a stop that is counted from the front; ``None``: that is not known of it."""
+    if values is None or position >= len(values) or values[position].low < 0:
+        return None
+    return values[position]
 
 
 _Part = tuple[int | None, int | None, int | None, int | None]
@@ -227,5 +223,5 @@ def one_hot(site: Site) -> Found:
         return []
     axis = site.integer("axis", -1)
     axis = axis + len(dims) + 1 if axis < 0 else axis
-    low = int(depth.value.least) if isfinite(depth.value.least) else 0
-    return [(*dims[:axis], site.dim(0, axis, max(low, 0), end(depth.value.most)), *dims[axis:])]
+    added = site.dim(0, axis, start(depth.value.least), end(depth.value.most))
+    return [(*dims[:axis], added, *dims[axis:])]

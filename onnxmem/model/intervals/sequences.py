@@ -10,6 +10,7 @@ from onnxmem.model.intervals.interval import (
     Known,
     ValueInterval,
     joined,
+    least,
     renamed,
 )
 from onnxmem.model.intervals.site import Site
@@ -86,8 +87,7 @@ def _parted(site: Site) -> Known | None:
     else:
         lengths = site.values(1)
         high = None if lengths is None else max((each.high or 0 for each in lengths), default=0)
-        ends = [each for each in (piece.high, high) if each is not None]
-        piece = DimInterval(0, min(ends, default=None), f"{name}:{axis}")
+        piece = DimInterval(0, least(piece.high, high), f"{name}:{axis}")
     is_kept = site.known(1) is not None or site.integer("keepdims", 1)
     pieces = (*dims[:axis], *((piece,) if is_kept else ()), *dims[axis + 1 :])
     return Known(

@@ -82,17 +82,6 @@ class Site:
 Rule = Callable[[Site], Found]
 
 
-def least(*ends: int | None) -> int | None:
-    """The least of upper ends; ``None``: all are infinite."""
-    return min((each for each in ends if each is not None), default=None)
-
-
-def total(*ends: int | None) -> int | None:
-    """The sum of upper ends; ``None``: one is infinite."""
-    finite = [each for each in ends if each is not None]
-    return sum(finite) if len(finite) == len(ends) else None
-
-
 def as_dim(dim: DimInterval) -> DimInterval:
     """A value as a dim, which is not negative."""
     return replace(dim, low=max(dim.low, 0))

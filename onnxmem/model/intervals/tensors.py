@@ -10,6 +10,7 @@ from onnxmem.model.intervals.interval import (
     DimInterval,
     Known,
     ValueInterval,
+    least,
     numbered,
 )
 from onnxmem.model.intervals.limits import Limits
@@ -87,8 +88,7 @@ class TensorIntervals:
                 self._within(tensor, axis, dim.limited(0, None)) for axis, dim in enumerate(dims)
             )
         if tensor.name in self.limits:
-            limit = self.limits[tensor.name][1]
-            most = limit if most is None else min(most, limit)
+            most = least(most, self.limits[tensor.name][1])
         changed = replace(known, dims=dims, max_elements=most)
         if dims == known.dims:
             return changed

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.graph import DType
-from onnxmem.model.intervals.interval import DimIntervals, Ends, Known, ValueInterval
+from onnxmem.model.intervals.interval import DimIntervals, Ends, Known, ValueInterval, least
 from onnxmem.ops.spec import Attribute, Dims
 
 Attributes = Mapping[str, Attribute]
@@ -174,8 +174,7 @@ def slice_parts(
         pairs = zip(axes or range(len(starts)), starts, stops, strict=False)
         return {axis: (start, stop, 1) for axis, start, stop in pairs}
     rows = [inputs[index] if index < len(inputs) else None for index in range(1, 5)]
-    counts = [each.most_elements for each in rows if each is not None]
-    count = min((each for each in counts if each is not None), default=0)
+    count = least(*(each.most_elements for each in rows if each is not None)) or 0
     known = [integers(row) for row in rows]
     if rows[2] is not None and known[2] is None:
         return None

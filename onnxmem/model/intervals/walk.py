@@ -59,13 +59,13 @@ def with_upper_dims(
     if not any(tensor.is_open for tensor in graph.tensors.values()):
         return None
     inference = NodeInference(model)
-    found = TensorIntervals(graph, limits, values)
-    _Walk(inference, found).graph(graph)
-    while not found.learned.keys() <= limits.keys():
-        # What limits a dim limits all that equal it, the first of them included.
-        limits = {**found.learned, **limits}
+    while True:
         found = TensorIntervals(graph, limits, values)
         _Walk(inference, found).graph(graph)
+        if found.learned.keys() <= limits.keys():
+            break
+        # What limits a dim limits all that equal it, the first of them included.
+        limits = {**found.learned, **limits}
     tensors = {
         name: _upper(graph.tensors[name], known)
         for name, known in found.known.items()
@@ -95,7 +95,12 @@ def _upper(tensor: Tensor, known: Known) -> Tensor:
 
 
 _MALFORMED: Final = (
-    *(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
 )
 """Errors of a rule that reads what a node lacks."""
 
