@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from onnxmem.cli.options import (
     Parser,
     add_json_option,
+    add_memory_switches,
     add_model_options,
     add_report_options,
     add_result_options,
@@ -155,8 +156,7 @@ def _add_session_options(parser: ArgumentParser) -> None:
     session.add_argument(
         "--fixed-dims", action="store_true", help="open it with numbers for the symbolic dims"
     )
-    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
-    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+    add_memory_switches(session)
 
 
 def _runs(text: str) -> int:

@@ -425,11 +425,28 @@ def add_runtimes(runtime: _ArgumentGroup) -> None:
         default=[],
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
     )
-    runtime.add_argument(
+    add_emulation(runtime)
+
+
+def add_emulation(group: _ArgumentGroup) -> None:
+    """Add whether onnxruntime is asked for the graph that it runs."""
+    group.add_argument(
         "--emulate-optimizer",
         action="store_true",
         help="do not ask onnxruntime for its graph even where it is installed",
     )
+
+
+def add_memory_switches(session: _ArgumentGroup) -> None:
+    """Add what a session of onnxruntime may leave out: memory patterns, and reuse of buffers."""
+    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
+    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+
+
+def add_cuda_sizes(group: _ArgumentGroup) -> None:
+    """Add what is taken on CUDA beside an allocator, in place of what is assumed."""
+    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
+        add_size(group, f"--cuda-{flag}", f"{what}, in place of what is assumed")
 
 
 def add_session_options(runtime: _ArgumentGroup) -> None:
@@ -445,8 +462,7 @@ def add_session_options(runtime: _ArgumentGroup) -> None:
         help="CPU that the session runs on (default: the device's where it is known, else native:"
         " this machine's)",
     )
-    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
-        add_size(runtime, f"--cuda-{flag}", f"{what}, in place of what is assumed")
+    add_cuda_sizes(runtime)
     runtime.add_argument(
         "--expandable-segments",
         action="store_true",

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
+    add_cuda_sizes,
     add_dims,
+    add_emulation,
+    add_memory_switches,
     add_one_model,
     add_shapes,
     add_size,
@@ -90,23 +93,17 @@ def _add_session(parser: ArgumentParser) -> None:
         metavar="LEVEL",
         help=f"optimization: {', '.join(GRAPHS)} (default: ort-all)",
     )
-    session.add_argument(
-        "--emulate-optimizer",
-        action="store_true",
-        help="do not ask onnxruntime for its graph even where it is installed",
-    )
+    add_emulation(session)
     session.add_argument("--cpu", choices=CPUS, default=NATIVE, help=f"default: {NATIVE}")
     _add_arena(session)
-    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
-        add_size(session, f"--cuda-{flag}", f"{what}, in place of what is assumed")
+    add_cuda_sizes(session)
     add_size(session, "--gpu-mem-limit", "gpu_mem_limit of ort-cuda", dest="gpu_mem_limit_bytes")
 
 
 def _add_arena(session: _ArgumentGroup) -> None:
     from onnxmem.runtimes.onnxruntime.session_options import GROWTHS
 
-    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
-    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+    add_memory_switches(session)
     session.add_argument(
         "--arena-extend-strategy",
         choices=GROWTHS,
