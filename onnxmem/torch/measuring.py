@@ -55,7 +55,7 @@ _SEQUENCE_DIMS: Final = 3
 _RATE: Final = 1e-3
 _OPTIM: Final = torch.optim
 LOSSES: Final = ("cross-entropy", "mse")
-OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = {
+OPTIMIZERS: Final[Mapping[str, Callable[..., torch.optim.Optimizer]]] = {
     "sgd": partial(_OPTIM.SGD, lr=_RATE),
     "momentum": partial(_OPTIM.SGD, lr=_RATE, momentum=0.9),
     "nesterov": partial(_OPTIM.SGD, lr=_RATE, momentum=0.9, nesterov=True),
@@ -74,7 +74,6 @@ OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = {
     "rprop": _OPTIM.Rprop,
 }
 """By the names of ``--optimizer``."""
-_KNOWN: Final = frozenset(SETTINGS_OPTIMIZERS)
 _WITHOUT_VALUES: Final = (DataDependentOutputException, DynamicOutputShapeException)
 
 
@@ -299,8 +298,8 @@ class _Step:
             message = "the module's outputs have no tensor; pass loss=, a function of the outputs"
             raise UsageError(message)
         if self.target is None:
-            self.target = _target(logits, self.loss)
-        return _named_loss(logits, self.target, self.loss)
+            self.target = target_of(logits, self.loss)
+        return loss_of(logits, self.target, self.loss)
 
 
 def _as_on_cuda(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -320,7 +319,7 @@ def _named(outputs: object, name: str) -> torch.Tensor | None:
     return found if isinstance(found, torch.Tensor) else None
 
 
-def _target(logits: torch.Tensor, loss: str | None) -> torch.Tensor:
+def target_of(logits: torch.Tensor, loss: str | None) -> torch.Tensor:
     """Labels of zeros, or for ``mse`` values of the outputs' own shape."""
     if loss == "mse":
         return torch.zeros_like(logits)
@@ -330,7 +329,8 @@ def _target(logits: torch.Tensor, loss: str | None) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.int64, device=logits.device)
 
 
-def _named_loss(logits: torch.Tensor, target: torch.Tensor, loss: str | None) -> torch.Tensor:
+def loss_of(logits: torch.Tensor, target: torch.Tensor, loss: str | None) -> torch.Tensor:
+    """The loss of that name, by default cross entropy: over each position of a sequence."""
     if loss == "mse":
         return functional.mse_loss(logits, target)
     if logits.dim() == _SEQUENCE_DIMS:
@@ -523,7 +523,7 @@ def _exported(run: _Run) -> bytes:
 def _prediction(run: _Run, model: str | os.PathLike[str] | bytes) -> Analysis:
     """The prediction for a file at the shapes of the inputs."""
     name = run.optimizer_name()
-    if name not in _KNOWN:
+    if name not in SETTINGS_OPTIMIZERS:
         message = f"no prediction for the optimizer {name!r}; pass a name: {', '.join(OPTIMIZERS)}"
         raise UsageError(message)
     types = {each.dtype for each in run.module.parameters()}

@@ -4,23 +4,12 @@
 # ruff: noqa: D102  # what `forward` computes is its class docstring
 
 import torch
-from gpu_truth import Attention, Block
+from gpu_truth import Block
 from torch import nn
 
 
-class PostNormBlock(nn.Module):
+class PostNormBlock(Block):
     """As `Block`, but each sum is normalized instead of what is added to it."""
-
-    def __init__(self, width: int, num_heads: int, dropout: float) -> None:
-        super().__init__()
-        self.at = Attention(width, num_heads, dropout, None)
-        self.n1 = nn.LayerNorm(width)
-        self.n2 = nn.LayerNorm(width)
-        self.f1 = nn.Linear(width, 4 * width)
-        self.f2 = nn.Linear(4 * width, width)
-        self.act = nn.GELU()
-        self.d1 = nn.Dropout(dropout)
-        self.d2 = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.n1(x + self.d1(self.at(x)))
@@ -36,7 +25,7 @@ class BertBase(nn.Module):
         self.pe = nn.Parameter(torch.zeros(1, 128, 768))
         self.ln = nn.LayerNorm(768)
         self.dr = nn.Dropout(0.1)
-        self.bl = nn.Sequential(*(PostNormBlock(768, 12, 0.1) for _ in range(12)))
+        self.bl = nn.Sequential(*(PostNormBlock(768, 12, 0.1, None) for _ in range(12)))
         self.cls = nn.Linear(768, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,6 @@ import torch
 from settings import Network, Settings
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from onnxmem.torch.cuda_like import cuda_like
@@ -22,6 +21,7 @@ from onnxmem.torch.live_bytes import (
     state_tensors,
     storage_bytes,
 )
+from onnxmem.torch.measuring import OPTIMIZERS, loss_of, target_of
 
 
 class _FakeTensors(FakeTensorMode):
@@ -41,8 +41,10 @@ class _Step:
         self.module = _prepared(network.build().train(), settings)
         self.inputs = network.inputs(batch)
         with torch.no_grad():
-            self.target = _target(self.module(*self.inputs), self.loss_kind)
-        self.optimizer = _optimizer(list(self.module.parameters()), settings)
+            self.target = target_of(self.module(*self.inputs), self.loss_kind)
+        self.optimizer = OPTIMIZERS[settings.optimizer](
+            self.module.parameters(), foreach=settings.foreach, weight_decay=settings.weight_decay
+        )
         self.peaks: dict[str, int] = {}
         self.after_forward_bytes = 0
         self.logits_bytes = 0
@@ -81,7 +83,7 @@ class _Step:
         autocast = torch.autocast("cpu", torch.bfloat16) if self.settings.autocast else None
         with autocast or nullcontext():
             logits = self.module(*self.inputs)
-            loss = _loss(logits, self.target, self.loss_kind)
+            loss = loss_of(logits, self.target, self.loss_kind)
             if self.settings.micro_batches > 1:
                 loss = loss / self.settings.micro_batches
         return logits, loss
@@ -161,31 +163,6 @@ def _checkpoint(module: nn.Module) -> None:
         return checkpoint(forward, *args, **kwargs, **kept)
 
     module.forward = run
-
-
-def _target(outputs: torch.Tensor, loss: str) -> torch.Tensor:
-    """Labels (int64), or for mse values of the outputs' own shape."""
-    if loss == "mse":
-        return torch.zeros_like(outputs)
-    if outputs.dim() == 3:  # noqa: PLR2004  # batch, time, vocabulary
-        return torch.zeros(outputs.shape[:-1], dtype=torch.int64)
-    return torch.zeros((outputs.shape[0], *outputs.shape[2:]), dtype=torch.int64)
-
-
-def _loss(outputs: torch.Tensor, target: torch.Tensor, loss: str) -> torch.Tensor:
-    if loss == "mse":
-        return functional.mse_loss(outputs, target)
-    if outputs.dim() == 3:  # noqa: PLR2004
-        return functional.cross_entropy(outputs.flatten(0, 1), target.flatten())
-    return functional.cross_entropy(outputs, target)
-
-
-def _optimizer(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"foreach": settings.foreach, "weight_decay": settings.weight_decay}
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=1e-3, **options)
-    momentum = 0.9 if settings.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(parameters, lr=1e-3, momentum=momentum, **options)
 
 
 def _size_bytes(tensor: torch.Tensor) -> int:
