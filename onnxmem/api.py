@@ -156,16 +156,16 @@ def simulate(  # noqa: PLR0913 - the options of the command
 ) -> "Simulation":
     """Replay the requests of a server on the sessions of onnxruntime in its process.
 
-    The first of ``runtimes`` is simulated; the default is ``"ort-cpu"``. The other keywords are
-    those of ``analyze``; an ``Analysis`` takes none.
+    The first of ``runtimes`` is simulated, or ``"ort-cpu"``.
 
+    :param source: as of ``analyze``, or an ``Analysis``, which takes none of its settings.
     :param requests: what the command's ``--requests`` takes, a file or ranges, or a list with the
         dims of each request.
-    :param num_requests: how many are drawn from ranges; ``None``: 500.
-    :param seed: of that draw; ``None``: 0.
-    :param concurrency: runs at once in each session.
-    :param sessions: sessions in the process, which take the requests in turn.
-    :param options: of each session.
+    :param num_requests: how many are drawn from ranges (default: None, 500).
+    :param seed: of what is drawn from ranges (default: None, 0).
+    :param concurrency: runs at once in each session (default: 1).
+    :param sessions: sessions in the process, which take the requests in turn (default: 1).
+    :param options: of each session (default: None, those of onnxruntime).
     :raises OnnxmemError: the model cannot be read, requests are invalid, or the session's arena
         cannot serve one.
     """

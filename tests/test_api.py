@@ -235,7 +235,7 @@ def test_the_guide_lists_each_key_that_no_attribute_is_named_by(
 
 FUNCTIONS: Final = (
     *("advise", "analyze", "analyze_many", "batch_curve", "check", "diff", "explain", "fit"),
-    *("measure", "sweep", "to_metrics"),
+    *("measure", "simulate", "sweep", "to_metrics"),
 )
 COMMAND_ONLY: Final = frozenset(
     {
