@@ -3,8 +3,8 @@
 PYTHONPATH=tools python tools/training/autocast_truth.py      # to tests/data/training_autocast.json
 
 Without a GPU the CPU's lists are what can be measured as they are. CUDA's are put in their place:
-what is on them, and not on the CPU's, is registered for the CPU's dispatch key as
-aten/src/ATen/autocast_mode.h does it.
+what is on them (``onnxmem.runtimes.torch.autocast_lists``), and not on the CPU's, is registered for
+the CPU's dispatch key as aten/src/ATen/autocast_mode.h does it.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -23,6 +23,8 @@ from settings import Network, Settings
 from step import measure
 from torch.utils._pytree import tree_iter
 
+from onnxmem.runtimes.torch.autocast_lists import AUTOCAST_LISTS, Policy
+
 ROWS = Path(__file__).parents[2] / "tests" / "data" / "training_autocast.json"
 
 GIVEN = ("mlp", "resnet18", "tiny_transformer", "gpt2_small", "vit_tiny")
@@ -32,47 +34,11 @@ TERMS = (
     *("backward_peak_bytes", "optimizer_peak_bytes", "peak_bytes"),
 )
 
-_LOWER = (
-    *("_convolution", "_convolution.deprecated", "conv1d", "conv2d", "conv3d", "conv_tbc"),
-    *("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input", "convolution"),
-    *("prelu", "addmm", "addmv", "addr", "matmul", "einsum", "mm", "mv", "linalg_vecdot", "linear"),
-    *("addbmm", "baddbmm", "bmm", "chain_matmul", "linalg_multi_dot", "_thnn_fused_lstm_cell"),
-    *("_thnn_fused_gru_cell", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
-    *("_scaled_dot_product_flash_attention", "scaled_dot_product_attention"),
-)
-"""AT_FORALL_LOWER_PRECISION_FP of aten/src/ATen/autocast_mode.h."""
-_TO_FLOAT32 = (
-    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p"),
-    *("reciprocal", "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor"),
-    *("pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "group_norm", "rms_norm"),
-    *("frobenius_norm.dim", "nuclear_norm", "nuclear_norm.dim", "cosine_similarity"),
-    *("poisson_nll_loss", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
-    *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss"),
-    *("margin_ranking_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss"),
-    *("multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm"),
-    *("logsumexp", "upsample_nearest1d", "_upsample_nearest_exact1d", "upsample_nearest2d"),
-    *("_upsample_nearest_exact2d", "upsample_nearest3d", "_upsample_nearest_exact3d"),
-    *("upsample_linear1d", "upsample_bilinear2d", "_upsample_bilinear2d_aa"),
-    *("upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-)
-"""AT_FORALL_FP32 of the same file."""
-_FLOAT32_RESULT = (
-    *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum"),
-    *("linalg_vector_norm", "linalg_matrix_norm", "linalg_matrix_norm.str_ord"),
-    *("sum", "sum.dim_IntList"),
-)
-"""AT_FORALL_FP32_SET_OPT_DTYPE: float32 is their result's type unless the caller gives one, as
-``cross_entropy_loss`` gives ``log_softmax`` that of the logits."""
-_PROMOTED = (
-    *("addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sampler"),
-    *("index_put", "tensordot", "scatter_add"),
-)
-"""AT_FORALL_PROMOTE: all operands in the widest of their types."""
-_NORMS = ("norm.Scalar", "norm.ScalarOpt_dim")
-"""AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE: redispatched with float32 as the result's type."""
+_HEADER = "aten/src/ATen/autocast_mode.h"
 _KEY = "AutocastCPU"
 _BELOW_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)  # noqa: SLF001
 _Operator = Any  # an OpOverload, which has no public type
+_Rule = Callable[[_Operator], Callable[..., Any]]
 
 
 @contextmanager
@@ -80,18 +46,19 @@ def cuda_lists() -> Iterator[None]:
     """Cast inside as autocast does on CUDA."""
     library = torch.library.Library("aten", "IMPL")
     cache: dict[int, torch.Tensor] = {}
-    rules: dict[str, Callable[[_Operator], Callable[..., Any]]] = {
-        **{name: _casting_to(torch.float32) for name in _TO_FLOAT32},
-        **dict.fromkeys(_FLOAT32_RESULT, _in_float32),
-        **dict.fromkeys(_PROMOTED, _promoting),
-        **dict.fromkeys(_NORMS, _norm),
-        # What the CPU has too stays its own, which also keeps the casts of parameters.
-        **{n: _casting_to(torch.bfloat16, cache) for n in _LOWER if not _is_on_cpu(n)},
+    rules: dict[Policy, _Rule] = {
+        Policy.LOWER: _casting_to(torch.bfloat16, cache),
+        Policy.FLOAT32: _casting_to(torch.float32),
+        Policy.FLOAT32_RESULT: _in_float32,
+        Policy.APPENDED_FLOAT32: _norm,
+        Policy.PROMOTE: _promoting,
     }
-    for name, rule in rules.items():
-        library.impl(name, rule(_overload(name)), _KEY, allow_override=True)
-    known = {*rules, *_LOWER}
-    for name in _names_on_cpu() - known:
+    known = {row.name: row.policy for row in AUTOCAST_LISTS if row.source.startswith(_HEADER)}
+    for name, policy in known.items():
+        # What the CPU lowers too stays its own, which also keeps the casts of parameters.
+        if policy is not Policy.LOWER or not _is_on_cpu(name):
+            library.impl(name, rules[policy](_overload(name)), _KEY, allow_override=True)
+    for name in _names_on_cpu() - known.keys():
         library.impl(name, torch.library.fallthrough_kernel, _KEY, allow_override=True)
     clear = torch.clear_autocast_cache
 
@@ -122,9 +89,7 @@ def _names_on_cpu() -> set[str]:
     return {name for name in every if "::" not in name and _is_on_cpu(name)}
 
 
-def _casting_to(
-    dtype: torch.dtype, cache: dict[int, torch.Tensor] | None = None
-) -> Callable[[_Operator], Callable[..., Any]]:
+def _casting_to(dtype: torch.dtype, cache: dict[int, torch.Tensor] | None = None) -> _Rule:
     """A rule that casts all operands; casts of parameters go to `cache`, if there is one."""
 
     def rule(operator: _Operator) -> Callable[..., Any]:

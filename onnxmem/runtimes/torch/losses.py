@@ -13,10 +13,11 @@ from onnxmem.errors import UsageError
 from onnxmem.model.graph import Graph
 from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.program.program import Category
+from onnxmem.runtimes.torch.autocast_lists import Policy
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.gradients import GradientTensor
 from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.precision import LISTS, Lists, Policy, Precision, operand_in
+from onnxmem.runtimes.torch.precision import Precision, operand_in
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.units import sum_known
 
@@ -213,14 +214,10 @@ class OutputLosses:
         # operand of `nll_loss` (cross_entropy_loss of aten/src/ATen/native/LossNLL.cpp).
         if not self.loss.has_value:
             return tape.bits(name)
-        is_read = self._lists.get(self.loss.operator) is Policy.FLOAT32
+        is_read = self.precision.lists.get(self.loss.operator) is Policy.FLOAT32
         if self._is_cast(tape, name) and not is_read:
             return tape.bits(name)
         return self.operand(name).bits or 0
-
-    @property
-    def _lists(self) -> Lists:
-        return LISTS[self.precision.autocast_device]
 
     def run_backward(self, backward: Backward) -> int | None:
         """Start the gradients of the outputs; one in a wider type than its output is cast.

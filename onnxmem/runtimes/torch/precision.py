@@ -5,13 +5,13 @@ integers and booleans have their own size.
 
 - ``fp32``: everything float32.
 - ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it on a GPU. Weights, gradients and
-  optimizer state are float32. The list of an operator (``LISTS``) decides what its operands are
-  cast to: matmuls and convolutions read 16 bits, softmax, the normalizations and ``mse_loss``
-  float32, all others the type that they get. Cross entropy takes its log-softmax in the type of
-  the outputs and casts that to float32. One 16-bit copy of each parameter that a matmul reads
-  stays in autocast's cache through the forward pass and the loss, and then as long as a backward
-  formula reads it; a parameter's gradient is computed in 16 bits and cast. The gradient scaler's
-  few bytes are left out.
+  optimizer state are float32. The list that an operator is on (``autocast_lists``) decides what its
+  operands are cast to: matmuls and convolutions read 16 bits, softmax, the normalizations and
+  ``mse_loss`` float32, all others the type that they get. Cross entropy takes its log-softmax in
+  the type of the outputs and casts that to float32. One 16-bit copy of each parameter that a matmul
+  reads stays in autocast's cache through the forward pass and the loss, and then as long as a
+  backward formula reads it; a parameter's gradient is computed in 16 bits and cast. The gradient
+  scaler's few bytes are left out.
 - ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
 - ``fp16-master``, ``bf16-master``: weights, gradients and activations of 16 bits, and an optimizer
   that has a float32 master copy of the weights, with float32 state, and steps that one: Apex O2,
@@ -31,16 +31,15 @@ make three copies; a trained parameter has one copy, which is cached while autoc
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
+from onnxmem.runtimes.torch.autocast_lists import Lists, Policy, lists_of
 from onnxmem.runtimes.torch.framework import FRAMEWORK, SQUARE, is_idle_cast
-from onnxmem.runtimes.torch.recurrent import RECURRENT, is_recurrent
-from onnxmem.runtimes.torch.strides import MATMUL_LIKE
+from onnxmem.runtimes.torch.recurrent import is_recurrent
 
 _CASTABLE = frozenset(
     dtype
@@ -64,8 +63,15 @@ class Precision:
     autocast: DType | None = None
     """The lower-precision type of autocast, where it is enabled."""
     autocast_device: str = "cuda"
-    """The device whose lists autocast follows: a key of ``LISTS``."""
+    """The device whose lists autocast follows."""
+    torch: str = "latest"
+    """The release of PyTorch whose lists autocast follows."""
     source: str
+
+    @property
+    def lists(self) -> Lists:
+        """Which operators autocast casts the operands of."""
+        return lists_of(self.autocast_device, self.torch)
 
     @property
     def stepped_bits(self) -> int:
@@ -143,9 +149,6 @@ _ALL = (
     ),
 )
 
-_OLD_LISTS = frozenset({"1.12", "2.0"})
-"""Releases whose lists of autocast are shorter."""
-
 PRECISIONS: Mapping[str, Precision] = MappingProxyType({known.name: known for known in _ALL})
 
 
@@ -157,82 +160,7 @@ def precision_named(name: str, torch: str = "latest") -> Precision:
     if name not in PRECISIONS:
         message = f"precision {name!r}: not known; one of {', '.join(PRECISIONS)}"
         raise UsageError(message)
-    found = PRECISIONS[name]
-    if torch in _OLD_LISTS and found.autocast_device == "cuda":
-        return replace(found, autocast_device="cuda of 2.0")
-    return found
-
-
-class Policy(StrEnum):
-    """How an operator's floating operands are cast."""
-
-    LOWER = "lower_precision_fp"
-    """To 16 bits."""
-    FLOAT32 = "fp32"
-    """To float32."""
-    FLOAT32_RESULT = "fp32_set_opt_dtype"
-    """They are not: the kernel reads 16 bits and writes float32."""
-    HALF_TO_FLOAT = "half_to_float"
-    """As ``FLOAT32_RESULT`` where the 16 bits are float16; bfloat16 is cast (``softmax`` of
-    aten/src/ATen/native/SoftMax.cpp), and the gradient is computed in 16 bits at once."""
-    PROMOTE = "promote"
-    """To the widest type among them."""
-
-
-Lists = Mapping[str, Policy]
-"""Policies by operator."""
-
-_LOWERED = (*MATMUL_LIKE, "PRelu")
-_LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
-
-
-def _lists(*named: tuple[Policy, tuple[str, ...]]) -> Lists:
-    return MappingProxyType({name: policy for policy, names in named for name in names})
-
-
-# Each list of ``torch.amp.autocast`` names operators of PyTorch; these lists name the operators of
-# ONNX that exporters write for them (and the framework's own, for composites). An operator without
-# a list runs in the type that its operands promote to. float64, integers and booleans are never
-# cast.
-CUDA_LISTS = _lists(
-    # cuDNN's recurrent layers: `_cudnn_rnn_cast_reflatten` of aten/src/ATen/native/cudnn/RNN.cpp
-    (Policy.LOWER, (*_LOWERED, *RECURRENT)),
-    (Policy.FLOAT32, ("Acos", "Asin", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Tan")),
-    (Policy.FLOAT32, ("Pow", "ReduceLogSumExp", "Resize", "Softplus", "Upsample")),
-    (Policy.FLOAT32, ("rsqrt", "square")),
-    (Policy.FLOAT32, ("GroupNormalization", "LayerNormalization", "RMSNormalization")),
-    (Policy.FLOAT32, ("SimplifiedLayerNormalization", *_LOSSES, "mse_loss")),
-    # torchvision/csrc/ops/autocast/deform_conv2d_kernel.cpp; the cast of its result is left out
-    (Policy.FLOAT32, ("DeformConv",)),
-    # sum, prod, cumsum and vector norms; the last two divide by results of norm and pow
-    (Policy.FLOAT32_RESULT, ("CumProd", "CumSum", "ReduceL1", "ReduceL2", "ReduceLogSum")),
-    (Policy.FLOAT32_RESULT, ("ReduceProd", "ReduceSum", "ReduceSumSquare")),
-    (Policy.FLOAT32_RESULT, ("LpNormalization", "LRN")),
-    (Policy.HALF_TO_FLOAT, ("LogSoftmax", "Softmax")),
-    (Policy.PROMOTE, ("GridSample", "ScatterND")),
-)
-"""Source: aten/src/ATen/autocast_mode.h, ``AT_FORALL_LOWER_PRECISION_FP`` and what follows it."""
-
-CPU_LISTS = _lists(
-    (Policy.LOWER, _LOWERED),
-    (Policy.FLOAT32, ("GridSample", "ReduceProd", *_LOSSES, "cross_entropy_loss", "mse_loss")),
-    (Policy.PROMOTE, ("Concat",)),
-)
-"""Source: aten/src/ATen/autocast_mode.cpp, ``TORCH_LIBRARY_IMPL(aten, AutocastCPU, m)``.
-
-Recurrent layers run gate by gate there, and pools of volumes and reflecting pads go to float32:
-neither is listed."""
-
-_OLD_CUDA_LISTS = MappingProxyType(
-    {name: policy for name, policy in CUDA_LISTS.items() if name not in {"Resize", "Upsample"}}
-)
-"""Without ``upsample_*``: libtorch_cpu of 2.0.1 and of 2.1.2 registers none for CUDA, that of 2.5.1
-does."""
-
-LISTS: Mapping[str, Lists] = MappingProxyType(
-    {"cuda": CUDA_LISTS, "cuda of 2.0": _OLD_CUDA_LISTS, "cpu": CPU_LISTS}
-)
-"""By device. The CPU's serve to compare with steps that were measured without a GPU."""
+    return replace(PRECISIONS[name], torch=torch)
 
 
 _FLOAT_BITS = 32
@@ -246,6 +174,7 @@ _OF_FIRST = frozenset(
 """Operators whose output has the type of their first input, whatever their parameters' is."""
 
 _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_READ_HALF = frozenset({"LogSoftmax", "Softmax"})
 _FILLED = frozenset({"ConstantOfShape", "Expand"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
@@ -430,10 +359,10 @@ class _Casting:
     def _policy(self, node: Node) -> Policy | None:
         is_known = node.domain in {"", FRAMEWORK}
         policy = self.autocast.lists.get(node.op_type) if is_known else None
-        if policy is not Policy.HALF_TO_FLOAT:
-            return policy
-        is_half = self.autocast.low is DType.FLOAT16
-        return Policy.FLOAT32_RESULT if is_half else Policy.FLOAT32
+        # The kernel reads float16 and writes float32; bfloat16 is cast first (`softmax` of
+        # aten/src/ATen/native/SoftMax.cpp: half_to_float).
+        is_cast = node.op_type in _READ_HALF and self.autocast.low is not DType.FLOAT16
+        return Policy.FLOAT32 if policy is Policy.FLOAT32_RESULT and is_cast else policy
 
     def _target(self, node: Node, policy: Policy | None) -> DType | None:
         """The type that all operands are cast to; ``None`` if they are not cast."""

@@ -15,7 +15,7 @@ from onnxmem.model.parameters import Parameters
 from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothing
 from onnxmem.runtimes.torch.framework import constant_tensors, data_reads
-from onnxmem.runtimes.torch.precision import LISTS, Autocast, CastGraph, Precision, with_casts
+from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer, layer_of, packed_weights
 from onnxmem.runtimes.torch.strides import (
     MATRIX_RANK,
@@ -190,7 +190,7 @@ def _with_autocast(
         return CastGraph(graph, frozenset(), {}, packed)
     autocast = Autocast(
         low=precision.autocast,
-        lists=LISTS[precision.autocast_device],
+        lists=precision.lists,
         trained=frozenset(graph.tensors[name].storage_key for name in parameters.trained),
         constants=constants,
         packed=packed,

@@ -17,11 +17,10 @@ from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
-from onnxmem.ops.registry import UNKNOWN, lookup
 from onnxmem.runtimes.torch import step as step_module
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import network_of
-from onnxmem.runtimes.torch.precision import LISTS, Policy, precision_named
+from onnxmem.runtimes.torch.precision import precision_named
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.runtimes.torch.tape import tape_of
 from onnxmem.settings import TrainingConfig
@@ -462,10 +461,3 @@ def test_an_argument_of_a_module_lives_until_the_module_returns(
     forward = happenings(found, Phase.FORWARD)
     made = [each for each in forward[: forward.index("-s")] if each.startswith("+")]
     assert made[-1] == f"+{last}"
-
-
-@pytest.mark.parametrize("device", LISTS)
-def test_autocast_lists_name_known_operators(device: str) -> None:
-    onnx_names = [name for name in LISTS[device] if name[0].isupper()]
-    assert [name for name in onnx_names if lookup(name) is UNKNOWN] == []
-    assert LISTS[device]["MatMul"] is LISTS[device]["linear"] is Policy.LOWER
