@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 from graphs import model_of
 
 CONVNET = """agraph (float[N,3,16,16] image) => (float[N,10] scores)
@@ -29,6 +31,18 @@ def write_model(path: Path, text: str = CONVNET) -> str:
     """Write a model in ONNX text to a file and name it as the command line does."""
     onnx.save(model_of(text), path)
     return path.name
+
+
+def write_square(path: Path, side: int) -> Path:
+    """Write a model of one matrix of zeros in the file, and of next to nothing else."""
+    model = model_of(
+        f"agraph (float[N,{side}] x) => (float[N,{side}] y) <float[{side},{side}] w> "
+        "{ y = MatMul(x, w) }"
+    )
+    weight = np.zeros((side, side), np.float32)
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, path)
+    return path
 
 
 def write_hostile_model(path: Path) -> str:

@@ -68,7 +68,7 @@ _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
 
 
 def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
-    source: ModelSource,
+    source: ModelSource | ModelFile,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
@@ -167,7 +167,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     if not train and settings.recipe != TrainingConfig():
         message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
-    file = load(source)
+    file = source if isinstance(source, ModelFile) else load(source)
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
     return analysis_of(replace(request, own_runtimes=own) if own else request)

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypedDict
 from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import read_text, reason_of, replaced
-from onnxmem.model.files import is_remote, opened_model, regular_file
+from onnxmem.model.files import FileWindow, ModelWindow, is_remote
 from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
 
@@ -54,8 +54,8 @@ class Entry(TypedDict):
 class Results(Protocol):
     """Results by the content of a file and the settings."""
 
-    def key(self, path: str, settings: Mapping[str, Any]) -> str:
-        """The key of an entry; it does not depend on the name of the file.
+    def key(self, window: ModelWindow, path: str, settings: Mapping[str, Any]) -> str:
+        """The key of the entry of an opened file; it does not depend on the name of the file.
 
         :raises OnnxmemError: the file cannot be read.
         """
@@ -75,9 +75,9 @@ class RunResults:
     """Entries as JSON by their keys, the last used at the end."""
     num_characters: int = 0
 
-    def key(self, path: str, settings: Mapping[str, Any]) -> str:
+    def key(self, window: ModelWindow, path: str, settings: Mapping[str, Any]) -> str:
         """As in a cache, without the versions, which no run changes."""
-        content = content_hash(path, most_bytes=_HASHED_IN_A_RUN_BYTES)
+        content = content_hash(window, path, most_bytes=_HASHED_IN_A_RUN_BYTES)
         return f"{content} {json.dumps(settings, sort_keys=True, default=_as_json)}"
 
     def get(self, key: str) -> Entry | None:
@@ -103,14 +103,14 @@ class Cache:
 
     folder: str
 
-    def key(self, path: str, settings: Mapping[str, Any]) -> str:
-        """The key of an entry; it does not depend on the name of the file.
+    def key(self, window: ModelWindow, path: str, settings: Mapping[str, Any]) -> str:
+        """The key of the entry of an opened file; it does not depend on the name of the file.
 
         :raises OnnxmemError: the file cannot be read.
         """
         needs_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
         parts = {
-            "content": content_hash(path, whole=bool(settings.get("measure"))),
+            "content": content_hash(window, path, whole=bool(settings.get("measure"))),
             "settings": settings,
             "versions": _versions((*_PACKAGES, *_RUNTIME) if needs_runtime else _PACKAGES),
             "keys": KEYS,
@@ -160,48 +160,36 @@ def open_cache(folder: str) -> Cache:
     return Cache(os.path.abspath(folder))
 
 
-def stamp_of(path: str) -> tuple[object, ...]:
-    """Size, modification time and inode: they change when a file is written again.
-
-    Of a URL: size, and what the server calls this version.
-
-    :raises OnnxmemError: there is no regular file, or it cannot be read.
-    """
-    if is_remote(path):
-        from onnxmem.model.remote import remote_window
-
-        with remote_window(path) as remote:
-            return len(remote), remote.validator
-    with regular_file(path) as window:
-        status = os.fstat(window.descriptor)
+def stamp_of(window: FileWindow) -> tuple[int, int, int]:
+    """Size, modification time and inode: they change when a file is written again."""
+    status = os.fstat(window.descriptor)
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def content_hash(path: str, *, whole: bool = False, most_bytes: int | None = None) -> str:
-    """A hash of the bytes that the figures of a model depend on.
+def content_hash(
+    window: ModelWindow, path: str, *, whole: bool = False, most_bytes: int | None = None
+) -> str:
+    """A hash of the bytes of an opened file that the figures of a model depend on.
 
     Of a large file, one above ``most_bytes``, only its length and the parts that an analysis reads
     are hashed, not the weights; with ``whole`` all bytes are, because a measurement reads the
     weights. Of a file at a URL it is the URL and the version that the server names, where it names
     one.
 
-    :raises MissingFileError: the file cannot be opened.
-    :raises ModelFileError: it is not a regular file, or it is large and not a model.
+    :raises ModelFileError: the file is large and not a model.
+    :raises OnnxmemError: bytes of a URL cannot be read.
     """
     most_bytes = _HASHED_WHOLE_BYTES if most_bytes is None else most_bytes
-    with opened_model(path) as window:
-        size_bytes = len(window)
-        if is_remote(path) and not whole and window.validator is not None:
-            return (
-                f"{size_bytes} {hashlib.sha256(f'{path} {window.validator}'.encode()).hexdigest()}"
-            )
-        if whole or (size_bytes <= most_bytes and not is_remote(path)):
-            # A file that grows is hashed up to the end that it had: the analysis reads no more.
-            found = hashlib.sha256()
-            for start in range(0, size_bytes, _BLOCK_BYTES):
-                found.update(window[start : start + _BLOCK_BYTES])
-            return found.hexdigest()
-        return f"{size_bytes} {hashlib.sha256(without_payloads(window)).hexdigest()}"
+    size_bytes = len(window)
+    if is_remote(path) and not whole and window.validator is not None:
+        return f"{size_bytes} {hashlib.sha256(f'{path} {window.validator}'.encode()).hexdigest()}"
+    if whole or (size_bytes <= most_bytes and not is_remote(path)):
+        # A file that grows is hashed up to the end that it had: the analysis reads no more.
+        found = hashlib.sha256()
+        for start in range(0, size_bytes, _BLOCK_BYTES):
+            found.update(window[start : start + _BLOCK_BYTES])
+        return found.hexdigest()
+    return f"{size_bytes} {hashlib.sha256(without_payloads(window)).hexdigest()}"
 
 
 @cache

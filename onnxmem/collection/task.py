@@ -12,7 +12,14 @@ from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import local_file
 from onnxmem.errors import EXIT_UNANALYZED, Fault, OnnxmemError, fault_of, printable
-from onnxmem.model.files import is_remote
+from onnxmem.model.files import (
+    FileWindow,
+    ModelWindow,
+    is_remote,
+    model_in,
+    opened_model,
+    regular_file,
+)
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache, Results, RunResults
@@ -104,13 +111,17 @@ def work(
             results: Results | None = task.cache
             if results is None and not (is_remote(path) or task.settings.get("measure")):
                 results = run_results
-            entry = None if results is None else _Entry.of(task, path, results)
-            known = None if entry is None else entry.outcome(task)
-            if known is not None:
-                return known
-            analysis = analyze_model(path, **task.settings)
-            outcome = _outcome(task, replace(analysis, path=task.name))
-            if entry is not None and not outcome["faults"]:
+            if results is None:
+                return _outcome(task, analyze_model(path, **task.settings))
+            # The key and the model are read in one opening: of a URL, each costs requests.
+            with opened_model(path) as window:
+                entry = _Entry.of(task, window, path, results)
+                known = entry.outcome(task)
+                if known is not None:
+                    return known
+                model = model_in(window, path)
+            outcome = _outcome(task, analyze_model(model, **task.settings))
+            if not outcome["faults"]:
                 entry.put(task, outcome)
             return outcome
     except Exception as error:  # noqa: BLE001 - other models must not be affected
@@ -144,12 +155,14 @@ class _Entry:
     path: str
     key: str
     before: object
-    """The file's stamp when its key was computed."""
+    """The file's stamp when its key was computed; ``None``: a URL, all of whose ranges are of one
+    version."""
 
     @classmethod
-    def of(cls, task: Task, path: str, cache: "Results") -> Self:
-        before = _stamp_of(path)
-        return cls(cache, path, cache.key(path, {**task.settings, **_of_row(task)}), before)
+    def of(cls, task: Task, window: ModelWindow, path: str, cache: "Results") -> Self:
+        before = _stamp_of(window)
+        key = cache.key(window, path, {**task.settings, **_of_row(task)})
+        return cls(cache, path, key, before)
 
     def outcome(self, task: Task) -> Outcome | None:
         """The cached outcome of a task; ``None`` if it is missing or incomplete."""
@@ -164,24 +177,30 @@ class _Entry:
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Write the outcome, unless the file changed while it was analyzed."""
-        try:
-            is_same = _stamp_of(self.path) == self.before
-        except OnnxmemError:
-            return
-        if is_same:
+        if self._is_unchanged():
             text = outcome["text"]
             row = {key: value for key, value in outcome["row"].items() if key != "fetched"}
             text_of = None if text is None else task.name
             self.cache.put(self.key, {"row": row, "text": text, "text_of": text_of})
 
+    def _is_unchanged(self) -> bool:
+        if self.before is None:
+            return True
+        try:
+            with regular_file(self.path) as window:
+                return _stamp_of(window) == self.before
+        except OnnxmemError:
+            return False
 
-def _stamp_of(path: str) -> object:
+
+def _stamp_of(window: ModelWindow) -> object:
     from onnxmem.collection.cache import stamp_of
 
-    return stamp_of(path)
+    return stamp_of(window) if isinstance(window, FileWindow) else None
 
 
 def _outcome(task: Task, analysis: Analysis) -> Outcome:
+    analysis = replace(analysis, path=task.name)
     row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
     if task.targets:
         from onnxmem.collection.summary import verdicts_on

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final, TypeAlias, overload
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -227,6 +227,7 @@ def _is_not_ascii(message: _Message) -> bool:
 
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+ModelWindow: TypeAlias = "FileWindow | RemoteWindow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +255,17 @@ def load(source: ModelSource) -> ModelFile:
     if isinstance(source, bytes):
         return _from_bytes(source, "<bytes>")
     path = os.fspath(source)
-    with opened_model(path) as data:
-        file = _from_bytes(data, path)
-    return replace(file, fetched=data.fetched)
+    with opened_model(path) as window:
+        return model_in(window, path)
+
+
+def model_in(window: "ModelWindow", path: str) -> ModelFile:
+    """Read a model without its weights from an opened file.
+
+    :raises ModelFileError: it is not an ONNX model, or an incomplete one.
+    :raises OnnxmemError: bytes of a URL cannot be read.
+    """
+    return replace(_from_bytes(window, path), fetched=window.fetched)
 
 
 def _serialized(model: onnx.ModelProto) -> bytes:
@@ -308,7 +317,7 @@ def is_remote(name: str) -> bool:
 
 
 @contextmanager
-def opened_model(path: str) -> "Iterator[FileWindow | RemoteWindow]":
+def opened_model(path: str) -> "Iterator[ModelWindow]":
     """The bytes of a model's file, or of what is at a URL, of which only ranges are fetched.
 
     :raises OnnxmemError: it cannot be opened, or is not a regular file.

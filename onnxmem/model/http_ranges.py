@@ -12,7 +12,8 @@ import socket
 import ssl
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from time import sleep
+from email.utils import parsedate_to_datetime
+from time import sleep, time
 from typing import IO, ClassVar, Final, TypeVar
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -25,8 +26,8 @@ SMALL_BYTES: Final = 2**26
 """A file up to this size is read whole from a server that ignores byte ranges."""
 _BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 4.0)
 """Waits before a request is repeated."""
-_LONGEST_WAIT_SECONDS: Final = 30.0
-"""Of the waits that a server requests by ``Retry-After``."""
+_LONGEST_WAIT_SECONDS: Final = 60.0
+"""If a server requests a longer wait, by ``Retry-After``, the file is not read."""
 _SILENCE_SECONDS: Final = 30.0
 _MAX_REDIRECTS: Final = 10
 _BLOCK_BYTES: Final = 2**20
@@ -109,7 +110,10 @@ class HttpFile:
                 return self._attempted(attempt)
             except _TransientError as fault:
                 self.close()
-                sleep(min(max(wait_seconds, fault.wait_seconds), _LONGEST_WAIT_SECONDS))
+                if fault.wait_seconds > _LONGEST_WAIT_SECONDS:
+                    message = f"{fault}; try again in {fault.wait_seconds:.0f} s"
+                    raise RemoteError(message) from None
+                sleep(max(wait_seconds, fault.wait_seconds))
         try:
             return self._attempted(attempt)
         except _TransientError as fault:
@@ -293,7 +297,7 @@ class HttpFile:
         if status in _BUSY:
             what = "limits requests" if status == 429 else "is not available"  # noqa: PLR2004 - too many requests
             message = f"the server {what} ({status})"
-            raise _TransientError(message, float(wait) if re.fullmatch(r"\d{1,6}", wait) else 0.0)
+            raise _TransientError(message, _seconds_until(wait))
         if status in _MISSING:
             message = f"file or server not found ({status}); check the URL"
             raise MissingFileError(message)
@@ -387,6 +391,16 @@ def _range_of(reply: http.client.HTTPResponse) -> tuple[int, int, int]:
         raise RemoteError(message)
     first, last, size_bytes = map(int, found.groups())
     return first, last, size_bytes
+
+
+def _seconds_until(retry_after: str) -> float:
+    """The wait of a ``Retry-After``: seconds, or a date; 0 if it is neither."""
+    if re.fullmatch(r"\d{1,9}", retry_after):
+        return float(retry_after)
+    try:
+        return parsedate_to_datetime(retry_after).timestamp() - time()
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

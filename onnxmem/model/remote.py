@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import IO, Any, ClassVar, Final, Protocol, overload
 from urllib.parse import quote
 
-from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, shortened
+from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, listed, shortened
 from onnxmem.files import parsed_json
 from onnxmem.model.http_ranges import CHANGED, HttpFile, RemoteError, over_limit_text
 from onnxmem.model.wire import LIMIT_BYTES
@@ -26,7 +26,7 @@ HUB: Final = "hf"
 _HUB_ADDRESS: Final = "https://huggingface.co"
 _HUB_NAME: Final = re.compile(
     r"hf://(?P<kind>datasets/|spaces/)?(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[^/]+))?"
-    r"/(?P<file>.*)",
+    r"(/(?P<file>.*))?",
     re.IGNORECASE,
 )
 _MOST_LISTED_BYTES: Final = 2**24
@@ -170,6 +170,8 @@ class RemoteWindow:
             else:
                 end = min(stop, self._next_start(start), start + _ONE_READ_BYTES)
                 part = self._source.read(start, end)
+                if len(part) <= _MOST_BYTES:
+                    self._keep(start, part)
             yield part
             start += len(part)
 
@@ -226,7 +228,9 @@ def remote_window(url: str) -> Iterator[RemoteWindow]:
     """
     if is_of_web(url):
         with closing(_web_file(url)) as web:
-            yield RemoteWindow(web, web.head(_HEAD_BYTES))
+            with _listing_models(url):
+                head = web.head(_HEAD_BYTES)
+            yield RemoteWindow(web, head)
         return
     store = _StoreFile(url)
     if store.size_bytes is None:
@@ -246,7 +250,7 @@ def fetch(url: str, into: IO[bytes], limit_bytes: int = LIMIT_BYTES) -> None:
     :raises RemoteError: it cannot be read, or is larger than the limit.
     """
     if is_of_web(url):
-        with closing(_web_file(url)) as web:
+        with closing(_web_file(url)) as web, _listing_models(url):
             web.copy(into, limit_bytes)
         return
     with remote_window(url) as window:
@@ -267,11 +271,34 @@ def scheme_of(url: str) -> str:
 
 
 def _web_file(url: str) -> HttpFile:
-    if scheme_of(url) == HUB:
-        if url.endswith("/"):
-            hub_files(url)  # reports why this folder was not listed
-        return HttpFile(hub_address(url), _hub_token())
-    return HttpFile(url)
+    if scheme_of(url) != HUB:
+        return HttpFile(url)
+    if not _names_file(url):
+        message = f"names no file; {_models_text(url)}"
+        raise MissingFileError(message)
+    return HttpFile(hub_address(url), _hub_token())
+
+
+@contextmanager
+def _listing_models(url: str) -> Iterator[None]:
+    """Add the models of a hub's repository to the error of a file that it does not have."""
+    try:
+        yield
+    except MissingFileError as fault:
+        if scheme_of(url) != HUB:
+            raise
+        message = f"no such file; {_models_text(url)}"
+        raise MissingFileError(message) from fault
+
+
+def _models_text(url: str) -> str:
+    """The models of a repository.
+
+    :raises OnnxmemError: the hub does not list them.
+    """
+    files = (file[len(_repository_of(url)) :] for file in hub_files(url))
+    names = sorted(shortened(file) for file in files if file.endswith(".onnx"))
+    return f"the repository has {listed(names) if names else 'no .onnx file'}"
 
 
 def _hub_token() -> str | None:
@@ -294,9 +321,9 @@ def hub_address(url: str) -> str:
     >>> hub_address("hf://org/model@v2/onnx/model.onnx")
     'https://huggingface.co/org/model/resolve/v2/onnx/model.onnx'
     """
-    kind, repository, revision, file = _hub_parts(url)
-    if not file or file.endswith("/"):
+    if not _names_file(url):
         raise UsageError(_NO_HUB_FILE)
+    kind, repository, revision, file = _hub_parts(url)
     return f"{_hub()}/{kind}{repository}/resolve/{revision}/{quote(file)}"
 
 
@@ -308,11 +335,10 @@ def hub_files(url: str) -> list[str]:
     kind, repository, revision, _ = _hub_parts(url)
     address = f"{_hub()}/api/{kind or 'models/'}{repository}/revision/{revision}"
     with closing(HttpFile(address, _hub_token())) as web:
-        web.copy(listed := BytesIO(), _MOST_LISTED_BYTES)
-    named = url[: _hub_match(url).start("file")]
+        web.copy(reply := BytesIO(), _MOST_LISTED_BYTES)
     try:
-        document: Any = parsed_json(listed.getvalue().decode())
-        return [f"{named}{each['rfilename']}" for each in document["siblings"]]
+        document: Any = parsed_json(reply.getvalue().decode())
+        return [f"{_repository_of(url)}{each['rfilename']}" for each in document["siblings"]]
     except (ValueError, KeyError, TypeError) as fault:
         message = "the hub sends no list of files; name one, as hf://ORG/MODEL/FILE"
         raise RemoteError(message) from fault
@@ -332,7 +358,17 @@ def _hub_parts(url: str) -> tuple[str, str, str, str]:
     found = _hub_match(url)
     # A revision such as refs/pr/1 is written refs%2Fpr%2F1.
     revision = quote(found["revision"] or "main", safe="%")
-    return (found["kind"] or "").lower(), found["repository"], revision, found["file"]
+    return (found["kind"] or "").lower(), found["repository"], revision, found["file"] or ""
+
+
+def _names_file(url: str) -> bool:
+    """Whether a URL names a file, and not a repository or a folder."""
+    return not (_hub_parts(url)[3] or "/").endswith("/")
+
+
+def _repository_of(url: str) -> str:
+    """A URL up to the path of its file."""
+    return f"{url.removesuffix(_hub_parts(url)[3]).rstrip('/')}/"
 
 
 def _hub_match(url: str) -> re.Match[str]:

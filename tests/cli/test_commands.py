@@ -21,6 +21,7 @@ from onnxmem import settings as recipe
 from onnxmem.analysis import analysis
 from onnxmem.cli import main
 from onnxmem.errors import Finding
+from onnxmem.model.files import ModelFile
 
 Capture = pytest.CaptureFixture[str]
 RUNTIME_QUESTIONS = (
@@ -176,16 +177,16 @@ def test_hostile_paths_and_messages_are_escaped(capsys: Capture) -> None:
 def test_an_internal_error_costs_no_other_row(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def analyze(path: str, **_: object) -> onnxmem.Analysis:
-        if path == "page.onnx":
+    def analyze(model: ModelFile, **_: object) -> onnxmem.Analysis:
+        if model.path == "mystery.onnx":
             message = "no such\nthing"
             raise KeyError(message)
-        return onnxmem.analyze(path)
+        return onnxmem.analyze(model)
 
     monkeypatch.setattr(analysis, "analyze", analyze)
-    assert main(["page.onnx", "net.onnx", "--json"]) == 70
+    assert main(["mystery.onnx", "net.onnx", "--json"]) == 70
     out, err = capsys.readouterr()
-    assert err.startswith("internal error: page.onnx: KeyError: ")
+    assert err.startswith("internal error: mystery.onnx: KeyError: ")
     assert err.count("\n") == 1
     assert [row["status"] for row in json.loads(out)["models"]] == ["error", "ok"]
 

@@ -18,7 +18,7 @@ from onnxmem.collection import cache
 from onnxmem.collection.cache import Cache, content_hash, open_cache
 from onnxmem.collection.task import Outcome, Render, work
 from onnxmem.errors import Finding, ModelFileError, UsageError
-from onnxmem.model.files import FileWindow
+from onnxmem.model.files import FileWindow, ModelFile, opened_model
 from onnxmem.report.terminal import render
 
 
@@ -35,9 +35,9 @@ class Counted:
     def __init__(self) -> None:
         self.paths: list[str] = []
 
-    def __call__(self, source: str, /, **settings: object) -> onnxmem.Analysis:
-        self.paths.append(source)
-        return onnxmem.analyze(source, **settings)  # type: ignore[arg-type]
+    def __call__(self, model: ModelFile, /, **settings: object) -> onnxmem.Analysis:
+        self.paths.append(model.path)
+        return onnxmem.analyze(model, **settings)  # type: ignore[arg-type]
 
 
 def cached(
@@ -54,6 +54,11 @@ def cached(
         ),
         analyzer,
     )
+
+
+def hash_of(path: str, *, whole: bool = False) -> str:
+    with opened_model(path) as window:
+        return content_hash(window, path, whole=whole)
 
 
 def entries() -> list[Path]:
@@ -131,10 +136,8 @@ def test_failures_and_errors_are_not_cached() -> None:
     assert cached("gone.onnx", Counted())["row"]["status"] == "error"
 
     class Failing(Counted):
-        def __call__(self, source: str, /, **_: object) -> onnxmem.Analysis:
-            from dataclasses import replace
-
-            analysis = super().__call__(source)
+        def __call__(self, model: ModelFile, /, **_: object) -> onnxmem.Analysis:
+            analysis = super().__call__(model)
             return replace(analysis, findings=(Finding("runtime_failed", "it is not there"),))
 
     assert cached("net.onnx", Failing())["faults"][0]["code"] == "runtime_failed"
@@ -143,9 +146,9 @@ def test_failures_and_errors_are_not_cached() -> None:
 
 def test_a_file_that_changes_during_analysis_is_not_cached() -> None:
     class Changing(Counted):
-        def __call__(self, source: str, /, **settings: object) -> onnxmem.Analysis:
-            analysis = super().__call__(source, **settings)
-            write_model(Path(source), MYSTERY)
+        def __call__(self, model: ModelFile, /, **settings: object) -> onnxmem.Analysis:
+            analysis = super().__call__(model, **settings)
+            write_model(Path(model.path), MYSTERY)
             return analysis
 
     cached("net.onnx", Changing())
@@ -154,15 +157,15 @@ def test_a_file_that_changes_during_analysis_is_not_cached() -> None:
 
 def test_a_large_file_is_keyed_by_the_bytes_that_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("copy.onnx").write_bytes(Path("net.onnx").read_bytes())
-    assert content_hash("net.onnx") == content_hash("copy.onnx")
+    assert hash_of("net.onnx") == hash_of("copy.onnx")
     monkeypatch.setattr(cache, "_HASHED_WHOLE_BYTES", 10)
-    short = content_hash("net.onnx")
-    assert short == content_hash("copy.onnx") != content_hash("net.onnx", whole=True)
+    short = hash_of("net.onnx")
+    assert short == hash_of("copy.onnx") != hash_of("net.onnx", whole=True)
     write_model(Path("copy.onnx"), MYSTERY)
-    assert content_hash("copy.onnx") != short
+    assert hash_of("copy.onnx") != short
     Path("page.onnx").write_bytes(b"\x0a" + bytes([250]) + bytes(20))
     with pytest.raises(ModelFileError):
-        content_hash("page.onnx")
+        hash_of("page.onnx")
 
 
 def test_a_growing_file_is_hashed_to_the_end_that_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +177,7 @@ def test_a_growing_file_is_hashed_to_the_end_that_it_had(monkeypatch: pytest.Mon
         return 5
 
     monkeypatch.setattr(FileWindow, "__len__", grown)
-    assert content_hash("net.onnx") == hashlib.sha256(b"12345").hexdigest()
+    assert hash_of("net.onnx") == hashlib.sha256(b"12345").hexdigest()
 
 
 def test_the_runtimes_version_is_part_of_the_key_if_it_is_used(
@@ -182,7 +185,11 @@ def test_the_runtimes_version_is_part_of_the_key_if_it_is_used(
 ) -> None:
     def keys() -> list[str]:
         cache._versions.cache_clear()  # noqa: SLF001 - a new process
-        return [Cache("x").key("net.onnx", {"runtimes": each}) for each in ((), ("ort-cpu",))]
+        with opened_model("net.onnx") as window:
+            return [
+                Cache("x").key(window, "net.onnx", {"runtimes": each})
+                for each in ((), ("ort-cpu",))
+            ]
 
     before = keys()
     monkeypatch.setattr(cache, "version", lambda name: "99" if name == "onnxruntime" else "1")

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from models_on_disk import write_model
+from models_on_disk import write_model, write_square
 from paths import MODELS
 
 from onnxmem.cli import main
@@ -161,12 +161,14 @@ def test_models_are_read_from_an_s3_server() -> None:
             "AWS_SECRET_ACCESS_KEY": "none",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
+        size = write_square(Path("large.onnx"), 2000).stat().st_size
         program = """
 import boto3
 store = boto3.client("s3")
 store.create_bucket(Bucket="zoo")
 for name in ("net.onnx", "other.onnx"):
     store.upload_file(name, "zoo", f"a/{name}")
+store.upload_file("large.onnx", "zoo", "large.onnx")
 store.put_object(Bucket="zoo", Key="a/read.me", Body=b"text")
 """
         assert python("-c", program, **store).returncode == 0
@@ -174,6 +176,8 @@ store.put_object(Bucket="zoo", Key="a/read.me", Body=b"text")
         remote = python("-m", "onnxmem", *names, "s3://zoo/a/read.me", "--json", **store)
         assert remote.returncode == 2, remote.stderr
         local = python("-m", "onnxmem", "net.onnx", "other.onnx", "net.onnx", "--json")
+        large = python("-m", "onnxmem", "s3://zoo/large.onnx", "--json", **store)
+    assert json.loads(large.stdout)["models"][0]["fetched"]["bytes"] < size / 100
     rows = json.loads(remote.stdout)["models"]
     # A file of less than one range is fetched whole, once.
     sizes = [row["file_bytes"] for row in rows[:3]]

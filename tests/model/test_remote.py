@@ -3,16 +3,17 @@
 import gzip
 import io
 import json
+import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
 import pytest
-from graphs import model_of
+from models_on_disk import write_square
 from range_server import Fault, Handler, RangeServer, cuts, range_server, replies
 
 from onnxmem.cli import main
@@ -71,14 +72,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """A model over one first range, and small enough to be read whole."""
-    path = tmp_path / "large.onnx"
-    model = model_of(
-        "agraph (float[N,500] x) => (float[N,500] y) <float[500,500] w> { y = MatMul(x, w) }"
-    )
-    weight = np.zeros((500, 500), np.float32)
-    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(model, path)
-    return path
+    return write_square(tmp_path / "large.onnx", 500)
 
 
 @pytest.fixture
@@ -117,6 +111,20 @@ def test_a_model_of_2_gb_is_read_by_less_than_one_percent(sparse: Path, capsys: 
     local = capsys.readouterr().out.replace(str(sparse), url)
     assert report.out.split() == local.split()
     print(f"{fetched_bytes:,} of {sparse.stat().st_size:,} bytes in {num_requests} requests")
+
+
+def test_external_data_is_not_fetched(server: RangeServer, large: Path, capsys: Capture) -> None:
+    model = onnx.load(large)
+    weight = model.graph.initializer[0]
+    weight.dims[:] = [2**15, 2**15]
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="large.data")
+    large.write_bytes(model.SerializeToString())
+    assert main([f"{server.url}/large.onnx", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["models"][0]
+    assert row["weights"]["bytes"] == 4 * 2**30
+    assert [path for path, _ in server.requests] == ["/large.onnx"]
 
 
 def test_what_was_fetched_is_a_key_of_the_row(server: RangeServer, capsys: Capture) -> None:
@@ -165,14 +173,32 @@ def test_a_cached_result_costs_one_request(server: RangeServer, tmp_path: Path) 
         server.requests.clear()
         assert main([*words, "-o", str(tmp_path / "row.json"), "--force"]) == 0
         rows.append(json.loads((tmp_path / "row.json").read_text())["models"][0])
-    # Once for the stamp and once for the key: both read the first range alone.
-    assert server.ranges == ["bytes=0-65535"] * 2
+    assert server.ranges == ["bytes=0-65535"]
     assert "fetched" not in rows[1]
     assert {**rows[1], "fetched": rows[0]["fetched"]} == rows[0]
+    assert os.listdir(tmp_path / "cache")
     server.etag = '"v2"'
     server.requests.clear()
     assert main([*words, "-o", str(tmp_path / "row.json"), "--force"]) == 0
-    assert len(server.requests) > 2
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("etag", ['"v1"', None])
+def test_a_cache_opens_a_url_once(sparse: Path, tmp_path: Path, etag: str | None) -> None:
+    words = ["--quiet", "--cache", str(tmp_path / "cache")]
+    fetched = []
+    with range_server(sparse) as served:
+        served.etag = etag
+        for more in ([], words, words):
+            served.requests.clear()
+            served.num_bytes = 0
+            assert main([f"{served.url}/net.onnx", *more, "--json"]) == 0
+            fetched.append((len(served.requests), served.num_bytes))
+            assert served.ranges.count("bytes=0-65535") == 1
+    without, first, again = fetched
+    assert first == without
+    # Without a name for the version, the graph itself is compared.
+    assert again == (without if etag is None else (1, 2**16))
 
 
 @pytest.mark.parametrize("fault", [replies(429), replies(503), cuts(0), cuts(100)])
@@ -184,10 +210,25 @@ def test_a_transient_fault_is_repeated_after_longer_and_longer_waits(
     assert waits == [0.5, 1.0, 2.0]
 
 
-def test_a_server_sets_the_wait_but_not_forever(server: RangeServer, waits: list[float]) -> None:
-    server.faults = [replies(429, Retry_After="7"), replies(503, Retry_After="86400")]
+def test_a_server_sets_the_wait(server: RangeServer, waits: list[float]) -> None:
+    soon = formatdate(time.time() + 20, usegmt=True)
+    server.faults = [replies(429, Retry_After="7"), replies(503, Retry_After=soon)]
     load(f"{server.url}/net.onnx")
-    assert waits == [7.0, 30.0]
+    assert waits[0] == 7
+    assert 15 < waits[1] <= 20
+
+
+def test_a_wait_that_is_too_long_is_said_at_once(server: RangeServer, waits: list[float]) -> None:
+    late = formatdate(time.time() + 7200, usegmt=True)
+    for status, wait in ((429, "86400"), (503, late)):
+        server.every = replies(status, Retry_After=wait)
+        with pytest.raises(RemoteError, match=rf"\({status}\); try again in (86400|7\d\d\d) s"):
+            load(f"{server.url}/net.onnx")
+    assert waits == []
+    server.every = replies(429, Retry_After="soon")
+    with pytest.raises(RemoteError, match=r"limits requests \(429\), 5 times in a row"):
+        load(f"{server.url}/net.onnx")
+    assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
 REFUSALS = {
@@ -288,9 +329,10 @@ def test_a_server_that_ignores_if_range_is_believed_by_its_etag(server: RangeSer
         told = f"bytes 100000-100002/{len(window)}"
         server.every = replies(206, b"abc", Content_Range=told)
         assert window[100000:100003] == b"abc"
+        told = f"bytes 200000-200002/{len(window)}"
         server.every = replies(206, b"abc", Content_Range=told, ETag='"v2"')
         with pytest.raises(RemoteError, match="the file changed while it was read"):
-            _ = window[100000:100003]
+            _ = window[200000:200003]
 
 
 def test_a_server_that_lies_about_the_length_is_refused(server: RangeServer, large: Path) -> None:
@@ -342,6 +384,10 @@ def test_a_redirect_does_not_leave_an_encrypted_connection(
     plain.close()
 
 
+def listing(names: Iterable[str]) -> bytes:
+    return json.dumps({"siblings": [{"rfilename": name} for name in names]}).encode()
+
+
 class TestHub:
     """A hub that redirects to another host, as the one of Hugging Face does."""
 
@@ -373,8 +419,7 @@ class TestHub:
 
     def test_a_repository_is_a_folder(self, server: RangeServer, capsys: Capture) -> None:
         names = ("read.me", "a.onnx", "onnx/c.onnx", "onnx/b.onnx", "onnx/deep/d.onnx")
-        listed = json.dumps({"siblings": [{"rfilename": name} for name in names]}).encode()
-        server.every = replies(200, listed)
+        server.every = replies(200, listing(names))
         assert expanded("hf://org/net@v2/onnx/") == tuple(
             f"hf://org/net@v2/onnx/{name}" for name in ("b.onnx", "c.onnx", "deep/d.onnx")
         )
@@ -390,6 +435,33 @@ class TestHub:
         server.every = replies(200, b"[]")
         assert main(["hf://org/net/"]) == 3
         assert "the hub sends no list of files" in capsys.readouterr().err
+
+    def test_a_repository_without_a_file_lists_its_models(
+        self, server: RangeServer, capsys: Capture
+    ) -> None:
+        names = ["read.me", "onnx/b.onnx", "a.onnx", *(f"c/{n}.onnx" for n in range(9))]
+        server.every = replies(200, listing(names))
+        listed = "'a.onnx', 'c/0.onnx', 'c/1.onnx', 'c/2.onnx', 'c/3.onnx' and 6 more"
+        for name in ("hf://org/net", "hf://org/net@v2"):
+            assert main([name]) == 2
+            said = capsys.readouterr().err
+            assert said.endswith(
+                f"{name}: missing_file: names no file; the repository has {listed}\n"
+            )
+            assert said.count("\n") == 1
+        for name in ("hf://org/net/", "hf://org/net/none/"):
+            server.every = replies(200, listing(["read.me"]))
+            assert main([name]) == 2
+            assert "the repository has no .onnx file" in capsys.readouterr().err
+
+    def test_a_file_that_a_repository_lacks_is_reported_with_its_models(
+        self, server: RangeServer, capsys: Capture
+    ) -> None:
+        for words in ([], ["--measure", "cpu"]):
+            server.faults = [replies(404), replies(200, listing(["onnx/model.onnx"]))]
+            assert main(["hf://org/net/model.onnx", *words]) == 2
+            said = capsys.readouterr().err
+            assert "no such file; the repository has 'onnx/model.onnx'\n" in said
 
     def test_a_token_does_not_go_to_other_urls(self, server: RangeServer) -> None:
         load(f"{server.url}/net.onnx")
