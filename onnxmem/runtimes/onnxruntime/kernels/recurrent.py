@@ -74,19 +74,20 @@ def _quantized_lstm(call: KernelCall) -> tuple[int, ...]:
     sums = _INT * 4 * layer.state
     return (
         *_absent_outputs(call, layer, 1, 2),
-        *_lstm_directions(call, layer),
-        *(quantized, sums) * layer.directions,
+        *_lstm_directions(call, layer, (quantized, sums)),
     )
 
 
-def _lstm_directions(call: KernelCall, layer: _Layer) -> Iterator[int]:
-    """The buffers of each direction."""
+def _lstm_directions(
+    call: KernelCall, layer: _Layer, quantized: tuple[int, ...] = ()
+) -> Iterator[int]:
+    """The buffers of each direction; at the end those of its computation."""
     for index in range(layer.directions):
-        yield from _lengths(call, layer)
         sizes = [layer.hidden] * 2 + [layer.state] * 3 + [4 * layer.states]
         sizes += [layer.hidden] * 4 if call.has(3) else []
         sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
         yield from (FLOAT_BYTES * size for size in sizes)
+        yield from (*_lengths(call, layer), *quantized)
 
 
 def _gru(call: KernelCall) -> tuple[int, ...]:
@@ -94,10 +95,10 @@ def _gru(call: KernelCall) -> tuple[int, ...]:
     layer = _layer(call, call.dims(2)[2])
     blocks = list(_absent_outputs(call, layer, 1))
     for index in range(layer.directions):
-        blocks += _lengths(call, layer)
         sizes = list(_gru_direction(call, layer))
         sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
         blocks += (FLOAT_BYTES * size for size in sizes)
+        blocks += _lengths(call, layer)
     return tuple(blocks)
 
 
