@@ -19,6 +19,8 @@ from onnxmem.report.text import (
 )
 from onnxmem.units import format_bytes, plural
 
+_UNBOUND: Final = "unbound_dims"
+"""The finding that stands beside the verdict, for the verdict holds for those numbers alone."""
 _ROWS: Final = 8
 """Of the timeline."""
 _BAR: Final = 30
@@ -27,13 +29,15 @@ _HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
 
 def render_simulation(path: str, found: Simulation) -> str:
     """Write the whole result; it ends with a newline."""
+    doubts = [each for each in found.findings if each.code == _UNBOUND]
+    notes = [each for each in found.findings if each.code != _UNBOUND]
     return joined(
         [
             [f"{shortened(path)}  {found.runtime}, {_load_text(found)}"],
-            prose("", verdict(found)),
+            [*prose("", verdict(found)), *finding_lines(doubts)],
             list(_figures(found)),
             _timeline(found),
-            list(finding_lines(found.findings)),
+            list(finding_lines(notes)),
         ]
     )
 

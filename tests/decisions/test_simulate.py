@@ -207,3 +207,13 @@ def test_a_dim_that_the_model_does_not_have_is_named_with_its_line(
     assert "log.jsonl, line 1: the model has no dim K" in line
     with pytest.raises(RequestsError, match="the dims are 'N', 'M'"):
         simulated([{"N": 1, "K": 2}])
+
+
+def test_a_dim_that_no_request_names_stands_beside_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "chain.onnx")
+    write_model(tmp_path / "chain.onnx", CHAIN)
+    assert main(["simulate", path, "--requests", "N=1..4", "--emulate-optimizer"]) == 0
+    _, verdict, *_ = capsys.readouterr().out.split("\n\n")
+    assert "note: unbound_dims: dynamic dims without a value are set to 1: 'M'" in verdict
