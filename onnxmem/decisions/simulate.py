@@ -17,7 +17,7 @@ from typing import Final, Self
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import Finding, UsageError
-from onnxmem.model.binding import Request, bind, input_symbols
+from onnxmem.model.binding import Request, bind
 from onnxmem.model.graph import Graph
 from onnxmem.model.requests import Requests
 from onnxmem.runtimes.onnxruntime.memory import session_findings
@@ -34,7 +34,6 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MOST_AT_ONCE: Final = 1024
-_BATCH: Final = "batch"
 _DEFAULT: Final = "ort-cpu"
 _SHUFFLES: Final = 8
 _INTERLEAVINGS: Final = 12
@@ -259,20 +258,13 @@ class ServedModel:
         :raises OnnxmemError: the session cannot be created.
         """
         inputs, settings = request.prepared.inputs, request.settings
-        known = input_symbols(inputs)
-        # `batch` is the batch whatever the file calls it, as in --batch.
-        batch = () if _BATCH in known else sorted(request.prepared.batch_symbols)
-        requests.refuse_unknown([*known, *([_BATCH] if batch else [])])
-
-        def named(row: Mapping[str, int]) -> dict[str, int]:
-            of_batch = dict.fromkeys(batch, row[_BATCH]) if _BATCH in row else {}
-            return {**settings.dims, **of_batch, **{n: row[n] for n in row if n in known}}
+        fixed = Request(settings.batch, settings.dims, settings.shapes)
+        request_at = requests.binder(request.prepared, fixed)
 
         def graph_at(dims: Dims) -> SessionGraph:
-            dims_at = Request(settings.batch, named(dict(dims)), settings.shapes)
-            return reader.at(bind(inputs, dims_at).shapes)
+            return reader.at(bind(inputs, request_at(dict(dims))).shapes)
 
-        at_first = request.at(None, named(requests.rows[0]))
+        at_first = request.at(None, request_at(requests.rows[0]).dims)
         runtime, graph = at_first.session(request.runtime_name or _DEFAULT)
         runtime = replace(runtime, options=replace(options, level=runtime.options.level))
         provider = PROVIDERS[runtime.name]

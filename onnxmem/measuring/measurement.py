@@ -111,15 +111,15 @@ def read_measurement(
     fed: Mapping[str, Values] = MappingProxyType({}),
 ) -> Measurement:
     """A measurement from the figures of the children; missing figures are ``None``."""
-    sizes = {name: _whole(figures.get(name)) for name in _SIZES}
-    seconds = tuple(float(str(second)) for second in _listed(figures.get("seconds_per_run")))
+    sizes = {name: whole(figures.get(name)) for name in _SIZES}
+    seconds = tuple(float(str(second)) for second in listed(figures.get("seconds_per_run")))
     return Measurement(
         backend=backend,
         runs=len(seconds),
         seconds_per_run=seconds,
         onnxruntime_version=str(figures.get("onnxruntime_version")),
         num_filled=num_filled,
-        nodes=tuple(_read_node(_listed(row)) for row in _listed(figures.get("nodes"))),
+        nodes=tuple(_read_node(listed(row)) for row in listed(figures.get("nodes"))),
         findings=tuple(findings),
         fed=fed,
         **sizes,
@@ -133,14 +133,16 @@ def _read_node(row: Sequence[JSON]) -> MeasuredNode:
         str(name),
         str(op_type),
         str(provider),
-        tuple(tuple(_whole(dim) or 0 for dim in _listed(shape)) for shape in _listed(shapes)),
-        *(_whole(size) for size in sizes),
+        tuple(tuple(whole(dim) or 0 for dim in listed(shape)) for shape in listed(shapes)),
+        *(whole(size) for size in sizes),
     )
 
 
-def _whole(value: JSON) -> int | None:
+def whole(value: JSON) -> int | None:
+    """A number of a reply; ``None``: it has none."""
     return value if isinstance(value, int) else None
 
 
-def _listed(value: JSON) -> Sequence[JSON]:
+def listed(value: JSON) -> Sequence[JSON]:
+    """A list of a reply; empty: it has none."""
     return value if isinstance(value, list) else ()

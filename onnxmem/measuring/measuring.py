@@ -43,20 +43,20 @@ from onnxmem.units import format_bytes, plural
 
 STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")
 """Reported as progress, in this order."""
-_FAILED: Final = "measure_failed"
+FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
 """In onnxruntime's messages about nodes that fail; random inputs may be the cause."""
 _PREPARING: Final = STEPS[0]
 _STORE: Final = "onnxmem.measuring.run_request:store_inputs"
-_INPUTS: Final = "inputs.bin"
-_PACKAGES: Final = ("onnxmem", "onnxmem.measuring")
+INPUTS_FILE: Final = "inputs.bin"
+UNINITIALIZED: Final = ("onnxmem", "onnxmem.measuring")
 _RUNS: Final = tuple(
     zip(
         STEPS[1:],
         (
             ("onnxmem.measuring.tracing:trace_first_run", ()),
             ("onnxmem.measuring.tracing:trace_steady_runs", ()),
-            ("onnxmem.measuring.process_run:run_plain", _PACKAGES),
+            ("onnxmem.measuring.process_run:run_plain", UNINITIALIZED),
         ),
         strict=True,
     )
@@ -156,7 +156,7 @@ def measure(
         try:
             return _measured(on_disk(source, Path(name)), request or Request(), chosen, Path(name))
         except RefusedError as refusal:
-            return Finding(_FAILED, str(refusal))
+            return Finding(FAILED, str(refusal))
 
 
 def measure_as_set(file: ModelFile, requested: Settings) -> Measurement | Finding:
@@ -193,21 +193,21 @@ def _measured(
     limits = settings.child_limits()
     model = runnable(source, bound, folder, limits)
     if isinstance(model, ChildFault):
-        return _finding(model, _PREPARING, limits)
-    inputs_file = folder / _INPUTS
-    inputs = _stored(feeds, settings, inputs_file, limits)
+        return fault_finding(model, _PREPARING, limits)
+    inputs_file = folder / INPUTS_FILE
+    inputs = stored_inputs(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
-        return _finding(inputs, _PREPARING, limits)
+        return fault_finding(inputs, _PREPARING, limits)
     # A process measures one thing: the profiler and its files count as memory of the process, and
     # a memory pattern hides the requests of single buffers.
-    run = asdict(_run_request(model, bound, inputs_file, inputs, settings))
+    run = asdict(run_request(model, bound, inputs_file, inputs, settings))
     figures: dict[str, JSON] = {}
     for step, (work, uninitialized) in _RUNS:
         settings.progress(step)
-        reply = run_in_child(work, {"request": run}, _without_mapped(limits, model), uninitialized)
+        reply = run_in_child(work, {"request": run}, without_mapped(limits, model), uninitialized)
         if isinstance(reply, ChildFault):
             message = reply.message.replace(str(model.path), source.file.path)
-            return _with_hint(_finding(replace(reply, message=message), step, limits), settings)
+            return with_hint(fault_finding(replace(reply, message=message), step, limits), settings)
         figures |= reply
     unused = unused_values(bound.graph, settings.values)
     findings = (*bound.binding.findings, *unused, *_notes(figures, model, settings))
@@ -239,7 +239,7 @@ def _bind(
     return bound, feeds
 
 
-def _stored(
+def stored_inputs(
     feeds: tuple[Feed, ...], settings: MeasureSettings, path: Path, limits: ChildLimits
 ) -> tuple[StoredInput, ...] | ChildFault:
     """Write the inputs to a file at ``path``."""
@@ -255,13 +255,14 @@ def _stored(
     return read_inputs(cast("list[dict[str, Any]]", reply["inputs"]))
 
 
-def _run_request(
+def run_request(
     model: Runnable,
     bound: BoundModel,
     inputs_file: Path,
     inputs: tuple[StoredInput, ...],
     settings: MeasureSettings,
 ) -> RunRequest:
+    """What the child runs."""
     return RunRequest(
         model=str(model.path.absolute()),
         inputs_file=str(inputs_file.absolute()),
@@ -273,14 +274,14 @@ def _run_request(
     )
 
 
-def _without_mapped(limits: ChildLimits, model: Runnable) -> ChildLimits:
+def without_mapped(limits: ChildLimits, model: Runnable) -> ChildLimits:
     """The limits plus the bytes mapped from files, which need addresses but no memory."""
     if limits.memory_bytes is None:
         return limits
     return replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
 
 
-def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
+def fault_finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
     """The finding for a fault of a child.
 
     :raises BackendUnavailableError: the backend is not available.
@@ -297,14 +298,23 @@ def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
     if fault.kind == "memory":
         size = format_bytes(limits.memory_bytes) if limits.memory_bytes else "the available memory"
         return Finding("measure_memory", f"the run needed more than {size} ({step}): {reason}")
-    return Finding(_FAILED, f"onnxruntime refused the model ({step}): {reason}")
+    return Finding(FAILED, f"onnxruntime refused the model ({step}): {reason}")
 
 
-def _with_hint(finding: Finding, settings: MeasureSettings) -> Finding:
+def with_hint(finding: Finding, settings: MeasureSettings) -> Finding:
+    """The finding, and where random inputs may be its cause, how to pass real ones."""
     if settings.inputs_npz is not None or _AT_RUN not in finding.message:
         return finding
     hint = "the inputs were random; --inputs FILE.npz sets real ones"
     return replace(finding, message=f"{finding.message}; {hint}")
+
+
+def made_up_weights(model: Runnable) -> Iterator[Finding]:
+    """That weights of a model have random values, if some have."""
+    if model.num_filled:
+        missing = plural(model.num_filled, "weight")
+        text = f"{missing} not in the model's files: random values were used"
+        yield Finding("made_up_weights", text)
 
 
 def _notes(
@@ -313,10 +323,7 @@ def _notes(
     if settings.provider == "cuda":
         yield Finding("cuda_unconfirmed", _UNCONFIRMED)
     # Figures of random inputs and weights are right unless values decide shapes or control flow.
-    if model.num_filled:
-        missing = plural(model.num_filled, "weight")
-        text = f"{missing} not in the model's files: random values were used"
-        yield Finding("made_up_weights", text)
+    yield from made_up_weights(model)
     if figures["requested_peak_bytes"] is None:
         yield Finding("no_arena_figures", _why_no_arena_figures(figures, settings))
     if figures.get("steady_order", figures["first_order"]) != figures["first_order"]:

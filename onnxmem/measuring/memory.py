@@ -39,9 +39,18 @@ def restart_peak() -> bool:
     return True
 
 
+def proportional_bytes() -> int | None:
+    """Resident memory in which a page that processes share counts in parts: ``Pss``."""
+    return _kilobytes("smaps_rollup", "Pss")
+
+
 def _status(field: str) -> int | None:
+    return _kilobytes("status", field)
+
+
+def _kilobytes(file: str, field: str) -> int | None:
     try:
-        with open(f"{_PROCESS}/status", encoding="ascii", errors="replace") as lines:
+        with open(f"{_PROCESS}/{file}", encoding="ascii", errors="replace") as lines:
             values = dict(line.split(":", 1) for line in lines if ":" in line)
     except OSError:
         return None

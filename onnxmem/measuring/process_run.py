@@ -9,7 +9,7 @@ import mmap
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -50,7 +50,7 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
     The keys of the result are fields of ``Measurement``.
     """
     floor = resident_bytes()
-    plan = _read_request(request)
+    plan = read_plain_request(request)
     feeds, ending = mapped_feeds(plan), run_options(plan)
     read = device_reader() if plan.provider == "cuda" else None
     device_baseline = read() if read else None
@@ -134,15 +134,26 @@ def run_options(request: "RunRequest") -> ort.RunOptions:
     return native
 
 
+def read_plain_request(plain: Mapping[str, Any]) -> "RunRequest":
+    """Like ``run_request.read_request``, but without importing the classes of the request."""
+    inputs = [SimpleNamespace(**each) for each in plain["inputs"]]
+    options = SimpleNamespace(**plain["options"])
+    return cast("RunRequest", SimpleNamespace(**{**plain, "inputs": inputs, "options": options}))
+
+
 def mapped_feeds(request: "RunRequest") -> dict[str, object]:
     """The arrays of the inputs, resident in memory like those of a caller."""
+    content = mapped_inputs(request)
+    return {each.name: input_array(each, content, each.shape) for each in request.inputs}
+
+
+def mapped_inputs(request: "RunRequest") -> mmap.mmap:
+    """The file of the inputs, all of it resident."""
     with open(request.inputs_file, "rb") as stream:
         if sys.platform == "linux":
             flags = mmap.MAP_PRIVATE | mmap.MAP_POPULATE
-            content = mmap.mmap(stream.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
-        else:
-            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    return {each.name: _array(each, content) for each in request.inputs}
+            return mmap.mmap(stream.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
+        return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def provider_name(provider: "Provider") -> str:
@@ -150,8 +161,9 @@ def provider_name(provider: "Provider") -> str:
     return CPU if provider == "cpu" else CUDA
 
 
-def _array(stored: "StoredInput", content: mmap.mmap) -> object:
-    array = np.ndarray(stored.shape, stored.dtype, content, stored.offset)
+def input_array(stored: "StoredInput", content: mmap.mmap, shape: Sequence[int]) -> object:
+    """An input of this shape, whose elements are the first ones that are stored."""
+    array = np.ndarray(tuple(shape), stored.dtype, content, stored.offset)
     if stored.elem_type is None:
         return array
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, stored.elem_type)
@@ -197,10 +209,3 @@ def _register_arena() -> None:
 def _missing(provider: str) -> ModuleNotFoundError:
     message = f"{provider} is not available"
     return ModuleNotFoundError(message, name=provider)
-
-
-def _read_request(plain: Mapping[str, Any]) -> "RunRequest":
-    """Like ``run_request.read_request``, but without importing the classes of the request."""
-    inputs = [SimpleNamespace(**each) for each in plain["inputs"]]
-    options = SimpleNamespace(**plain["options"])
-    return cast("RunRequest", SimpleNamespace(**{**plain, "inputs": inputs, "options": options}))

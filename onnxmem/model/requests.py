@@ -8,14 +8,18 @@ import csv
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxmem.errors import UsageError, listed, nearest, shortened
 from onnxmem.files import parsed_json, read_text, reason_of
+from onnxmem.model.binding import Request, input_symbols
+
+if TYPE_CHECKING:
+    from onnxmem.model.building import Prepared
 
 DEFAULT_COUNT: Final = 500
 MOST: Final = 100_000
@@ -23,6 +27,7 @@ MOST: Final = 100_000
 _MOST_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
 _RANGE: Final = re.compile(r"([^=,]+)=(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
+_BATCH: Final = "batch"
 _UNIFORM: Final = ":uniform"
 _SHOWN: Final = 40
 
@@ -87,6 +92,27 @@ class Requests:
                     hint = f"{nearest(name, known)}the dims are {listed(known)}"
                     message = f"{self._where(index)}the model has no dim {shortened(name)}; {hint}"
                     raise RequestsError(message)
+
+    def binder(
+        self, prepared: "Prepared", fixed: Request
+    ) -> Callable[[Mapping[str, int]], Request]:
+        """A function that has the dims of a model at one of these requests.
+
+        ``fixed`` has what all requests have in common; the dims of a request win over it.
+
+        :raises RequestsError: the model does not have a dim of the requests.
+        """
+        known = input_symbols(prepared.inputs)
+        # `batch` is the batch whatever the file calls it, as in --batch.
+        batch = () if _BATCH in known else sorted(prepared.batch_symbols)
+        self.refuse_unknown([*known, *([_BATCH] if batch else [])])
+
+        def bound(row: Mapping[str, int]) -> Request:
+            of_batch = dict.fromkeys(batch, row[_BATCH]) if _BATCH in row else {}
+            own = {name: row[name] for name in row if name in known}
+            return replace(fixed, dims={**fixed.dims, **of_batch, **own})
+
+        return bound
 
     def _where(self, index: int) -> str:
         if not self.lines:
