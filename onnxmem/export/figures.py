@@ -38,8 +38,6 @@ COLUMNS: Final = (
 )
 """``step`` and ``live_bytes`` are empty for a node inside an If, a Loop or a Scan."""
 
-_Figure = tuple[str, int | None]
-
 
 def to_metrics(analysis: Analysis) -> dict[str, int | float]:
     """All known figures by name: bytes, counts, the batch; unknown ones are omitted.
@@ -78,7 +76,7 @@ def model_card(analysis: Analysis) -> Iterator[str]:
     """Write a table of the known figures, the assumptions, and the command."""
     yield "<!-- onnxmem begin -->\n### Memory\n\n"
     yield "| figure | size | bytes |\n|---|---:|---:|\n"
-    for name, size_bytes in _figures(analysis):
+    for name, size_bytes in named_figures(analysis):
         if size_bytes is not None:
             yield f"| {name} | {format_bytes(size_bytes)} | {size_bytes:,} |\n"
     yield "\n"
@@ -183,7 +181,7 @@ def _cells(layer: Layer, step: int | None, live: int | None) -> Iterator[str]:
     yield _number(step)
     yield _text(layer.node)
     yield _text(layer.op_type)
-    yield "" if layer.output_shape is None else _cell_of_shape(layer.output_shape)
+    yield "" if layer.output_shape is None else shape_text(layer.output_shape)
     yield _text(layer.dtype or "")
     for figure in (
         *(layer.output_bytes, live, layer.num_parameters),
@@ -192,7 +190,8 @@ def _cells(layer: Layer, step: int | None, live: int | None) -> Iterator[str]:
         yield _number(figure)
 
 
-def _cell_of_shape(dims: Iterable[int | None]) -> str:
+def shape_text(dims: Iterable[int | None]) -> str:
+    """Dims as ``3x?x5``: one that is unknown is ``?``."""
     return "x".join("?" if dim is None else str(dim) for dim in dims) or "scalar"
 
 
@@ -210,7 +209,8 @@ def _line(cells: Iterable[str]) -> str:
     return stream.getvalue()
 
 
-def _figures(analysis: Analysis) -> Iterator[_Figure]:
+def named_figures(analysis: Analysis) -> Iterator[tuple[str, int | None]]:
+    """The figures of a model card in bytes, by the words of the report; ``None`` is unknown."""
     activations = analysis.activations
     yield "file", analysis.file_bytes
     yield "weights", analysis.weight_bytes
@@ -226,7 +226,7 @@ def _figures(analysis: Analysis) -> Iterator[_Figure]:
         yield "training step: GPU memory (PyTorch)", analysis.torch.total_bytes
 
 
-def _runtime_figures(analysis: Analysis) -> Iterator[_Figure]:
+def _runtime_figures(analysis: Analysis) -> Iterator[tuple[str, int | None]]:
     for runtime in analysis.runtimes:
         yield f"{runtime.name}: arena reserved (steady state)", runtime.arena.held_steady_bytes
         yield f"{runtime.name}: process", runtime.process_bytes

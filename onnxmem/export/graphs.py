@@ -32,14 +32,24 @@ def sized_graph(analysis: Analysis) -> "nx.DiGraph[str]":
     its ``tensors`` and their sum, ``tensor_bytes``. Unknown attributes are omitted.
     """
     graph = analysis.graph
-    by_name = {layer.node: layer for layer in layers(graph, analysis.parameters, analysis.compute)}
+    facts = node_facts(analysis)
     ids = {node.name: f"n{step}" for step, node in enumerate(graph.nodes)}
     sized: nx.DiGraph[str] = nx.DiGraph(name=shortened(graph.name))
-    for step, (node, live) in enumerate(zip(graph.nodes, live_bytes(analysis), strict=True)):
-        sized.add_node(ids[node.name], **dict(_node_facts(by_name[node.name], step, live)))
+    for node in graph.nodes:
+        sized.add_node(ids[node.name], **facts[node.name])
     for source, target, edge in graph.to_networkx().edges(data=True):
         sized.add_edge(ids[source], ids[target], **_edge_facts(analysis, edge["tensors"]))
     return sized
+
+
+def node_facts(analysis: Analysis) -> dict[str, Facts]:
+    """The attributes of every node by its name; a node of a subgraph has no step of its own."""
+    steps = {node.name: step for step, node in enumerate(analysis.graph.nodes)}
+    live = dict(zip(steps, live_bytes(analysis), strict=True))
+    return {
+        layer.node: dict(_node_facts(layer, steps.get(layer.node), live.get(layer.node)))
+        for layer in layers(analysis.graph, analysis.parameters, analysis.compute)
+    }
 
 
 def dot(analysis: Analysis) -> Iterator[str]:
@@ -76,11 +86,13 @@ def _is_wide(value: str | int) -> bool:
     return isinstance(value, int) and value > _LARGEST_LONG
 
 
-def _node_facts(layer: Layer, step: int, live: int | None) -> Iterator[tuple[str, str | int]]:
+def _node_facts(
+    layer: Layer, step: int | None, live: int | None
+) -> Iterator[tuple[str, str | int]]:
     yield "node", shortened(layer.node)
     yield "op_type", shortened(layer.op_type)
-    yield "step", step
     for name, figure in (
+        ("step", step),
         ("output_bytes", layer.output_bytes),
         ("live_bytes", live),
         ("weight_bytes", layer.weight_bytes),
