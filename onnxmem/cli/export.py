@@ -70,6 +70,9 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "the DAG with its bytes, for yEd, Gephi, networkx", (".graphml",), has_training=False
         ),
         "dot": Format("the DAG with its bytes, for Graphviz", (".dot",), has_training=False),
+        "model-explorer": Format(
+            "bytes of nodes as node data of Google's Model Explorer", (".json",)
+        ),
         "ort-node-stats": Format(
             "what onnxruntime's session.resource_cuda_partitioning_settings reads",
             (".csv",),

@@ -255,7 +255,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
             ),
             options=(
                 ("--format NAME", "chrome, torch-snapshot, csv, graphml, dot,"),
-                ("", "ort-node-stats, model-card, metrics"),
+                ("", "model-explorer, ort-node-stats, model-card, metrics"),
                 *_SIZED,
                 *_TRAINING,
                 *_RUNTIME,

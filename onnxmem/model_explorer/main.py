@@ -129,10 +129,10 @@ def _settings(values: Mapping[str, object]) -> dict[str, Any]:
     :raises ArgumentTypeError: it is not a number, or not a list of dims.
     """
     batch, dims = (str(values.get(name) or "").strip() for name in ("batch", "dims"))
-    named = (named_dim(part.strip()) for part in dims.split(",") if part.strip())
+    pairs = (part.rpartition("=") for part in dims.split(",") if part.strip())
     return {
         "batch": dim(batch) if batch else None,
-        "dims": dict(named),
+        "dims": dict(named_dim("".join(map(str.strip, pair))) for pair in pairs),
         "train": bool(values.get("train")),
     }
 

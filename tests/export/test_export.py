@@ -78,7 +78,8 @@ def test_a_scalar_and_a_dynamic_dim_differ() -> None:
     assert table[0]["output_shape"] == "scalar"
 
 
-@pytest.mark.parametrize("name", TEXTS)
+# Model Explorer finds nodes by their names as they are: test_overlays.py has them.
+@pytest.mark.parametrize("name", [each for each in TEXTS if each != "model-explorer"])
 def test_hostile_names_are_inert(name: str) -> None:
     text = exported(hostile_analysis(), name)
     assert len(text) < 100_000

@@ -114,6 +114,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "json": as_json,
     "chrome": as_json,
     "metrics": as_json,
+    "model-explorer": as_json,
     "csv": table,
     "ort-node-stats": text,
     "graphml": graphml,
