@@ -13,7 +13,7 @@ import pytest
 from paths import ROOT
 
 SECONDS: Final = 60
-CI: Final = "measure,test,remote,dask,test-services"
+CI: Final = "measure,test,remote,dask,test-services,model-explorer"
 """Those that ``.ci/run`` installs."""
 
 

@@ -1,6 +1,6 @@
 r"""Draws the pictures of README and docs from real models.
 
-Usage: python tools/pictures.py [--screenshots]
+Usage: python tools/pictures.py [--screenshots] [--model-explorer]
 
 ``docs/timeline.svg`` is the memory of a training step. With ``--screenshots`` also the pages as a
 browser shows them: ``docs/page.png``, ``docs/page-phone.png``, ``docs/page-collection.png``,
@@ -12,15 +12,29 @@ browser shows them: ``docs/page.png``, ``docs/page-phone.png``, ``docs/page-coll
     onnxmem diff models/resnet50.onnx models/densenet121.onnx --batch 2 --train --html diff.html
     onnxmem sweep models/resnet50.train.onnx --train --batch 1..512 --device "RTX 4090" \
         --html curve.html
+
+With ``--model-explorer``, which also takes ``pip install 'onnxmem[model-explorer]'``,
+``docs/model-explorer.png`` is Model Explorer's page with the extension and the node data of
+
+    onnxmem export models/resnet50.onnx --format model-explorer --batch 32 -o live.json
+    onnxmem export models/resnet50.onnx --format model-explorer --batch 32 --train -o saved.json
 """
 
 import base64
+import json
 import os
 import shutil
+import socket
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
+from urllib.request import urlopen
 
 from selenium import webdriver
 
@@ -42,9 +56,11 @@ STYLE = (
 )
 """What a page would say: words are dark on light, or light on dark where that is preferred."""
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--headless", "--no-sandbox", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+WEBGL = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+"""Draw by WebGL without a GPU."""
 DRAWN = "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -88,7 +104,12 @@ def main(arguments: list[str]) -> None:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             write_pages(folder)
-            write_screenshots(folder)
+            with browser(folder, "--disable-gpu") as driver:
+                for each in SCREENSHOTS:
+                    write(each.name, screenshot(driver, each, folder))
+    if "--model-explorer" in arguments:
+        with tempfile.TemporaryDirectory() as name, browser(Path(name), *WEBGL) as driver:
+            write("model-explorer.png", model_explorer(driver, Path(name)))
 
 
 def write_timeline() -> None:
@@ -122,17 +143,22 @@ def write_pages(folder: Path) -> None:
             sys.exit(f"no {page}")
 
 
-def write_screenshots(folder: Path) -> None:
-    """The top of each page in a browser."""
+def write(name: str, picture: bytes) -> None:
+    """Write a picture."""
+    (DOCS / name).write_bytes(picture)
+    print(f"Wrote docs/{name}")
+
+
+@contextmanager
+def browser(folder: Path, *more: str) -> Iterator[webdriver.Chrome]:
+    """A headless Chromium whose profile is in a folder."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or sys.exit("no chromium on the path")
-    for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
+    for flag in (*FLAGS, *more, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     driver = webdriver.Chrome(options, webdriver.ChromeService(shutil.which("chromedriver")))
     try:
-        for each in SCREENSHOTS:
-            (DOCS / each.name).write_bytes(screenshot(driver, each, folder))
-            print(f"Wrote docs/{each.name}")
+        yield driver
     finally:
         driver.quit()
 
@@ -153,6 +179,44 @@ def screenshot(driver: webdriver.Chrome, wanted: Screenshot, folder: Path) -> by
     driver.execute_script(DRAWN)
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
     return base64.b64decode(shot["data"])
+
+
+def model_explorer(driver: webdriver.Chrome, folder: Path) -> bytes:
+    """Model Explorer's page: a graph and node data over it."""
+    model, node_data = ROOT / "models" / "resnet50.onnx", []
+    for name, more in (("live.json", ()), ("saved.json", ("--train",))):
+        words = ("export", str(model), "--format", "model-explorer", "--batch", "32", *more)
+        command([*words, "-o", str(folder / name)])
+        node_data.append(str(folder / name))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("--host", "127.0.0.1", "--port", str(port), "--no_open_in_browser")
+    server = subprocess.Popen(  # noqa: S603 - this Python, and a port
+        [sys.executable, "-m", "model_explorer", *words, "--extensions=onnxmem.model_explorer"]
+    )
+    try:
+        while not is_up(f"http://127.0.0.1:{port}/check_health"):
+            time.sleep(0.2)
+        shown = {"models": [{"url": str(model)}], "nodeData": node_data}
+        driver.set_window_size(1300, 900)
+        driver.get(f"http://127.0.0.1:{port}/?data={quote(json.dumps(shown))}")
+        driver.implicitly_wait(60)
+        driver.find_element("xpath", "//*[contains(text(),'Aggregated stats')]")
+        time.sleep(5)  # the camera moves
+        return driver.get_screenshot_as_png()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def is_up(url: str) -> bool:
+    """Whether a server replies."""
+    try:
+        urlopen(url).close()  # noqa: S310 - on loopback
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ class Overlay:
     name: str
     by_node: Mapping[str, int]
     elsewhere_bytes: int = 0
-    """What no node of the graph allocated: weights, optimizer state, inputs, the loss."""
+    """What no node of the graph allocated: weights, optimizer state, inputs, the loss; of what is
+    live in a phase, what is live throughout."""
 
     @property
     def title(self) -> str:
@@ -43,6 +44,8 @@ class Overlay:
 def overlays(analysis: Analysis) -> tuple[Overlay, ...]:
     """The figures of the nodes of the main graph: of inference, or of a training step.
 
+    The last is the one to show first, as Model Explorer does.
+
     What is live at a peak, or saved for backward, counts at the node that allocated it, so that
     the nodes and ``elsewhere_bytes`` add up to the figure of the report.
     """
@@ -52,20 +55,20 @@ def overlays(analysis: Analysis) -> tuple[Overlay, ...]:
         live = zip(names, live_bytes(analysis), strict=True)
         replay = analysis.activations.replay
         return (
-            Overlay("Live activations", {name: size for name, size in live if size is not None}),
             _allocated_by(analysis, "Live at the peak", replay, _live(replay, replay.peak)),
+            Overlay("Live activations", {name: size for name, size in live if size is not None}),
         )
     replay = training.replay
     return (
-        _allocated_by(analysis, "Saved for backward", replay, _saved(training)),
+        *(_live_in(analysis, replay, phase) for phase in (Phase.BACKWARD, Phase.FORWARD)),
         _allocated_by(analysis, "Live at the step's peak", replay, _live(replay, training.peak)),
-        *(_live_in(analysis, replay, phase) for phase in (Phase.FORWARD, Phase.BACKWARD)),
+        _allocated_by(analysis, "Saved for backward", replay, _saved(training)),
     )
 
 
 def model_explorer(analysis: Analysis) -> Iterator[str]:
     """Write node data of Model Explorer: live activations, or what is saved for backward."""
-    overlay = overlays(analysis)[0]
+    overlay = overlays(analysis)[-1]
     results = {node: {"value": size, "bgColor": color} for node, size, color in overlay.colors()}
     yield json.dumps({"name": overlay.title, "results": results}, indent=1) + "\n"
 
@@ -83,15 +86,18 @@ def _saved(training: TrainingMemory) -> list[int]:
 
 
 def _live_in(analysis: Analysis, replay: Replay, phase: Phase) -> Overlay:
-    """The most bytes that are live while a node runs in a phase, weights included."""
+    """The most bytes that are live while a node runs in a phase, beside what always is."""
     names = {node.name for node in analysis.graph.nodes}
-    by_node: dict[str, int] = {}
+    program, by_node = replay.program, dict[str, int]()
+    last = {*program.alive_after(len(program.events))}
+    always = last.intersection(program.alive_after(program.num_setup_events))
+    always_bytes = sum(map(replay.sizes.bytes_of, always))
     for moment in replay.moments():
         name = _node_of(moment.node, names)
         if moment.phase == phase and name:
-            size_bytes = replay.bytes_after(moment.num_events)
+            size_bytes = replay.bytes_after(moment.num_events) - always_bytes
             by_node[name] = max(size_bytes, by_node.get(name, 0))
-    return Overlay(f"Live in the {phase.value} phase", by_node)
+    return Overlay(f"Live in the {phase.value} phase", by_node, always_bytes)
 
 
 def _allocated_by(

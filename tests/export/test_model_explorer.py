@@ -5,6 +5,7 @@ It needs ``ai-edge-model-explorer`` (``pip install 'onnxmem[model-explorer]'``).
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -160,7 +161,7 @@ class TestApi:
                 (each["name"], {node: it["value"] for node, it in each["results"].items()})
                 for each in found["result"]
             ] == [(each.title, each.by_node) for each in overlays(analysis)]
-            assert {node["id"] for node in graph["nodes"]} >= {*found["result"][0]["results"]}
+            assert {node["id"] for node in graph["nodes"]} >= {*found["result"][-1]["results"]}
 
     def test_nodes_of_another_adapter_are_found_by_their_outputs(
         self, server: Server, tmp_path: Path
@@ -178,7 +179,7 @@ class TestApi:
                     for tensor in ("image", "h", "p")
                 ],
             }
-            live, peak = server.lay(path, shown)["result"]
+            peak, live = server.lay(path, shown)["result"]
             assert {node: it["value"] for node, it in live["results"].items()} == {
                 "id of h": 8192,
                 "id of p": 8192 + 2048,
@@ -201,7 +202,7 @@ class TestApi:
         text = "agraph (float[N,past,3] x) => (y) { [sum] y = Relu(x) }"
         path = on_disk(tmp_path, text)
         (graph,) = server.convert(path)["graphs"]
-        live, _ = server.lay(path, graph, batch=5, dims=" past = 7, ")["result"]
+        _, live = server.lay(path, graph, batch=5, dims=" past = 7, ")["result"]
         assert live["results"]["sum"]["value"] == 4 * 5 * 7 * 3
 
     @pytest.mark.parametrize(
@@ -229,5 +230,63 @@ class TestApi:
         (tmp_path / "net.json").write_text(exported(analysis, "model-explorer"))
         path = quote(str(tmp_path / "net.json"))
         read = json.loads(server.get(f"/api/v1/read_text_file?path={path}")["content"])
-        saved = overlays(analysis)[0]
+        saved = overlays(analysis)[-1]
         assert {node: it["value"] for node, it in read["results"].items()} == saved.by_node
+
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-quic", "--no-first-run", "--window-size=1300,950"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    # The graph is drawn by WebGL, here without a GPU.
+    *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-dev-shm-usage"),
+)
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="no chromium, or no chromedriver",
+)
+def test_the_page_lays_a_training_step_over_the_graph(server: Server, tmp_path: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver")
+    webdriver_faults = pytest.importorskip("selenium.common.exceptions")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(shutil.which("chromedriver"))))
+
+    def seen(xpath: str) -> Any:  # noqa: ANN401 - selenium is not installed everywhere
+        """The last element that is shown, which the page may draw later."""
+        stop = time.monotonic() + 60
+        while not (found := [each for each in driver.find_elements("xpath", xpath) if shown(each)]):
+            assert time.monotonic() < stop, xpath
+            time.sleep(0.1)
+        return found[-1]
+
+    def shown(element: Any) -> bool:  # noqa: ANN401
+        try:
+            return bool(element.is_displayed())
+        except webdriver_faults.StaleElementReferenceException:
+            return False
+
+    try:
+        path = MODELS / "resnet50.onnx"
+        opened = {"models": [{"url": str(path), "adapterId": "onnxmem"}]}
+        driver.get(f"{server.url}/?data={quote(json.dumps(opened))}")
+        seen("//*[contains(text(),'layer count')]")
+        seen("//*[contains(text(),'Add per-node data')]").click()
+        seen("//*[contains(text(),'Memory (onnxmem)')]").click()
+        seen("(//input[contains(@class,'text-input-editor')])[2]").send_keys("2")
+        seen("//mat-dialog-container//mat-slide-toggle//button").click()
+        seen("//button[contains(@class,'btn-run')]").click()
+        seen("//*[contains(text(),'Aggregated stats')]")
+        panel = driver.find_element("css selector", "info-panel").text
+        if folder := os.environ.get("ONNXMEM_SCREENSHOTS"):
+            driver.save_screenshot(str(Path(folder, "model-explorer.png")))
+    finally:
+        driver.quit()
+    found = overlays(onnxmem.analyze(path, batch=2, train=True))
+    assert all(each.title in panel for each in found)
+    sums = " ".join(str(sum(each.by_node.values())) for each in found)
+    assert f"\nSum {sums}\n" in panel
