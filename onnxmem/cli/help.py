@@ -219,6 +219,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
             examples=(
                 ("onnxmem measure m.onnx --batch 8", "what it took"),
                 ("onnxmem measure m.onnx --inputs in.npz --runs 10", "real inputs"),
+                ("onnxmem measure m.onnx --requests log.csv", "a server's requests"),
                 ("onnxmem measure --pid 4242 --seconds 60", "a process that runs already"),
                 ("onnxmem measure m.onnx --train --pid 4242", "beside its prediction"),
             ),
@@ -227,6 +228,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("--device cpu", "or cuda"),
                 ("--runs N", "how often (default: 3)"),
                 ("--inputs FILE.npz", "real inputs: an array for each, by name"),
+                ("--requests FILE|RANGES", "serve these, as simulate does"),
                 ("--memory-limit SIZE", "of each process (default: what is free)"),
                 ("--pid PID", "a process that runs already, and its children"),
                 ("--seconds SECONDS", "watch it so long (default: read once)"),

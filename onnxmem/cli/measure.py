@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnxmem.cli.options import (
     Parser,
+    add_arena_options,
     add_json_option,
-    add_memory_switches,
     add_model_options,
     add_report_options,
+    add_requests,
     add_result_options,
     add_size,
     add_training_options,
@@ -49,10 +50,13 @@ from onnxmem.settings import Values
 
 if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict, Predicted
+    from onnxmem.decisions.simulate import Simulation
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.measuring.measuring import MeasureSettings
     from onnxmem.model.binding import Request
+    from onnxmem.model.requests import Requests
     from onnxmem.report.running_process import ComparedProcess
+    from onnxmem.report.served import ComparedServing
 
 _MOST_RUNS: Final = 10**6
 SCHEMA: Final = "onnxmem.measurement"
@@ -63,7 +67,12 @@ _OF_ARENA: Final = (
 )
 _OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers")
 _OF_PROCESS: Final = ("seconds", "train")
-_OF_SESSION: Final = ("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse")
+_OF_SESSION: Final = (
+    *("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse"),
+    *("arena_extend_strategy", "shrink_arena"),
+)
+_OF_ONE_SHAPE: Final = ("inputs", "runs", "layers", "fixed_dims", "device")
+_OF_REQUESTS: Final = ("num_requests", "seed", "concurrency", "sessions")
 _OF_MODEL: Final = (*("batch", "dims", "shapes", "values", "train"), *_OF_SESSION)
 _FLAGS: Final = {
     "memory_bytes": "memory-limit",
@@ -78,14 +87,16 @@ def measure_parser() -> ArgumentParser:
     """The flags of ``onnxmem measure``."""
     parser = Parser(
         "measure",
-        "MODEL... [options]\n       onnxmem measure --pid PID [MODEL] [options]",
-        "Run a model in onnxruntime, in a process of its own, and say what it took; or read a "
-        "process that runs already. A training step of a PyTorch module is measured from Python: "
-        "onnxmem.torch.measure(module, inputs).",
+        "MODEL... [--requests FILE|RANGES] [options]\n"
+        "       onnxmem measure --pid PID [MODEL] [options]",
+        "Run a model in onnxruntime, in a process of its own, at one shape or as a server of many "
+        "requests, and say what it took; or read a process that runs already. A training step of a "
+        "PyTorch module is measured from Python: onnxmem.torch.measure(module, inputs).",
         run,
     )
     add_model_options(parser, num_models="*")
     _add_run_options(parser)
+    add_requests(parser)
     _add_process_options(parser)
     _add_session_options(parser)
     add_training_options(parser)
@@ -102,6 +113,8 @@ def run(arguments: Namespace) -> int:
     _refuse_unused(arguments)
     if arguments.pid is not None:
         return _run_process(arguments)
+    if arguments.requests is not None:
+        return _run_requests(arguments)
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
@@ -156,7 +169,7 @@ def _add_session_options(parser: ArgumentParser) -> None:
     session.add_argument(
         "--fixed-dims", action="store_true", help="open it with numbers for the symbolic dims"
     )
-    add_memory_switches(session)
+    add_arena_options(session)
 
 
 def _runs(text: str) -> int:
@@ -178,6 +191,9 @@ def _refuse_unused(arguments: Namespace) -> None:
     parser = measure_parser()
     for names, is_used, needed in (
         (_OF_PROCESS, arguments.pid is not None, "a running process: add --pid PID"),
+        (_OF_REQUESTS, arguments.requests is not None, "requests: add --requests FILE|RANGES"),
+        (_OF_ONE_SHAPE, arguments.requests is None, "runs of one shape: --requests has many"),
+        (("requests",), arguments.pid is None, "a run: --pid reads a process that runs already"),
         (_OF_RUN, arguments.pid is None, "a run: --pid reads a process that runs already"),
         (_OF_MODEL, bool(arguments.models), "a model beside --pid"),
         (_OF_SESSION, not arguments.train, "a session: --train compares with a training loop"),
@@ -210,6 +226,88 @@ def _run_process(arguments: Namespace) -> int:
         text = render_process(watched, compared)
     write_result(in_color(text, arguments), arguments)
     return 0
+
+
+def _run_requests(arguments: Namespace) -> int:
+    """Serve requests with every model, and write what each process took."""
+    from onnxmem.analysis.json_rows import document, document_text
+    from onnxmem.model.requests import read_requests
+    from onnxmem.report.served import ComparedServing, render_served, served_row
+
+    requests = read_requests(arguments.requests, arguments.num_requests, arguments.seed)
+    codes: list[int] = []
+    texts: list[str] = []
+    rows: list[JsonDict] = []
+    for path in arguments.models:
+        outcome = _served(path, requests, arguments)
+        if isinstance(outcome, ComparedServing):
+            texts.append(render_served(path, outcome))
+            rows.append(_served_row(path, served_row(outcome), outcome.measured.findings))
+            continue
+        codes.append(report_fault(outcome, path=path))
+        error = {"code": outcome.code, "message": printable(outcome.message)}
+        rows.append(_served_row(path, None, ()) | {"status": "error", "error": error})
+    if arguments.json:
+        text = document_text(document(SCHEMA, SCHEMA_VERSION, {"models": rows}))
+    else:
+        text = "\n\n".join(texts)
+    write_result(in_color(text, arguments), arguments)
+    return worst_exit_code(codes)
+
+
+def _served(path: str, requests: Requests, arguments: Namespace) -> ComparedServing | Fault:
+    """What a process took that served requests, beside its simulation."""
+    from onnxmem.collection.sources import local_file
+    from onnxmem.measuring.served import ServedLoad, measure_requests
+    from onnxmem.model.binding import Request
+    from onnxmem.report.served import ComparedServing
+
+    fixed = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
+    load = ServedLoad(requests, arguments.concurrency, arguments.sessions)
+    show = _progress_line(path, is_quiet=arguments.quiet)
+    try:
+        with local_file(path) as file:
+            measured = measure_requests(file, load, fixed, _settings(arguments, show))
+            if isinstance(measured, Finding):
+                return Fault(measured.code, measured.message, EXIT_UNANALYZED)
+            simulated = _simulated(file, requests, arguments)
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
+        return fault_of(error)
+    finally:
+        show("")
+    return ComparedServing(requests, arguments.concurrency, arguments.sessions, measured, simulated)
+
+
+def _simulated(path: str, requests: Requests, arguments: Namespace) -> Simulation | None:
+    """The simulation of the same; ``None`` where it fails: the measurement stands."""
+    from onnxmem.analysis.fitting.footprints import request_of
+    from onnxmem.decisions.simulate import Serving, simulate
+    from onnxmem.measuring.measuring import no_progress
+    from onnxmem.settings import Settings
+
+    settings = Settings(
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        runtimes=("ort-cpu",),
+        graph=arguments.graph,
+    )
+    serving = Serving(
+        concurrency=arguments.concurrency,
+        sessions=arguments.sessions,
+        options=_settings(arguments, no_progress).options,
+    )
+    try:
+        return simulate(request_of(path, settings), requests, serving)
+    except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
+        return None
+
+
+def _served_row(path: str, served: JsonDict | None, findings: Sequence[Finding]) -> JsonDict:
+    row: JsonDict = {"path": printable(path), "status": "ok", "error": None}
+    none = {"measured": None, "predicted": None, "layers": None}
+    return row | none | {"findings": _finding_rows(findings), "served": served}
 
 
 def _compared(arguments: Namespace) -> ComparedProcess | None:
@@ -323,6 +421,8 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         fixed_dims=arguments.fixed_dims,
         enable_mem_pattern=not arguments.no_mem_pattern,
         enable_mem_reuse=not arguments.no_mem_reuse,
+        arena_extend_strategy=arguments.arena_extend_strategy,
+        shrinks_arena=arguments.shrink_arena,
     )
     return MeasureSettings(
         provider=arguments.device,
@@ -382,10 +482,7 @@ def _row(
         error = {"code": found.code, "message": printable(found.message)}
         return row | {"status": "error", "error": error, "layers": None, "findings": []}
     measurement, predicted = found
-    findings = [
-        {"code": finding.code, "message": printable(finding.message), "node": finding.node}
-        for finding in measurement.findings
-    ]
+    findings = _finding_rows(measurement.findings)
     nodes = node_rows(measurement, predicted) if with_layers else None
     return row | {
         "measured": measured_row(measurement, predicted),
@@ -393,3 +490,10 @@ def _row(
         "layers": nodes,
         "findings": findings,
     }
+
+
+def _finding_rows(findings: Iterable[Finding]) -> list[JsonDict]:
+    return [
+        {"code": each.code, "message": printable(each.message), "node": each.node}
+        for each in findings
+    ]

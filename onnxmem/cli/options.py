@@ -443,6 +443,63 @@ def add_memory_switches(session: _ArgumentGroup) -> None:
     session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
 
 
+def add_arena_options(session: _ArgumentGroup) -> None:
+    """Add how the arena of a session grows and shrinks, beside the memory switches."""
+    from onnxmem.runtimes.onnxruntime.session_options import GROWTHS
+
+    add_memory_switches(session)
+    session.add_argument(
+        "--arena-extend-strategy",
+        choices=GROWTHS,
+        default=GROWTHS[0],
+        help=f"default: {GROWTHS[0]}",
+    )
+    session.add_argument(
+        "--shrink-arena",
+        action="store_true",
+        help="each run ends with memory.enable_memory_arena_shrinkage",
+    )
+
+
+def add_requests(parser: ArgumentParser, *, is_required: bool = False) -> None:
+    """Add the requests of a server, and how many are served at once."""
+    requests = parser.add_argument_group("requests")
+    requests.add_argument(
+        "--requests",
+        required=is_required,
+        metavar="FILE|RANGES",
+        help="a CSV file whose header names the dims, a JSONL file with an object per request, or "
+        "ranges to draw from, as in batch=1..8,seq=16..512:uniform",
+    )
+    requests.add_argument(
+        "--num-requests",
+        type=dim,
+        metavar="N",
+        help="how many are drawn from ranges (default: 500)",
+    )
+    requests.add_argument(
+        "--seed", type=seed, metavar="N", help="of what is drawn from ranges (default: 0)"
+    )
+    requests.add_argument(
+        "--concurrency", type=dim, default=1, metavar="N", help="runs at once in each session"
+    )
+    requests.add_argument(
+        "--sessions",
+        type=dim,
+        default=1,
+        metavar="N",
+        help="sessions in the process, each with its arena, which take requests in turn",
+    )
+
+
+def seed(text: str) -> int:
+    """A seed of what is drawn, as an argument."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        message = f"{text!r} is not a seed: an integer from 0 on"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
 def add_cuda_sizes(group: _ArgumentGroup) -> None:
     """Add what is taken on CUDA beside an allocator, in place of what is assumed."""
     for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):

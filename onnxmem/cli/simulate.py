@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ArgumentGroup
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
+    add_arena_options,
     add_cuda_sizes,
     add_dims,
     add_emulation,
-    add_memory_switches,
     add_one_model,
+    add_requests,
     add_shapes,
     add_size,
     add_text_result_options,
     add_values,
-    dim,
     refuse_contradictions,
 )
 from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "onnxmem.simulation"
 SCHEMA_VERSION: Final = "1.0"
-_MOST_DIGITS: Final = 18
 
 
 def simulate_parser() -> ArgumentParser:
@@ -44,41 +43,10 @@ def simulate_parser() -> ArgumentParser:
     add_dims(model)
     add_shapes(model)
     add_values(model)
-    _add_requests(parser)
+    add_requests(parser, is_required=True)
     _add_session(parser)
     add_text_result_options(parser)
     return parser
-
-
-def _add_requests(parser: ArgumentParser) -> None:
-    """Add the requests, and how many are served at once."""
-    requests = parser.add_argument_group("requests")
-    requests.add_argument(
-        "--requests",
-        required=True,
-        metavar="FILE|RANGES",
-        help="a CSV file whose header names the dims, a JSONL file with an object per request, or "
-        "ranges to draw from, as in batch=1..8,seq=16..512:uniform",
-    )
-    requests.add_argument(
-        "--num-requests",
-        type=dim,
-        metavar="N",
-        help="how many are drawn from ranges (default: 500)",
-    )
-    requests.add_argument(
-        "--seed", type=_seed, metavar="N", help="of what is drawn from ranges (default: 0)"
-    )
-    requests.add_argument(
-        "--concurrency", type=dim, default=1, metavar="N", help="runs at once in each session"
-    )
-    requests.add_argument(
-        "--sessions",
-        type=dim,
-        default=1,
-        metavar="N",
-        help="sessions in the process, each with its arena, which take requests in turn",
-    )
 
 
 def _add_session(parser: ArgumentParser) -> None:
@@ -95,33 +63,9 @@ def _add_session(parser: ArgumentParser) -> None:
     )
     add_emulation(session)
     session.add_argument("--cpu", choices=CPUS, default=NATIVE, help=f"default: {NATIVE}")
-    _add_arena(session)
+    add_arena_options(session)
     add_cuda_sizes(session)
     add_size(session, "--gpu-mem-limit", "gpu_mem_limit of ort-cuda", dest="gpu_mem_limit_bytes")
-
-
-def _add_arena(session: _ArgumentGroup) -> None:
-    from onnxmem.runtimes.onnxruntime.session_options import GROWTHS
-
-    add_memory_switches(session)
-    session.add_argument(
-        "--arena-extend-strategy",
-        choices=GROWTHS,
-        default=GROWTHS[0],
-        help=f"default: {GROWTHS[0]}",
-    )
-    session.add_argument(
-        "--shrink-arena",
-        action="store_true",
-        help="each run ends with memory.enable_memory_arena_shrinkage",
-    )
-
-
-def _seed(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        message = f"{text!r} is not a seed: an integer from 0 on"
-        raise ArgumentTypeError(message)
-    return int(text)
 
 
 def run(arguments: Namespace) -> int:

@@ -2,8 +2,8 @@
 
 Beside Python, numpy and onnxruntime the process imports only this module, ``process_run`` and
 ``memory``, and ``concurrent.futures`` where several requests run at once. onnxruntime logs each
-extension of an arena (``bfc_arena.cc``, ``BFCArena::Extend``) and each shrinkage at severity 1 of
-its default logger, which writes to stderr: that goes to a file here, and is read at the end of each
+extension of an arena (``bfc_arena.cc``, ``BFCArena::Extend``) at severity 1 of its default logger,
+and each shrinkage at 0. The log goes to stderr, which is a file here and is read at the end of each
 request.
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from onnxmem.children.running import JSON
     from onnxmem.measuring.run_request import RunRequest
 
-_INFO: Final = 1
-"""Severity of the log that has the arena's extensions."""
+_VERBOSE, _INFO = 0, 1
+"""Severities of the log that has the arena's shrinkages, and its extensions."""
 _CHANGE: Final = re.compile(
     rb"Reserving memory in BFCArena for Cpu size: (\d+)"
     rb"|Extended allocation by (\d+) bytes"
@@ -62,6 +62,7 @@ def serve_requests(
     """
     floor = resident_bytes()
     plan = read_plain_request(request)
+    ort.set_default_logger_severity(_VERBOSE if plan.options.shrinks_arena else _INFO)
     with _arena_log(sessions) as arenas:
         server = _Server(plan, shapes, arenas)
         baseline = resident_bytes()
@@ -71,7 +72,6 @@ def serve_requests(
         loaded = {
             "loaded_bytes": arenas.reserved_bytes,
             "load_peak_bytes": peak_resident_bytes(),
-            "loaded_resident_bytes": resident_bytes(),
         }
         start = time.perf_counter()
         if concurrency == 1:
@@ -80,12 +80,14 @@ def serve_requests(
         else:
             server.serve_at_once(opened, order, concurrency)
         seconds = time.perf_counter() - start
+    # The kernel updates its counters in batches: VmRSS may be a little above VmHWM.
+    residents = (peak_resident_bytes(), *(row[-1] for row in server.timeline))
     return {
         **loaded,
         "timeline": server.timeline,
         "process_floor_bytes": floor,
         "process_baseline_bytes": baseline,
-        "process_peak_bytes": peak_resident_bytes(),
+        "process_peak_bytes": max((each for each in residents if each is not None), default=None),
         "proportional_bytes": proportional_bytes(),
         "seconds": seconds,
         "onnxruntime_version": ort.__version__,
@@ -129,7 +131,6 @@ class _ArenaLog:
 def _arena_log(num_arenas: int) -> Iterator[_ArenaLog]:
     """Log the arenas of sessions that are created in a ``with`` block."""
     stderr, log = os.dup(2), os.open(_LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    ort.set_default_logger_severity(_INFO)
     os.dup2(log, 2)
     try:
         yield _ArenaLog(log, num_arenas)

@@ -6,6 +6,7 @@ from typing import Final
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.simulate import Order, ServedRequest, Simulation
 from onnxmem.errors import printable, shortened
+from onnxmem.model.requests import Requests
 from onnxmem.report.text import (
     aligned,
     bar,
@@ -29,11 +30,13 @@ _HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
 
 def render_simulation(path: str, found: Simulation) -> str:
     """Write the whole result; it ends with a newline."""
+    serving = found.serving
+    load = load_text(found.requests, serving.concurrency, serving.sessions)
     doubts = [each for each in found.findings if each.code == _UNBOUND]
     notes = [each for each in found.findings if each.code != _UNBOUND]
     return joined(
         [
-            [f"{shortened(path)}  {found.runtime}, {_load_text(found)}"],
+            [f"{shortened(path)}  {found.runtime}, {load}"],
             [*prose("", verdict(found)), *finding_lines(doubts)],
             list(_figures(found)),
             _timeline(found),
@@ -42,12 +45,12 @@ def render_simulation(path: str, found: Simulation) -> str:
     )
 
 
-def _load_text(found: Simulation) -> str:
-    serving, requests = found.serving, found.requests
+def load_text(requests: Requests, concurrency: int, sessions: int) -> str:
+    """How many requests are served, of how many shapes, and how many at once."""
     shapes = plural(len(requests.shapes), "shape")
-    at_once = "" if serving.concurrency == 1 else f", {serving.concurrency:,} at once"
-    sessions = "" if serving.sessions == 1 else f" in {serving.sessions:,} sessions"
-    return f"{plural(len(requests.rows), 'request')} of {shapes}{at_once}{sessions}"
+    at_once = "" if concurrency == 1 else f", {concurrency:,} at once"
+    where = "" if sessions == 1 else f" in {sessions:,} sessions"
+    return f"{plural(len(requests.rows), 'request')} of {shapes}{at_once}{where}"
 
 
 def verdict(found: Simulation) -> str:

@@ -9,12 +9,13 @@ shape requests its whole block, and beside it each buffer whose size differs.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from random import Random
-from typing import Final
+from typing import Final, Self
 
 from onnxmem.allocators.bfc_arena import BfcArena
+from onnxmem.model.graph import Graph
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes.onnxruntime.allocation.frames import PatternKey, pattern_key
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
@@ -29,6 +30,43 @@ Found = tuple[Dims, ...]
 _NONE: Final[Found] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The requests and releases of a run that are not of zero bytes, and when they come."""
+
+    events: list[int]
+    """As in ``Program``."""
+    sizes: list[int]
+    """By allocation, in bytes."""
+    num_returned: int
+    """Events until the session returns; the caller then releases the outputs."""
+    seconds: list[float]
+    """By event, the mean time until the next one."""
+
+    @classmethod
+    def of(cls, run: Run, seconds: Mapping[str, float]) -> Self:
+        """The schedule of a run whose nodes take so long.
+
+        A kernel has its outputs and its scratch before it computes, and releases after that.
+        """
+        sizes = run.sizes.fixed_bytes.tolist()
+        events: list[int] = []
+        pauses: list[float] = []
+        steps, done = run.program.event_steps.tolist(), 0
+        for event, step in zip(run.program.events.tolist(), steps, strict=True):
+            # The nodes before this step computed; this one too if it releases already.
+            until = step + 1 if event < 0 else step
+            computed = sum(seconds.get(name, 0.0) for name in run.program.steps[done:until])
+            done = max(done, until)
+            if pauses:
+                pauses[-1] += computed
+            if sizes[max(event, ~event)]:
+                events.append(event)
+                pauses.append(_EVENT_SECONDS)
+        num_released = sum(1 for number in run.outputs if sizes[number])
+        return cls(events, sizes, len(events) - num_released, pauses)
+
+
 @dataclass(slots=True)
 class RequestRuns:
     """The runs of a session by request, each simulated once; shared by all replays of them."""
@@ -36,12 +74,15 @@ class RequestRuns:
     planned: PlannedSession
     graph_at: Callable[[Dims], SessionGraph]
     """The graph of the session at the dims of a request."""
+    seconds_of: Callable[[Graph], Mapping[str, float]]
+    """How long each node of a graph runs, by name: what concurrent runs hold meanwhile."""
     graphs: dict[Dims, SessionGraph] = field(default_factory=dict)
     """Those that were needed so far."""
     _keys: dict[Dims, int] = field(default_factory=dict)
     _runs: dict[tuple[Dims, Found], Run] = field(default_factory=dict)
     _patterns: dict[Found, Mapping[PatternKey, PatternTrace]] = field(default_factory=dict)
     """The patterns after runs that each stored some."""
+    _schedules: dict[tuple[Dims, Found], Schedule] = field(default_factory=dict)
 
     def graph(self, dims: Dims) -> SessionGraph:
         """The graph at the dims of a request."""
@@ -64,6 +105,14 @@ class RequestRuns:
             self._runs[dims, found] = session.run(served.graph, served.trace)
             self._patterns.setdefault((*found, dims), session.patterns)
         return self._runs[dims, found]
+
+    def schedule(self, dims: Dims, found: Found) -> Schedule:
+        """The events of that run with their times."""
+        key = (dims, found)
+        if key not in self._schedules:
+            seconds = self.seconds_of(self.graph(dims).graph)
+            self._schedules[key] = Schedule.of(self.run(dims, found), seconds)
+        return self._schedules[key]
 
 
 @dataclass(slots=True)
@@ -154,7 +203,7 @@ class ServingSession:
             return self._repeated[state, id(run)]
         self._restart_peaks()
         (only,) = self._started([dims])
-        self._proceed(only, len(only.events))
+        self._proceed(only, len(only.schedule.events))
         served = self._ended(dims)
         if self.state == state:
             self._repeated[state, id(run)] = served
@@ -166,24 +215,28 @@ class ServingSession:
         """Serve requests by so many threads, each of which takes the next one when it is done.
 
         Which thread requests or releases next is drawn, because on a machine it depends on the
-        scheduler. A thread pauses longer after a larger request, which its kernel then writes.
-        Yields each request at its end, in the order of the ends.
+        scheduler. A kernel holds its outputs and its scratch for as long as it computes, so a run
+        is most often met in the nodes that take most time. Yields each request at its end, in the
+        order of the ends.
 
         :raises ReplayError: the arena cannot serve them.
         """
         waiting = iter(requests)
         threads = enumerate(self._started(islice(waiting, concurrency)))
-        turns = [(0.0, thread, active) for thread, active in threads]
+        turns = [(draw.expovariate(1 / _CALL_SECONDS), thread, run) for thread, run in threads]
+        heapify(turns)
         self._restart_peaks()
         while turns:
             now, thread, active = turns[0]
-            pause = draw.expovariate(1 / active.seconds_of_next)
-            if self._proceed(active, 1):
+            has_more = self._proceed(active, 1)
+            pause = draw.expovariate(1 / active.seconds_to_next)
+            if has_more:
                 heapreplace(turns, (now + pause, thread, active))
                 continue
             yield active.dims, self._ended(active.dims)
             self._restart_peaks()
             heappop(turns)
+            pause += draw.expovariate(1 / _CALL_SECONDS)
             for following in self._started(islice(waiting, 1)):
                 heappush(turns, (now + pause, thread, following))
 
@@ -191,26 +244,23 @@ class ServingSession:
         """Requests that begin now, with the patterns that they find."""
         found = []
         for dims in requests:
-            run = self.runs.run(dims, self.patterns.found(dims))
-            sizes = run.sizes.fixed_bytes.tolist()
-            events = [each for each in run.program.events.tolist() if sizes[max(each, ~each)]]
-            num_released = sum(1 for number in run.outputs if sizes[number])
-            num_returned = len(events) - num_released
+            schedule = self.runs.schedule(dims, self.patterns.found(dims))
             # Numbers of live requests must be unique, and each run counts from 0 on.
             first_number = self._num_started << _NUMBER_BITS
-            found.append(_Active(dims, events, sizes, num_returned, first_number))
+            found.append(_Active(dims, schedule, first_number))
             self._num_started += 1
         return found
 
     def _proceed(self, active: "_Active", num_events: int) -> bool:
         """Serve further events of a run; whether any is left after that."""
-        arena, sizes, first = self.arena, active.sizes, active.first_number
+        arena, schedule, first = self.arena, active.schedule, active.first_number
+        events, sizes = schedule.events, schedule.sizes
         shrinks = self.runs.planned.options.shrinks_arena
         stop = active.num_done + num_events
         try:
-            for index, event in enumerate(active.events[active.num_done : stop], active.num_done):
+            for index, event in enumerate(events[active.num_done : stop], active.num_done):
                 # InferenceSession::Run shrinks before it returns, and the caller has the outputs.
-                if shrinks and index == active.num_returned:
+                if shrinks and index == schedule.num_returned:
                     arena.shrink()
                 if event >= 0:
                     arena.malloc(first + event, sizes[event])
@@ -219,7 +269,7 @@ class ServingSession:
         except OutOfMemoryError:
             raise ReplayError(self.runs.planned.exhausted) from None
         active.num_done = stop
-        return stop < len(active.events)
+        return stop < len(events)
 
     def _restart_peaks(self) -> None:
         arena = self.arena
@@ -239,10 +289,9 @@ class ServingSession:
 
 _NUMBER_BITS: Final = 32
 _EVENT_SECONDS: Final = 1e-6
-_BYTE_SECONDS: Final = 1e-10
-"""Mean pause after a request or a release, and per byte of the request: 10 GB/s. With four threads
-on two cores, all 36 runs of six models ended within the range of twelve draws. With no pause per
-byte, runs of three of the models did not; ten times less or more left the ranges as they were."""
+"""Mean pause after a request or a release, beside the time that kernels compute."""
+_CALL_SECONDS: Final = 5e-5
+"""Mean time of a thread between two requests."""
 
 
 @dataclass(slots=True)
@@ -250,19 +299,13 @@ class _Active:
     """A request that runs."""
 
     dims: Dims
-    events: list[int]
-    sizes: list[int]
-    num_returned: int
-    """Events until the session returns; the caller then releases the outputs."""
+    schedule: Schedule
     first_number: int
     """Of its allocations in the arena."""
     num_done: int = 0
     """Events that were served."""
 
     @property
-    def seconds_of_next(self) -> float:
-        """The mean pause after the next event."""
-        if self.num_done >= len(self.events):
-            return _EVENT_SECONDS
-        event = self.events[self.num_done]
-        return _EVENT_SECONDS + (_BYTE_SECONDS * self.sizes[event] if event >= 0 else 0.0)
+    def seconds_to_next(self) -> float:
+        """The mean time between the last event and the next one."""
+        return self.schedule.seconds[self.num_done - 1] if self.num_done else _CALL_SECONDS
