@@ -29,8 +29,8 @@ _Term = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Contraction:
-    """Labels of the operands and of the output, and the size of each label."""
+class Contraction:
+    """Labels of an Einsum's operands and of its output, and the size of each label."""
 
     terms: tuple[_Term, ...]
     output: _Term
@@ -44,13 +44,13 @@ class _Contraction:
 
 def _einsum_macs(call: Call) -> int | None:
     """``ij,jk->ik`` of [I, J] and [J, K]: I * J * K."""
-    contraction = _parse(call)
+    contraction = contraction_of(call)
     return None if contraction is None else _pairwise_macs(contraction)
 
 
 def _einsum_flops(call: Call) -> int | None:
     """Two per multiply-add; one operand alone: an addition per element if anything is summed."""
-    contraction = _parse(call)
+    contraction = contraction_of(call)
     if contraction is None:
         return None
     if len(contraction.terms) > 1:
@@ -58,7 +58,7 @@ def _einsum_flops(call: Call) -> int | None:
     return contraction.size if contraction.sizes.keys() - set(contraction.output) else 0
 
 
-def _pairwise_macs(contraction: _Contraction) -> int:
+def _pairwise_macs(contraction: Contraction) -> int:
     later = Counter(label for term in contraction.terms for label in set(term))
     later.update(contraction.output)
     left: set[str] = set()
@@ -72,7 +72,11 @@ def _pairwise_macs(contraction: _Contraction) -> int:
     return macs
 
 
-def _parse(call: Call) -> _Contraction | None:
+def contraction_of(call: Call) -> Contraction | None:
+    """The labels of an Einsum; ``None`` where they or their sizes are unknown.
+
+    The dims of an ellipsis are named ``.1``, ``.2``, ... from the last.
+    """
     equation = str_attribute(call, "equation", "").replace(" ", "")
     shapes = [shape for operand in call.inputs if (shape := dims(operand)) is not None]
     if not 0 < len(equation) <= _MAX_CHARACTERS or len(shapes) != len(call.inputs):
@@ -87,7 +91,7 @@ def _parse(call: Call) -> _Contraction | None:
     if sizes is None:
         return None
     output = _explicit(right, sizes) if arrow else _implicit(known)
-    return None if output is None else _Contraction(known, output, sizes)
+    return None if output is None else Contraction(known, output, sizes)
 
 
 def _labels(text: str, rank: int) -> _Term | None:

@@ -97,7 +97,7 @@ _CUDA: Final = (
         (("PRelu",), "prelu"),
         (("MatMul",), "matmul mm mv bmm chain_matmul linalg_multi_dot linalg_vecdot"),
         (("Gemm", "MatMul", "linear"), "linear addmm addmv addr addbmm baddbmm"),
-        (("Einsum",), "einsum"),
+        (("Einsum", "einsum_operand"), "einsum"),
         (_ATTENTION, "scaled_dot_product_attention _scaled_dot_product_flash_attention"),
         ((), "_thnn_fused_lstm_cell _thnn_fused_gru_cell"),
         ((), "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"),

@@ -32,7 +32,7 @@ class Storages:
     cached: tuple[str, ...] = ()
     """Copies of parameters in autocast's cache, which is cleared when it ends, after the loss."""
     callers: dict[str, str] = field(default_factory=dict)
-    """Autocast's casts by the nodes whose operands they cast."""
+    """Nodes that run inside another one's call: see ``Tape.callers``."""
     returns: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Under autocast, reads of modules' arguments (node, tensor) by the last node of the module."""
     arguments: dict[str, list[str]] = field(default_factory=dict)
@@ -56,7 +56,8 @@ class Storages:
         cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
         reads.update((*retained, *cached))
-        returns = _returns(nodes, callers) if callers else {}
+        has_autocast = tape.precision.autocast is not None
+        returns = _returns(nodes, callers) if callers and has_autocast else {}
         return cls(tape, heap, reads, cached=cached, callers=callers, returns=returns)
 
     def read_by(self, node: Node) -> tuple[str, ...]:

@@ -144,6 +144,17 @@ INDEX_ADD = OpSpec(
     source="torch derivatives.yaml: index_add",
 )
 
+EINSUM_OPERAND = OpSpec(
+    op_type="einsum_operand",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    parameters=("self",),
+    autograd_view=(("self", "result"),),
+    gradients=(Gradient("self", GradientRule.RESHAPED),),
+    source="aten/src/ATen/native/Linear.cpp: einsum, which unsqueezes and permutes its operands",
+)
+
 LINEAR = OpSpec(
     op_type="linear",
     domain=FRAMEWORK,

@@ -47,6 +47,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
     with_matches,
     without_unread_weights,
 )
+from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
@@ -250,7 +251,7 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
         if view is None or view.graph is not graph:
             view = GraphView.of(graph)
         graph = with_matches(graph, find(view))
-    return without_unread_weights(graph, before)
+    return with_contractions(without_unread_weights(graph, before))
 
 
 def _frozen(found: Parameters, patterns: tuple[str, ...]) -> tuple[Parameters, list[str]]:

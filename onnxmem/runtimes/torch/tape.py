@@ -14,6 +14,7 @@ from onnxmem.model.graph import DType, Graph, Node, Role, record
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothing
+from onnxmem.runtimes.torch.einsum import operand_calls
 from onnxmem.runtimes.torch.framework import constant_tensors, data_reads
 from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer, layer_of, packed_weights
@@ -66,7 +67,8 @@ class Tape:
     cached: frozenset[str]
     """The copies of parameters in autocast's cache."""
     callers: Mapping[str, str]
-    """Autocast's casts by the nodes whose operands they cast."""
+    """Nodes that run inside another one's call, which holds what they read: autocast's casts, and
+    operands of an Einsum."""
     saved: Mapping[str, SavedTensors] = field(default_factory=dict)
     """By node."""
     assumed_nodes: tuple[str, ...] = ()
@@ -162,11 +164,17 @@ def tape_of(
         constants=constants,
         packed=packed,
         cached=run.cached,
-        callers=run.callers,
+        callers=_callers(graph, run.callers),
     )
     saver = _Saver(tape)
     saved = {node.name: saver.saved_by(node) for node in backward_nodes}
     return replace(tape, saved=saved, assumed_nodes=tuple(saver.assumed))
+
+
+def _callers(graph: Graph, of_casts: Mapping[str, str]) -> Mapping[str, str]:
+    """Nodes by the node at whose end their operands are no longer referenced by a call."""
+    calls = operand_calls(graph.nodes)
+    return {**{cast: calls.get(name, name) for cast, name in of_casts.items()}, **calls}
 
 
 def _allocated_storages(
