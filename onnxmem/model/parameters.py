@@ -12,11 +12,13 @@ BatchNormalization...) are parameters in any form: some exporters write weights 
 
 A registered buffer looks like a parameter in the file. A weight with two axes or more that is added
 to the scores of a softmax is a mask; a weight that reaches a sine or cosine through products and
-layout operators is a table of frequencies.
+layout operators is a table of frequencies; one that reaches the grid of a GridSample through
+arithmetic is a table of positions. The vectors of spectral_norm (``weight_u`` beside
+``weight_orig``) and the masks of pruning are buffers by their names.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
@@ -30,6 +32,11 @@ _LAYOUT_AND_CASTS = frozenset(
 )
 _TO_ANGLES = _LAYOUT_AND_CASTS | {"Div", "Einsum", "MatMul", "Mul"}
 _TO_SCORES = _LAYOUT_AND_CASTS | {"Add", "Where"}
+_TO_GRIDS = _LAYOUT_AND_CASTS | {"Add", "Clip", "Div", "Mul", "Sub"}
+_GRID = 1
+"""Its index among the inputs of GridSample."""
+_OF_HOOKS = re.compile(r"(.*)_(u|v|mask)$|.*parametrizations\.\w+\.\d+\._[uv]$")
+"""Names of buffers of torch.nn.utils: of spectral_norm, of its parametrization, and of prune."""
 _MAX_NODES = 64
 """Readers that are visited; masks and tables reach their end within fewer."""
 
@@ -50,22 +57,37 @@ def is_wide(weight: Tensor) -> bool:
     return sum(dim != 1 for dim in weight.shape or ()) > 1
 
 
+def is_of_hook(name: str, known: Container[str]) -> bool:
+    """Whether a weight is a buffer that a hook on a module's parameter has beside it."""
+    found = _OF_HOOKS.match(name)
+    return found is not None and (found[1] is None or f"{found[1]}_orig" in known)
+
+
 def is_table(weight: Tensor, readers: Readers) -> bool:
-    """Whether a weight is a mask or a table of frequencies."""
+    """Whether a weight is a mask or a table of frequencies or positions."""
     if is_wide(weight) and _reaches(weight.name, readers, _TO_SCORES, frozenset({"Softmax"})):
         return True
-    return _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"}))
+    if _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"})):
+        return True
+    return _reaches(weight.name, readers, _TO_GRIDS, frozenset({"GridSample"}), at=_GRID)
 
 
-def _reaches(name: str, readers: Readers, through: frozenset[str], ends: frozenset[str]) -> bool:
-    """Whether a tensor reaches one of some operators through others only."""
+def _reaches(
+    name: str,
+    readers: Readers,
+    through: frozenset[str],
+    ends: frozenset[str],
+    at: int | None = None,
+) -> bool:
+    """Whether a tensor reaches an input of one of some operators, through others only."""
     # The bound makes this constant: without it, a tensor that everything reads would be followed
     # through the whole graph, for each weight.
     pending, seen = [name], 0
     while pending and seen < _MAX_NODES:
-        for node in readers.get(pending.pop(), ()):
+        name = pending.pop()
+        for node in readers.get(name, ()):
             seen += 1
-            if node.onnx_op in ends:
+            if node.onnx_op in ends and (at is None or name in node.inputs[at : at + 1]):
                 return True
             if node.onnx_op in through:
                 pending += node.writes
@@ -85,8 +107,8 @@ _FOLLOWED = _LAYOUT | {"Constant", "DequantizeLinear"}
 """Operators whose outputs are traced back to their producer."""
 
 _LITERAL_OPERANDS = _LAYOUT | {
-    *("Add", "Div", "Exp", "Expand", "Max", "Min", "Mul"),
-    *("Pow", "Sub", "Sum", "Tile", "Where"),
+    *("Abs", "Add", "Div", "Exp", "Expand", "Max", "Min", "Mul", "Neg"),
+    *("Pow", "Sigmoid", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where"),
 }
 """Operators whose inputs may be literals of the program as well as parameters."""
 
@@ -217,6 +239,8 @@ class _Search:
     def _is_trained(self, node: Node, weight: Tensor) -> bool:
         """Whether a weight is a floating parameter, and not a literal or table."""
         if weight.dtype is None or not weight.dtype.is_floating:
+            return False
+        if is_of_hook(weight.name, self.graph.tensors):
             return False
         if node.onnx_op not in _LITERAL_OPERANDS:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.

@@ -6,6 +6,8 @@ its own. Selecting and converting compute nothing. onnxruntime overwrites no inp
 here. An activation saves its input or its output, whichever its formula in PyTorch reads.
 """
 
+from dataclasses import replace
+
 from onnxmem.ops.formulas import (
     bytes_of_output,
     num_elements,
@@ -344,4 +346,10 @@ _ACTIVATIONS = (
     ),
 )
 
-OPS = (*_OTHERS, *_ACTIVATIONS)
+_OF_PARAMETERS = frozenset({"Abs", "Neg", "Sigmoid", "Softplus", "Sqrt", "Tanh"})
+"""Functions that networks apply to a parameter itself: a gate, a rate, a log variance."""
+
+OPS = tuple(
+    replace(each, parameters=each.inputs) if each.op_type in _OF_PARAMETERS else each
+    for each in (*_OTHERS, *_ACTIVATIONS)
+)

@@ -89,8 +89,9 @@ OPS = (
         op_type="CumSum",
         inputs=("x", "axis"),
         outputs=("y",),
+        gradients=(Gradient("x", GradientRule.NEW, bytes_of_input(2)),),
         flops=one_per_element,
-        source="torch derivatives.yaml: cumsum",  # dX = reversed cumsum(dY)
+        source="torch FunctionsManual.cpp: cumsum_backward",  # dX = flip(cumsum(flip(dY)))
     ),
     OpSpec(
         op_type="CumProd",

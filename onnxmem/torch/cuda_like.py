@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTION_KINDS = ("math", "efficient")
@@ -64,16 +65,57 @@ def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     return outputs[0]
 
 
+class _RmsNorm(torch.autograd.Function):
+    """`_fused_rms_norm` (aten/src/ATen/native/cuda/layer_norm_kernel.cu): x and rstd are kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        data: torch.Tensor,
+        normalized_shape: list[int],
+        weight: torch.Tensor | None,
+    ) -> torch.Tensor:
+        rows = data.shape[: data.dim() - len(normalized_shape)]
+        kept = data.contiguous()
+        rstd = data.new_empty((*rows, *[1] * len(normalized_shape)))
+        ctx.save_for_backward(kept, rstd, weight)
+        return torch.empty_like(kept)
+
+    @staticmethod
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+        data, _, weight = ctx.saved_tensors
+        return (
+            torch.empty_like(data, memory_format=torch.contiguous_format),
+            None,
+            None if weight is None else torch.empty_like(weight),
+        )
+
+
+def _rms_norm(
+    data: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    if not isinstance(data, FakeTensor):  # values are needed, as the CPU computes them
+        dims = tuple(range(-len(normalized_shape), 0))
+        added = torch.finfo(data.dtype).eps if eps is None else eps
+        scaled = data * torch.rsqrt(data.pow(2).mean(dims, keepdim=True) + added)
+        return scaled if weight is None else (scaled * weight).type_as(data)
+    normed: torch.Tensor = _RmsNorm.apply(data, normalized_shape, weight)
+    return normed
+
+
 @contextmanager
 def cuda_like(attention: str = "math") -> Iterator[None]:
-    """Run dropout, attention and recurrent layers inside as a GPU does, as far as it is known.
+    """Run dropout, RMS norms, attention and recurrent layers inside as a GPU does, as far as known.
 
     `attention`: "math" decomposes it into matrix products and softmax, as ONNX files write it,
     "efficient" is the fused kernel that a GPU takes in float32. Recurrent layers run gate by gate
     (the packed reserve of cuDNN has no public size).
     """
     library = torch.library.Library("aten", "IMPL")
-    overrides: dict[str, Any] = {"dropout": _dropout}
+    overrides: dict[str, Any] = {"dropout": _dropout, "rms_norm": _rms_norm}
     if attention == "efficient":
         overrides["scaled_dot_product_attention"] = _efficient_attention
     with warnings.catch_warnings():

@@ -256,6 +256,39 @@ def test_a_network_that_takes_the_sine_of_its_layers_is_trained() -> None:
     assert found.trained == ("w", "g", "b")
 
 
+@pytest.mark.parametrize("way", ["g = Add(grid, x)", "m = Mul(x, grid) g = Sub(m, x)"])
+def test_a_grid_that_arithmetic_moves_is_not_trained(way: str) -> None:
+    text = f"""
+        agraph (float[1,3,5,2] x, float[1,2,7,7] image) => (float[1,2,3,5] y)
+        <float[1,3,5,2] grid> {{ {way} y = GridSample(image, g) }}"""
+    assert parameters(graph_of(text)).trained == ()
+    sampled = text.replace("GridSample(image, g)", "GridSample(g, image)")
+    assert parameters(graph_of(sampled)).trained == ("grid",)
+
+
+def test_vectors_of_spectral_norm_are_not_trained() -> None:
+    """By their names, beside the weight that they divide."""
+    text = """
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,5] weight_orig, float[3] weight_u> {
+            v = MatMul(weight_u, weight_orig)
+            w = Div(weight_orig, v)
+            y = MatMul(x, w)
+        }"""
+    assert parameters(graph_of(text)).trained == ("weight_orig",)
+    renamed = text.replace("weight_orig", "weight")
+    assert parameters(graph_of(renamed)).trained == ("weight_u", "weight")
+
+
+@pytest.mark.parametrize("function", ["Neg", "Sigmoid", "Softplus", "Tanh"])
+def test_a_function_of_a_parameter_alone_trains_it(function: str) -> None:
+    text = f"""
+        agraph (float[2,3] x) => (float[2,3] y) <float[3] gate> {{
+            g = {function}(gate)
+            y = Mul(x, g)
+        }}"""
+    assert parameters(graph_of(text)).trained == ("gate",)
+
+
 def test_readers_are_followed_up_to_a_limit() -> None:
     """The search for a sine ends after 64 nodes, so that the weight is not a table."""
     moves = "  ".join(f"h{n + 1} = Identity(h{n})" for n in range(70))

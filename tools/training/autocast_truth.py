@@ -148,8 +148,8 @@ def _cast(value: Any, dtype: torch.dtype, cache: dict[int, torch.Tensor] | None 
     if not is_other:
         return value
     # cached_cast of aten/src/ATen/autocast_mode.cpp
-    is_cached = value.is_leaf and value.requires_grad and value.dtype is torch.float32
-    if cache is None or not is_cached:
+    is_parameter = value.is_leaf and value.requires_grad and not value._is_view()  # noqa: SLF001
+    if cache is None or not is_parameter or value.dtype is not torch.float32:
         return value.to(dtype)
     if id(value) not in cache:
         cache[id(value)] = value.to(dtype)

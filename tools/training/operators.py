@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from autocast_truth import cuda_lists
 from exporting_steps import EXPORTERS, ExportFailureError, export
 from settings import Network, Settings, Tensors
 from step import measure
@@ -54,6 +55,10 @@ def _images(function: Function, channels: int = CHANNELS) -> Callable[[], nn.Mod
     return lambda: _Around(nn.Conv2d(2, CHANNELS, 1), function, nn.Conv2d(channels, 3, 1))
 
 
+def _volumes(function: Function, channels: int = CHANNELS) -> Callable[[], nn.Module]:
+    return lambda: _Around(nn.Conv3d(2, CHANNELS, 1), function, nn.Conv3d(channels, 3, 1))
+
+
 def _made(make: Callable[[], nn.Module], around: Callable[..., Any], *more: int) -> Any:  # noqa: ANN401
     """The network around a module that is made anew with it."""
 
@@ -74,6 +79,10 @@ def _vector_input(batch: int) -> Tensors:
 
 def _image_input(batch: int) -> Tensors:
     return (torch.zeros(batch, 2, *SIDE),)
+
+
+def _volume_input(batch: int) -> Tensors:
+    return (torch.zeros(batch, 2, 4, *SIDE),)
 
 
 def _heads(data: torch.Tensor) -> torch.Tensor:
@@ -130,6 +139,51 @@ def _shuffled(data: torch.Tensor) -> torch.Tensor:
     batch, channels, height, width = data.shape
     grouped = data.reshape(batch, 3, channels // 3, height, width)
     return grouped.transpose(1, 2).reshape(batch, channels, height, width)
+
+
+class _Experts(nn.Module):
+    """Every row by every matrix: each operand of the product is permuted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3, WIDTH, 8))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("brw,ewv->brev", data, self.weight).flatten(2)
+
+
+class _Vector(nn.Module):
+    """A matrix by a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return data * torch.matmul(data, self.weight).unsqueeze(-1)
+
+
+class _Gate(nn.Module):
+    """A function of a parameter alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return data * torch.sigmoid(-self.rate)
+
+
+class _Warp(nn.Module):
+    """A sampled image, at positions that are moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grid", torch.rand(1, 9, 11, 2))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        moved = self.grid + data.mean((1, 2, 3)).reshape(-1, 1, 1, 1)
+        return functional.grid_sample(data, moved, align_corners=False)
 
 
 class _SelfAttention(nn.Module):
@@ -204,6 +258,16 @@ OF_ROWS: dict[str, Callable[[], nn.Module]] = {
     "causal_attention": _rows(_causal_attention),
     "self_attention": _made(_SelfAttention, _rows),
     "einsum": _rows(lambda x: torch.einsum("brw,bsw->brs", x, x * 2), ROWS),
+    "einsum_experts": _made(_Experts, _rows),
+    "einsum_batch": _rows(lambda x: torch.einsum("brw,bsw->bws", x, x.exp()), ROWS),
+    "einsum_outer": _rows(lambda x: torch.einsum("brw,bw->brw", x, x.mean(1))),
+    "einsum_three": _rows(lambda x: torch.einsum("brw,bsw,bsv->brv", x, x.exp(), x.tanh())),
+    "matrix_by_vector": _made(_Vector, _rows),
+    "function_of_a_parameter": _made(_Gate, _rows),
+    "rms_norm_module": _made(lambda: nn.RMSNorm(WIDTH), _rows),
+    "vector_norm": _rows(lambda x: x / (x.norm(dim=1, keepdim=True) + 1)),
+    "cumulative_sum": _rows(lambda x: x.cumsum(1)),
+    "logsumexp": _rows(lambda x: x * x.logsumexp(-1, keepdim=True)),
     "unbind": _rows(_three_parts, 8),
     "chunk": _rows(_two_parts, WIDTH // 2),
     "rotate_half": _rows(_rotated),
@@ -231,6 +295,16 @@ OF_VECTORS: dict[str, Callable[[], nn.Module]] = {
     "batch_norm_of_vectors": _made(lambda: nn.BatchNorm1d(WIDTH), _rows),
 }
 
+OF_VOLUMES: dict[str, Callable[[], nn.Module]] = {
+    "conv3d": _made(lambda: nn.Conv3d(CHANNELS, 7, 3, padding=1), _volumes, 7),
+    "max_pool3d": _made(lambda: nn.MaxPool3d(2), _volumes),
+    "average_pool3d": _made(lambda: nn.AvgPool3d(2), _volumes),
+    "replication_pad3d": _volumes(
+        lambda x: functional.pad(x, (1, 1, 2, 1, 1, 1), mode="replicate")
+    ),
+    "upsample_trilinear": _made(lambda: nn.Upsample(scale_factor=2, mode="trilinear"), _volumes),
+}
+
 OF_IMAGES: dict[str, Callable[[], nn.Module]] = {
     "conv": _made(lambda: nn.Conv2d(CHANNELS, 7, 3, padding=1), _images, 7),
     "conv_depthwise": _made(lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, groups=CHANNELS), _images),
@@ -248,6 +322,15 @@ OF_IMAGES: dict[str, Callable[[], nn.Module]] = {
     "adaptive_pool": _made(lambda: nn.AdaptiveAvgPool2d((5, 7)), _images),
     "upsample": _made(lambda: nn.Upsample(scale_factor=2), _images),
     "upsample_bilinear": _made(lambda: nn.Upsample(scale_factor=2, mode="bilinear"), _images),
+    "grid_sample": _made(_Warp, _images),
+    "reflection_pad": _images(lambda x: functional.pad(x, (1, 2, 2, 1), mode="reflect")),
+    "replication_pad": _images(lambda x: functional.pad(x, (1, 2, 2, 1), mode="replicate")),
+    "spectral_norm": _made(
+        lambda: nn.utils.spectral_norm(nn.Conv2d(CHANNELS, 7, 3, padding=1)), _images, 7
+    ),
+    "weight_norm": _made(
+        lambda: nn.utils.weight_norm(nn.Conv2d(CHANNELS, 7, 3, padding=1)), _images, 7
+    ),
     "pixel_shuffle": _made(lambda: nn.PixelShuffle(2), _images, CHANNELS // 4),
     "channel_shuffle": _images(_shuffled),
     "channels_last": _images(lambda x: (x.permute(0, 2, 3, 1).tanh() * 2).permute(0, 3, 1, 2)),
@@ -256,7 +339,10 @@ OF_IMAGES: dict[str, Callable[[], nn.Module]] = {
 
 
 def _networks() -> list[Network]:
-    groups = ((OF_ROWS, _row_input), (OF_VECTORS, _vector_input), (OF_IMAGES, _image_input))
+    groups = (
+        *((OF_ROWS, _row_input), (OF_VECTORS, _vector_input)),
+        *((OF_IMAGES, _image_input), (OF_VOLUMES, _volume_input)),
+    )
     return [
         Network(name, build, inputs, (BATCH, BATCH), "mse")
         for cases, inputs in groups
@@ -266,6 +352,8 @@ def _networks() -> list[Network]:
 
 def _row(network: Network) -> dict[str, Any]:
     figures = measure(network, BATCH, Settings(attention="efficient"))
+    with cuda_lists():
+        lower = measure(network, BATCH, Settings(attention="efficient", autocast=True))
     files: dict[str, str] = {}
     failures: dict[str, str] = {}
     for exporter in EXPORTERS:
@@ -277,6 +365,7 @@ def _row(network: Network) -> dict[str, Any]:
             files[exporter] = base64.b64encode(data).decode()
     row: dict[str, Any] = {"case": network.name, "batch": BATCH}
     row |= {name: figures[name] for name in FIGURES}
+    row["mixed-bf16"] = {name: lower[name] for name in FIGURES}
     return row | {"files": files, "export_failures": failures}
 
 
@@ -285,7 +374,10 @@ def _main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     out = parser.parse_args().out
     meta = {
-        "what": "One steady step of small networks (loss mse, SGD, float32), as PyTorch takes it.",
+        "what": (
+            "One steady step of small networks (loss mse, SGD), as PyTorch takes it: in float32, "
+            "and in bfloat16 under autocast by CUDA's lists."
+        ),
         "how": "tools/training/operators.py, the counter of tools/training/live_bytes.py",
         "torch": torch.__version__,
     }

@@ -20,6 +20,7 @@ from itertools import accumulate
 from math import isqrt
 
 from onnxmem.model.graph import Node
+from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.blocks import (
@@ -30,6 +31,7 @@ from onnxmem.runtimes.torch.blocks import (
 )
 from onnxmem.runtimes.torch.forward import Storages, run_forward
 from onnxmem.runtimes.torch.framework import data_reads
+from onnxmem.runtimes.torch.hooks import hooked_weights
 from onnxmem.runtimes.torch.memory import CheckpointedBlocks, Heap
 from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 from onnxmem.units import sum_known
@@ -284,10 +286,16 @@ class Passes:
 
     def __post_init__(self) -> None:
         graph = self.tape.graph
-        self.storages = Storages.before(self.tape, self.heap, graph.nodes, graph.outputs)
+        retained = (*graph.outputs, *hooked_weights(graph))
+        self.storages = Storages.before(self.tape, self.heap, graph.nodes, retained)
 
     def run_forward(self) -> None:
         """Run every segment."""
+        for name in hooked_weights(self.tape.graph):
+            size_bytes = self.tape.size_bytes(name) or 0
+            label = f"{name} of the last step"
+            block = self.heap.allocate(label, Category.ACTIVATION, size_bytes)
+            self.storages.assigned[name] = block
         for index, segment in enumerate(self.schedule.segments):
             if segment.is_recomputed:
                 self._run_checkpointed(index, segment)

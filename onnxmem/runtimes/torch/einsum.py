@@ -8,7 +8,7 @@ and the result is a permuted view. Operands without a label to sum are multiplie
 element.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -16,7 +16,7 @@ from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.linear import Contraction, contraction_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Dims, OpSpec, known_dims
-from onnxmem.runtimes.torch.framework import EINSUM_OPERAND
+from onnxmem.runtimes.torch.framework import EINSUM_OPERAND, EINSUM_SUM
 
 _CALL = "call"
 """The attribute of an operand's node that names the product at whose end the call returns."""
@@ -52,8 +52,7 @@ def _call(graph: Graph, node: Node) -> "_Call | None":
     contraction = contraction_of(graph.call(node))
     if contraction is None or any(len(set(term)) < len(term) for term in contraction.terms):
         return None
-    call = _Call(graph, node, contraction)
-    return call if call.is_pairwise() else None
+    return _Call(graph, node, contraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +85,6 @@ class _Call:
         output = self.contraction.output
         return (*output, *sorted(self.contraction.sizes.keys() - set(output)))
 
-    def is_pairwise(self) -> bool:
-        """Whether every label that is summed is one of two operands when it is."""
-        # A label of one operand alone is summed before the product, which no node here does.
-        wide = (label for label, size in self.contraction.sizes.items() if size != 1)
-        terms, output = self.contraction.terms, self.contraction.output
-        return all(label in output or sum(label in term for term in terms) > 1 for label in wide)
-
     def run(self) -> None:
         """Write the nodes."""
         products = [f"{self.node.name}.bmm_{index}" for index in range(len(self.node.inputs) - 1)]
@@ -116,10 +108,13 @@ class _Call:
     def _contract(self, name: str, left: _Operand, right: _Operand, later: set[str]) -> _Operand:
         """Multiply two operands, and sum what neither a later one nor the output has."""
         order = self.order
+        needed = later.union(self.contraction.output)
+        left = self._summed(left, needed.union(right.labels))
+        right = self._summed(right, needed.union(left.labels))
         wide = zip(order, left.sizes(order), right.sizes(order), strict=True)
         of = {label: (rows != 1, columns != 1) for label, rows, columns in wide}
         shared = [label for label in order if of[label] == (True, True)]
-        summed = [label for label in shared if label not in later.union(self.contraction.output)]
+        summed = [label for label in shared if label not in needed]
         if not summed:
             return self._multiply(name, left, right)
         batch = [label for label in shared if label not in summed]
@@ -136,6 +131,16 @@ class _Call:
         kept = (*batch, *rows, *columns)
         labels = tuple(label for label in order if label in kept)
         return self._permuted(_Operand(result, kept, sizes), labels)
+
+    def _summed(self, operand: _Operand, kept: Container[str]) -> _Operand:
+        """An operand without the labels that no other one and not the output has."""
+        axes = tuple(axis for axis, label in enumerate(operand.labels) if label not in kept)
+        if all(operand.dims[axis] == 1 for axis in axes):
+            return operand
+        dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(operand.dims))
+        attributes: Mapping[str, Attribute] = {"axes": axes, "keepdims": 1}
+        name = self._add(EINSUM_SUM, (operand.name,), dims, attributes=attributes)
+        return _Operand(name, operand.labels, dims)
 
     def _multiply(self, name: str, left: _Operand, right: _Operand) -> _Operand:
         order = self.order

@@ -37,6 +37,10 @@ class Storages:
     """Under autocast, reads of modules' arguments (node, tensor) by the last node of the module."""
     arguments: dict[str, list[str]] = field(default_factory=dict)
     """Reads that have not ended, by the node at whose end they do."""
+    assigned: dict[str, int] = field(default_factory=dict)
+    """Blocks of the last step's weights that hooks assigned, by the tensors that replace them."""
+    unpacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Pieces of a Split, by the last node of the module that splits."""
 
     @classmethod
     def before(
@@ -55,10 +59,17 @@ class Storages:
         }
         cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
-        reads.update((*retained, *cached))
+        unpacked = _unpacked(nodes)
+        reads.update((*retained, *cached, *chain.from_iterable(unpacked.values())))
         has_autocast = tape.precision.autocast is not None
         returns = _returns(nodes, callers) if callers and has_autocast else {}
-        return cls(tape, heap, reads, cached=cached, callers=callers, returns=returns)
+        return cls(
+            *(tape, heap, reads),
+            cached=cached,
+            callers=callers,
+            returns=returns,
+            unpacked=unpacked,
+        )
 
     def read_by(self, node: Node) -> tuple[str, ...]:
         """Name the tensors whose reads end with a node, once for each read."""
@@ -78,7 +89,8 @@ class Storages:
 
     def end_reads(self, node: Node) -> None:
         """End the reads of a node; the last one of a tensor drops the reference of its writer."""
-        for name in self.read_by(node) if self.callers else data_reads(node):
+        ended = self.read_by(node) if self.callers else data_reads(node)
+        for name in (*ended, *self.unpacked.get(node.name, ())):
             self.reads_left[name] -= 1
             if not self.reads_left[name]:
                 self.release(name)
@@ -95,6 +107,8 @@ class Storages:
         storage = self.tape.storages.get(name)
         if storage is not None:
             self.retain(storage)
+        if name in self.assigned:
+            self.heap.release(self.assigned.pop(name))
 
     def release(self, name: str) -> None:
         """Drop the reference that writing a tensor added."""
@@ -158,6 +172,27 @@ def _returns(nodes: Sequence[Node], callers: Mapping[str, str]) -> Mapping[tuple
             depth = _num_shared(path, written.get(name, path))
             if depth < len(path):
                 found[caller, name] = last[depth]
+        after = path
+    return found
+
+
+def _unpacked(nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
+    """The pieces of each Split by the last node of the innermost module around it.
+
+    ``a, b = x.chunk(2, -1)`` unpacks them into variables, which live until ``forward`` returns.
+    """
+    if all(node.onnx_op != "Split" for node in nodes):
+        return {}
+    found: dict[str, list[str]] = {}
+    last: list[str] = []
+    after: tuple[str, ...] = ()
+    for node in reversed(nodes):
+        # Nodes that a pass of the exporter inserted have no module: that of the next one.
+        path = modules_of(node) or after
+        del last[_num_shared(path, after) :]
+        last += [node.name] * (len(path) - len(last))
+        if node.onnx_op == "Split" and last:
+            found.setdefault(last[-1], []).extend(node.writes)
         after = path
     return found
 

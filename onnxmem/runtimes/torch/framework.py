@@ -155,6 +155,15 @@ EINSUM_OPERAND = OpSpec(
     source="aten/src/ATen/native/Linear.cpp: einsum, which unsqueezes and permutes its operands",
 )
 
+EINSUM_SUM = OpSpec(
+    op_type="einsum_sum",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    gradients=(Gradient("self", GradientRule.EXPANDED),),
+    source="aten/src/ATen/native/Linear.cpp: einsum, which sums what one operand alone has",
+)
+
 LINEAR = OpSpec(
     op_type="linear",
     domain=FRAMEWORK,

@@ -16,6 +16,7 @@ from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Shape, known_dims
+from onnxmem.runtimes.torch.autocast_lists import lists_of
 from onnxmem.runtimes.torch.composites.activations import (
     clamps,
     elus,
@@ -35,6 +36,7 @@ from onnxmem.runtimes.torch.composites.layers import (
     layer_norms,
     linears,
     mirrored_pads,
+    rms_norms,
     rolls,
     sequences,
     unbinds,
@@ -97,6 +99,10 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
 )
 """Each with the operators that the graph must have. The order matters: a composite that is part of
 another comes after it, as ``variances`` after ``layer_norms``."""
+
+
+_RMS_NORMS: tuple[frozenset[str], _Finder] = (frozenset({"ReduceMean", "Mul"}), rms_norms)
+"""Of releases that have a kernel for it; after ``rsqrts`` and ``squares``."""
 
 
 _ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
@@ -198,7 +204,11 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
         dropped = dropped_nodes(graph)
         findings.append(_dropout_finding(tuple(node.name for node in dropped)))
         graph = with_dropout(graph, dropped)
-    graph = as_run(graph, fused_attention=recipe.attention == "fused")
+    graph = as_run(
+        graph,
+        fused_attention=recipe.attention == "fused",
+        fused_rms_norm="RMSNormalization" in lists_of("cuda", recipe.torch),
+    )
     if recipe.attention == "fused" and (softmaxes := unfused_attentions(graph)):
         findings.append(_attention_finding(graph, softmaxes))
     if recipe.in_place_activations is None:
@@ -236,7 +246,7 @@ def _with_batchnorms(
     return with_batchnorm(graph, put_back), found, findings
 
 
-def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
+def as_run(graph: Graph, *, fused_attention: bool = True, fused_rms_norm: bool = True) -> Graph:
     """The graph that the framework runs: each composite is one node.
 
     Without ``fused_attention``, attention runs as the matmuls and the softmax of the file.
@@ -245,7 +255,11 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
     # of them changed it.
     before = graph = with_cast_numbers(graph)
     present = {node.onnx_op for node in graph.nodes}
-    known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
+    known = (
+        *_FINDERS,
+        *((_RMS_NORMS,) if fused_rms_norm else ()),
+        *((_ATTENTION,) if fused_attention else ()),
+    )
     view: GraphView | None = None
     for find in (find for needed, find in known if needed <= present):
         if view is None or view.graph is not graph:

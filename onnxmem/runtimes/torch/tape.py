@@ -16,6 +16,7 @@ from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothing
 from onnxmem.runtimes.torch.einsum import operand_calls
 from onnxmem.runtimes.torch.framework import constant_tensors, data_reads
+from onnxmem.runtimes.torch.hooks import vectors_without_gradient
 from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer, layer_of, packed_weights
 from onnxmem.runtimes.torch.strides import (
@@ -216,10 +217,12 @@ def tensors_requiring_grad(graph: Graph, parameters: Parameters) -> frozenset[st
     tensors = graph.tensors.items()
     # By storage: tied weights are one parameter under several names.
     found = {name for name, tensor in tensors if (tensor.storage or tensor.name) in trained}
+    detached = vectors_without_gradient(graph)
     for node in graph.nodes:
         reads = _all_reads(node) if node.subgraphs else data_reads(node)
         if node.operator.differentiable and not found.isdisjoint(reads):
-            found.update([name for name in node.writes if _is_floating(graph, name)])
+            written = (name for name in node.writes if name not in detached)
+            found.update([name for name in written if _is_floating(graph, name)])
     return frozenset(found)
 
 

@@ -239,9 +239,8 @@ CASES = [
     if (path := DATA / row["folder"] / f"{row['model']}.{exporter}.onnx").exists()
     if (row["folder"], exporter) != ("training_new", "dynamo")
 ]
-LARGEST_ERROR = {"dilated": 0.06}
-"""Two streams between blocks: the peak of the backward pass is 5.8 % too low, for a reason that is
-not known. The others are within 2 %."""
+LARGEST_ERROR = {"dilated.legacy.onnx": 0.06}
+"""Its pieces of a chunk, which variables hold, are slices like any other in this file."""
 
 
 def measured(row: dict[str, Any], path: Path) -> TrainingMemory:
@@ -255,6 +254,6 @@ def measured(row: dict[str, Any], path: Path) -> TrainingMemory:
 def test_steps_with_checkpointed_blocks_are_as_measured(row: dict[str, Any], path: Path) -> None:
     found = measured(row, path)
     assert [each.names for each in found.checkpointed] == [(name,) for name in row["blocks"]]
-    error = LARGEST_ERROR.get(row["model"], 0.02)
+    error = LARGEST_ERROR.get(path.name, 0.02)
     for term in ("saved_activation", "backward_peak", "peak"):
         assert getattr(found, f"{term}_bytes") == pytest.approx(row[f"{term}_bytes"], rel=error)

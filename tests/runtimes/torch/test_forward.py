@@ -1,11 +1,15 @@
 """The forward pass: when storages appear, and with which reader they go."""
 
+from dataclasses import replace
+
 import pytest
-from runtimes.torch.training_steps import are_equal, happenings, sizes, step
+from graphs import graph_of
+from runtimes.torch.training_steps import are_equal, happenings, recipe_of, sizes, step
 
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.runtimes.torch.views import in_place_activations
 
 
@@ -239,3 +243,27 @@ def test_nodes_without_inputs_are_not_activations() -> None:
     node = Node("n", "Relu", "", (), ("y",), lookup("Relu"))
     graph = type("G", (), {"nodes": (node,), "outputs": ("y",)})()
     assert in_place_activations(graph, requested=True) == {}
+
+
+def test_pieces_of_a_split_live_until_their_module_returns() -> None:
+    """``a, b = x.chunk(2, -1)`` are variables: the base of both is alive while ``c`` is made."""
+    text = """
+        agraph (float[2,6] x) => (float[2,3] y) <float[6,6] v, float[3,3] w> {
+            s = MatMul(x, v)
+            a, b = Split <axis = 1, num_outputs = 2> (s)
+            p = Add(a, b)
+            c = MatMul(p, w)
+            y = Neg(c)
+        }"""
+    graph = graph_of(text)
+
+    def freed_after(names: tuple[str, ...]) -> str:
+        renamed = zip(graph.nodes, names, strict=True)
+        nodes = tuple(replace(node, name=name) for node, name in renamed)
+        found = training_memory(replace(graph, nodes=nodes), recipe_of())
+        forward = happenings(found, Phase.FORWARD)
+        made = [each for each in forward[: forward.index("-s")] if each.startswith("+")]
+        return made[-1]
+
+    assert freed_after(("/m/MatMul", "/m/Split", "/m/Add", "/m/MatMul_1", "/Neg")) == "+c"
+    assert freed_after(("MatMul", "Split", "Add", "MatMul_1", "Neg")) == "+p"

@@ -45,10 +45,45 @@ HELD = "the network's own variables hold tensors longer in the forward pass than
 PACKED = "gates and states are kept in other blocks than PyTorch's cell has them in"
 MASKED = "the network makes its mask in the forward pass; the file folds it or hands on constants"
 
+FOLDED = "the exporter computes what depends on small parameters alone, which are then not trained"
+VECTORS = "the power iteration copies its vectors, and the file has constants in their place"
+KERNEL = "one kernel normalizes the weight, where the file has nodes"
+
+
 EXPORTERS = ("legacy", "dynamo", "dynamo_plain")
 MISSES: dict[tuple[str, str], Miss] = {
     (case, exporter): miss
     for case, exporters, miss in (
+        (
+            "function_of_a_parameter",
+            ("dynamo",),
+            Miss(cause=FOLDED, saved_bytes=-96, backward_percent=1, peak_percent=1),
+        ),
+        (
+            "spectral_norm",
+            ("dynamo",),
+            Miss(cause=FOLDED, saved_bytes=-3488, backward_percent=4, peak_percent=4),
+        ),
+        (
+            "spectral_norm",
+            ("dynamo_plain",),
+            Miss(cause=VECTORS, backward_percent=0.5, peak_percent=0.5),
+        ),
+        (
+            "weight_norm",
+            ("dynamo",),
+            Miss(cause=FOLDED, saved_bytes=-3052, backward_percent=3, peak_percent=3),
+        ),
+        (
+            "weight_norm",
+            ("dynamo_plain",),
+            Miss(cause=KERNEL, saved_bytes=28, backward_percent=0.1, peak_percent=0.1),
+        ),
+        (
+            "weight_norm",
+            ("legacy",),
+            Miss(cause=KERNEL, saved_bytes=3024, backward_percent=3, peak_percent=3),
+        ),
         ("attention", EXPORTERS, Miss(cause=HELD, peak_percent=7.2)),
         ("fork", EXPORTERS, Miss(cause=HELD, peak_percent=7.7)),
         ("lstm", EXPORTERS, Miss(cause=PACKED, backward_percent=4, peak_percent=4)),
@@ -64,11 +99,20 @@ MISSES: dict[tuple[str, str], Miss] = {
 NONE = Miss(cause="")
 
 
+LOWER_PRECISION_MISSES = {
+    ("function_of_a_parameter", 9.1),  # gradients of an activation and of a wider parameter
+    ("logsumexp", 7.1),
+    *(("spectral_norm", 4.6), ("weight_norm", 3.8), ("attention", 3.5)),
+    *(("transformer_layer", 1.8), ("masked_softmax", 1.3)),
+}
+"""Cases under autocast whose peak is off by more than one percent, and the most that it is."""
+
+
 @cache
-def step(case: str, exporter: str) -> TrainingMemory:
+def step(case: str, exporter: str, precision: str = "fp32") -> TrainingMemory:
     row = ROWS[case]
     model = prepare(load(base64.b64decode(row["files"][exporter])))
-    recipe = TrainingConfig(optimizer="sgd", loss="mse")
+    recipe = TrainingConfig(optimizer="sgd", loss="mse", precision=precision)
     return training_memory(build(model, Request(batch=row["batch"])).graph, recipe)
 
 
@@ -85,6 +129,14 @@ def test_an_operator_saves_and_peaks_as_measured(case: str, exporter: str) -> No
     assert within(found.backward_peak_bytes, row["backward_peak_bytes"], miss.backward_percent)
     assert within(found.peak_bytes, row["peak_bytes"], miss.peak_percent)
     assert (found.assumed_nodes, found.unknown) == ((), ())
+
+
+@pytest.mark.parametrize(("case", "exporter"), PAIRS)
+def test_an_operator_peaks_as_measured_under_autocast(case: str, exporter: str) -> None:
+    """By the lists of CUDA: pools and pads of volumes run in bfloat16, sums and norms do not."""
+    measured = ROWS[case]["mixed-bf16"]["peak_bytes"]
+    found = step(case, exporter, "mixed-bf16").peak_bytes
+    assert 100 * abs(found / measured - 1) <= dict(LOWER_PRECISION_MISSES).get(case, 1)
 
 
 @pytest.mark.parametrize(("case", "exporter"), MISSES)
@@ -107,5 +159,5 @@ def test_most_cases_are_right_to_the_byte() -> None:
 
 
 def test_every_case_was_exported_in_three_ways() -> None:
-    assert len(ROWS) == 90
+    assert len(ROWS) == 110
     assert all(len(row["files"]) == 3 or row["export_failures"] for row in ROWS.values())

@@ -10,12 +10,15 @@ from onnxmem.runtimes.torch.framework import (
     LINEAR,
     MIRRORED_PAD,
     ROLL,
+    RSQRT,
     VARIANCE,
     data_reads,
 )
 from onnxmem.runtimes.torch.strides import reduced_axes
 
 _CHANNELS_AT = 1
+_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_RMS_NORM = "'torch.nn.modules.normalization.RMSNorm'"
 _STATISTICS = ("mean", "var")
 """The last operands of BatchNormalization."""
 
@@ -92,6 +95,36 @@ def _scale_and_bias(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[
         nodes.append(reader)
         name = reader.outputs[0]
     return tuple(operands), tuple(nodes)
+
+
+def rms_norms(view: GraphView) -> Iterator[Match]:
+    """Find ``x / sqrt(mean(x^2) + eps)``, scaled, where torch.export says that RMSNorm ran it."""
+    # Networks write the same by hand, which runs as it is written; and so did RMSNorm before
+    # `_fused_rms_norm`.
+    for root in view.graph.nodes:
+        if root.operator is not RSQRT or _RMS_NORM not in root.metadata.get(_HIERARCHY, ""):
+            continue
+        added = view.producer(root.inputs[0], "Add")
+        means = (
+            () if added is None else (view.producer(name, "ReduceMean") for name in added.inputs)
+        )
+        mean = next((node for node in means if node is not None), None)
+        power = None if mean is None else view.producers.get(mean.inputs[0])
+        normed = view.readers.get(root.outputs[0])
+        if added is None or mean is None or power is None or normed is None:
+            continue
+        data = power.inputs[0]
+        rows, dims = view.dims(mean.outputs[0]), view.dims(data)
+        if normed.onnx_op != "Mul" or data not in normed.inputs or not rows or not dims:
+            continue
+        normed_dims = [axis for axis, row in enumerate(rows) if row == 1 and axis]
+        scale, scaling = _scale_and_bias(view, normed.outputs[0])
+        nodes = (power, mean, added, root, normed, *scaling[:1])
+        result = view.readers.get(nodes[-1].outputs[0])
+        if result is not None and _RMS_NORM in result.metadata.get(_HIERARCHY, ""):
+            nodes = (*nodes, result)  # `type_as` of its input, which the kernel does not call
+        axis = {"axis": min(normed_dims, default=-1)}
+        yield Match(nodes, lookup("RMSNormalization", opset=23), (data, *scale[:1]), (), axis)
 
 
 def batch_norms(view: GraphView) -> Iterator[Match]:
