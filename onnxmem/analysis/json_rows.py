@@ -315,6 +315,9 @@ def rules_row(rules: "RulesOfThumb") -> JsonDict:
 def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     """The memory of a session of a runtime."""
     arena = runtime.arena
+    upper = {}
+    if runtime.unknown.tensors:
+        upper = {"requested_peak_upper_bytes": runtime.requested_peak_upper_bytes}
     return {
         "name": runtime.name,
         "graph": runtime.graph,
@@ -322,6 +325,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         "cpu": runtime.cpu,
         "base_bytes": arena.base_bytes,
         "requested_peak_bytes": arena.requested_peak_bytes,
+        **upper,
         "with_scratch_peak_bytes": arena.with_scratch_peak_bytes,
         "pattern_block_bytes": arena.pattern_block_bytes,
         "in_use_peak_bytes": arena.in_use_peak_bytes,

@@ -181,7 +181,7 @@ class _Reader:
                     _scoped(reads, prefix, scope),
                     outputs,
                     self._operator(op_type, domain),
-                    self._attributes(node.attribute),
+                    self._attributes(node.attribute, fills=op_type == _FILLS),
                     inner,
                     _outer_reads(inner, seen) if inner else (),
                     _metadata(node.metadata_props),
@@ -211,8 +211,15 @@ class _Reader:
             self.operators[key] = lookup(op_type, domain, self.opsets.get(domain))
         return self.operators[key]
 
-    def _attributes(self, protos: Collection[onnx.AttributeProto]) -> Mapping[str, Attribute]:
-        """The attributes that are numbers or strings, without tensors and graphs."""
+    def _attributes(
+        self, protos: Collection[onnx.AttributeProto], *, fills: bool
+    ) -> Mapping[str, Attribute]:
+        """The attributes that are numbers or strings, without tensors and graphs.
+
+        The element with which a node fills its output, ``value``, is a number too.
+        """
+        if fills:
+            return _filling(protos)
         if not protos:
             return self.attributes.setdefault((), {})
         plain = [attribute for attribute in protos if attribute.type in _ATTRIBUTE_VALUES]
@@ -285,6 +292,17 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
         ):
             tensors[name] = Tensor(name, kind.dtype, kind.shape, tensor.role, is_assumed=is_assumed)
     return graph.with_tensors(tensors)
+
+
+def _filling(protos: Collection[onnx.AttributeProto]) -> Mapping[str, Attribute]:
+    """The element of the output of a ConstantOfShape, 0 if none is given."""
+    proto = next((each.t for each in protos if each.name == "value"), None)
+    if proto is None:
+        return {"value": 0}
+    is_external = proto.data_location == onnx.TensorProto.EXTERNAL
+    value = None if is_external or prod(proto.dims) != 1 else constant_value(proto)
+    is_number = value is not None and value.dtype.kind in "biuf"
+    return {"value": value.item()} if value is not None and is_number else {}
 
 
 def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:

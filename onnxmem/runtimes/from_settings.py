@@ -116,6 +116,7 @@ def _session_requests(settings: Settings) -> Iterator[SessionRequest]:
             asks_onnxruntime=settings.asks_onnxruntime,
             cpu=settings.cpu,
             values=settings.values,
+            most=settings.most,
         )
 
 

@@ -67,6 +67,38 @@ def test_json_has_the_upper_figures() -> None:
     assert "data_dependent" not in rows("agraph (float[2] x) => (y) { y = Relu(x) }").to_dict()
 
 
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        (ROWS, {}, 13 * ROW_BYTES),
+        (ROWS, {"z:0": 5}, 5 * ROW_BYTES),
+        # In the branch that runs if ``b``: z, three times z, and y.
+        (
+            """agraph (float[13,7] x, bool[13] c, bool b) => (float[rows,7] y) {
+            z = Compress<axis = 0>(x, c)
+            y = If(b) <
+                then_branch = three () => (o) { t = Concat<axis = 0>(z, z, z)  o = Neg(t) },
+                else_branch = one () => (p) { p = Neg(z) }
+            > }""",
+            {},
+            13 * 7 * 4 * (1 + 3 + 3),
+        ),
+        (ENDLESS, {}, None),
+    ],
+)
+def test_the_peak_requested_by_kernels_has_an_upper_end(
+    text: str, most: Mapping[str, int], expected: int | None
+) -> None:
+    analysis = onnxmem.analyze(
+        model_of(text), runtimes=("ort-cpu",), graph="raw", most=most, asks_onnxruntime=False
+    )
+    rows = analysis.to_dict()["runtimes"]
+    assert isinstance(rows, list)
+    (row,) = rows
+    assert isinstance(row, dict)
+    assert row.get("requested_peak_upper_bytes") == expected
+
+
 def test_a_dim_without_a_bound_leaves_the_upper_figures_unknown() -> None:
     analysis = rows(ENDLESS)
     assert analysis.at_most is None

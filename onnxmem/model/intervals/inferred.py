@@ -97,8 +97,9 @@ def _arrays(site: Site) -> Iterator[tuple[str, Array]]:
 def _proto_of(node: Node) -> onnx.NodeProto:
     """A node for onnx's inference; attributes that are tensors or graphs are missing."""
     proto = onnx.helper.make_node(node.op_type, node.inputs, node.outputs, domain=node.domain)
-    # The type of an empty list is unknown.
-    given = {name: value for name, value in node.attributes.items() if value != ()}
+    # The type of an empty list is unknown, and the element of a ConstantOfShape is a tensor.
+    fills = node.onnx_op == "ConstantOfShape"
+    given = {} if fills else {key: each for key, each in node.attributes.items() if each != ()}
     proto.attribute.extend(onnx.helper.make_attribute(*each) for each in given.items())
     return proto
 

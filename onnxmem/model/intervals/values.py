@@ -82,8 +82,10 @@ def _moved(move: Callable[..., npt.NDArray[Any]], known: Known | None) -> ValueI
     if value is None:
         return None
     try:
-        names = None if value.names is None else move(value.names)
-        return ValueInterval(move(value.low), move(value.high), names)
+        # Of a single element, numpy returns the element in place of an array.
+        low, high = np.asarray(move(value.low)), np.asarray(move(value.high))
+        names = None if value.names is None else np.asarray(move(value.names), object)
+        return ValueInterval(low, high, names)
     except (ValueError, IndexError, TypeError):
         return None
 
@@ -327,11 +329,13 @@ def _where(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # n
         low = np.where(is_true, one.value.low, other.value.low)
         high = np.where(is_true, one.value.high, other.value.high)
         either = ~(is_true | is_false)
+        names = np.where(is_true, one.value.all_names, other.value.all_names)
+        names = np.where(either, "", names)
         low = np.where(either, np.minimum(one.value.low, other.value.low), low)
         high = np.where(either, np.maximum(one.value.high, other.value.high), high)
     except ValueError:
         return None
-    return ValueInterval.of(low, high)
+    return replace(ValueInterval.of(low, high), names=names)
 
 
 _Truths = Callable[[ValueInterval, ValueInterval], npt.NDArray[np.bool_]]
@@ -451,6 +455,12 @@ def _cumulative(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     return None if inputs[0] is None else _sum(inputs[0])
 
 
+def _filled(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    """ConstantOfShape: one number everywhere."""
+    value = attributes.get("value")
+    return ValueInterval.of(value, value) if isinstance(value, int | float) else None
+
+
 def _scattered(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     if attributes.get("reduction", "none") != "none":
         return None
@@ -473,6 +483,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Ceil": _each(np.ceil),
         "Clip": _clip,
         "Concat": _concat,
+        "ConstantOfShape": _filled,
         "CumSum": _cumulative,
         "Div": _div,
         "Equal": _compared(

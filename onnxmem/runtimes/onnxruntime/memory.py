@@ -4,13 +4,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 from typing import Final
 
 from onnxmem.errors import Finding
 from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import unused_values
+from onnxmem.model.intervals.limits import limits_of
+from onnxmem.model.intervals.walk import with_upper_dims
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession, Unknowns
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions, ExecutionProvider
@@ -32,6 +36,8 @@ VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime on which the rules were verified; their differences are in
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
+_MOST_BRANCHES: Final = 4
+"""Ifs whose branches are combined; each one doubles the replays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,9 @@ class RuntimeMemory:
     """The process after run 1."""
     process_bytes: int | None
     """The process after run 3."""
+    requested_peak_upper_bytes: int | None = None
+    """The peak requested by kernels where every dim that data decide is at its upper end;
+    ``None``: all sizes are known, or one has no upper end."""
     process_parts: tuple[tuple[str, int], ...] = ()
     """Parts of the process, which add up to it."""
     context_bytes: int | None
@@ -88,6 +97,8 @@ class SessionRequest:
     """Of the session: this machine's, or a name in ``CPUS``."""
     values: Mapping[str, Values] = field(default_factory=dict)
     """Known elements of inputs, which may decide branches and numbers of iterations."""
+    most: Mapping[str, int] = field(default_factory=dict)
+    """What the user knows of the dims that data decide: the upper end by ``TENSOR:AXIS``."""
 
     def config(self) -> SessionConfig:
         """The settings that the session's graph depends on."""
@@ -160,6 +171,9 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         load_peak_bytes=None if process is None else process.load_peak_bytes,
         process_first_run_bytes=first_run_bytes,
         process_bytes=None if process is None else sum(size_bytes for _, size_bytes in parts),
+        requested_peak_upper_bytes=(
+            requested_peak_at_most(session, options, provider, request) if unknown.tensors else None
+        ),
         process_parts=parts,
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
@@ -170,6 +184,43 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
             *session_findings(session, provider, unknown),
         ),
     )
+
+
+def requested_peak_at_most(
+    session: SessionGraph,
+    options: SessionOptions,
+    provider: ExecutionProvider,
+    request: SessionRequest,
+) -> int | None:
+    """The peak requested by kernels at the upper end of every dim; ``None``: there is none.
+
+    onnxruntime plans when it loads a model, without the data of a run. So every run has the same
+    requests and releases, and more bytes of one of them never lower the peak. Each combination of
+    branches is replayed; the iterations of a Loop have no such replay.
+    """
+    graph, left = session.graph, undecided(session.trace)
+    proto = session.optimized.proto
+    limits = limits_of(graph, proto, request.most)
+    upper = with_upper_dims(graph, proto, limits, request.values)
+    branches = {name: each for name, each in session.trace.branches.items() if each.index is None}
+    is_known = upper is None or not upper.unbounded
+    if left.loops or left.bounded_loops or len(branches) < len(left.branches) or not is_known:
+        return None
+    if len(branches) > _MOST_BRANCHES:
+        return None
+    raised = replace(session, graph=graph if upper is None else upper.graph)
+    peaks = []
+    for chosen in product(range(2), repeat=len(branches)):
+        taken = {
+            name: replace(each, index=index)
+            for (name, each), index in zip(branches.items(), chosen, strict=True)
+        }
+        trace = replace(session.trace, branches={**session.trace.branches, **taken})
+        runs = PlannedSession.of(replace(raised, trace=trace), options, provider).recorded.runs
+        if runs.unsized:
+            return None
+        peaks.append(runs.plain.requested_peak.size_bytes)
+    return max(peaks)
 
 
 def session_findings(

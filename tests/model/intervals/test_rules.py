@@ -19,7 +19,7 @@ pytest.importorskip("onnxruntime")
 INPUTS = "float[13,7] x, bool[13] c, int64[1] n, float[7,3] w, float[1,11,4] b, float[1,3,11] s"
 WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] five = {5},
     int64[1] rest = {-1}, int64[1] last = {-2}, int64[1] far = {9223372036854775807},
-    int64 begin = {0}, int64 third = {3}, int64 by2 = {2}, bool going = {1},
+    int64 begin = {0}, int64 third = {3}, int64 by1 = {1}, int64 by2 = {2}, bool going = {1},
     float[2] twice = {2.0, 1.0}, int64[4] pads = {1, 0, 2, 0}, int64[2] repeats = {2, 1},
     float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
     int64[1] seven = {7}, int64[2] lengths = {2, 5}"""
@@ -73,6 +73,15 @@ CASES = [
         f"{SELECTED} {ROW} d = Concat<axis = 0>(r, seven)  y = Expand(q, d)",
         "<=13 7",
     ),
+    (
+        # torch's script exporter writes expand(-1, 7): a target of -1 is 1, which is filled in.
+        "Expand",
+        f"""{SELECTED} {ROW} d = Concat<axis = 0>(r, seven)  k = Shape(d)
+        ones = ConstantOfShape<value = int64[1] {{1}}>(k)  m = Mul(ones, rest)
+        e = Equal(d, m)  t = Where(e, ones, d)  y = Expand(q, t)""",
+        "<=13 7",
+    ),
+    ("Range", f"{SELECTED} t = Gather(r, begin)  y = Range(begin, t, by1)", "<=13"),
     ("Flatten", f"{SELECTED} y = Flatten<axis = 0>(z)", "1 <=91"),
     ("Gather", f"{INDICES} y = Gather<axis = 0>(x, g)", "<=13 7"),
     (
