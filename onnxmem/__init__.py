@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         explain,
         fit,
         measure,
+        observe,
         simulate,
     )
     from onnxmem.collection.many import analyze_many
@@ -60,6 +61,7 @@ __all__ = [
     "explain",
     "fit",
     "measure",
+    "observe",
     "simulate",
     "sweep",
     "to_metrics",
@@ -76,6 +78,7 @@ _MODULES = {
     "explain": "onnxmem.api",
     "fit": "onnxmem.api",
     "measure": "onnxmem.api",
+    "observe": "onnxmem.api",
     "simulate": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",

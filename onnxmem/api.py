@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnxmem.decisions.simulate import Simulation
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.files import ModelSource
+    from onnxmem.model.observed import Observed
     from onnxmem.report.explanation import Explanation
     from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 
@@ -33,6 +34,7 @@ __all__ = [
     "explain",
     "fit",
     "measure",
+    "observe",
     "simulate",
 ]
 
@@ -347,6 +349,42 @@ def measure(  # noqa: PLR0913 - the options of the command
         found = measure_file(file, Request(settings.batch, settings.dims, settings.shapes), chosen)
     else:
         found = measure_file(source, Request(batch, dims or {}, shapes or {}), chosen)
+    if isinstance(found, Finding):
+        raise MeasurementFailedError(found.message)
+    return found
+
+
+def observe(  # noqa: PLR0913 - the options of the command
+    source: "ModelSource",
+    *,
+    inputs: Sequence[str] = ("random",),
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    timeout_seconds: float = 300.0,
+    memory_limit_bytes: int | None = None,
+) -> "Observed":
+    """Run a model in onnxruntime and record the shapes that its data decide.
+
+    :param source: as of ``analyze``.
+    :param inputs: of the runs: ``random``, a number of random ones as ``"20"``, and names of
+        ``.npz`` files (default: ('random',)).
+    :param batch: samples at once (default: None, the batch of the file, or 1).
+    :param dims: numbers of symbolic dims, by name (default: None).
+    :param shapes: whole shapes of inputs, by name (default: None).
+    :param timeout_seconds: seconds for all runs (default: 300.0).
+    :param memory_limit_bytes: bytes of their process (default: None, what is free here).
+    :returns: what ``analyze(observed=...)`` takes; its ``to_json`` is the file.
+    :raises MeasurementFailedError: the model crashed, hung, ran out of memory or was refused.
+    :raises OnnxmemError: the model cannot be read, or onnxruntime is missing.
+    """
+    from onnxmem.errors import Finding
+    from onnxmem.measuring.measuring import MeasurementFailedError, MeasureSettings
+    from onnxmem.measuring.observing import observe as observe_file
+    from onnxmem.model.binding import Request
+
+    settings = MeasureSettings(seconds=timeout_seconds, memory_bytes=memory_limit_bytes)
+    found = observe_file(source, Request(batch, dims or {}, shapes or {}), settings, inputs)
     if isinstance(found, Finding):
         raise MeasurementFailedError(found.message)
     return found

@@ -244,6 +244,7 @@ COMMAND_ONLY: Final = frozenset(
         *("output", "force", "format", "html", "json", "summary", "layers"),
         *("jobs", "cache", "dask", "timeout", "strict"),  # many models: analyze_many
         *("targets", "devices_file", "accuracy"),  # what fits where, of many models
+        *("observe", "save_observed"),  # onnxmem.observe
         "emulate_optimizer",  # asks_onnxruntime=False
     }
 )

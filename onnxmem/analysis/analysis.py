@@ -6,11 +6,12 @@ allocator, the key-value cache) is computed when it is first read.
 """
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
 from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
@@ -50,8 +51,10 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
+    from onnxmem.analysis.observed_memory import ObservedMemory
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.graph import Graph
+    from onnxmem.model.observed import Observed
     from onnxmem.model.parameters import Parameters
     from onnxmem.runtimes.base import Runtime, RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 
+Recorded: TypeAlias = "str | os.PathLike[str] | Observed"
+"""Runs of a model, or the file that keeps them."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
 """Names that a user's runtime must not have, because ``basis`` and ``--runtime`` use them."""
@@ -90,6 +95,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     measure: str | None = None,
     fixed_dims: bool = False,
     most: Mapping[str, int] | None = None,
+    observed: "Recorded | Sequence[Recorded] | None" = None,
     cuda_context_bytes: int | None = None,
     cuda_workspace_bytes: int | None = None,
     expandable_segments: bool = False,
@@ -107,6 +113,9 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         number for all elements, or a list (default: None, unknown).
     :param most: limits on dims that the data of a run decide, by ``TENSOR:AXIS`` or by a name that
         the file declares (default: None, no limits but those of the operators).
+    :param observed: runs of the model whose figures are also reported: a file that
+        ``--save-observed`` wrote, or what ``onnxmem.observe`` returned; without dims of your own,
+        the inputs have the shapes of these runs (default: None).
     :param train: also a training step of PyTorch (default: False).
     :param optimizer: of the step, one of ``onnxmem.settings.OPTIMIZERS`` (default: None, ``adam``).
     :param precision: of the step, one of ``PRECISIONS`` there (default: None, ``fp32``).
@@ -140,6 +149,10 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
     named, own = _runtimes(runtimes)
+    file = source if isinstance(source, ModelFile) else load(source)
+    seen = _observed_runs(observed, file, one_of_several=one_of_several)
+    if seen is not None and batch is None and not (dims or shapes):
+        shapes = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
     settings = Settings(
         batch=batch,
         dims=dims or {},
@@ -167,10 +180,9 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     if not train and settings.recipe != TrainingConfig():
         message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
-    file = source if isinstance(source, ModelFile) else load(source)
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
-    return analysis_of(replace(request, own_runtimes=own) if own else request)
+    return analysis_of(replace(request, own_runtimes=own, observed=seen))
 
 
 def takes_settings(function: _Function) -> _Function:
@@ -194,6 +206,7 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
     # Computed here although they are lazy: an output or an order that the model does not have must
     # fail the analysis, not a report of it.
     _ = results.training, results.schedule
+    observed = _observed(request)
     measured = _measured(request)
     predicted = _predicted(request, measured)
     replays = tuple(_replayed(request))
@@ -209,6 +222,7 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
         replays=tuple(each for each in replays if not isinstance(each, Finding)),
         findings=(*findings, *without_figure),
         fit=fit,
+        observed=observed,
     )
 
 
@@ -235,6 +249,8 @@ class Analysis:
     """The replays of runtimes that were passed as objects."""
     fit: "FitResult | None" = None
     """The verdict on the budget; ``None``: no budget, or its figure does not exist."""
+    observed: "ObservedMemory | None" = None
+    """The figures of observed runs; ``None``: none are given, or the data decide no dim."""
 
     @property
     def file_bytes(self) -> int:
@@ -441,10 +457,15 @@ class Analysis:
         if not dims:
             return "tensors of unknown size are left out, figures are lower bounds"
         if at_most is None:
-            return f"figures are lower bounds: {dims}; set {self.results.data_flags()}"
+            flags = self.results.data_flags()
+            return f"figures are lower bounds: {dims}; set {flags}, or run it with --observe random"
         if at_most.total_bytes == self.total_bytes:
             return f"{dims}, which does not change the peak; other figures are lower bounds"
-        return f"figures are lower bounds, at most {format_bytes(at_most.total_bytes)}: {dims}"
+        seen = None if self.observed is None else self.observed.total_bytes
+        known = "" if seen is None else f", {format_bytes(seen.most)} in observed runs"
+        return (
+            f"figures are lower bounds, at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
+        )
 
     @property
     def at_most(self) -> StageResults | None:
@@ -469,7 +490,7 @@ class Analysis:
         :raises OnnxmemError: no input has a dim of that name.
         """
         refuse_unknown_names(self.request.source.proto, dims or ())
-        return analysis_of(self.request.at(batch, dims))
+        return analysis_of(replace(self.request.at(batch, dims), observed=None))
 
     def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> json_rows.JsonDict:
         """One row of the JSON contract.
@@ -514,6 +535,7 @@ class Analysis:
             **json_rows.replay_rows(self.replays),
             **json_rows.fetched_row(self.request.source.fetched),
             **json_rows.data_rows(self.results),
+            **json_rows.observed_rows(self.observed),
         }
 
     def __repr__(self) -> str:
@@ -595,6 +617,37 @@ def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisReques
     except NoContextError as fault:
         text = f"--context {context} has no effect: {fault}; see --dim"
         return replace(request, remarks=(*request.remarks, Finding("no_context", text)))
+
+
+def _observed_runs(
+    observed: "Recorded | Sequence[Recorded] | None", file: ModelFile, *, one_of_several: bool
+) -> "Observed | None":
+    """The runs of a model.
+
+    :raises ObservedFileError: a file cannot be read, or none is of this model.
+    """
+    if observed is None:
+        return None
+    from onnxmem.model.observed import Observed, digest_of, read_observed
+
+    rows = (observed,) if isinstance(observed, str | os.PathLike | Observed) else observed
+    given = [
+        each if isinstance(each, Observed) else read_observed(os.fspath(each)) for each in rows
+    ]
+    digest = digest_of(file)
+    found = next((each for each in given if each.digest == digest), None)
+    if found is None and given and not one_of_several:
+        given[0].refuse_other(file)
+    return found
+
+
+def _observed(request: AnalysisRequest) -> "ObservedMemory | None":
+    """The figures of observed runs."""
+    if request.observed is None:
+        return None
+    from onnxmem.analysis.observed_memory import observed_memory
+
+    return observed_memory(request, request.observed)
 
 
 def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.observed_memory import ObservedMemory, Spread
     from onnxmem.analysis.request import StageResults
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
     from onnxmem.measuring.measurement import Measurement
@@ -378,6 +379,38 @@ def data_rows(results: "StageResults") -> JsonDict:
             "arena_upper_bytes": memory and memory.arena_bytes,
             "training_peak_upper_bytes": at_most and at_most.training_peak_bytes,
         }
+    }
+
+
+def observed_rows(observed: "ObservedMemory | None") -> JsonDict:
+    """The figures of observed runs; no key without any."""
+    if observed is None:
+        return {}
+    return {
+        "observed": {
+            "runs": len(observed.sources),
+            "sources": [printable(source) for source in observed.sources],
+            **{name: _spread_row(spread) for name, spread in observed.figures.items()},
+            "runtimes": [
+                {"name": name, "requested_peak_bytes": _spread_row(spread)}
+                for name, spread in observed.runtimes.items()
+            ],
+            "dims": {
+                printable(name): _spread_row(spread) for name, spread in observed.dims.items()
+            },
+            "iterations": {
+                printable(name): _spread_row(spread) for name, spread in observed.iterations.items()
+            },
+        }
+    }
+
+
+def _spread_row(spread: "Spread") -> JsonDict:
+    return {
+        "min": spread.least,
+        "median": spread.median,
+        "p99": spread.p99,
+        "max": spread.most,
     }
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import KvCache
     from onnxmem.kv_cache.steps import Step
     from onnxmem.model.intervals.walk import UpperGraph
+    from onnxmem.model.observed import Observed
     from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
@@ -219,6 +220,8 @@ class AnalysisRequest:
     """Whether ``source`` has 0 in place of the past dims, as in a prefill."""
     own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
     """Runtimes that were passed as objects, by name."""
+    observed: "Observed | None" = None
+    """Runs of which figures are requested."""
     _optimized: "dict[tuple[int, SessionConfig], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )

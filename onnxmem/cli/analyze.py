@@ -19,6 +19,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxmem.cli.observing import add_observing_options, observed_runs
 from onnxmem.cli.options import (
     Parser,
     add_context_option,
@@ -133,6 +134,7 @@ def view_parser() -> ArgumentParser:
 
 def _add_options(parser: ArgumentParser) -> None:
     add_most(add_model_options(parser))
+    add_observing_options(parser)
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)
@@ -226,6 +228,8 @@ def run(arguments: Namespace) -> int:
     form = _form(arguments, len(names))
     settings = _settings(arguments)
     _refuse_unused(arguments, settings)
+    if observed := observed_runs(arguments, names):
+        settings["observed"] = observed
     page = page_of(arguments, names)
     is_collection = len(names) > 1
     is_summed = form in SUMMED or arguments.html is not None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnxmem.cli.observing import add_save_observed
 from onnxmem.cli.options import (
     Parser,
     add_arena_options,
@@ -34,12 +35,14 @@ from onnxmem.cli.output import (
     notify,
     report_fault,
     settle_json,
+    write_file,
     write_result,
 )
 from onnxmem.errors import (
     EXIT_UNANALYZED,
     Fault,
     Finding,
+    OnnxmemError,
     UsageError,
     fault_of,
     printable,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.measuring.measuring import MeasureSettings
     from onnxmem.model.binding import Request
+    from onnxmem.model.observed import Observed
     from onnxmem.model.requests import Requests
     from onnxmem.report.running_process import ComparedProcess
     from onnxmem.report.served import ComparedServing
@@ -65,7 +69,7 @@ _OF_ARENA: Final = (
     *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
     *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
 )
-_OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers")
+_OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers", "save_observed")
 _OF_PROCESS: Final = ("seconds", "train")
 _OF_SESSION: Final = (
     *("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse"),
@@ -107,7 +111,11 @@ def measure_parser() -> ArgumentParser:
 
 def run(arguments: Namespace) -> int:
     """Measure every model in order, one that fails costs no other its row; then write them."""
-    check_output(arguments.output, arguments.models, force=arguments.force)
+    for path in (arguments.output, arguments.save_observed):
+        check_output(path, arguments.models, force=arguments.force)
+    if arguments.save_observed is not None and len(arguments.models) > 1:
+        message = f"--save-observed keeps the runs of one model, not of {len(arguments.models)}"
+        raise UsageError(message)
     refuse_contradictions(arguments)
     settle_json(arguments)
     _refuse_unused(arguments)
@@ -140,6 +148,8 @@ def _add_run_options(parser: ArgumentParser) -> None:
         "of each such process, as in 4GiB (default: what is free)",
         dest="memory_bytes",
     )
+
+    add_save_observed(run)
 
 
 def _add_process_options(parser: ArgumentParser) -> None:
@@ -368,7 +378,8 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
             found = measure(file, request, _settings(arguments, show))
             predicted = None
             if not isinstance(found, Finding):
-                predicted = _predicted(file, request, arguments, found.fed)
+                observed = _observed(file, request, arguments)
+                predicted = _predicted(file, request, arguments, found.fed, observed)
     except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return fault_of(error)
     finally:
@@ -378,8 +389,34 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
     return found, predicted
 
 
+def _observed(path: str, request: Request, arguments: Namespace) -> Observed | None:
+    """The shapes that the data of the measured run decide; ``None``: they decide none, or the run
+    of the graph as the file has it fails.
+
+    :raises UsageError: the file that keeps them cannot be written.
+    """
+    from onnxmem.measuring.measuring import no_progress
+    from onnxmem.measuring.observing import observe
+
+    inputs = "random" if arguments.inputs is None else arguments.inputs
+    settings = replace(_settings(arguments, no_progress), provider="cpu", inputs_npz=None)
+    try:
+        found = observe(path, request, settings, (inputs,))
+    except OnnxmemError:
+        return None
+    if isinstance(found, Finding):
+        return None
+    if arguments.save_observed is not None:
+        write_file(found.to_json(), arguments.save_observed, quiet=arguments.quiet)
+    return found
+
+
 def _predicted(
-    path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
+    path: str,
+    request: Request,
+    arguments: Namespace,
+    fed: Mapping[str, Values],
+    observed: Observed | None,
 ) -> Predicted | None:
     """The prediction for the fed values; ``None`` where it fails: the measurement stands."""
     from onnxmem.measuring.inputs import read_headers
@@ -388,18 +425,23 @@ def _predicted(
         if arguments.inputs is not None:
             given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
             request = replace(request, shapes={**given, **request.shapes})
-        return _of_session(path, request, arguments, fed)
+        return _of_session(path, request, arguments, fed, observed)
     except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
         return None
 
 
 def _of_session(
-    path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
+    path: str,
+    request: Request,
+    arguments: Namespace,
+    fed: Mapping[str, Values],
+    observed: Observed | None = None,
 ) -> Predicted:
     """The prediction for a session with the options of the command line."""
     from onnxmem.analysis.json_rows import predicted_by
     from onnxmem.measuring.measuring import no_progress
     from onnxmem.model.files import load
+    from onnxmem.model.observed import NO_RUN
     from onnxmem.runtimes.from_settings import predict
     from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 
@@ -408,6 +450,7 @@ def _of_session(
         graph=arguments.graph,
         options=_settings(arguments, no_progress).options,
         values=fed,
+        observed=NO_RUN if observed is None else observed.runs[0],
     )
     return predicted_by(predict(load(path), request, question))
 

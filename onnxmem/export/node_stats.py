@@ -19,7 +19,7 @@ from onnxmem.errors import UsageError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, body_prefix
 from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, Step, plan
@@ -28,11 +28,7 @@ from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files import name_nodes
-from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import (
-    body_path,
-    body_prefix,
-    graphs_by_path,
-)
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path, graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -184,16 +184,10 @@ def measure_as_set(file: ModelFile, requested: Settings) -> Measurement | Findin
 def _measured(
     source: OnDisk, request: Request, settings: MeasureSettings, folder: Path
 ) -> Measurement | Finding:
-    if not settings.one_of_several:
-        refuse_unknown_names(source.file.proto, request.dims, settings.values)
-    prepared = prepare(source.file)
-    bound, feeds = _bind(prepared, request, settings)
-    refuse_data_elsewhere(stored_tensors(source.file.proto), source.path)
-    refuse_other_dims(prepared, bound)
-    limits = settings.child_limits()
-    model = runnable(source, bound, folder, limits)
-    if isinstance(model, ChildFault):
-        return fault_finding(model, _PREPARING, limits)
+    staged = stage(source, request, settings, folder)
+    if isinstance(staged, Finding):
+        return staged
+    model, bound, feeds, limits = staged.model, staged.bound, staged.feeds, staged.limits
     inputs_file = folder / INPUTS_FILE
     inputs = stored_inputs(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
@@ -223,9 +217,10 @@ def _fed(
     return fed_values(bound, feeds)
 
 
-def _bind(
+def bind_inputs(
     prepared: Prepared, request: Request, settings: MeasureSettings
 ) -> tuple[BoundModel, tuple[Feed, ...]]:
+    """The graph at the shapes of the inputs, and the feeds of a run."""
     inputs_npz = settings.inputs_npz
     if inputs_npz is None:
         bound = build(prepared, request)
@@ -240,19 +235,55 @@ def _bind(
 
 
 def stored_inputs(
-    feeds: tuple[Feed, ...], settings: MeasureSettings, path: Path, limits: ChildLimits
+    feeds: tuple[Feed, ...],
+    settings: MeasureSettings,
+    path: Path,
+    limits: ChildLimits,
+    seed: int = 0,
 ) -> tuple[StoredInput, ...] | ChildFault:
-    """Write the inputs to a file at ``path``."""
+    """Write the inputs to a file at ``path``; random ones differ by the seed."""
     npz = settings.inputs_npz
     arguments: dict[str, JSON] = {
         "feeds": [asdict(feed) for feed in feeds],
         "inputs_npz": None if npz is None else str(Path(npz).absolute()),
         "path": str(path.absolute()),
+        "seed": seed,
     }
     reply = run_in_child(_STORE, arguments, limits)
     if isinstance(reply, ChildFault):
         return reply
     return read_inputs(cast("list[dict[str, Any]]", reply["inputs"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A model that is ready to run."""
+
+    model: Runnable
+    prepared: Prepared
+    bound: BoundModel
+    feeds: tuple[Feed, ...]
+    limits: ChildLimits
+
+
+def stage(
+    source: OnDisk, request: Request, settings: MeasureSettings, folder: Path
+) -> Staged | Finding:
+    """Bind the dims, and write a copy of the model where its own file cannot run.
+
+    :raises RefusedError: the model must not be run, or not at these dims.
+    """
+    if not settings.one_of_several:
+        refuse_unknown_names(source.file.proto, request.dims, settings.values)
+    prepared = prepare(source.file)
+    bound, feeds = bind_inputs(prepared, request, settings)
+    refuse_data_elsewhere(stored_tensors(source.file.proto), source.path)
+    refuse_other_dims(prepared, bound)
+    limits = settings.child_limits()
+    model = runnable(source, bound, folder, limits)
+    if isinstance(model, ChildFault):
+        return fault_finding(model, _PREPARING, limits)
+    return Staged(model, prepared, bound, feeds, limits)
 
 
 def run_request(

@@ -74,16 +74,16 @@ class RunRequest:
 
 
 def store_inputs(
-    feeds: list[dict[str, Any]], inputs_npz: str | None, path: str
+    feeds: list[dict[str, Any]], inputs_npz: str | None, path: str, seed: int = _NOISE_SEED
 ) -> dict[str, Sequence[JSON]]:
     """Write the arrays of the inputs to ``path``: those of the file, else random ones.
 
-    Random floats are in [0, 1), with a fixed seed. The result has ``inputs``: the offset, type and
+    Random floats are in [0, 1). The result has ``inputs``: the offset, type and
     shape of each.
     """
     stored = []
     with Path(path).open("wb") as stream:
-        for feed, array in _arrays(read_feeds(feeds), inputs_npz):
+        for feed, array in _arrays(read_feeds(feeds), inputs_npz, seed):
             stream.write(bytes(-stream.tell() % _ALIGNED_BYTES))
             offset, elem_type = (
                 stream.tell(),
@@ -113,13 +113,15 @@ def read_request(plain: Mapping[str, Any]) -> RunRequest:
     return RunRequest(**{**plain, "inputs": inputs, "options": options})
 
 
-def _arrays(feeds: Sequence[Feed], inputs_npz: str | None) -> Iterator[tuple[Feed, _Array]]:
+def _arrays(
+    feeds: Sequence[Feed], inputs_npz: str | None, seed: int
+) -> Iterator[tuple[Feed, _Array]]:
     if inputs_npz is not None:
         with np.load(inputs_npz, allow_pickle=False) as arrays:
             for feed in feeds:
                 yield feed, arrays[feed.name]
         return
-    noise = np.random.default_rng(_NOISE_SEED)
+    noise = np.random.default_rng(seed)
     for feed in feeds:
         yield feed, _random(feed, noise)
 

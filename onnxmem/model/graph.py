@@ -4,6 +4,7 @@ Names are unique in the whole model. A tensor of a subgraph has its scope as a p
 (``loop_3/body/hidden``), so there is one mapping of all tensors, and inputs of nodes need no scope.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -316,3 +317,12 @@ class Graph:
                     dag.add_edge(source, node.name, tensors=(*tensors, name))
             producer.update(dict.fromkeys(node.writes, node.name))
         return dag
+
+
+def body_prefix(node: Node, attribute: str, body: Graph) -> str:
+    """The prefix of a subgraph's names in a ``Graph``, numbered if the plain one was in use."""
+    head = f"{node.name}/{attribute}"
+    pattern = re.compile(rf"{re.escape(head)}(#\d+)?/")
+    names = (name for inner in body.nodes for name in inner.outputs)
+    found = (match[0] for match in map(pattern.match, names) if match)
+    return next(found, f"{head}/")

@@ -9,6 +9,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import input_arrays
+from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,
@@ -69,11 +70,13 @@ def runtime_memories(
     settings: Settings,
     fed: Mapping[str, Values] = MappingProxyType({}),
     optimized: Optimizing | None = None,
+    observed: GraphRun = NO_RUN,
 ) -> tuple[RuntimeMemory | Finding, ...]:
     """The memory of each requested runtime at the dims of ``bound``.
 
     ``fed`` are the input values of a measured run; ``optimized`` creates a session's model or
-    returns a cached one. A runtime that fails becomes a finding, ``runtime_failed``.
+    returns a cached one; ``observed`` is what was seen of a run. A runtime that fails becomes a
+    finding, ``runtime_failed``.
 
     :raises InputValueError: a value does not match its input.
     """
@@ -87,7 +90,11 @@ def runtime_memories(
     model = ModelAt(file, prepared, bound)
     return tuple(
         _memory_or_finding(
-            SessionGraphs(model, replace(session, values={**fed, **session.values}), optimized)
+            SessionGraphs(
+                model,
+                replace(session, values={**fed, **session.values}, observed=observed),
+                optimized,
+            )
         )
         for session in _session_requests(settings)
     )

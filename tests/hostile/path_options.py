@@ -17,7 +17,7 @@ BRANCHES: Final = "branches.onnx"
 """A model that ``reorder`` improves."""
 _PATHS: Final = ("FILE", "DIR", "MODEL", "PATH")
 """What a metavar holds if its option takes a path."""
-_WRITTEN: Final = frozenset({"output", "html", "also"})
+_WRITTEN: Final = frozenset({"output", "html", "also", "save_observed"})
 """The destinations of options that name a result."""
 _WORDS: Final[Mapping[str, str]] = {
     "annotate": "-o /dev/null",
@@ -32,6 +32,7 @@ _LINES: Final[Mapping[str, str]] = {
     "advise --output": f"advise {MODEL} --emulate-optimizer -o {{}}",
     "analyze --accuracy": f"{MODEL} {MODEL} --html /dev/null --accuracy {{}}",
     "analyze --devices": f"{MODEL} {MODEL} --summary --device 1GiB --devices {{}}",
+    "analyze --save-observed": f"{MODEL} --observe random --save-observed {{}}",
     "annotate --output": f"annotate {MODEL} -o {{}}",
     "check --also": f"check {MODEL} --budget-peak 1GiB --also sarif={{}}",
     "check --baseline": f"check {MODEL} --max-growth 5% --baseline {{}}",
@@ -50,6 +51,9 @@ _LINES: Final[Mapping[str, str]] = {
     "simulate --requests": f"simulate {MODEL} --emulate-optimizer --requests {{}}",
     "sweep --devices": f"sweep {MODEL} --device 1GiB --devices {{}}",
     "view --accuracy": f"view {MODEL} {MODEL} --no-open -o /dev/null --accuracy {{}}",
+    "view --save-observed": (
+        f"view {MODEL} --no-open -o /dev/null --observe random --save-observed {{}}"
+    ),
     "view --devices": f"view {MODEL} {MODEL} --no-open -o /dev/null --devices {{}}",
     "view --output": f"view {MODEL} --no-open -o {{}}",
 }

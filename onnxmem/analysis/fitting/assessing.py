@@ -591,7 +591,8 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
         text = f"at least {format_bytes(footprint.total_bytes)}"
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
-        yield Doubt(DATA, f"{text}: {dims}", flags=results.data_flags())
+        flags = f"{results.data_flags()} bounds it, --observe or --observed shows what runs took"
+        yield Doubt(DATA, f"{text}: {dims}", flags=flags)
 
 
 def _left_out(results: StageResults) -> str:

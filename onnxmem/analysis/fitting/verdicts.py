@@ -160,7 +160,7 @@ SETTLED_BY: Final = MappingProxyType(
         "unknown_trips": "--value NAME=VALUE for the input that decides",
         "runtime_failed": "choose another --runtime",
         "contradictory_types": "correct the types of the model",
-        "data_dependent": "set the dims with --max",
+        "data_dependent": "set the dims with --max, or see --observe",
     }
 )
 """Warnings that make a figure too low or not the requested one, and what settles each."""

@@ -33,6 +33,7 @@ from onnxmem.units import format_bytes, format_count, plural
 if TYPE_CHECKING:
     from onnxmem.allocators.packed import Packing
     from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.observed_memory import Spread
     from onnxmem.program.polynomials import Polynomial
     from onnxmem.runtimes.ideal.schedules import Schedule
 
@@ -53,6 +54,7 @@ def sections(analysis: "Analysis") -> tuple[Section, ...]:
         inference(analysis),
         activations(analysis),
         data_dependent(analysis),
+        observed(analysis),
         live_set(analysis),
         peak_pieces(analysis),
         *_optional(analysis),
@@ -326,6 +328,61 @@ def data_dependent(analysis: "Analysis") -> Section | None:
     else:
         lines.append(Line("next", text=f"{analysis.results.data_flags()} bounds it"))
     return Section(key="data-dependent", title="Depends on the data", lines=tuple(lines))
+
+
+def observed(analysis: "Analysis") -> Section | None:
+    """The figures of observed runs, each beside its upper end."""
+    seen = analysis.observed
+    if seen is None:
+        return None
+    num_runs = len(seen.sources)
+    lines = [
+        Line(
+            label,
+            seen.figures[name].most,
+            _spread_text(seen.figures[name], num_runs),
+            key=f"observed.{name}.max",
+        )
+        for label, name in (
+            (INFERENCE, "total_bytes"),
+            (PEAK, "in_place_peak_bytes"),
+            ("without buffer reuse", "peak_bytes"),
+            ("packed in one block", "arena_bytes"),
+            (TRAINING_STEP, "training_peak_bytes"),
+        )
+        if name in seen.figures
+    ]
+    lines += [
+        Line(f"{name}, peak requested by kernels", spread.most, _spread_text(spread, num_runs))
+        for name, spread in seen.runtimes.items()
+    ]
+    lines += [
+        Line(
+            shortened(name),
+            text=f"{spread.least:,}" if spread.least == spread.most else _counts_text(spread),
+        )
+        for name, spread in (
+            *list(seen.dims.items())[:_MOST_NAMED],
+            *((f"iterations of {name}", each) for name, each in seen.iterations.items()),
+        )
+    ]
+    return Section(
+        key="observed",
+        title=f"Observed in {plural(num_runs, 'run')}",
+        remark="of these inputs; others may take more or less",
+        lines=tuple(lines),
+    )
+
+
+def _spread_text(spread: "Spread", num_runs: int) -> str:
+    if num_runs == 1:
+        return "in this run"
+    least, median, p99 = map(format_bytes, (spread.least, spread.median, spread.p99))
+    return f"at most in these runs; at least {least}, median {median}, p99 {p99}"
+
+
+def _counts_text(spread: "Spread") -> str:
+    return f"{spread.least:,} to {spread.most:,}, median {spread.median:,}, p99 {spread.p99:,}"
 
 
 def live_set(analysis: "Analysis") -> Section | None:

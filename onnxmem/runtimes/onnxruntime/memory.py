@@ -12,6 +12,7 @@ from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import unused_values
 from onnxmem.model.intervals.limits import limits_of
 from onnxmem.model.intervals.walk import with_upper_dims
+from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
@@ -99,6 +100,8 @@ class SessionRequest:
     """Known elements of inputs, which may decide branches and numbers of iterations."""
     most: Mapping[str, int] = field(default_factory=dict)
     """What the user knows of the dims that data decide: the upper end by ``TENSOR:AXIS``."""
+    observed: GraphRun = NO_RUN
+    """What was seen of the run."""
 
     def config(self) -> SessionConfig:
         """The settings that the session's graph depends on."""
@@ -135,7 +138,9 @@ class SessionGraphs:
             make = self.optimized or optimized_model
             optimized = make(self.model, config)
             shapes = self.model.bound.binding.shapes
-            self._graphs[config] = session_graph(optimized, shapes, self.request.values)
+            self._graphs[config] = session_graph(
+                optimized, shapes, self.request.values, self.request.observed
+            )
         return self._graphs[config]
 
 

@@ -10,8 +10,9 @@ A Loop with an unknown condition may end at any time: it is assumed to run up to
 is one; otherwise its number of iterations is unknown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from math import prod
 from typing import Final
 
@@ -21,8 +22,9 @@ import onnx.helper
 
 from onnxmem.model.constants import Array
 from onnxmem.model.control_flow import trip_count
-from onnxmem.model.graph import Graph, Node, dtype_of
+from onnxmem.model.graph import DType, Graph, Node, body_prefix, dtype_of
 from onnxmem.model.input_values import fitted, may_be_setting
+from onnxmem.model.observed import NO_RUN, BodyRuns, GraphRun
 from onnxmem.model.shapes.control_flow import body_inputs
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
@@ -37,7 +39,6 @@ from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     TensorType,
     undecided,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_prefix
 
 # --------------------------------------------------------------------------------------------------
 # Known types and elements of the values in the scope of a graph.
@@ -222,19 +223,23 @@ def simulate_control_flow(
     graph: Graph,
     values: Mapping[str, Array],
     max_evaluated: int = MAX_EVALUATED,
+    observed: GraphRun = NO_RUN,
 ) -> ControlFlowTrace:
     """The control flow of a run with these input ``values``; ``graph`` was read from ``model``.
 
-    The model's ``value_info`` has the known shapes. Inputs without values are unknown.
+    The model's ``value_info`` has the known shapes. Inputs without values are unknown. What was
+    ``observed`` of a run decides.
     """
-    if not values and not any(node.subgraphs for node in graph.nodes):
+    is_observed = bool(observed.shapes or observed.bodies)
+    if not values and not is_observed and not any(node.subgraphs for node in graph.nodes):
         return EMPTY_TRACE
     scope = Scope()
     simulation = _Simulation(Knowledge(model), max_evaluated)
     simulation.knowledge.add_declared(model.graph, scope, with_types=True)
     for name, elements in values.items():
         scope.learn(name, Fact(None, elements))
-    return simulation.run(model.graph, _GraphScope(graph, ""), scope, is_first=True)
+    records = _GraphScope(graph, "")
+    return simulation.run(model.graph, records, scope, observed, is_first=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +269,8 @@ class _Running:
     node: Node
     records: _GraphScope
     scope: Scope
+    observed: BodyRuns | None
+    """Its runs of a subgraph; ``None``: unknown."""
     is_first: bool
     """Whether it and all enclosing bodies are in their first iteration, or as good as."""
 
@@ -297,29 +304,42 @@ class _Simulation:
     num_iterations: int = 0
 
     def run(
-        self, graph: onnx.GraphProto, records: _GraphScope, scope: Scope, *, is_first: bool
+        self,
+        graph: onnx.GraphProto,
+        records: _GraphScope,
+        scope: Scope,
+        observed: GraphRun,
+        *,
+        is_first: bool,
     ) -> ControlFlowTrace:
         """Walk one graph, whose scope has its inputs; afterwards it has all other values."""
         branches: dict[str, BranchTrace] = {}
         loops: dict[str, LoopTrace] = {}
         for proto in graph.node:
             node = records.nodes.get(next(filter(None, proto.output), ""))
+            _learn_shapes(proto, records, scope, observed)
             if node is None:
                 self.knowledge.evaluate(proto, scope)
                 continue
-            running = _Running(proto, node, records, scope, is_first)
+            body = observed.bodies.get(next(filter(None, proto.output), ""))
+            running = _Running(proto, node, records, scope, body, is_first)
             if onnx_op(proto) == "If":
                 branches[node.name] = self._branch(running)
             elif onnx_op(proto) == "Loop":
                 loops[node.name] = self._loop(running)
             else:
                 loops[node.name] = self._scan(running)
+            _learn_shapes(proto, records, scope, observed)
         return ControlFlowTrace(dict(_changed_types(graph, records, scope)), branches, loops)
 
     def _branch(self, running: _Running) -> BranchTrace:
         truth = running.scope.fact(running.proto.input[0]).truth
         names = [name for name, _ in running.node.subgraphs]
         wanted = None if truth is None else names.index("then_branch" if truth else "else_branch")
+        seen = running.observed
+        if seen is not None and seen.attribute in names:
+            wanted = names.index(seen.attribute)
+        observed = seen.runs[0] if seen is not None and seen.runs else NO_RUN
         traces = [EMPTY_TRACE] * len(names)
         made: list[list[Fact]] = []
         for index in range(len(names)):
@@ -327,7 +347,10 @@ class _Simulation:
                 graph, records = running.body(index)
                 inner = running.scope.inside(records.prefix)
                 self.knowledge.add_declared(graph, inner, with_types=running.is_first)
-                traces[index] = self.run(graph, records, inner, is_first=running.is_first)
+                inner_run = observed if wanted == index else NO_RUN
+                traces[index] = self.run(
+                    graph, records, inner, inner_run, is_first=running.is_first
+                )
                 made.append([inner.fact(value.name) for value in graph.output])
         for name, *facts in zip(running.proto.output, *made, strict=False):
             before = running.scope.types.get(name)
@@ -335,18 +358,25 @@ class _Simulation:
         return BranchTrace(wanted, tuple(traces))
 
     def _scan(self, running: _Running) -> LoopTrace:
-        """A Scan, or another node with a body: all iterations are equal."""
+        """A Scan, or another node with a body: all iterations are equal, unless observed ones are
+        not.
+        """
         proto, scope = running.proto, running.scope
         graph, records = running.body(0)
-        inner = scope.inside(records.prefix)
-        self.knowledge.add_declared(graph, inner, with_types=running.is_first)
-        for name, kind in body_inputs(proto, scope.types, self.knowledge.opsets).items():
-            inner.learn(name, Fact(kind))
-        trace = self.run(graph, records, inner, is_first=running.is_first)
+        seen = () if running.observed is None else running.observed.runs
+        traces = []
+        for observed in (key for key, _ in groupby(seen)) if seen else (NO_RUN,):
+            inner = scope.inside(records.prefix)
+            self.knowledge.add_declared(graph, inner, with_types=running.is_first)
+            for name, kind in body_inputs(proto, scope.types, self.knowledge.opsets).items():
+                inner.learn(name, Fact(kind))
+            traces.append(self.run(graph, records, inner, observed, is_first=running.is_first))
         if not all(is_complete(scope.types.get(name)) for name in proto.output if name):
             for name, kind in self.knowledge.types_of(proto, scope).items():
                 scope.learn(name, Fact(kind))
-        return LoopTrace(trip_count(running.records.graph, running.node), (trace,))
+        if seen:
+            return LoopTrace(len(seen), tuple(traces))
+        return LoopTrace(trip_count(running.records.graph, running.node), tuple(traces))
 
     def _loop(self, running: _Running) -> LoopTrace:
         limit, condition = (*running.proto.input, "", "")[:2]
@@ -359,6 +389,8 @@ class _Simulation:
             condition=first_condition,
             is_certain=first_condition.truth is not None and (not limit or bound is not None),
         )
+        if running.observed is not None:
+            return self._observed_loop(running, iterations, running.observed.runs)
         while self._continues(iterations, bound):
             self._iterate(running, iterations)
         number = self._number(running, iterations, bound)
@@ -368,15 +400,33 @@ class _Simulation:
             running.scope.learn(name, fact)
         return LoopTrace(number, tuple(_without_tail(iterations.traces)), iterations.is_certain)
 
+    def _observed_loop(
+        self, running: _Running, iterations: _Iterations, runs: Sequence[GraphRun]
+    ) -> LoopTrace:
+        """A Loop of which each iteration was observed."""
+        iterations.is_certain = True
+        for run in runs:
+            if iterations.number and self._is_spent:
+                break
+            self._iterate(running, iterations, run)
+            iterations.is_certain = True
+        for name, fact in _loop_outputs(running, iterations, len(runs)):
+            running.scope.learn(name, fact)
+        return LoopTrace(len(runs), tuple(_without_tail(iterations.traces)))
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether enough was simulated."""
+        return (
+            self.knowledge.num_evaluated > self.max_evaluated
+            or self.num_iterations > MAX_TOTAL_ITERATIONS
+        )
+
     def _continues(self, iterations: _Iterations, bound: int | None) -> bool:
         if iterations.condition.truth is False or iterations.is_steady:
             return False
         # The first iteration is always simulated: the shapes in the body follow from it.
-        is_spent = (
-            self.knowledge.num_evaluated > self.max_evaluated
-            or self.num_iterations > MAX_TOTAL_ITERATIONS
-        )
-        if iterations.number and is_spent:
+        if iterations.number and self._is_spent:
             return False
         return iterations.number < (MAX_ITERATIONS if bound is None else min(bound, MAX_ITERATIONS))
 
@@ -390,7 +440,9 @@ class _Simulation:
         iterations.is_certain = False  # the simulation did not reach the end
         return bound if bound is not None and bound <= MAX_ITERATIONS else None
 
-    def _iterate(self, running: _Running, iterations: _Iterations) -> None:
+    def _iterate(
+        self, running: _Running, iterations: _Iterations, observed: GraphRun = NO_RUN
+    ) -> None:
         """Simulate one iteration."""
         graph, records = running.body(0)
         inner = running.scope.inside(records.prefix)
@@ -404,7 +456,7 @@ class _Simulation:
         for value, fact in zip(graph.input, inputs, strict=False):
             inner.learn(value.name, fact)
         evaluated_before = self.knowledge.num_evaluated
-        iterations.traces.append(self.run(graph, records, inner, is_first=is_first))
+        iterations.traces.append(self.run(graph, records, inner, observed, is_first=is_first))
         condition, *made = [inner.fact(value.name) for value in graph.output]
         carried = made[: len(iterations.carried)]
         # Steady: the iteration had the inputs of the one before, nothing new was evaluated, and its
@@ -454,6 +506,23 @@ def _merge_branches(before: onnx.TypeProto | None, facts: list[Fact]) -> Fact:
     if one is None or other is None:
         return Fact(before)
     return Fact(common(one, other) if before is None else merged(before, common(one, other)))
+
+
+def _learn_shapes(
+    proto: onnx.NodeProto, records: _GraphScope, scope: Scope, observed: GraphRun
+) -> None:
+    """Learn the observed shapes of a node's outputs."""
+    for name in proto.output:
+        dims = observed.shapes.get(name)
+        tensor = records.graph.tensors.get(records.prefix + name)
+        before = scope.types.get(name)
+        if dims is None or tensor is None:
+            continue
+        number = 0 if before is None else before.tensor_type.elem_type
+        if not number and tensor.dtype is not None:
+            number = list(DType).index(tensor.dtype) + 1
+        if number:
+            scope.types[name] = dense_type(number, dims)
 
 
 def _changed_types(

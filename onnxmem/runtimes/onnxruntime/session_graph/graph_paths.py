@@ -1,11 +1,10 @@
 """Paths of subgraphs in a model, which identify them in the file and in a ``Graph``."""
 
-import re
 from collections.abc import Iterator
 
 import onnx
 
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import Node
 from onnxmem.model.traversal import subgraphs
 
 
@@ -24,15 +23,6 @@ def graphs_by_path(graph: onnx.GraphProto, path: str = "") -> Iterator[tuple[str
 def body_path(path: str, prefix: str, node: Node, attribute: str) -> str:
     """The path of a subgraph; ``path`` and ``prefix`` are those of the enclosing graph."""
     return _joined(path, f"{node.outputs[0].removeprefix(prefix)}/{attribute}")
-
-
-def body_prefix(node: Node, attribute: str, body: Graph) -> str:
-    """The prefix of a subgraph's names in a ``Graph``, numbered if the plain one was in use."""
-    head = f"{node.name}/{attribute}"
-    pattern = re.compile(rf"{re.escape(head)}(#\d+)?/")
-    names = (name for inner in body.nodes for name in inner.outputs)
-    found = (match[0] for match in map(pattern.match, names) if match)
-    return next(found, f"{head}/")
 
 
 def _joined(path: str, here: str) -> str:

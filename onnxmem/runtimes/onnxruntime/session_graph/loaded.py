@@ -11,8 +11,9 @@ from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Request, bind, input_dims, required_inputs
 from onnxmem.model.building import Prepared, build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import Graph, Node, body_prefix
 from onnxmem.model.input_values import input_arrays
+from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op
@@ -24,7 +25,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.control_flow import (
     deciding_inputs,
     simulate_control_flow,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path, body_prefix
+from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path
 from onnxmem.settings import Values
 
 ShapesByPath = Mapping[str, Mapping[str, LoadShape | None]]
@@ -82,9 +83,10 @@ def session_graph(
     optimized: OptimizedModel,
     inputs: Mapping[str, tuple[int, ...]],
     values: Mapping[str, Values] = MappingProxyType({}),
+    observed: GraphRun = NO_RUN,
 ) -> SessionGraph:
     """Read an optimized model; ``inputs`` are the input shapes, ``values`` known elements of
-    inputs.
+    inputs, ``observed`` what was seen of the run.
 
     :raises OnnxmemError: what ``prepare`` and ``build`` raise, or a value does not match its input.
     """
@@ -103,7 +105,7 @@ def session_graph(
         optimized.cpu,
     )
     known = input_arrays(graph, values)
-    trace = simulate_control_flow(shaped.proto, graph, known)
+    trace = simulate_control_flow(shaped.proto, graph, known, observed=observed)
     deciding = deciding_inputs(shaped.proto, graph, known, trace)
     return SessionGraph(graph, shapes, optimized, trace, deciding, facts)
 

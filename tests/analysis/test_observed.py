@@ -1,0 +1,195 @@
+"""Figures of observed runs: exact for the shapes of a run, whatever else the data may decide."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from data_dependent_models import MODELS
+from graphs import model_of
+from jsonschema import Draft202012Validator
+from paths import ROOT
+
+import onnxmem
+from onnxmem.cli import main
+from onnxmem.model.binding import Request
+from onnxmem.model.files import load
+from onnxmem.model.observed import NO_RUN, ObservedFileError, read_observed
+from onnxmem.runtimes.from_settings import predict
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
+
+pytest.importorskip("onnxruntime")
+ROWS = """agraph (float[13,7] x, bool[13] c) => (float[rows,7] y) {
+    z = Compress<axis = 0>(x, c)  w = Mul(z, z)  y = Sub(w, z)
+}"""
+INPUTS_BYTES = 13 * 7 * 4 + 13
+ROW_BYTES = 3 * 7 * 4
+QUICK = ("regions of a detector", "decoding loop", "length regulator")
+HEAD = (
+    '{"schema": "onnxmem.observed", "schema_version": "1.0", "model": "m", "digest": "d", '
+    '"inputs": {}, "runs": '
+)
+SCHEMAS = ROOT / "onnxmem" / "report" / "schema"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    onnx.save(model_of(ROWS), tmp_path / "rows.onnx")
+    return str(tmp_path / "rows.onnx")
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Callable[[int], str]:
+    """A file of inputs that keep some of the rows."""
+
+    def written(rows: int) -> str:
+        name = str(tmp_path / f"{rows}.npz")
+        np.savez(name, x=np.ones((13, 7), np.float32), c=np.arange(13) < rows)
+        return name
+
+    return written
+
+
+def test_figures_are_those_of_the_runs(path: str, inputs: Callable[[int], str]) -> None:
+    seen = onnxmem.observe(path, inputs=[inputs(rows) for rows in (1, 3, 3, 8)])
+    found = onnxmem.analyze(path, observed=seen).to_dict()["observed"]
+    assert isinstance(found, dict)
+    least, median, most = (INPUTS_BYTES + rows * ROW_BYTES for rows in (1, 3, 8))
+    assert found["runs"] == 4
+    assert found["total_bytes"] == {"min": least, "median": median, "p99": most, "max": most}
+    assert found["dims"] == {"z:0": {"min": 1, "median": 3, "p99": 8, "max": 8}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
+def test_the_requested_peak_of_an_observed_run_is_exact(name: str, tmp_path: Path) -> None:
+    model, npz = tmp_path / "model.onnx", str(tmp_path / "inputs.npz")
+    onnx.save(MODELS[name].proto(), model)
+    feeds: dict[str, Any] = MODELS[name].feeds(np.random.default_rng(1))
+    np.savez(npz, **feeds)
+    seen = onnxmem.observe(model, inputs=[npz])
+    assert seen.runs[0] != NO_RUN
+    session = SessionRequest(observed=seen.runs[0])
+    predicted = predict(load(str(model)), Request(shapes=dict(seen.inputs)), session)
+    measured = onnxmem.measure(model, inputs=npz)
+    assert predicted.arena.requested_peak_bytes == measured.requested_peak_bytes
+    row = onnxmem.analyze(model, observed=seen, runtimes=["ort-cpu"]).to_dict()["observed"]
+    assert isinstance(row, dict)
+    (spread,) = row["runtimes"]
+    assert spread["requested_peak_bytes"]["max"] == measured.requested_peak_bytes
+
+
+def test_each_iteration_and_branch_is_observed(tmp_path: Path) -> None:
+    text = """agraph (float[4] x, int64 n) => (s, y) <bool going = {1}, float zero = {0}> {
+        z, s = Loop(n, going, x) <
+            body = iteration(int64 i, bool c, float[K] h) => (co, ho, so) {
+                co = Identity(c)  ho = Concat<axis = 0>(h, h)  so = Identity(c)
+            }
+        >
+        total = ReduceSum<keepdims = 0>(z)  big = Greater(total, zero)
+        y = If (big) <
+            then_branch = one () => (a) { a = Concat<axis = 0>(z, z) },
+            else_branch = two () => (b) { b = Relu(z) }
+        >
+    }"""
+    onnx.save(model_of(text), tmp_path / "loop.onnx")
+    npz = str(tmp_path / "3.npz")
+    np.savez(npz, x=np.ones(4, np.float32), n=np.int64(3))
+    (run,) = onnxmem.observe(tmp_path / "loop.onnx", inputs=[npz]).runs
+    # What is left out is as in the graph, which has the shapes of the first iteration.
+    seen = [each.shapes.get("ho") for each in run.bodies["z"].runs]
+    assert seen == [None, (16,), (32,)]
+    assert run.bodies["y"].attribute == "then_branch"
+    assert run.shapes["y"] == (64,)
+
+
+def test_a_saved_file_has_the_same_figures(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "seen.json"
+    command = [path, "--observe", "3", "--save-observed", str(saved), "--json"]
+    assert main(command) == 0
+    made = json.loads(capsys.readouterr().out)["models"][0]["observed"]
+    document = json.loads(saved.read_text())
+    schema = json.loads((SCHEMAS / "observed-1.0.schema.json").read_text())
+    Draft202012Validator(schema).validate(document)
+    assert main([path, "--observed", str(saved), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][0]["observed"] == made
+    assert onnxmem.analyze(path, observed=saved).to_dict()["observed"] == made
+    assert made["sources"] == ["random 0", "random 1", "random 2"]
+    seen = read_observed(str(saved))
+    assert seen.to_dict() == document
+
+
+def test_the_text_calls_them_observed(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([path, "--observe", "2", "-v"]) == 0
+    text = capsys.readouterr().out
+    assert "Observed in 2 runs, of these inputs; others may take more or less" in text
+
+
+def test_runs_of_another_model_are_one_line(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "seen.json"
+    saved.write_text(onnxmem.observe(path).to_json())
+    onnx.save(model_of(ROWS.replace("Mul", "Add")), tmp_path / "other.onnx")
+    assert main([str(tmp_path / "other.onnx"), "--observed", str(saved)]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "of another model" in line
+
+
+def test_runs_at_other_dims_are_one_line() -> None:
+    model = model_of("agraph (float[N,3] x) => (y) { y = NonZero(x) }")
+    seen = onnxmem.observe(model, shapes={"x": (4, 3)})
+    assert onnxmem.analyze(model, observed=seen).observed is not None
+    with pytest.raises(ObservedFileError, match="x at 4,3"):
+        onnxmem.analyze(model, observed=seen, batch=5)
+
+
+def test_a_model_without_data_dependent_dims_has_none() -> None:
+    model = model_of("agraph (float[2] x) => (y) { y = Relu(x) }")
+    seen = onnxmem.observe(model)
+    assert seen.runs == (NO_RUN,)
+    assert "observed" not in onnxmem.analyze(model, observed=seen).to_dict()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"schema": "onnxmem.observed", "schema_version": "2.0"}',
+        HEAD + "[]}",
+        HEAD + '[{"source": "s", "shapes": {"x": [-1]}}]}',
+        HEAD + '[{"source": "s", "shapes": {"x": 1}}]}',
+        HEAD + '[{"source": 1}]}',
+        HEAD + '[{"source": "s", "bodies": {"x": {"graph": "b", "runs": [{"times": 1e12}]}}}]}',
+        HEAD + '[{"source": "s", "bodies": {"x": {"graph": "b", "runs": [{"times": 9999999}]}}}]}',
+    ],
+)
+def test_a_malformed_file_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "seen.json").write_text(text)
+    with pytest.raises(ObservedFileError):
+        read_observed(str(tmp_path / "seen.json"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--save-observed", "seen.json"], "no effect without runs; add --observe"),
+        (["--observe", "0"], "a model is observed in 1 to 10,000 runs"),
+        (["--observe", "nowhere.npz"], "the inputs file cannot be opened"),
+        (["--observed", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_flags_that_cannot_work_are_one_line(
+    path: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([path, *flags]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
