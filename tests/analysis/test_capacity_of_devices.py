@@ -20,7 +20,7 @@ from onnxmem.runtimes import assumed
 from onnxmem.settings import Settings
 
 MIB = 2**20
-WIDE = """agraph (float[N,10007] x) => (float[N,7] y) <float[10007,7] w> {
+WIDE = """agraph (float[N,1000003] x) => (float[N,7] y) <float[1000003,7] w> {
     r = Relu(x)  y = MatMul(r, w) }"""
 
 

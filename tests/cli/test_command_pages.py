@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from paths import MODELS, ROOT
+from without_children import work_without_children
 
 from onnxmem.cli import COMMANDS, main
 
@@ -50,8 +51,10 @@ def test_a_page_shows_what_its_commands_print(
     before = page.read_text(encoding="utf-8")
     if "onnxmem measure" in before:
         pytest.importorskip("onnxruntime")
+        monkeypatch.chdir(tmp_path)
+    else:
+        work_without_children(monkeypatch, tmp_path)
     (tmp_path / "models").symlink_to(MODELS)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(found: re.Match[str]) -> str:

@@ -1,10 +1,13 @@
 """No line of a command's text output is wider than COLUMNS, and an answer has at most 25 lines."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import MODELS
 
+from onnxmem.analysis import analysis
 from onnxmem.cli import main
 from onnxmem.report.text import aligned
 
@@ -23,8 +26,8 @@ COMMANDS = (
     "{model} --train --batch 4 --budget 2GiB -v",
     "{model} --runtime ort-cpu --emulate-optimizer -v",
     "fit {model} --device 8GiB",
-    "advise {model} --budget 8MiB",
-    "explain process {model}",
+    "advise {model} --budget 8MiB --emulate-optimizer",
+    "explain process {model} --emulate-optimizer",
     "explain peak {model}",
     "diff {model} {other}",
     "check {model} --budget-peak 1MiB",
@@ -43,6 +46,26 @@ def printed(command: str, model: Path, capsys: pytest.CaptureFixture[str]) -> li
     lines = capsys.readouterr().out.splitlines()
     assert lines
     return lines
+
+
+@cache
+def analyses() -> dict[str, analysis.Analysis]:
+    """By model and settings: widths and outputs of one analysis differ in its text alone."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def analyzed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One analysis serves all commands and widths that request the same of a model."""
+    analyze = analysis.analyze
+
+    def memoized(model: str, **settings: Any) -> analysis.Analysis:  # noqa: ANN401 - passed on
+        key = f"{model} {sorted(settings.items())}"
+        if key not in analyses():
+            analyses()[key] = analyze(model, **settings)
+        return analyses()[key]
+
+    monkeypatch.setattr(analysis, "analyze", memoized)
 
 
 @pytest.fixture(autouse=True)
