@@ -9,7 +9,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf, isfinite
 from typing import Final
 
 from onnxmem.model.control_flow import trip_count
@@ -27,6 +27,9 @@ from onnxmem.model.intervals.tensors import TensorIntervals
 
 _MAX_STEPS: Final = 1_000
 """Nodes that are visited for the iterations of one Loop, before a line is drawn."""
+
+_ORDERED: Final = frozenset({DType.FLOAT32, DType.FLOAT64, DType.INT32, DType.INT64})
+"""Types to which a counter is converted without an overflow."""
 
 _MAX_ALL_STEPS: Final = 8_000
 """Nodes that are visited for all iterations of a model, which multiply where loops are nested; past
@@ -162,42 +165,78 @@ class Iterations:
 
     def _counted(self) -> int | None:
         """The most iterations that a condition on a counter allows: ``Less(counter, limit)``."""
-        producers, body = self.body.producers, self.body
-        rows = zip(body.inputs[2:], self.node.inputs[2:], body.outputs[1:], strict=False)
+        rows = zip(self.body.inputs[2:], self.node.inputs[2:], self.body.outputs[1:], strict=False)
         carried = {name: (outer, after) for name, outer, after in rows}
-        pending, limits = [body.outputs[0]], []
-        while pending:
-            node = producers.get(pending.pop())
-            if node is None:
-                continue
-            if node.onnx_op in {"And", "Cast", "Identity", "Squeeze", "Reshape"}:
-                pending += node.inputs if node.onnx_op == "And" else node.inputs[:1]
-            elif node.onnx_op in {"Less", "LessOrEqual", "Greater", "GreaterOrEqual"}:
-                is_less = node.onnx_op.startswith("Less")
-                counter, limit = node.inputs if is_less else node.inputs[::-1]
-                limits.append(self._most_counts(counter, limit, carried))
-        return least(*limits)
+        return self._most_true(self.body.outputs[0], carried)
 
-    def _most_counts(
-        self, counter: str, limit: str, carried: Mapping[str, tuple[str, str]]
-    ) -> int | None:
-        """How often a counter may grow up to a limit that does not change."""
+    def _most_true(self, condition: str, carried: Mapping[str, tuple[str, str]]) -> int | None:
+        """The most iterations while a condition holds; ``None``: that is not known."""
+        node = self._producers.get(condition)
+        if node is None:
+            return None
+        if node.onnx_op == "And":
+            return least(*(self._most_true(name, carried) for name in node.inputs))
+        if node.onnx_op in {"Cast", "Identity", "Squeeze", "Reshape"}:
+            return self._most_true(node.inputs[0], carried)
+        if node.onnx_op == "If":
+            # ``a and b`` of a script: a branch that is false ends the loop.
+            ends = [body.outputs[0] for _, body in node.subgraphs if body.outputs]
+            limits = [self._most_true(name, carried) for name in ends if not self._is_false(name)]
+            known = [limit for limit in limits if limit is not None]
+            return max(known, default=1) if len(known) == len(limits) else None
+        return self._most_compared(node, carried)
+
+    def _most_compared(self, node: Node, carried: Mapping[str, tuple[str, str]]) -> int | None:
+        """The same of a comparison of a counter with a limit."""
+        if node.onnx_op not in {"Less", "LessOrEqual", "Greater", "GreaterOrEqual"}:
+            return None
+        is_less = node.onnx_op.startswith("Less")
+        counter, limit = node.inputs if is_less else node.inputs[::-1]
         most = self._most_limit(limit, carried)
-        step, name = self.body.producers.get(counter), counter
-        if step is not None and step.onnx_op == "Add":
-            counters = {*carried, self.body.inputs[0]}
-            name = next((each for each in step.inputs if each in counters), "")
         if most is None:
             return None
-        # The condition is computed before or after the counter grows, and may include the limit.
-        if name == self.body.inputs[0]:
-            return most + 2
-        outer, after = carried.get(name, ("", ""))
-        growth = self._growth(name, after)
-        first = self.tensors.of(outer).value.least if outer else -inf
-        if growth is None or first == -inf:
+        # The last iteration is the one that finds the condition false.
+        return self._most_counts(counter, most + node.onnx_op.endswith("Equal"), carried)
+
+    def _is_false(self, name: str) -> bool:
+        """Whether a condition never holds."""
+        source = self._source(name)
+        is_fixed = self._is_fixed(source) and source not in self.body.inputs
+        return is_fixed and self.tensors.of(source).value.most <= 0
+
+    @property
+    def _producers(self) -> Mapping[str, Node]:
+        """The nodes of the body and of the branches in it, by their outputs."""
+        return {name: node for node in self.body.all_nodes() for name in node.outputs}
+
+    def _most_counts(
+        self, counter: str, limit: int, carried: Mapping[str, tuple[str, str]]
+    ) -> int | None:
+        """How many iterations there are if they go on while a counter is below a limit.
+
+        In iteration i the counter is first + i x growth at least.
+        """
+        name = self._uncast(counter)
+        step, added = self._producers.get(name), 0.0
+        if step is not None and step.onnx_op == "Add":
+            # The condition may be computed after the counter grew.
+            counters = {*carried, self.body.inputs[0]}
+            name = next((each for each in step.inputs if each in counters), "")
+            other = step.inputs[1] if step.inputs[0] == name else step.inputs[0]
+            added = self.tensors.of(other).value.least if self._is_fixed(other) else -inf
+        first, growth = 0.0, 1.0
+        if name != self.body.inputs[0]:
+            outer, after = carried.get(name, ("", ""))
+            found = self._growth(name, after)
+            if not outer or found is None:
+                return None
+            first, growth = self.tensors.of(outer).value.least, found
+        first += added
+        if not isfinite(first) or not isfinite(growth):
             return None
-        return max(int(-(-(most - first) // growth)), 0) + 2
+        # A sum of fractions may be rounded down.
+        rounded = 0 if first.is_integer() and growth.is_integer() else 1
+        return max(ceil((limit - first) / growth), 0) + 1 + rounded
 
     def _most_limit(self, limit: str, carried: Mapping[str, tuple[str, str]]) -> int | None:
         """The upper end of a limit, if no iteration changes it."""
@@ -209,23 +248,34 @@ class Iterations:
             limit = outer
         elif limit in self.body.inputs or not self._is_fixed(limit):
             return None
-        return end(self.tensors.of(limit).value.most)
+        most = self.tensors.of(limit).value.most
+        return ceil(most) if isfinite(most) else None
 
     def _is_fixed(self, name: str) -> bool:
         """Whether a tensor is of an enclosing graph, or a constant of the body."""
-        producer = self.body.producers.get(name)
+        producer = self._producers.get(name)
         return producer is None or producer.onnx_op == "Constant"
 
     def _source(self, name: str) -> str:
         """The tensor that an Identity passes on."""
-        producers = self.body.producers
+        producers = self._producers
         while name in producers and producers[name].onnx_op == "Identity":
             name = producers[name].inputs[0]
         return name
 
+    def _uncast(self, name: str) -> str:
+        """The counter of which a number is a conversion that keeps the order of numbers."""
+        node = self._producers.get(name)
+        while node is not None and node.onnx_op in {"Cast", "Identity"}:
+            if node.onnx_op == "Cast" and self.tensors.of(name).dtype not in _ORDERED:
+                return name
+            name = node.inputs[0]
+            node = self._producers.get(name)
+        return name
+
     def _growth(self, name: str, after: str) -> float | None:
         """What an iteration adds to a counter at least; ``None``: it may not grow."""
-        node = self.body.producers.get(self._source(after))
+        node = self._producers.get(self._source(after))
         if node is None or node.onnx_op != "Add" or name not in node.inputs:
             return None
         other = node.inputs[1] if node.inputs[0] == name else node.inputs[0]

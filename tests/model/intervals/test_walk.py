@@ -107,6 +107,45 @@ def test_a_loop_without_a_limit_has_none_until_the_user_sets_it() -> None:
     assert dims(text, "s", **{"s:0": 23}) == [(23, 2)]
 
 
+@pytest.mark.parametrize(
+    ("condition", "iterations"),
+    [
+        ("l = Less(ko, ten)  co = And(l, more)", 4),
+        ("f = Cast<to = 1>(ko)  l = Less(f, real)  co = And(more, l)", 4),
+        ("l = LessOrEqual(ko, nine)  co = And(l, more)", 4),
+        ("f = Cast<to = 1>(ko)  l = Less(f, above)  co = And(l, more)", 4),
+        ("l = Less(k, ten)  co = And(l, more)", 5),
+        ("b = Add(k, less)  l = Greater(ten, b)  co = And(l, more)", 6),
+        ("l = GreaterOrEqual(ten, i)  co = And(l, more)", 12),
+        (
+            """co = If(more) <
+                then_branch = t() => (l) { l = Less(ko, ten) },
+                else_branch = e() => (o) { o = Identity(never) }
+            >""",
+            4,
+        ),
+    ],
+)
+def test_a_loop_goes_on_while_a_counter_and_the_data_allow(condition: str, iterations: int) -> None:
+    model = model_of(f"""agraph (float[5] x, bool more) => (z, s)
+        <bool going = {{1}}, bool never = {{0}}, int64 begin = {{0}}, int64 three = {{3}},
+         int64 nine = {{9}}, int64 ten = {{10}}, int64 less = {{-5}}, float real = {{10.0}},
+         float above = {{9.5}}> {{
+            z, s = Loop(, going, begin) <
+                body = iteration(int64 i, bool c, int64 k) => (co, ko, so) {{
+                    ko = Add(k, three)  {condition}  so = Relu(x)
+                }}
+            >
+        }}""")
+    upper = upper_of(model).graph
+    assert upper.tensors["s"].shape == (iterations, 5)
+    for more, found in ((True, iterations), (False, 1)):
+        given = {"x": np.ones(5, np.float32), "more": np.array(more)}
+        shapes = shapes_of_run(model, given)
+        assert shapes["s"] == (found, 5)
+        assert contradictions(upper, shapes) == []
+
+
 def nested(depth: int) -> onnx.ModelProto:
     """Loops in loops, of at most 900 iterations each, which let a value grow."""
     body = f"y{depth} = Concat<axis = 0>(h{depth}, w)"
