@@ -138,6 +138,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("--sessions N", "in the process, each with its arena"),
                 ("--no-mem-pattern", "enable_mem_pattern=False"),
                 ("--shrink-arena", "at the end of each run"),
+                ("--advise", "what would lower it, replayed"),
                 *_SIZED[1:2],
                 *_RUNTIME,
                 *_JSON,

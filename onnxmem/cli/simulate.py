@@ -24,7 +24,10 @@ from onnxmem.errors import EXIT_OK, UsageError, fault_of
 from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
 
 if TYPE_CHECKING:
+    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.decisions.serving_advice import ServingAdvice
     from onnxmem.decisions.simulate import Serving, Simulation
+    from onnxmem.model.requests import Requests
 
 SCHEMA: Final = "onnxmem.simulation"
 SCHEMA_VERSION: Final = "1.0"
@@ -45,6 +48,16 @@ def simulate_parser() -> ArgumentParser:
     add_values(model)
     add_requests(parser, is_required=True)
     _add_session(parser)
+    advice = parser.add_argument_group("advice")
+    advice.add_argument(
+        "--advise",
+        action="store_true",
+        help="replay settings of the session, the largest request first and padded lengths too, "
+        "and show these in place of the timeline",
+    )
+    advice.add_argument(
+        "--emit", choices=("python",), help="write the best settings as onnxruntime's Python"
+    )
     add_text_result_options(parser)
     return parser
 
@@ -76,9 +89,15 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, [arguments.model, arguments.requests], force=arguments.force)
     refuse_contradictions(arguments)
     form = form_of(arguments.output, "json" if arguments.json else None, ("text", "json"))
+    if arguments.emit is not None and arguments.json:
+        message = "--emit and --json: two forms of one result; --advise --json has the code too"
+        raise UsageError(message)
     code = EXIT_OK
     try:
-        found = _simulated(arguments)
+        if arguments.emit is not None:
+            write_result(_emitted(arguments), arguments)
+            return code
+        found, advice = _simulated(arguments)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
@@ -89,18 +108,45 @@ def run(arguments: Namespace) -> int:
         row = failed_row(arguments.model, fault.code, fault.message)
     else:
         if form == "text":
-            text = render_simulation(arguments.model, found)
+            text = render_simulation(arguments.model, found, advice)
             write_result(in_color(text, arguments), arguments)
             return code
-        row = simulation_row(arguments.model, found)
+        row = simulation_row(arguments.model, found, advice)
     text = document_text(document(SCHEMA, SCHEMA_VERSION, {"models": [row]}))
     write_result(text, arguments)
     return code
 
 
-def _simulated(arguments: Namespace) -> Simulation:
-    from onnxmem.analysis.fitting.footprints import request_of
+def _simulated(arguments: Namespace) -> tuple[Simulation, ServingAdvice | None]:
     from onnxmem.decisions.simulate import simulate
+
+    request, requests, serving = _asked(arguments)
+    found = simulate(request, requests, serving)
+    return found, _advised(arguments) if arguments.advise else None
+
+
+def _advised(arguments: Namespace) -> ServingAdvice:
+    from onnxmem.decisions.serving_advice import advise_serving
+
+    return advise_serving(*_asked(arguments))
+
+
+def _emitted(arguments: Namespace) -> str:
+    """The best settings of the session as a Python program."""
+    from onnxmem.decisions.advise.emitting import session_code
+
+    advice = _advised(arguments)
+    own, best = advice.own, advice.best_setting
+    saved = (
+        f"process: {best.process_peak_bytes:,} B at most instead of {own.process_peak_bytes:,} B, "
+        f"arena: {best.reserved_peak_bytes:,} B instead of {own.reserved_peak_bytes:,} B"
+    )
+    load = f"requests: {arguments.requests}, {arguments.concurrency} at once in each session"
+    return session_code(arguments.model, arguments.runtime, best.lines, (saved, load))
+
+
+def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:
+    from onnxmem.analysis.fitting.footprints import request_of
     from onnxmem.model.requests import read_requests
 
     requests = read_requests(arguments.requests, arguments.num_requests, arguments.seed)
@@ -115,7 +161,7 @@ def _simulated(arguments: Namespace) -> Simulation:
         cuda_context_bytes=arguments.cuda_context_bytes,
         cuda_workspace_bytes=arguments.cuda_workspace_bytes,
     )
-    return simulate(request_of(arguments.model, settings), requests, _serving(arguments))
+    return request_of(arguments.model, settings), requests, _serving(arguments)
 
 
 def _serving(arguments: Namespace) -> Serving:

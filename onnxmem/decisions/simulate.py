@@ -20,7 +20,7 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model.binding import Request, bind
 from onnxmem.model.graph import Graph
-from onnxmem.model.requests import Requests
+from onnxmem.model.requests import BATCH, Requests
 from onnxmem.runtimes.onnxruntime.memory import session_findings
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, Resident
@@ -37,6 +37,8 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 MOST_AT_ONCE: Final = 1024
 _DEFAULT: Final = "ort-cpu"
 _SHUFFLES: Final = 8
+_SHUFFLES_WITH_BODIES: Final = 2
+"""Bodies have patterns that any earlier request may have stored, so no run serves two orders."""
 _INTERLEAVINGS: Final = 20
 """Of so many draws, the range has a further one in nine of ten cases."""
 _MOST_NODES: Final = 100_000
@@ -87,6 +89,11 @@ class ServedRequest:
     """The process, or on a GPU the arena, the context and the workspace."""
     input_bytes: int
     """Of that, the inputs of as many requests like this one as run at once."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The process during the request."""
+        return self.process_bytes + self.reserved_peak_bytes - self.reserved_bytes
 
     @classmethod
     def of(cls, dims: Dims, process: "Process", memory: "ProcessMemory") -> Self:
@@ -169,11 +176,7 @@ class Simulation:
     @property
     def process_peak_bytes(self) -> int:
         """The most that the process takes, its load included."""
-        served = max(
-            each.process_bytes + each.reserved_peak_bytes - each.reserved_bytes
-            for each in self.timeline
-        )
-        return max(served, self.load_peak_bytes or 0)
+        return max(self.load_peak_bytes or 0, *(each.peak_bytes for each in self.timeline))
 
     @property
     def worst(self) -> Order:
@@ -200,11 +203,11 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     :raises OnnxmemError: the session cannot be created, or its arena cannot serve a request.
     """
     model = ServedModel.of(request, requests, serving.options)
-    ordered = [_dims(row) for row in requests.rows]
+    ordered = [dims_of(row) for row in requests.rows]
     peaks = model.peaks(ordered, serving)
     median_bytes = median_low(peaks)
     process = Process(model.runs, serving)
-    memory = model.memory(serving.sessions)
+    memory = model.memory(serving.sessions, ordered)
     timeline = tuple(
         ServedRequest.of(dims, process, memory)
         for dims in process.serve(ordered, peaks.index(median_bytes))
@@ -212,7 +215,9 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     is_random = serving.concurrency > 1
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
-    in_range = [_dims(row) for row in requests.in_range(most)]
+    if model.runs.planned.recorded.has_bodies:
+        most = _FEWEST_IN_RANGE
+    in_range = [dims_of(row) for row in requests.in_range(most)]
     is_closed = process.is_closed_under(model.largest_first(in_range))
     is_all = not is_random and len(in_range) == requests.num_in_range
     unknowns = model.runs.planned.unknowns
@@ -232,7 +237,8 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     )
 
 
-def _dims(row: Mapping[str, int]) -> Dims:
+def dims_of(row: Mapping[str, int]) -> Dims:
+    """A request as a key."""
     return tuple(row.items())
 
 
@@ -242,7 +248,8 @@ def _other_orders(
     largest_first = model.largest_first(requests)
     shuffle = Random(0)  # noqa: S311 - a reproducible order, not a secret
     orders = {"largest first": largest_first, "smallest first": largest_first[::-1]}
-    for number in range(1, _SHUFFLES + 1):
+    has_bodies = model.runs.planned.recorded.has_bodies
+    for number in range(1, (_SHUFFLES_WITH_BODIES if has_bodies else _SHUFFLES) + 1):
         orders[f"shuffle {number}"] = shuffle.sample(requests, len(requests))
     for name, ordered in orders.items():
         yield Order(name, Process(model.runs, serving).peak_of(ordered, 0))
@@ -272,6 +279,8 @@ class ServedModel:
     runs: RequestRuns
     findings: tuple[Finding, ...]
     """On the file and its dims."""
+    batch_names: frozenset[str]
+    """What requests call the batch."""
 
     @classmethod
     def of(cls, request: AnalysisRequest, requests: Requests, options: SessionOptions) -> Self:
@@ -292,10 +301,16 @@ class ServedModel:
         runtime = replace(runtime, options=replace(options, level=runtime.options.level))
         provider = PROVIDERS[runtime.name]
         reader = SessionGraphReader(runtime.optimized, settings.values)
-        planned = PlannedSession.of(graph_at(_dims(requests.rows[0])), runtime.options, provider)
+        planned = PlannedSession.of(graph_at(dims_of(requests.rows[0])), runtime.options, provider)
         findings = at_first.findings(at_first.results)
         runs = RequestRuns(planned, graph_at, node_seconds)
-        return cls(runtime=runtime, graph=graph, runs=runs, findings=findings)
+        return cls(
+            runtime=runtime,
+            graph=graph,
+            runs=runs,
+            findings=findings,
+            batch_names=request.prepared.batch_symbols | {BATCH},
+        )
 
     def session_findings(self, unknowns: Unknowns) -> tuple[Finding, ...]:
         """What the figures of the session assume or leave out."""
@@ -312,13 +327,14 @@ class ServedModel:
         peaks = {dims: self.runs.run(dims, ()).replay.peak_bytes for dims in set(requests)}
         return sorted(requests, key=lambda dims: (-peaks[dims], dims))
 
-    def memory(self, num_sessions: int) -> "ProcessMemory":
-        """What a process with so many sessions takes beside its inputs."""
+    def memory(self, num_sessions: int, requests: Iterable[Dims]) -> "ProcessMemory":
+        """What a process with so many sessions takes for requests, beside their inputs."""
         planned = self.runs.planned
         if not planned.recorded.provider.is_host:
             return ProcessMemory(outside_bytes=self.runtime.overheads(self.graph).outside_bytes)
         host = HostProcess(self.graph, self.runtime.file_bytes, planned)
-        resident = host.resident_after(each.graph for each in self.runs.graphs.values())
+        served = dict.fromkeys(requests)
+        resident = host.resident_after(self.runs.graph(dims).graph for dims in served)
         loaded_bytes = resident.total_bytes(arena_regions(planned.loaded_arena()))
         earlier_bytes = (num_sessions - 1) * (loaded_bytes - _SHARED_BYTES)
         load_peak_bytes = MEASURED.process_bytes + host.load_peak_bytes + earlier_bytes
@@ -393,6 +409,11 @@ class Process:
         """
         for _ in self.serve(requests, seed):
             pass
+        return self.peak_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that the arenas reserved so far: the sum over the sessions."""
         return sum(self._peaks_bytes)
 
     def is_closed_under(self, requests: Sequence[Dims]) -> bool | None:

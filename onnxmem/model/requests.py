@@ -27,7 +27,8 @@ MOST: Final = 100_000
 _MOST_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
 _RANGE: Final = re.compile(r"([^=,]+)=(\d{1,18})(?:\.\.(\d{1,18}))?", re.ASCII)
-_BATCH: Final = "batch"
+BATCH: Final = "batch"
+"""The batch whatever the file calls it, as in --batch."""
 _UNIFORM: Final = ":uniform"
 _SHOWN: Final = 40
 
@@ -103,12 +104,11 @@ class Requests:
         :raises RequestsError: the model does not have a dim of the requests.
         """
         known = input_symbols(prepared.inputs)
-        # `batch` is the batch whatever the file calls it, as in --batch.
-        batch = () if _BATCH in known else sorted(prepared.batch_symbols)
-        self.refuse_unknown([*known, *([_BATCH] if batch else [])])
+        batch = () if BATCH in known else sorted(prepared.batch_symbols)
+        self.refuse_unknown([*known, *([BATCH] if batch else [])])
 
         def bound(row: Mapping[str, int]) -> Request:
-            of_batch = dict.fromkeys(batch, row[_BATCH]) if _BATCH in row else {}
+            of_batch = dict.fromkeys(batch, row[BATCH]) if BATCH in row else {}
             own = {name: row[name] for name in row if name in known}
             return replace(fixed, dims={**fixed.dims, **of_batch, **own})
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.decisions.serving_advice import ServingAdvice, ServingChange
 from onnxmem.decisions.simulate import Order, ServedRequest, Simulation
 from onnxmem.errors import printable, shortened
 from onnxmem.model.requests import Requests
@@ -25,11 +26,13 @@ _UNBOUND: Final = "unbound_dims"
 _ROWS: Final = 8
 """Of the timeline."""
 _BAR: Final = 30
+_MOST_ADVISED: Final = 6
+_ADVISED: Final = ("advice", "process", "arena", "at the end", "FLOPs")
 _HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
 
 
-def render_simulation(path: str, found: Simulation) -> str:
-    """Write the whole result; it ends with a newline."""
+def render_simulation(path: str, found: Simulation, advice: ServingAdvice | None = None) -> str:
+    """Write the whole result, with the timeline or the advice; it ends with a newline."""
     serving = found.serving
     load = load_text(found.requests, serving.concurrency, serving.sessions)
     doubts = [each for each in found.findings if each.code == _UNBOUND]
@@ -39,7 +42,7 @@ def render_simulation(path: str, found: Simulation) -> str:
             [f"{shortened(path)}  {found.runtime}, {load}"],
             [*prose("", verdict(found)), *finding_lines(doubts)],
             list(_figures(found)),
-            _timeline(found),
+            _timeline(found) if advice is None else _advice(advice),
             list(finding_lines(notes)),
         ]
     )
@@ -144,7 +147,26 @@ def _cells(index: int, served: ServedRequest) -> tuple[str, ...]:
     return (f"{index + 1:,}", *map(format_bytes, sizes))
 
 
-def simulation_row(path: str, found: Simulation) -> JsonDict:
+def _advice(advice: ServingAdvice) -> list[str]:
+    """The changes with the least process, and the server as it is among them."""
+    ranked = advice.ranked
+    own = ranked.index(advice.own)
+    listed = ranked[:_MOST_ADVISED] + ([advice.own] if own >= _MOST_ADVISED else [])
+    rows = [
+        (
+            each.name,
+            *map(
+                format_bytes,
+                (each.process_peak_bytes, each.reserved_peak_bytes, each.reserved_bytes),
+            ),
+            f"{100 * each.more_flops:+.0f} %" if each.padded else "",
+        )
+        for each in listed
+    ]
+    return aligned([_ADVISED, *rows], 1).splitlines()
+
+
+def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None = None) -> JsonDict:
     """The result as a JSON object."""
     serving, options = found.serving, found.serving.options
     return {
@@ -162,6 +184,7 @@ def simulation_row(path: str, found: Simulation) -> JsonDict:
             "gpu_mem_limit_bytes": options.gpu_mem_limit_bytes,
         },
         "simulation": _simulation(found),
+        "advice": None if advice is None else list(map(_change_row, advice.ranked)),
         "findings": finding_rows(found.findings),
     }
 
@@ -174,6 +197,7 @@ def failed_row(path: str, code: str, message: str) -> JsonDict:
         "error": {"code": code, "message": printable(message)},
         "settings": None,
         "simulation": None,
+        "advice": None,
         "findings": [],
     }
 
@@ -208,6 +232,17 @@ def _simulation(found: Simulation) -> JsonDict:
         "worst_order": found.worst.name,
         "orders": list(map(_order_row, found.orders)),
         "timeline": [_request_row(index, each) for index, each in enumerate(found.timeline)],
+    }
+
+
+def _change_row(change: ServingChange) -> JsonDict:
+    return {
+        "change": printable(change.name),
+        "arena_reserved_peak_bytes": change.reserved_peak_bytes,
+        "arena_reserved_bytes": change.reserved_bytes,
+        "process_peak_bytes": change.process_peak_bytes,
+        "more_flops": change.more_flops,
+        "python": list(map(printable, change.lines)),
     }
 
 

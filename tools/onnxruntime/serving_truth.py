@@ -203,10 +203,16 @@ def one(row: Mapping[str, Any], found: Simulation) -> str:
     )
     exact = sum(predicted == measured for predicted, measured in pairs)
     near = sum(abs(predicted / measured - 1) <= NEAR for predicted, measured in pairs)
-    process = _percent(found.timeline[-1].process_bytes, row["process"][-1])
-    peak = _percent(found.process_peak_bytes, row["process_peak_bytes"])
+    # The measured process holds the inputs of all requests from the start on.
+    held = [each.process_bytes - each.input_bytes + row["input_bytes"] for each in found.timeline]
+    load_peak = (found.load_peak_bytes or 0) + row["input_bytes"]
+    errors = (
+        ("at the end", _percent(held[-1], row["process"][-1])),
+        ("at its peak", _percent(max(load_peak, *held), row["process_peak_bytes"])),
+        ("loading", _percent(load_peak, row["load_peak_bytes"])),
+    )
     shares = f"{exact} exact, {near} within 1 % of {len(pairs)}"
-    return f"{shares}; process at the end {process}, peak {peak}"
+    return f"{shares}; process " + ", ".join(f"{what} {error}" for what, error in errors)
 
 
 def several(rows: list[dict[str, Any]], interval: Interval) -> str:

@@ -103,9 +103,28 @@ def choice(
 ) -> Choice:
     """The memory with ``other`` options instead of ``options``; ``recorded`` is their session."""
     figures, _ = PlannedSession.of(graph, other, provider, recorded).figures()
-    changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
-    lines = tuple(line for name in changes for line in _lines(name, other, provider, dims))
-    return Choice(other, tuple(_NAMES[name](other) for name in changes), lines, figures)
+    lines = option_lines(options, other, provider, dims)
+    return Choice(other, option_names(options, other), lines, figures)
+
+
+def option_names(options: SessionOptions, other: SessionOptions) -> tuple[str, ...]:
+    """The settings that differ, with onnxruntime's names."""
+    return tuple(_NAMES[name](other) for name in _changed(options, other))
+
+
+def option_lines(
+    options: SessionOptions,
+    other: SessionOptions,
+    provider: ExecutionProvider,
+    dims: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Python code that sets them."""
+    changes = _changed(options, other)
+    return tuple(line for name in changes for line in _lines(name, other, provider, dims))
+
+
+def _changed(options: SessionOptions, other: SessionOptions) -> Iterator[str]:
+    return (name for name in _NAMES if getattr(options, name) != getattr(other, name))
 
 
 def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:

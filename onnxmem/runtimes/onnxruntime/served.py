@@ -8,7 +8,7 @@ shape requests its whole block, and beside it each buffer whose size differs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from random import Random
@@ -22,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Dims = tuple[tuple[str, int], ...]
 """The dims of a request, by name."""
@@ -98,13 +99,15 @@ class RequestRuns:
 
     def run(self, dims: Dims, found: Found) -> Run:
         """The run of a request that finds these patterns."""
-        if (dims, found) not in self._runs:
-            served, recorded = self.graph(dims), self.planned.recorded
-            session = recorded.session(uses_pattern=self.planned.options.enable_mem_pattern)
+        key = (dims, found)
+        if key not in self._runs:
+            served = self.graph(dims)
+            # A run that finds no pattern requests the same whether it stores one or not.
+            session = self.planned.recorded.session(uses_pattern=True)
             session.patterns |= self._patterns.get(found, {})
-            self._runs[dims, found] = session.run(served.graph, served.trace)
+            self._runs[key] = session.run(served.graph, served.trace)
             self._patterns.setdefault((*found, dims), session.patterns)
-        return self._runs[dims, found]
+        return self._runs[key]
 
     def schedule(self, dims: Dims, found: Found) -> Schedule:
         """The events of that run with their times."""
@@ -113,6 +116,10 @@ class RequestRuns:
             seconds = self.seconds_of(self.graph(dims).graph)
             self._schedules[key] = Schedule.of(self.run(dims, found), seconds)
         return self._schedules[key]
+
+    def with_options(self, options: SessionOptions) -> Self:
+        """The same runs in a session of other settings that leave its plan as it is."""
+        return replace(self, planned=replace(self.planned, options=options))
 
 
 @dataclass(slots=True)

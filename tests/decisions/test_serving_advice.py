@@ -1,0 +1,106 @@
+"""Changes of a server: each is the replay of its settings or of its requests."""
+
+import json
+from pathlib import Path
+
+import pytest
+from graphs import model_of
+from models_on_disk import write_model
+
+import onnxmem
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.cli import main
+from onnxmem.decisions.serving_advice import ServingAdvice, advise_serving
+from onnxmem.decisions.simulate import Serving
+from onnxmem.model.requests import drawn, listed_requests
+from onnxmem.settings import Settings
+
+CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <int64[1] axes = {1}> {
+    a = Concat <axis = 1> (x, x, x)
+    b = ReduceMax(a, axes)
+    c = Mul(x, b)
+    d = Concat <axis = 1> (c, c)
+    e = ReduceMax(d, axes)
+    y = Add(c, e)
+}"""
+REQUESTS = drawn("N=1..4,M=1000..200000", 24, 5)
+
+
+def advised(serving: Serving | None = None) -> ServingAdvice:
+    settings = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    return advise_serving(request_of(model_of(CHAIN), settings), REQUESTS, serving or Serving())
+
+
+ADVICE = advised()
+
+
+def test_each_setting_has_the_bytes_of_its_own_simulation() -> None:
+    settings = [each for each in (ADVICE.own, *ADVICE.changes) if each.is_setting]
+    assert len(settings) == 8
+    for each in settings:
+        found = onnxmem.simulate(
+            model_of(CHAIN), REQUESTS.rows, options=each.options, asks_onnxruntime=False
+        )
+        assert each.reserved_peak_bytes == found.arena_reserved_peak_bytes, each.name
+        assert each.reserved_bytes == found.arena_reserved_bytes, each.name
+        assert each.process_peak_bytes == found.process_peak_bytes, each.name
+
+
+def test_padding_serves_every_request_at_a_length_with_room_for_it_and_counts_its_flops() -> None:
+    padded = [each for each in ADVICE.changes if each.padded]
+    assert len(padded) == 4
+    for each in padded:
+        assert each.padded is not None
+        lengths = {row["M"] for row in each.padded}
+        assert 3 <= len(lengths) <= 6
+        assert all(
+            row["N"] == given["N"] and row["M"] >= given["M"]
+            for row, given in zip(each.padded, REQUESTS.rows, strict=True)
+        )
+        found = onnxmem.simulate(model_of(CHAIN), each.padded, asks_onnxruntime=False)
+        assert each.reserved_peak_bytes == found.arena_reserved_peak_bytes
+        elements = sum(row["N"] * row["M"] for row in each.padded)
+        given_elements = sum(row["N"] * row["M"] for row in REQUESTS.rows)
+        assert each.more_flops == pytest.approx(elements / given_elements - 1, rel=0.01)
+
+
+def test_the_best_settings_take_the_least_process_and_change_only_the_session() -> None:
+    best = ADVICE.best_setting
+    settings = [each for each in (ADVICE.own, *ADVICE.changes) if each.is_setting]
+    assert best.process_peak_bytes == min(each.process_peak_bytes for each in settings)
+    assert bool(best.lines) == (best.options != ADVICE.own.options)
+    peaks = [each.process_peak_bytes for each in ADVICE.ranked]
+    assert peaks == sorted(peaks)
+    assert len(peaks) == len(ADVICE.changes) + 1
+
+
+def test_one_shape_has_no_lengths_to_pad_to() -> None:
+    settings = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    request = request_of(model_of(CHAIN), settings)
+    advice = advise_serving(request, listed_requests([{"N": 2, "M": 3}] * 4), Serving())
+    assert not any(each.padded for each in advice.changes)
+
+
+def test_the_command_shows_the_advice_and_emits_code_that_compiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "chain.onnx")
+    write_model(tmp_path / "chain.onnx", CHAIN)
+    words = ["simulate", path, "--requests", "N=1..4,M=1000..200000", "--num-requests", "24"]
+    words += ["--seed", "5", "--emulate-optimizer"]
+    assert main([*words, "--advise"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25
+    assert any(line.startswith("as it is") for line in lines)
+    assert main([*words, "--advise", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert [each["arena_reserved_peak_bytes"] for each in row["advice"]] == [
+        each.reserved_peak_bytes for each in ADVICE.ranked
+    ]
+    assert main([*words, "--emit", "python"]) == 0
+    code = capsys.readouterr().out
+    compile(code, "settings.py", "exec")
+    for line in ADVICE.best_setting.lines:
+        assert line in code
+    assert main([*words, "--emit", "python", "--json"]) == 2
+    assert "two forms of one result" in capsys.readouterr().err
