@@ -328,8 +328,9 @@ class Loading:
 
     def free_regions(self) -> None:
         """Free the regions that a shrink freed when there were as many as now."""
-        freed = [each for each in self.live_regions if each[0].freed_at == self.num_regions]
-        self.live_regions = [each for each in self.live_regions if each not in freed]
+        regions, now = self.live_regions, self.num_regions
+        freed = [each for each in regions if each[0].freed_at == now]
+        self.live_regions = [each for each in regions if each[0].freed_at != now]
         # Shrink goes by address: Linux puts mapped blocks above the heap, a new one below the last.
         in_heap = sorted(
             (each for each in freed if each[1].address is not None),
