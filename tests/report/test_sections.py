@@ -1,7 +1,6 @@
 """Sections: the same lines in the text and on the page, a function per topic."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,19 +34,25 @@ from onnxmem.settings import TrainingConfig
 NOT_IN_JSON = re.compile(r"runtimes\.\d\.growth_bytes")
 
 
-def analyses() -> Iterator[Analysis]:
+def trained() -> Analysis:
     recipe = TrainingConfig(checkpoint="best")
-    yield analyze(MODELS / "mlp.onnx", batch=3, train=True, recipe=recipe, budget_bytes=2**30)
-    run = analyze(
+    return analyze(MODELS / "mlp.onnx", batch=3, train=True, recipe=recipe, budget_bytes=2**30)
+
+
+def run() -> Analysis:
+    found = analyze(
         MODELS / "mlp.onnx", batch=3, runtimes=("ort-cpu", "ort-cuda"), asks_onnxruntime=False
     )
-    yield replace(run, measured=MEASUREMENT)
-    yield analyze(MODELS / "smollm_cached.onnx", context=512, order="best")
+    return replace(found, measured=MEASUREMENT)
 
 
-@pytest.fixture(scope="module", params=range(3))
+def decoded() -> Analysis:
+    return analyze(MODELS / "smollm_cached.onnx", context=512, order="best")
+
+
+@pytest.fixture(scope="module", params=[trained, run, decoded])
 def analysis(request: pytest.FixtureRequest) -> Analysis:
-    found: Analysis = list(analyses())[request.param]
+    found: Analysis = request.param()
     return found
 
 

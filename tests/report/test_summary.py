@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,14 @@ from onnxmem.units import format_bytes
 RESNET = MODELS / "resnet50.onnx"
 
 
+@cache
+def trained(budget_bytes: int) -> Analysis:
+    return analyze(RESNET, batch=128, train=True, budget_bytes=budget_bytes)
+
+
 @pytest.fixture(scope="module")
 def resnet() -> Analysis:
-    return analyze(RESNET, batch=128, train=True, budget_bytes=24 * 2**30)
+    return trained(24 * 2**30)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +97,7 @@ def test_the_terms_of_a_session_add_up() -> None:
     ],
 )
 def test_the_verdict_is_the_title(budget_bytes: int, title: str, words: str) -> None:
-    analysis = analyze(RESNET, batch=128, train=True, budget_bytes=budget_bytes)
+    analysis = trained(budget_bytes)
     answer = summary(analysis)[0]
     assert answer.title == title
     assert words in answer.summary
