@@ -52,6 +52,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Split": moving.split,
         "Squeeze": moving.squeezed,
         "StringNormalizer": selecting.normalized_strings,
+        "StringSplit": selecting.split_strings,
         "Tile": moving.tiled,
         "TopK": selecting.top,
         "Unique": selecting.unique,

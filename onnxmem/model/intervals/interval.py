@@ -185,10 +185,13 @@ def exact(dims: DimIntervals) -> Dims | None:
 
 def product(dims: Sequence[DimInterval]) -> int | None:
     """The upper end of the number of elements of a shape; ``None``: unbounded."""
-    highs = [dim.high for dim in dims]
-    known = [high for high in highs if high is not None]
-    # Without elements there are none, whatever the other dims are.
-    return prod(known) if len(known) == len(highs) or 0 in known else None
+    return times(*(dim.high for dim in dims))
+
+
+def times(*ends: int | None) -> int | None:
+    """The product of upper ends; ``None``: one is infinite, and none is 0."""
+    finite = [each for each in ends if each is not None]
+    return prod(finite) if len(finite) == len(ends) or 0 in finite else None
 
 
 def least(*ends: int | None) -> int | None:

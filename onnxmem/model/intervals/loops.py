@@ -22,6 +22,7 @@ from onnxmem.model.intervals.interval import (
     joined,
     least,
     renamed,
+    times,
 )
 from onnxmem.model.intervals.tensors import TensorIntervals
 
@@ -346,8 +347,7 @@ class Iterations:
 def _stacked(known: Known, trips: DimInterval, name: str, axis: int) -> Known:
     """An output of all iterations."""
     if known.dims is None:
-        most, high = known.most_elements, trips.high
-        count = None if most is None or high is None else most * high
+        count = times(known.most_elements, trips.high)
         return Known(known.dtype, None, known.value.uniform(), count)
     inner = tuple(
         dim if dim.number is not None else replace(dim, name=f"{name}:{index + 1}")

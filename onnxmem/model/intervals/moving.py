@@ -11,6 +11,7 @@ from onnxmem.model.intervals.interval import (
     DimIntervals,
     least,
     product,
+    times,
     total,
 )
 from onnxmem.model.intervals.site import Found, Rule, Site, as_dim
@@ -214,6 +215,6 @@ def tiled(site: Site) -> Found:
         if count.number == 1 or dim.number == 1:
             made.append(dim if count.number == 1 else as_dim(count))
             continue
-        high = None if dim.high is None or count.high is None else dim.high * count.high
+        high = times(dim.high, count.high)
         made.append(site.dim(0, axis, dim.low * max(count.low, 0), high))
     return [tuple(made)]

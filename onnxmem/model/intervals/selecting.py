@@ -10,6 +10,7 @@ from onnxmem.model.intervals.interval import (
     least,
     product,
     start,
+    times,
     total,
 )
 from onnxmem.model.intervals.site import Found, Site, as_dim
@@ -32,8 +33,7 @@ def selected_boxes(site: Site) -> Found:
     most = 0 if limit is None else limit.value.most
     spatial = least(scores[2].high, boxes[1].high if boxes and len(boxes) > 1 else None)
     per_class = least(spatial, end(most))
-    classes = product(scores[:2])
-    count = None if per_class is None or classes is None else per_class * classes
+    count = times(per_class, product(scores[:2]))
     return [(site.dim(0, 0, 0, count), DimInterval.exact(3))]
 
 
@@ -63,6 +63,15 @@ def compressed(site: Site) -> Found:
         return []
     kept = site.dim(0, axis, 0, least(dims[axis].high, chosen))
     return [(*dims[:axis], kept, *dims[axis + 1 :])]
+
+
+def split_strings(site: Site) -> Found:
+    """StringSplit: the pieces of each string, at most one more than its splits; how many."""
+    dims, most = site.dims(0), site.node.attributes.get("maxsplit")
+    if dims is None:
+        return []
+    high = most + 1 if isinstance(most, int) and most >= 0 else None
+    return [(*dims, site.dim(0, len(dims), 0, high)), dims]
 
 
 def normalized_strings(site: Site) -> Found:

@@ -12,6 +12,7 @@ from onnxmem.model.intervals.interval import (
     joined,
     least,
     renamed,
+    times,
 )
 from onnxmem.model.intervals.site import Site
 
@@ -68,8 +69,7 @@ def _concatenated(site: Site) -> Known | None:
     if is_new:
         dims.insert(axis, site.dim(0, axis, count.low, count.high))
     elif axis < len(dims):
-        high = dims[axis].high
-        most = None if high is None or count.high is None else high * count.high
+        most = times(dims[axis].high, count.high)
         dims[axis] = site.dim(0, axis, dims[axis].low * count.low, most)
     return Known(sequence.dtype, tuple(dims), sequence.value.uniform())
 

@@ -12,6 +12,7 @@ from graphs import model_of
 
 from onnxmem.model.graph import Tensor
 from onnxmem.model.intervals.dims import RULES
+from onnxmem.model.intervals.interval import times
 from onnxmem.model.intervals.sequences import SEQUENCES
 
 pytest.importorskip("onnxruntime")
@@ -21,7 +22,7 @@ WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[
     int64[1] rest = {-1}, int64[1] last = {-2}, int64[1] far = {9223372036854775807},
     int64 begin = {0}, int64 third = {3}, int64 by1 = {1}, int64 by2 = {2}, bool going = {1},
     float[2] twice = {2.0, 1.0}, int64[4] pads = {1, 0, 2, 0}, int64[2] repeats = {2, 1},
-    float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
+    int64[2] none = {0, 1}, float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
     int64[1] seven = {7}, int64[2] lengths = {2, 5}"""
 SELECTED = "z = Compress<axis = 0>(x, c)  r = Shape<start = 0, end = 1>(z)"
 ROW = "q = Slice(x, zero, one, zero)"
@@ -36,6 +37,10 @@ CASES = [
     ("Compress", "y = Compress<axis = 0>(x, c)", "<=13 7"),
     ("Compress", "y = Compress(x, c)", "<=13"),
     ("NonZero", "y = NonZero(x)", "2 <=91"),
+    ("StringSplit", f'{WORDS} y, q = StringSplit<delimiter = "1", maxsplit = 1>(t)', "<=13 <=2"),
+    ("StringSplit", f'{WORDS} q, y = StringSplit<delimiter = "1", maxsplit = 1>(t)', "<=13"),
+    ("NonMaxSuppression", "d = NonZero(x)  y = NonMaxSuppression(b, s, zero, overlap)", "0 3"),
+    ("Tile", f"{SELECTED} y = Tile(z, none)", "0 7"),
     ("NonMaxSuppression", "y = NonMaxSuppression(b, s, five, overlap)", "<=15 3"),
     ("NonMaxSuppression", "y = NonMaxSuppression(b, s, far, overlap)", "<=33 3"),
     ("Unique", "y = Unique(x)", "<=91"),
@@ -197,7 +202,7 @@ def ends(tensor: Tensor) -> str:
 
 @pytest.mark.parametrize(("operator", "body", "expected"), CASES)
 def test_no_run_is_beyond_the_upper_ends(operator: str, body: str, expected: str) -> None:
-    model = model_with(body, 9 if operator == "Upsample" else 18)
+    model = model_with(body, {"Upsample": 9, "StringSplit": 20}.get(operator, 18))
     upper = upper_of(model)
     assert ends(upper.graph.tensors["y"]) == expected
     assert upper.unbounded == ()
@@ -212,6 +217,13 @@ def test_no_sequence_is_beyond_the_upper_ends(body: str, expected: str) -> None:
     assert ends(upper.graph.tensors["y"]) == expected
     for seed in range(5):
         assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+
+
+def test_without_elements_there_are_none_whatever_the_others_are() -> None:
+    assert times(0, None) == times(None, 3, 0) == 0
+    assert times(3, None) is None
+    assert times(3, 4) == 12
+    assert times() == 1
 
 
 def test_every_rule_has_a_case() -> None:
