@@ -49,6 +49,7 @@ from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
+    from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.analysis.observed_memory import ObservedMemory
@@ -474,6 +475,25 @@ class Analysis:
         """
         return self.results.at_most
 
+    @cached_property
+    def data_branches(self) -> "tuple[DataBranches, ...]":
+        """Both branches of each If whose condition the data of a run decide."""
+        if not any(node.subgraphs for node in self.graph.nodes):
+            return ()
+        from onnxmem.analysis.data_control_flow import data_branches
+
+        return data_branches(self.results)
+
+    @cached_property
+    def data_loops(self) -> "tuple[DataLoop, ...]":
+        """Each Loop whose number of iterations the data of a run decide."""
+        if not any(node.subgraphs for node in self.graph.nodes):
+            return ()
+        from onnxmem.analysis.data_control_flow import data_loops
+
+        seen = {} if self.observed is None else self.observed.iterations
+        return data_loops(self.results, {name: spread.most for name, spread in seen.items()})
+
     @property
     def measurement(self) -> "Measurement | None":
         """The measurement; ``None``: not requested, or failed."""
@@ -536,6 +556,7 @@ class Analysis:
             **json_rows.fetched_row(self.request.source.fetched),
             **json_rows.data_rows(self.results),
             **json_rows.observed_rows(self.observed),
+            **json_rows.control_flow_rows(self.data_branches, self.data_loops),
         }
 
     def __repr__(self) -> str:

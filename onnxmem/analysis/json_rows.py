@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
+    from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.observed_memory import ObservedMemory, Spread
     from onnxmem.analysis.request import StageResults
@@ -402,6 +403,44 @@ def observed_rows(observed: "ObservedMemory | None") -> JsonDict:
                 printable(name): _spread_row(spread) for name, spread in observed.iterations.items()
             },
         }
+    }
+
+
+def control_flow_rows(branches: "Sequence[DataBranches]", loops: "Sequence[DataLoop]") -> JsonDict:
+    """Branches and iterations that the data of a run decide; no key without any."""
+    if not branches and not loops:
+        return {}
+    return {
+        "control_flow": {
+            "branches": [
+                {
+                    "node": printable(each.node),
+                    **{
+                        one.branch: {
+                            "total_bytes": one.total_bytes,
+                            "total_upper_bytes": one.total_upper_bytes,
+                        }
+                        for one in each.branches
+                    },
+                }
+                for each in branches
+            ],
+            "loops": [_loop_row(each) for each in loops],
+        }
+    }
+
+
+def _loop_row(loop: "DataLoop") -> JsonDict:
+    line = loop.output_line
+    return {
+        "node": printable(loop.node),
+        "most_iterations": loop.most,
+        "output_bytes": line
+        and {"fixed_bytes": line.fixed_bytes, "bytes_per_iteration": line.slope_bytes},
+        "through_iterations": list(loop.counts),
+        "total_upper_bytes": [
+            {"iterations": count, "bytes": size_bytes} for count, size_bytes in loop.totals.items()
+        ],
     }
 
 

@@ -67,10 +67,10 @@ def test_the_schema_is_one() -> None:
 def test_every_key_of_a_row_is_required_and_described() -> None:
     row = SCHEMA["$defs"]["row"]
     assert tuple(row["required"]) == KEYS
-    # Dims that data decide, observed runs, bytes fetched of a URL, and runtimes that were given as
-    # objects, are in no other report.
+    # Dims, branches and iterations that data decide, observed runs, bytes fetched of a URL, and
+    # runtimes that were given as objects, are in no other report.
     optional = set(row["properties"]) - set(KEYS)
-    assert optional == {"data_dependent", "fetched", "observed", "replays"}
+    assert optional == {"control_flow", "data_dependent", "fetched", "observed", "replays"}
     assert [key for key in row["properties"] if key not in optional] == list(KEYS)
 
 

@@ -162,7 +162,10 @@ class Iterations:
         if most is not None and most >= _HUGE:
             most = None
         found = DimInterval(0, least(most, self._counted()), name)
-        return found.limited(*tensors.limits[name]) if name in tensors.limits else found
+        if name in tensors.limits:
+            found = found.limited(*tensors.limits[name])
+        tensors.iterations[node.name] = found.high
+        return found
 
     def _counted(self) -> int | None:
         """The most iterations that a condition on a counter allows: ``Less(counter, limit)``."""

@@ -35,6 +35,8 @@ class TensorIntervals:
     unbounded: dict[str, None] = field(default_factory=dict)
     learned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Limits by the names of the dims that they were set for."""
+    iterations: dict[str, int | None] = field(default_factory=dict)
+    """The most of each Loop whose count the data may decide, by its name; ``None``: unbounded."""
     body_steps: int = 0
     """Nodes that were visited in the bodies of loops."""
 

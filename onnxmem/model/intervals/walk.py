@@ -44,6 +44,8 @@ class UpperGraph:
     """The dims that data decide, as ``TENSOR:AXIS`` where each first occurs."""
     unbounded: tuple[str, ...]
     """Those without an upper end, without those that follow from others."""
+    iterations: Mapping[str, int | None]
+    """The most of each Loop whose count the data may decide, by its name; ``None``: unbounded."""
 
 
 def with_upper_dims(
@@ -75,6 +77,7 @@ def with_upper_dims(
         graph.with_tensors({**graph.tensors, **tensors}),
         tuple(found.data_dims),
         tuple(found.unbounded),
+        found.iterations,
     )
 
 

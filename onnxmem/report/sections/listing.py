@@ -33,6 +33,7 @@ from onnxmem.units import format_bytes, format_count, plural
 if TYPE_CHECKING:
     from onnxmem.allocators.packed import Packing
     from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.data_control_flow import BranchBytes, DataLoop
     from onnxmem.analysis.observed_memory import Spread
     from onnxmem.program.polynomials import Polynomial
     from onnxmem.runtimes.ideal.schedules import Schedule
@@ -55,6 +56,7 @@ def sections(analysis: "Analysis") -> tuple[Section, ...]:
         activations(analysis),
         data_dependent(analysis),
         observed(analysis),
+        control_flow(analysis),
         live_set(analysis),
         peak_pieces(analysis),
         *_optional(analysis),
@@ -372,6 +374,56 @@ def observed(analysis: "Analysis") -> Section | None:
         remark="of these inputs; others may take more or less",
         lines=tuple(lines),
     )
+
+
+def control_flow(analysis: "Analysis") -> Section | None:
+    """What inference takes by branch and by iterations, where the data of a run decide them."""
+    lines = [
+        *(
+            Line(
+                shortened(each.node),
+                text="; ".join(f"{one.branch} {_pair_text(one)}" for one in each.branches),
+            )
+            for each in analysis.data_branches
+        ),
+        *(Line(shortened(each.node), text=_loop_text(each)) for each in analysis.data_loops),
+    ]
+    if not lines:
+        return None
+    return Section(
+        key="control-flow",
+        title="Branches and loops",
+        remark="what inference takes, as the data of a run decide",
+        lines=tuple(lines),
+    )
+
+
+def _pair_text(branch: "BranchBytes") -> str:
+    least, most = branch.total_bytes, branch.total_upper_bytes
+    if most is None:
+        return f"at least {format_bytes(least)}"
+    if least == most:
+        return format_bytes(most)
+    return f"{format_bytes(least)} to {format_bytes(most)}"
+
+
+def _loop_text(loop: "DataLoop") -> str:
+    line, counts = loop.output_line, [f"{each:,}" for each in loop.counts]
+    through = f"{', '.join(counts[:-1])} and {counts[-1]} iterations"
+    parts = ["the bytes of its outputs are no line in its iterations"]
+    if line is not None and not line.slope_bytes:
+        parts = [f"its outputs have {line.fixed_bytes:,} B at {through}"]
+    elif line is not None:
+        formula = f"{line.fixed_bytes:,} B + {line.slope_bytes:,} B x iterations"
+        parts = [f"its outputs have {formula}: a line through {through}, not a proof"]
+    shown = {min(loop.totals, default=0), max(loop.totals, default=0), *loop.totals} - {2, 3}
+    parts += [
+        f"at {count:,} at most {format_bytes(loop.totals[count])}"
+        for count in sorted(shown)
+        if loop.totals.get(count) is not None
+    ]
+    bound = "no bound of its iterations" if loop.most is None else f"{loop.most:,} at most"
+    return "; ".join((bound, *parts))
 
 
 def _spread_text(spread: "Spread", num_runs: int) -> str:

@@ -22,7 +22,8 @@ WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[
     int64[1] rest = {-1}, int64[1] last = {-2}, int64[1] far = {9223372036854775807},
     int64 begin = {0}, int64 third = {3}, int64 by1 = {1}, int64 by2 = {2}, bool going = {1},
     float[2] twice = {2.0, 1.0}, int64[4] pads = {1, 0, 2, 0}, int64[2] repeats = {2, 1},
-    int64[2] none = {0, 1}, float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
+    int64[2] none = {0, 1},
+    float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
     int64[1] seven = {7}, int64[2] lengths = {2, 5}"""
 SELECTED = "z = Compress<axis = 0>(x, c)  r = Shape<start = 0, end = 1>(z)"
 ROW = "q = Slice(x, zero, one, zero)"
