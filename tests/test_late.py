@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from paths import MODELS, ROOT
@@ -73,3 +74,20 @@ def test_a_report_imports_only_modules_that_it_needs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_a_report_and_a_page_need_no_process_and_no_thread(tmp_path: Path) -> None:
+    """As in Pyodide, which has neither, and no module ``resource`` or ``pwd``."""
+    page = tmp_path / "page.html"
+    code = (
+        "import os, subprocess, sys, threading\n"
+        "def refuse(*words, **named): raise OSError('not supported')\n"
+        "sys.modules |= dict.fromkeys(('resource', 'pwd'))\n"
+        "subprocess.Popen.__init__ = os.fork = os.posix_spawn = threading.Thread.start = refuse\n"
+        "from onnxmem.cli import main\n"
+        f"sys.exit(main([{str(MODEL)!r}, '--train', '--batch', '8', '--html', {str(page)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "training step" in done.stdout
+    assert page.read_text("utf-8").startswith("<!doctype html>")
