@@ -1,11 +1,14 @@
 """Figures that others published: the tables are what their scripts print."""
 
+import csv
+import dataclasses
 import gzip
 import runpy
 from pathlib import Path
 from typing import Any
 
-from paths import MODELS, ROOT
+import pytest
+from paths import DATA, MODELS, ROOT
 
 PUBLISHED = ROOT / "tools" / "training" / "published"
 
@@ -61,3 +64,60 @@ def test_a_step_of_the_benchmark_is_compared_with_its_card(tmp_path: Path) -> No
     packed.write_bytes(gzip.compress((MODELS / "resnet50.train.onnx").read_bytes()))
     found = brackets()["of_network"](packed, (200, 2000))
     assert (found[200].runs, found[2000].runs) == (True, False)
+
+
+STORED = DATA / "training_published"
+
+
+def steps() -> dict[str, Any]:
+    return runpy.run_path(str(PUBLISHED / "steps.py"))
+
+
+def table_of_steps() -> str:
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- steps -->\n")
+    return rest.partition("\n<!-- /steps -->")[0]
+
+
+def test_every_published_step_has_its_source_and_its_network() -> None:
+    with (PUBLISHED / "steps.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(row["source"] and row["printed"] and float(row["mib"]) > 0 for row in rows)
+    networks = {path.name.partition(".onnx")[0] for path in STORED.glob("*.onnx.gz")}
+    same_code = {row["network"] for row in rows if not row["other_code"]}
+    assert same_code <= networks <= {row["network"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("network", "most_percent"), [("bert-base.sdpa", 1.5), ("tsn_r50_8-48", 1.0)]
+)
+def test_a_step_on_a_real_gpu_is_predicted(network: str, most_percent: float) -> None:
+    script = steps()
+    rows = [one for one in script["steps"]() if one.network == network and not one.other_code]
+    errors = script["errors_percent"](STORED / f"{network}.onnx.gz", rows[:2])
+    assert errors
+    assert all(abs(error) <= most_percent for error in errors)
+
+
+def test_a_row_of_other_code_is_listed_apart() -> None:
+    script = steps()
+    step = script["steps"]()[0]
+    same = script["Compared"](dataclasses.replace(step, other_code=""), 1.0)
+    other = script["Compared"](dataclasses.replace(step, other_code="another norm"), -40.0)
+    text = "\n".join(script["table"]([same, other]))
+    assert "| all | 1 | 1.0 % | 1.0 % | +1.0 % |" in text
+    assert "another norm | 1 | 40.0 % | 40.0 % | -40.0 % |" in text
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table_of_steps() -> None:
+    assert "\n".join(steps()["main"](STORED, [])) == table_of_steps()
+
+
+def test_the_readme_leads_with_the_table_of_steps() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    row = next(line for line in table_of_steps().splitlines() if line.startswith("| all | "))
+    count, median, ninth, worst = row.removeprefix("| all | ").removesuffix(" |").split(" | ")
+    first = readme.partition("## How accurate it is")[2].split("|---|---|---|\n")[1].splitlines()[0]
+    assert f"{count} rows (" in first
+    assert f"median error {median}, 90th percentile {ninth}, worst {worst}" in first

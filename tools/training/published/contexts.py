@@ -16,13 +16,20 @@ from statistics import quantiles
 DATA = Path(__file__).with_name("contexts.csv")
 
 
-def contexts_gib(*, of_process: bool) -> list[float]:
+CARDS = {"up to 8 GiB": (0, 8.1), "10 to 16 GiB": (8.1, 16.1), "24 GiB": (16.1, 24.1)}
+CARDS["32 GiB and more"] = (24.1, 1000)
+"""The smallest and the largest capacity in GiB of each class of cards."""
+
+
+def contexts_gib(*, of_process: bool, card: tuple[float, float] = (0, 1000)) -> list[float]:
     """The contexts in GiB, ascending: of messages that tell of the process, or of the device."""
     with DATA.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     found = []
     for row in rows:
         if bool(row["process_gib"]) is not of_process:
+            continue
+        if not card[0] < float(row["capacity_gib"]) <= card[1]:
             continue
         taken = row["process_gib"] or float(row["capacity_gib"]) - float(row["free_gib"])
         found.append(float(taken) - float(row["reserved_gib"]))
@@ -36,14 +43,26 @@ def line(name: str, found: list[float]) -> str:
     return f"| {name} | {len(found)} | {' | '.join(f'{cell:.2f}' for cell in cells)} |"
 
 
+def _lines(name: str, *, of_process: bool) -> list[str]:
+    """All messages of a kind, and those of each class of cards."""
+    return [
+        line(name, contexts_gib(of_process=of_process)),
+        *(
+            line(f"- cards of {card}", contexts_gib(of_process=of_process, card=sizes))
+            for card, sizes in CARDS.items()
+            if len(contexts_gib(of_process=of_process, card=sizes)) > 1
+        ),
+    ]
+
+
 def table() -> str:
     """The distribution of both kinds of messages, in GiB."""
     return "\n".join(
         (
             "| message | count | least | 25 % | median | 75 % | most |",
             "|---|---|---|---|---|---|---|",
-            line("of the process (PyTorch 2.1 on)", contexts_gib(of_process=True)),
-            line("of the device, other processes in it", contexts_gib(of_process=False)),
+            *_lines("of the process (PyTorch 2.1 on)", of_process=True),
+            *_lines("of the device, other processes in it", of_process=False),
         )
     )
 
