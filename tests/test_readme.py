@@ -35,6 +35,6 @@ def test_the_accuracy_tables_are_the_output_of_their_tool() -> None:
     accuracy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(accuracy)
     tables = accuracy.tables()
-    for name in ("accuracy", "methods", "exporters", "autocast"):
+    for name in ("accuracy", "methods", "exporters", "autocast", "seen", "unseen"):
         assert tables[name] == block(ACCURACY, name).rstrip(), name
     assert tables["more than 1 % off"] == ""

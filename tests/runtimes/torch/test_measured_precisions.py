@@ -1,0 +1,74 @@
+"""Steps in float32, under autocast and with checkpointed blocks, of networks of other kinds.
+
+Of data/training_precisions.json.gz, by tools/training/precisions.py. No rule was worked out on
+those of the group ``unseen``: they were measured when the rules were frozen.
+"""
+
+import base64
+import gzip
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from paths import DATA
+
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.settings import TrainingConfig
+
+FILE = DATA / "training_precisions.json.gz"
+NETWORKS: dict[str, dict[str, Any]] = {
+    each["model"]: each for each in json.loads(gzip.decompress(FILE.read_bytes()))["networks"]
+}
+KINDS = (
+    *(("seen", "fp32", "none", 1, 95), ("seen", "mixed-bf16", "none", 1, 95)),
+    *(("unseen", "fp32", "none", 1, 87), ("unseen", "mixed-bf16", "none", 1, 60)),
+    ("unseen", "fp32", "blocks", 2, 75),
+)
+"""Of a group and a kind of step: precision, checkpoints, an error in percent, and the share of rows
+within it."""
+
+
+@cache
+def graph(model: str, exporter: str, batch: int) -> Graph:
+    file = base64.b64decode(NETWORKS[model]["files"][exporter])
+    return build(prepare(load(file)), Request(batch=batch)).graph
+
+
+def error_percent(model: str, exporter: str, row: dict[str, Any]) -> float:
+    recipe = TrainingConfig(
+        optimizer="adam",
+        loss=NETWORKS[model]["loss"],
+        precision=row["precision"],
+        checkpoint=row["checkpoint"],
+    )
+    found = training_memory(graph(model, exporter, row["batch"]), recipe)
+    measured_bytes: int = row["peak_bytes"]
+    return 100 * abs(found.peak_bytes / measured_bytes - 1)
+
+
+@pytest.mark.parametrize(("group", "precision", "checkpoint", "most", "share"), KINDS)
+def test_most_peaks_are_as_measured(
+    group: str, precision: str, checkpoint: str, most: float, share: float
+) -> None:
+    errors = [
+        error_percent(model, exporter, row)
+        for model, network in NETWORKS.items()
+        if network["group"] == group
+        for exporter in network["files"]
+        for row in network["rows"]
+        if (row["precision"], row["checkpoint"]) == (precision, checkpoint)
+    ]
+    within = sum(error <= most for error in errors)
+    assert len(errors) >= 20
+    assert 100 * within / len(errors) >= share
+
+
+def test_half_of_the_networks_are_unseen() -> None:
+    groups = [network["group"] for network in NETWORKS.values()]
+    assert groups.count("unseen") >= groups.count("seen")
+    assert all(network["files"] for network in NETWORKS.values())

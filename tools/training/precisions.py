@@ -1,0 +1,86 @@
+"""Measure networks in float32, under bfloat16 autocast, and with every repeated block checkpointed.
+
+    PYTHONPATH=tools:. python tools/training/precisions.py
+
+writes tests/data/training_precisions.json.gz, with each network's file by two exporters. Rules were
+worked out on the networks of ``precision_networks``; those of ``unseen_networks`` were written and
+measured when the rules were frozen.
+"""
+
+import argparse
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import precision_networks
+import torch
+import unseen_networks
+from autocast_truth import TERMS, cuda_lists
+from exporting_steps import ExportFailureError, export
+from settings import Network, Settings
+from step import measure
+
+FILE = Path(__file__).parents[2] / "tests" / "data" / "training_precisions.json.gz"
+OPSET = 17
+
+
+def _blocks(network: Network, class_name: str) -> tuple[str, ...]:
+    with torch.device("meta"):
+        named = list(network.build().named_modules())
+    return tuple(name for name, module in named if type(module).__name__ == class_name)
+
+
+def _rows(network: Network, block: str | None) -> Iterator[dict[str, Any]]:
+    for batch in network.batches:
+        for autocast in (False, True):
+            settings = Settings(optimizer="adam", autocast=autocast, attention="efficient")
+            with cuda_lists() if autocast else nullcontext():
+                figures = measure(network, batch, settings)
+            about = {"batch": batch, "precision": "mixed-bf16" if autocast else "fp32"}
+            yield about | {"checkpoint": "none"} | {term: figures[term] for term in TERMS}
+        if block is not None:
+            blocks = _blocks(network, block)
+            settings = Settings(optimizer="adam", checkpoint=blocks, attention="efficient")
+            figures = measure(network, batch, settings)
+            about = {"batch": batch, "precision": "fp32", "checkpoint": "blocks"}
+            yield about | {"blocks": blocks} | {term: figures[term] for term in TERMS}
+
+
+def _network(network: Network, block: str | None, group: str) -> dict[str, Any]:
+    names = tuple(f"x{index}" for index in range(len(network.inputs(1))))
+    files: dict[str, str] = {}
+    failures: dict[str, str] = {}
+    for exporter in ("legacy", "dynamo"):
+        try:
+            data = export(network, exporter, names, OPSET, trained=True)
+        except ExportFailureError as failure:
+            failures[exporter] = str(failure)
+        else:
+            files[exporter] = base64.b64encode(data).decode()
+    about = {"model": network.name, "group": group, "loss": network.loss}
+    return about | {"rows": list(_rows(network, block)), "files": files, "failures": failures}
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FILE)
+    parser.add_argument("--group", choices=("seen", "unseen"), help="these networks alone")
+    options = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for group, module in (("seen", precision_networks), ("unseen", unseen_networks)):
+        if options.group not in {None, group}:
+            continue
+        for network in module.NETWORKS:
+            found.append(_network(network, module.BLOCKS.get(network.name), group))
+            print(network.name, *found[-1]["files"], *found[-1]["failures"].values(), flush=True)
+    about = {"torch": torch.__version__, "optimizer": "adam", "attention": "efficient"}
+    text = json.dumps({"meta": about, "networks": found})
+    options.out.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    _main()
