@@ -90,4 +90,4 @@ def test_a_report_and_a_page_need_no_process_and_no_thread(tmp_path: Path) -> No
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "training step" in done.stdout
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
