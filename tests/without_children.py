@@ -15,6 +15,8 @@ from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 
 _CALLERS = (
     "onnxmem.measuring.measuring",
+    "onnxmem.measuring.observing",
+    "onnxmem.measuring.served",
     "onnxmem.runtimes.onnxruntime.session_files",
     "onnxmem.runtimes.onnxruntime.session_graph.optimization",
 )

@@ -150,10 +150,6 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
     named, own = _runtimes(runtimes)
-    file = source if isinstance(source, ModelFile) else load(source)
-    seen = _observed_runs(observed, file, one_of_several=one_of_several)
-    if seen is not None and batch is None and not (dims or shapes):
-        shapes = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
     settings = Settings(
         batch=batch,
         dims=dims or {},
@@ -181,6 +177,11 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     if not train and settings.recipe != TrainingConfig():
         message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
+    file = source if isinstance(source, ModelFile) else load(source)
+    seen = _observed_runs(observed, file, one_of_several=one_of_several)
+    if seen is not None and batch is None and not (dims or shapes):
+        known = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
+        settings = replace(settings, shapes=known)
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
     return analysis_of(replace(request, own_runtimes=own, observed=seen))

@@ -14,8 +14,10 @@ from onnxmem.model.graph import Graph, Node
 from onnxmem.model.intervals.walk import with_upper_dims
 from onnxmem.program.sizes import Affine
 
-_MOST_NODES: Final = 16
-"""Of a model that are looked into."""
+_MOST_NODES: Final = 4
+"""Ifs and Loops of a model that are looked into: each costs two to five analyses of the model, and
+a model has one in each block.
+"""
 _FIRST_COUNTS: Final = (1, 2, 3)
 _FAR_COUNT: Final = 50
 """In place of the most iterations, where they are not bounded."""

@@ -24,7 +24,7 @@ from without_children import work_without_children
 from onnxmem.children import running
 from onnxmem.cli import main
 from onnxmem.collection import workers
-from onnxmem.measuring import measuring
+from onnxmem.measuring import measuring, observing, served
 from onnxmem.runtimes.onnxruntime import session_files
 from onnxmem.runtimes.onnxruntime.session_graph import optimization
 
@@ -90,10 +90,27 @@ def pairs(parts: int) -> list[tuple[str, str]]:
 
 
 COMMAND: Final = ("measure", MODEL, "--batch", "2", "--json", "--quiet")
-"""It runs every function in a child."""
+"""It runs every function in a child, but for those of ``COMMANDS``."""
+PICKS: Final = "picks.onnx"
+PICKING: Final = """agraph (float[7] x) => (int64[1,K] rows) {
+    [pick] rows = NonZero(x)
+}"""
+COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "onnxmem.measuring.shape_tracing:trace_shapes": (PICKS, "--observe", "1", "--json", "--quiet"),
+    "onnxmem.measuring.served_run:serve_requests": (
+        *("measure", MODEL, "--requests", "N=2..3", "--num-requests", "2", "--json", "--quiet"),
+    ),
+}
 
 
-def test_one_command_runs_each_function(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def command(function: str) -> tuple[str, ...]:
+    """A command that runs the function in a child."""
+    return COMMANDS.get(function, COMMAND)
+
+
+def test_each_function_is_run_by_its_command(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: set[str] = set()
     work_without_children(monkeypatch, workplace)
     run = vars(measuring)["run_in_child"]
@@ -102,9 +119,14 @@ def test_one_command_runs_each_function(workplace: Path, monkeypatch: pytest.Mon
         seen.add(function)
         return run(function, *given, **more)
 
-    for caller in (measuring, session_files, optimization):
+    for caller in (measuring, observing, served, session_files, optimization):
         monkeypatch.setattr(caller, "run_in_child", seeing)
+    write_model(workplace / PICKS, PICKING)
     assert main(COMMAND) == 0
+    for function, own in COMMANDS.items():
+        assert function not in seen
+        assert main(own) == 0
+        assert function in seen
     assert seen == set(functions())
 
 
@@ -114,11 +136,12 @@ def test_each_child_with_each_death(
 ) -> None:
     told = []
     codes = []
+    write_model(workplace / PICKS, PICKING)
     for function, death in pairs(parts):
         with monkeypatch.context() as patch:
             work_without_children(patch, workplace, but=function)
             let_die(patch, death)
-            codes.append(main(COMMAND))
+            codes.append(main(command(function)))
         out, err = capsys.readouterr()
         told += [f"{function}, {death}: {text}" for text in wrong(codes[-1], out, err)]
         left = list((workplace.parent / "temporary").iterdir())
