@@ -393,7 +393,7 @@ def control_flow(analysis: "Analysis") -> Section | None:
     return Section(
         key="control-flow",
         title="Branches and loops",
-        remark="what inference takes, as the data of a run decide; at most four of each kind",
+        remark="of inference, at most four of each kind",
         lines=tuple(lines),
     )
 
