@@ -155,6 +155,14 @@ def test_nothing_is_known_of_shapes_that_are_not_replayed_or_of_runs_at_once() -
     assert interval.low_bytes <= interval.median_bytes <= interval.high_bytes
 
 
+def test_runs_that_allocate_nothing_are_served_at_once() -> None:
+    nothing = model_of("agraph (float[N,0] x) => (float[N,0] y) { y = Relu(x) }")
+    found = onnxmem.simulate(
+        nothing, "N=1..4", num_requests=9, concurrency=3, asks_onnxruntime=False
+    )
+    assert found.arena_reserved_peak_bytes == found.loaded_bytes
+
+
 def test_sessions_have_an_arena_each() -> None:
     rows = [{"N": 2, "M": 70001}] * 4
     one, two = simulated(rows), simulated(rows, sessions=2)

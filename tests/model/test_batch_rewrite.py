@@ -1,6 +1,7 @@
 """Another batch for models that fix it, against the same networks exported at that batch."""
 
 import json
+import tracemalloc
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
@@ -740,3 +741,20 @@ def test_a_scaled_constant_node_is_a_weight_of_the_new_size() -> None:
     )
     assert weight_bytes(moved) == weight_bytes(fresh) == {"m": 7 * 4}
     assert codes(moved) == ["batch_in_constants"]
+
+
+def test_a_constant_that_grows_to_millions_of_samples_takes_no_memory() -> None:
+    model = """agraph (float[2,3] x) => (int64[2,2] y, float[2,3] z) <int64[2,2] i = {0, 1, 2, 3}> {
+        y = Neg(i)
+        h = Relu(x)
+        z = Neg(h)
+    }"""
+    batch = 7_000_003
+    tracemalloc.start()
+    try:
+        found = bound(model, batch)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.graph.tensors["z"].size_bytes == 4 * 3 * batch
+    assert peak_bytes < 8 * batch

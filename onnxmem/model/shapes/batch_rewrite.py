@@ -46,7 +46,7 @@ from onnxmem.model.shapes.batch_axes import (
     reshaped,
     resized,
 )
-from onnxmem.model.shapes.folding import Folder, type_with_value
+from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, extent, type_with_value
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known, add_types
 from onnxmem.model.traversal import onnx_op, outer_reads, subgraphs
@@ -372,7 +372,13 @@ class BatchRewrite:
         name = node.input[index]
         dims = grown(self._old(name), batch_axis, self.old, self.new)
         value = self.values.get(name)
-        if value is not None and batch_axis.outer == 1 and value.shape[batch_axis.axis] == self.old:
+        # Values of more elements are computed nowhere: at a batch of millions they take gigabytes.
+        if (
+            value is not None
+            and extent(dims) <= MAX_ELEMENTS
+            and batch_axis.outer == 1
+            and value.shape[batch_axis.axis] == self.old
+        ):
             # Elements matter if they are indices: those of existing samples are repeated.
             value = np.take(value, np.arange(self.new) % self.old, batch_axis.axis)
             tensor = onnx.numpy_helper.from_array(value)

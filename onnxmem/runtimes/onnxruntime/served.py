@@ -275,8 +275,9 @@ class ServingSession:
                     arena.free(first + ~event)
         except OutOfMemoryError:
             raise ReplayError(self.runs.planned.exhausted) from None
-        active.num_done = stop
-        return stop < len(events)
+        # A run may have no event at all.
+        active.num_done = min(stop, len(events))
+        return active.num_done < len(events)
 
     def _restart_peaks(self) -> None:
         arena = self.arena
