@@ -88,8 +88,9 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        # Counted first: a client that has the body may read the count before this thread goes on.
         self.served.num_bytes += len(body)
+        self.wfile.write(body)
 
 
 def replies(status: int, body: bytes = b"", **headers: str) -> Fault:
