@@ -48,9 +48,9 @@ def _lines(name: str, *, of_process: bool) -> list[str]:
     return [
         line(name, contexts_gib(of_process=of_process)),
         *(
-            line(f"- cards of {card}", contexts_gib(of_process=of_process, card=sizes))
+            line(f"- cards of {card}", found)
             for card, sizes in CARDS.items()
-            if len(contexts_gib(of_process=of_process, card=sizes)) > 1
+            if len(found := contexts_gib(of_process=of_process, card=sizes)) > 1
         ),
     ]
 
