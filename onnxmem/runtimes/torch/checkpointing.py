@@ -279,6 +279,8 @@ class Passes:
     heap: Heap
     schedule: Schedule
     storages: Storages = field(init=False)
+    hooked: tuple[str, ...] = field(init=False)
+    """The weights that hooks assign to modules."""
     retained: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Storages that a segment saves in order to be recomputed, by its index."""
     recomputations: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -286,12 +288,13 @@ class Passes:
 
     def __post_init__(self) -> None:
         graph = self.tape.graph
-        retained = (*graph.outputs, *hooked_weights(graph))
+        self.hooked = hooked_weights(graph)
+        retained = (*graph.outputs, *self.hooked)
         self.storages = Storages.before(self.tape, self.heap, graph.nodes, retained)
 
     def run_forward(self) -> None:
         """Run every segment."""
-        for name in hooked_weights(self.tape.graph):
+        for name in self.hooked:
             size_bytes = self.tape.size_bytes(name) or 0
             label = f"{name} of the last step"
             block = self.heap.allocate(label, Category.ACTIVATION, size_bytes)
