@@ -8,6 +8,16 @@ from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 
+CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <int64[1] axes = {1}> {
+    a = Concat <axis = 1> (x, x, x)
+    b = ReduceMax(a, axes)
+    c = Mul(x, b)
+    d = Concat <axis = 1> (c, c)
+    e = ReduceMax(d, axes)
+    y = Add(c, e)
+}"""
+"""For requests of a server: the buffers of a, c and d grow with both dims."""
+
 
 def model_of(text: str) -> onnx.ModelProto:
     """Parse ONNX's text format; a header is put before it, and weights need no elements.

@@ -65,7 +65,6 @@ def serve_requests(
     ort.set_default_logger_severity(_VERBOSE if plan.options.shrinks_arena else _INFO)
     with _arena_log(sessions) as arenas:
         server = _Server(plan, shapes, arenas)
-        baseline = resident_bytes()
         restart_peak()
         opened = [open_session(plan, native_options(plan)) for _ in range(sessions)]
         arenas.read()
@@ -86,7 +85,6 @@ def serve_requests(
         **loaded,
         "timeline": server.timeline,
         "process_floor_bytes": floor,
-        "process_baseline_bytes": baseline,
         "process_peak_bytes": max((each for each in residents if each is not None), default=None),
         "proportional_bytes": proportional_bytes(),
         "seconds": seconds,

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from math import prod
 from typing import Any, ClassVar, Final
 
 from onnxmem.errors import UsageError, shortened
@@ -288,13 +289,6 @@ def graph_of(graph: Graph, upper: Graph, seen: Shapes) -> Graph:
 
 
 def _observed(tensor: Tensor, shapes: set[Dims]) -> Tensor:
-    largest = max(shapes, key=lambda dims: (_product(dims), dims))
+    largest = max(shapes, key=lambda dims: (prod(dims), dims))
     dynamic = tensor.dynamic if len(tensor.dynamic) == len(largest) else ()
     return replace(tensor, shape=largest, dynamic=dynamic, max_elements=None)
-
-
-def _product(dims: Dims) -> int:
-    number = 1
-    for dim in dims:
-        number *= dim
-    return number

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from graphs import model_of
+from graphs import CHAIN, model_of
 from models_on_disk import write_model
 
 import onnxmem
@@ -15,14 +15,6 @@ from onnxmem.decisions.simulate import Serving
 from onnxmem.model.requests import drawn, listed_requests
 from onnxmem.settings import Settings
 
-CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <int64[1] axes = {1}> {
-    a = Concat <axis = 1> (x, x, x)
-    b = ReduceMax(a, axes)
-    c = Mul(x, b)
-    d = Concat <axis = 1> (c, c)
-    e = ReduceMax(d, axes)
-    y = Add(c, e)
-}"""
 REQUESTS = drawn("N=1..4,M=1000..200000", 24, 5)
 
 

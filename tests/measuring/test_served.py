@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from graphs import model_of
+from graphs import CHAIN, model_of
 from models_on_disk import write_model
 
 import onnxmem
@@ -17,14 +17,6 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 pytest.importorskip("onnxruntime")
 
-CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <int64[1] axes = {1}> {
-    a = Concat <axis = 1> (x, x, x)
-    b = ReduceMax(a, axes)
-    c = Mul(x, b)
-    d = Concat <axis = 1> (c, c)
-    e = ReduceMax(d, axes)
-    y = Add(c, e)
-}"""
 LOAD = ServedLoad(drawn("N=1..4,M=1000..200000", 20, 3))
 
 
