@@ -120,22 +120,22 @@ def run(arguments: Namespace) -> int:
 def _simulated(arguments: Namespace) -> tuple[Simulation, ServingAdvice | None]:
     from onnxmem.decisions.simulate import simulate
 
-    request, requests, serving = _asked(arguments)
-    found = simulate(request, requests, serving)
-    return found, _advised(arguments) if arguments.advise else None
+    asked = _asked(arguments)
+    found = simulate(*asked)
+    return found, _advised(asked) if arguments.advise else None
 
 
-def _advised(arguments: Namespace) -> ServingAdvice:
+def _advised(asked: tuple[AnalysisRequest, Requests, Serving]) -> ServingAdvice:
     from onnxmem.decisions.serving_advice import advise_serving
 
-    return advise_serving(*_asked(arguments))
+    return advise_serving(*asked)
 
 
 def _emitted(arguments: Namespace) -> str:
     """The best settings of the session as a Python program."""
     from onnxmem.decisions.advise.emitting import session_code
 
-    advice = _advised(arguments)
+    advice = _advised(_asked(arguments))
     own, best = advice.own, advice.best_setting
     saved = (
         f"process: {best.process_peak_bytes:,} B at most instead of {own.process_peak_bytes:,} B, "
