@@ -15,7 +15,9 @@ from export.small_exports import (
     hostile_model,
     saved,
 )
+from hostile.outputs import CHECKS
 from models_on_disk import MYSTERY, write_model
+from paths import ROOT
 
 from onnxmem.cli import main
 from onnxmem.cli.export import FORMATS
@@ -31,8 +33,17 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_the_formats_of_the_command_are_those_of_the_exporters() -> None:
-    assert set(FORMATS) == set(EXPORTERS)
+def test_a_format_is_complete() -> None:
+    """An exporter, a row of the command, a check for hostile names, a row of the command's page."""
+    page = (ROOT / "docs" / "commands" / "export.md").read_text("utf-8")
+    rows_of_page = [line for line in page.splitlines() if line.startswith("| `")]
+    shown = set(re.findall(r"`([\w-]+)`", " ".join(row.split("|")[1] for row in rows_of_page)))
+    for place, names in {
+        "FORMATS of cli/export.py": set(FORMATS),
+        "CHECKS of tests/hostile/outputs.py": set(CHECKS) & set(EXPORTERS),
+        "the table of docs/commands/export.md": shown,
+    }.items():
+        assert names == set(EXPORTERS), place
 
 
 def test_a_table_has_a_row_for_every_node() -> None:
@@ -84,8 +95,9 @@ def test_hostile_names_are_inert(name: str) -> None:
     text = exported(hostile_analysis(), name)
     assert len(text) < 100_000
     assert all(char.isprintable() or char == "\n" for char in text)
-    # Where no reader takes markup for markup, a name is left as it is.
-    assert "<img" not in text or FORMATS[name].endings in {(".csv",), (".dot",)}
+    # Where no reader takes markup for markup, a name is left as it is; elsewhere it is escaped.
+    keeps_markup = FORMATS[name].endings in {(".csv",), (".dot",)}
+    assert "<img" not in text or keeps_markup, "names are escaped as chrome_trace.py does"
 
 
 def test_no_cell_is_a_spreadsheet_formula() -> None:

@@ -684,6 +684,8 @@ def test_names_of_onnxruntimes_own_operators_are_those_of_its_schemas() -> None:
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 31):
         pytest.skip("older than the names")
     schemas = {(each.domain, each.name): each for each in state.get_all_operator_schema()}
+    own = {key for key in OPERATORS if key[0].startswith(MICROSOFT)}
+    assert own - set(schemas) == set(), "onnxruntime has no such operator: another domain or name?"
     for (domain, op_type), versions in OPERATORS.items():
         if domain.startswith(MICROSOFT):
             inputs = [each.name for each in schemas[domain, op_type].inputs]

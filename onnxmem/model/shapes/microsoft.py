@@ -40,8 +40,8 @@ NCHWC: Final = "com.microsoft.nchwc"
 _FLOAT, _INT32, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.UINT8
 _INT64: Final = onnx.TensorProto.INT64
 _NUM_NOT_SPATIAL: Final = 2
-_LARGEST_DIM: Final = 2**63 - 1
 """Batch and channels."""
+_LARGEST_DIM: Final = 2**63 - 1
 _IMAGE_RANK: Final = 4
 _SUM: Final = 3
 """The output of a skip normalization that is the sum it normalizes."""
