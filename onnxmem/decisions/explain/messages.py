@@ -43,10 +43,14 @@ _ARENA_BYTES: Final = 256
 """A chunk of onnxruntime's arena is a multiple of it (``kMinAllocationSize``, bfc_arena.h)."""
 _LONGEST: Final = 100_000
 """Characters that are read of a log, from its end: the message is the last thing in it."""
+_ESCAPED: Final = re.compile(r"\\([\[\]_*<>])")
+"""Characters that Markdown escapes: ``shape\\[8,80\\]``."""
 _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
 _SAME_MESSAGE: Final = 200
+_FRAMED: Final = 160
+"""As far as the name of an error may be from what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +349,10 @@ _QUESTION: Final = re.compile(
     r"(?i)\W*(?:how|why|what(?!\(\))|which|who|where|does|do|is (?:it|there|this)|are there"
     r"|(?:can|should) i)\b"
 )
+_COMPARISON: Final = re.compile(
+    r"(?i)\d\)? is (?:larger|greater|more|bigger) than\b[^.;\n]{0,100}\d"
+)
+"""One number is larger than another: a finding, and not prose."""
 _CONDITION: Final = re.compile(rf"(?i)\b(?:{words('conditions')})\b")
 _TALK: Final = re.compile(rf"(?i){words('talk')}")
 """A question about memory, or prose, is not a message."""
@@ -359,7 +367,8 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 @lru_cache(maxsize=4)
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
-    lines = (" ".join(line.split()) for line in text[-_LONGEST:].splitlines())
+    unescaped = _ESCAPED.sub(r"\1", text[-_LONGEST:])
+    lines = (" ".join(line.split()) for line in unescaped.splitlines())
     plain = "\n".join(filter(None, lines))
     found = quantities(plain)
     asked = requested(found, plain)
@@ -392,7 +401,7 @@ def read_message(text: str) -> OutOfMemory | None:
         element_type=None if shape is None else shape.element_type,
         node=_first(_NODES, plain),
         op_type=_first(_OPERATORS, plain),
-        device=device_of(plain, near),
+        device=None if _is_kill(plain, evidence, found) else device_of(plain, near),
         capacity_bytes=_size(values[Role.TOTAL]),
         free_bytes=_size(values[Role.FREE]),
         used_bytes=_killed_bytes(plain) or _size(used),
@@ -406,15 +415,22 @@ def _size(quantity: Quantity | None) -> int | None:
     return None if quantity is None else quantity.size_bytes
 
 
+def _is_kill(text: str, evidence: int, found: Sequence[Quantity]) -> bool:
+    """Whether the kernel ended a process: it was out of the host's memory, not of a device's."""
+    is_asked = any(each.role is Role.REQUESTED for each in found)
+    return _KILL.match(text, evidence) is not None and not is_asked
+
+
 def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
     """Where a text says that memory ran out; ``None``: it does not say it."""
-    if _QUESTION.match(text) and len(text) < _SHORT:
-        return None
     named = _NAMES.search(text) or _KILL.search(text)
-    if named is not None:
-        return named.start()
-    refused = _refused_at(text, found, shape)
-    return refused if refused is not None else _exhausted_at(text, found)
+    start = named.start() if named is not None else _refused_at(text, found, shape)
+    if start is None:
+        start = _exhausted_at(text, found)
+    if start is None:
+        return None
+    line = text[text.rfind("\n", 0, start) + 1 :]
+    return None if len(text) < _SHORT and _QUESTION.match(line) else start
 
 
 def _refused_at(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
@@ -441,8 +457,8 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
             return match.start()
         start = text[max(match.start() - 3, 0) : match.start()]
         is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "("))
-        is_said = is_first or len(sentence) <= _PHRASE
-        around = text[max(match.start() - 80, 0) : match.end() + 80]
+        around = text[max(match.start() - _FRAMED, 0) : match.end() + _FRAMED]
+        is_said = is_first or len(sentence) <= _PHRASE or _COMPARISON.search(around)
         if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):
             return match.start()
     return None

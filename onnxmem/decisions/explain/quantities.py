@@ -225,7 +225,9 @@ _CUE: Final = re.compile(
     + "|".join(f"(?P<cue{at}>{alternatives})" for at, (_, _, alternatives) in enumerate(_CUES))
     + r")(?-i:(?![a-z\u0430-\u044f\u0451]))"
 )
-_KEY: Final = re.compile(r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far))\s?[\"']?\s?[:=]")
+_KEY: Final = re.compile(
+    r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory reported))\s?[\"']?\s?[:=]"
+)
 _JOINED: Final = re.compile(rf"(?i)(?:{words('joined')})*")
 _LONGEST_JOINT: Final = 40
 _PRECEDENCE: Final = (
@@ -302,7 +304,7 @@ _LONGEST_KEY: Final = 48
 _LONGEST_CLAUSE: Final = 120
 _LONGEST_COMPARISON: Final = 60
 _KEYED: Final = re.compile(
-    r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory))?"
+    r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|(?:\[\w{1,12}\]\s)?memory(?: reported)?))?"
     r"\s?[\"'\]]?\s?[:=]\s?[\"'\[(]?\s?"
 )
 
@@ -586,10 +588,18 @@ def requested(found: Iterable[Quantity], text: str) -> tuple[Quantity, ...]:
     plain = [each for each in candidates if each.rank == rank]
     # A number with a unit is plainly one of bytes: ``limit(size = 8000)`` in a trace may be none.
     first = next((each for each in plain if each.has_unit), plain[0])
+    # A bare number that stands elsewhere with its unit: ``request: 448MB``, ``size of 448``.
+    first = next((each for each in candidates if _is_in_units(each, first)), first)
     rivals = [
         each for each in plain[1:] if _is_one_clause(first, each, text) and not first.overlaps(each)
     ]
     return (first, *rivals)
+
+
+def _is_in_units(quantity: Quantity, bare: Quantity) -> bool:
+    """Whether a quantity is the number of a bare one, with a unit."""
+    is_same = quantity.size_bytes == bare.size_bytes * quantity.factor
+    return quantity.factor > 1 and not bare.has_unit and is_same
 
 
 # Shapes, element types and devices.
@@ -603,6 +613,8 @@ _SHAPE: Final = re.compile(
     r"|(?:tf\.)?TensorShape\(\[(?P<tf>[Dimenso()\d, ]{1,200})\]\)"
     rf"|torch\.Size\(\[(?P<torch>{_DIMS})\]\)"
     rf"|(?<![A-Za-z])(?:f|bf|s|u|float|bfloat|int|uint)\d{{1,3}}\[(?P<xla>{_DIMS})\]"
+    # JavaCPP, of DL4J: ``new FloatPointer(900)`` is one of 900 floats.
+    r"|(?-i:new (?P<pointer>Float|Double|Byte|Short|Int|Long)Pointer\((?P<count>\d{1,18})\))"
     r"|(?<![\w.])(?P<by>\d{1,18}(?:\s?[x\u00d7]\s?\d{1,18}){1,7})"
     r"(?=\s(?:\([^()]{1,20}\)\s)?(?:array|matrix|tensor))"
 )
@@ -666,7 +678,7 @@ def requested_shape(text: str, asked: Quantity | None) -> Shape | None:
             gap = text[min(asked.start, match.start()) : max(asked.start, match.start())]
             if len(gap) > near or _STOP.search(gap):
                 continue
-        named = next((value for value in groups.values() if value), "")
+        named = groups["count"] or next((value for value in groups.values() if value), "")
         dims = tuple(int(dim) for dim in re.findall(r"\d{1,18}", named))
         return Shape(dims, _element_type(text, match), match.start())
     return None
@@ -679,6 +691,8 @@ _PLAIN: Final = 3
 def _element_type(text: str, shape: re.Match[str]) -> str | None:
     if shape["xla"]:
         return shape[0].partition("[")[0].lower()
+    if shape["pointer"]:
+        return {"Byte": "int8"}.get(shape["pointer"], shape["pointer"].lower())
     behind = text[shape.end() : shape.end() + 60].partition("\n[[")[0]
     named = _TYPE_WORD.search(behind)
     if named is not None:
