@@ -172,6 +172,26 @@ def test_only_numbers_near_the_limit_are_evaluated_if_there_are_too_many(
     assert search.verdict(found.number + 1) is Verdict.OVER
 
 
+@given(st.integers(20, 400), st.integers(60, 200), st.integers(600, 3000))
+def test_samples_find_the_numbers_that_every_number_finds(step: int, extra: int, top: int) -> None:
+    """Segments in multiples of a step: bytes rise and fall in teeth, like those of PyTorch."""
+
+    def size(number: int) -> int:
+        return -(-(10 + extra // 20) * number // step) * step + (extra * number) % step
+
+    def least(number: int) -> int:
+        return 10 * number
+
+    every, some = (
+        largest_fitting(search_of(size, least, 10 * top, most), is_rising=False)
+        for most in (10_000, 128)
+    )
+    assert every is not None
+    assert some is not None
+    assert some.num_replayed < every.num_replayed == top
+    assert (some.number, some.comfortable) == (every.number, every.comfortable)
+
+
 def test_bytes_that_never_fall_have_one_first_tight_number() -> None:
     search = search_of(lambda n: 10 * n, lambda n: 10 * n, 1000)
     found = largest_fitting(search, is_rising=True)

@@ -25,7 +25,6 @@ from onnxmem.analysis.fitting.footprints import (
 )
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
-    MOST_REPLAYS,
     MaxBatch,
     Search,
     largest_fitting,
@@ -63,8 +62,8 @@ _POWERS: Final = 4
 _WORTH: Final = 10
 """A power of two is recommended if it costs at most 1 / 10 of the largest batch."""
 _EVENTS: Final = 1_000_000
-"""Allocations and releases that one search serves at most where it replays every batch: 2 to 3 s of
-processor time. Of twelve random networks, more replays than that found no other largest batch."""
+"""Allocations and releases that one search serves at most where it replays every batch: about a
+second of processor time."""
 _FIRST: Final = (1, 2, 8)
 """Where a range of equal programs may begin: at batch 1 some copies are left out."""
 _LEAST: Final = 3
@@ -317,12 +316,11 @@ class ReplayDemands:
         return run
 
     def draw_lines(self, last: int) -> int:
-        """Find a range of equal programs; returns how many replays a search may do."""
+        """Find a range of equal programs; returns up to how many batches all are replayed."""
         with suppress(OnnxmemError):
             if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
-                return max(
-                    MOST_REPLAYS, _EVENTS // (self._affine.run.runtime_program.num_events + 1)
-                )
+                num_events = self._affine.run.runtime_program.num_events
+                return max(FEW_REPLAYS, _EVENTS // (num_events + 1))
         return FEW_REPLAYS
 
     def _draws(self, first: int, last: int) -> bool:
@@ -419,7 +417,7 @@ class DemandCurve:
         return footprint.demand if footprint is not None and footprint.is_whole else None
 
     def draw_lines(self, last: int) -> int:
-        """Make demands up to a number cheap, if possible; returns how many may be evaluated."""
+        """Make demands up to a number cheap, if possible; returns up to which all are evaluated."""
         return FEW_REPLAYS if self._replays is None else self._replays.draw_lines(last)
 
     def search(self) -> Search:

@@ -11,15 +11,17 @@ Two cases:
    (docs/decisions/0017-one-verdict.md). Only the live bytes never fall, so they bound the search
    from above. Up to that bound every number is replayed, if there are few enough. If there are
    more, samples show how far the allocator is above the live bytes, and only numbers within its
-   reach of the limit are replayed.
+   reach of the limit are candidates: some of them are replayed, and then those around the first
+   that is tight, the first that fails, and every change of the verdict after it.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import Accuracy, Comparison, Demand, Verdict, compared_bytes
@@ -33,16 +35,20 @@ _ROUNDS: Final = 2
 """Predictions before bisection takes over."""
 _STRIDE: Final = 64
 """The first step away from a guess is this fraction of it."""
-MOST_REPLAYS: Final = 1024
-"""Numbers that one search replays if a replay is cheap; more for small models."""
 FEW_REPLAYS: Final = 128
-"""The same if each replay needs a walk of the whole model."""
-_NEAR: Final = 128
-"""Numbers right below the first that fails; these are always replayed."""
-_SAMPLES: Final = 48
+"""Numbers up to which one search replays all; more for small models (``ReplayDemands``)."""
+_SAMPLES: Final = 32
 """Evenly spaced numbers that show how far an allocator is above the live bytes."""
-_PARTS: Final = 8
-"""A round near the limit replays at most this fraction of the numbers allowed."""
+_REACHABLE: Final = 128
+"""Evenly spaced numbers of those at which the allocator may reach the limit."""
+_NEAR_FAILURE: Final = 64
+"""Numbers right below the first that fails; these are always replayed."""
+_NEAR_TIGHT: Final = 24
+"""Numbers right below the first that is tight; these are always replayed."""
+_BETWEEN: Final = 4
+"""Evenly spaced numbers between the first bad number and the replayed one below it."""
+_SUCCEEDS: Final = frozenset(verdict for verdict in Verdict if verdict.is_met)
+_COMFORTABLE: Final = frozenset({Verdict.FITS})
 _SPREAD: Final = Fraction(11, 10)
 """Between the samples an allocator is assumed to be at most a tenth farther above live bytes."""
 
@@ -83,7 +89,7 @@ class Search:
     accuracy: Accuracy
     demand_at: DemandAt
     prepare: Callable[[int], int] = field(default=_nothing)
-    """Called with the largest number that may be tried; returns how many may be replayed."""
+    """Called with the largest number that may be tried; returns up to which all are replayed."""
     _tried: dict[int, tuple[Comparison, Demand | None]] = field(default_factory=dict)
 
     def compared(self, number: int) -> Comparison:
@@ -195,17 +201,17 @@ def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
 
 
 def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
-    """Replay the numbers up to ``top``, above which none fits: all, or those near the limit."""
+    """Replay the numbers up to ``top``, above which none fits: all, or samples and the changes."""
     most = search.prepare(top + 1)
-    numbers = range(1, top + 1) if top <= most else _chosen(search, top, min(most, MOST_REPLAYS))
-    met = {number: search.verdict(number) for number in numbers}
+    if top <= most:
+        met = {number: search.verdict(number) for number in range(1, top + 1)}
+    else:
+        met = _sampled(search, top)
     # `failed` is the smallest number known to fail. It is the answer once every number below it
     # that could fail was replayed.
-    failed = next((number for number in numbers if not met[number].is_met), top + 1)
-    if top > most:
-        failed = _first_failing(search, met, failed, max(most // _PARTS, 1))
+    failed = _first_without(met, _SUCCEEDS) or top + 1
     number = failed - 1
-    tight = next((each for each in sorted(met) if met[each] is not Verdict.FITS), failed)
+    tight = _first_without(met, _COMFORTABLE) or failed
     over_bytes = search.bytes_at(failed)
     return MaxBatch(
         number,
@@ -219,7 +225,50 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
     )
 
 
-def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
+def _sampled(search: Search, top: int) -> dict[int, Verdict]:
+    """The verdicts at samples up to ``top``, and around the numbers where they change."""
+    met = {number: search.verdict(number) for number in _chosen(search, top)}
+    # What stays true: the first bad number of `met` is bad, and every smaller one in `met` is good.
+    # Each round tries numbers that are not in `met` yet, so it ends.
+    for good, near in ((_SUCCEEDS, _NEAR_FAILURE), (_COMFORTABLE, _NEAR_TIGHT)):
+        while new := _in_doubt(met, _first_without(met, good) or top + 1, near):
+            met |= {number: search.verdict(number) for number in new}
+    failed = _first_without(met, _SUCCEEDS)
+    if failed is None:
+        return met
+    met |= {number: search.verdict(number) for number in _apart(failed, top, _SAMPLES)}
+    while new := _between_changes(met, failed):
+        met |= {number: search.verdict(number) for number in new}
+    return met
+
+
+def _first_without(met: Mapping[int, Verdict], good: AbstractSet[Verdict]) -> int | None:
+    """The smallest number whose verdict is none of ``good``; ``None``: all are good."""
+    return min((number for number in met if met[number] not in good), default=None)
+
+
+def _in_doubt(met: Mapping[int, Verdict], bad: int, near: int) -> AbstractSet[int]:
+    """Numbers below the first bad one that may be bad too, and were not tried.
+
+    These are the ``near`` numbers right below it, and some ever farther away.
+    """
+    below = max((number for number in met if number < bad), default=0)
+    far = (bad - (1 << power) for power in range(bad.bit_length()))
+    between = _apart(below + 1, bad - 1, _BETWEEN)
+    return {n for n in (*range(bad - near, bad), *far, *between) if n > 0} - met.keys()
+
+
+def _between_changes(met: Mapping[int, Verdict], failed: int) -> AbstractSet[int]:
+    """The middle of every gap above the first failure at whose ends success differs."""
+    tried = sorted(number for number in met if number >= failed)
+    return {
+        (low + high) // 2
+        for low, high in pairwise(tried)
+        if high - low > 1 and met[low].is_met != met[high].is_met
+    }
+
+
+def _chosen(search: Search, top: int) -> Sequence[int]:
     """Samples of the whole range, and the numbers at which the allocator may reach the limit."""
     spread = sorted({*(1 << power for power in range(top.bit_length())), *_apart(1, top, _SAMPLES)})
     # Numbers at which `worst` times the live bytes are below the limit fit without a replay. The
@@ -230,7 +279,7 @@ def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
         True,  # noqa: FBT003 - what is looked for
         key=lambda number: (search.least_at(number) or 0) * worst * _SPREAD > search.limit_bytes,
     )
-    return sorted({*spread, *_apart(reachable + 1, top, most - _SAMPLES)})
+    return sorted({*spread, *_apart(reachable + 1, top, _REACHABLE)})
 
 
 def _above_least(search: Search, number: int) -> Fraction | None:
@@ -244,24 +293,6 @@ def _apart(first: int, last: int, count: int) -> list[int]:
     if last - first < count:
         return list(range(first, last + 1))
     return [first + (last - first) * index // (count - 1) for index in range(count)]
-
-
-def _first_failing(search: Search, met: dict[int, Verdict], failed: int, most: int) -> int:
-    """Replay numbers below the first known to fail, until a round finds no earlier failure.
-
-    ``most`` is how many one round may replay.
-    """
-    # What stays true: `failed` fails, and every number in `met` below it is met. Each round tries
-    # numbers that are not in `met` yet, so it ends.
-    while True:
-        below = max((number for number in met if number < failed), default=0)
-        near = range(max(1, failed - min(_NEAR, most)), failed)
-        between = [*_apart(below + 1, failed - 1, max(min(_SAMPLES, most), 2)), *near]
-        new = sorted({number for number in between if number not in met})
-        if not new:
-            return failed
-        met |= {number: search.verdict(number) for number in new}
-        failed = next((number for number in new if not met[number].is_met), failed)
 
 
 def _stretches(met: dict[int, Verdict], failed: int) -> Iterator[tuple[int, int]]:
