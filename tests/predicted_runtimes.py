@@ -33,7 +33,6 @@ FIGURES = ArenaFigures(
     in_use_peak_bytes=3_000_017,
     held_bytes=4_000_037,
     held_steady_bytes=8_000_009,
-    resident_steady_bytes=5_000_011,
     resident_peak_bytes=6_000_011,
     loaded_regions=(),
     first_regions=(),

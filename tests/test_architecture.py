@@ -47,7 +47,6 @@ CHAPTERS = {
     "onnxmem.decisions.explain.quantities": "sizes, shapes and devices in texts of any program",
     "onnxmem.report.page.layers": "one part of a page: the table of nodes",
     "onnxmem.report.page.live": "one part of a page: what is alive at the peaks, and its packing",
-    "onnxmem.report.page.modules": "the rule that names make modules by, which the script has too",
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
@@ -58,7 +57,6 @@ CHAPTERS = {
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",
     "onnxmem.torch.cuda_like": "what a GPU runs otherwise, with its source",
     "onnxmem.torch.engine": "what autograd does where no mode watches it, with its source",
-    "onnxmem.torch.kernels": "what kernels leave behind, with its source",
     "onnxmem.torch.live_bytes": "the counter, which the tools of training steps use too",
 }
 """Chapters with one reader beside them, each with the reason why it is not a part of that one."""

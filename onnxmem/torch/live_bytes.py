@@ -20,8 +20,10 @@ from torch.utils._pytree import tree_iter
 
 from onnxmem.program.program import Allocation, Category
 from onnxmem.torch.engine import Engine
-from onnxmem.torch.kernels import as_kernels_leave
 
+_ATEN = torch.ops.aten
+_NO_REDUCTION = 0
+"""``at::Reduction::None`` of mse_loss."""
 _BY_PHASE: Final = {
     "forward": Category.ACTIVATION,
     "backward": Category.ACTIVATION_GRADIENT,
@@ -139,7 +141,7 @@ class Counting(TorchDispatchMode):
     ) -> Any:  # noqa: ANN401
         func = self.engine.as_without_modes(func, args)
         allocated_bytes = self.live.allocated_bytes
-        outputs = as_kernels_leave(func, args, func(*args, **(kwargs or {})))
+        outputs = _as_kernels_leave(func, args, func(*args, **(kwargs or {})))
         category = _BY_PHASE.get(self.phase, Category.TEMPORARY)
         for leaf in tree_iter(outputs):
             if isinstance(leaf, torch.Tensor):
@@ -207,3 +209,30 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """What an optimizer keeps from step to step."""
     values = [value for state in optimizer.state.values() for value in state.values()]
     return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def _as_kernels_leave(func: Any, args: tuple[Any, ...], outputs: Any) -> Any:  # noqa: ANN401
+    """`outputs` of the fake `func` with the storage and the strides that its kernel gives them.
+
+    Found by `measure.py --real-tensors`, which runs the kernels; CPU and GPU share each of them.
+    """
+    if func is _ATEN.mse_loss.default:
+        return _mean_square(args, outputs)
+    if func is _ATEN.native_layer_norm_backward.default:
+        # `layer_norm_backward_cpu` and `_cuda` (aten/src/ATen/native) make it contiguous; the fake
+        # one takes the strides of the gradient that comes in.
+        gradient, *others = outputs
+        return (None if gradient is None else gradient.contiguous(), *others)
+    return outputs
+
+
+def _mean_square(args: tuple[Any, ...], loss: torch.Tensor) -> torch.Tensor:
+    """A loss of no dims whose storage is as large as the operand.
+
+    The structured kernel makes its output for the unreduced loss and then takes the mean into it:
+    `mse_loss` and `mse_loss_out` of aten/src/ATen/native/BinaryOps.cpp and Loss.cpp.
+    """
+    reduction = args[2] if len(args) > 2 else 1  # noqa: PLR2004  # the third argument
+    if reduction != _NO_REDUCTION:
+        loss.untyped_storage().resize_(args[0].numel() * loss.element_size())
+    return loss

@@ -22,9 +22,9 @@ from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
 from onnxmem.report.page.layers import layers_section
+from onnxmem.report.page.live import NO_MODULE, module_at, useful_depth
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
 from onnxmem.report.page.model_page import render_page
-from onnxmem.report.page.modules import NO_MODULE, module_at, useful_depth
 from onnxmem.report.page.stops import (
     Stops,
     budget_terms,

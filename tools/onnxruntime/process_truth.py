@@ -42,7 +42,7 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
     Baseline,
     Loading,
     ProcessSpec,
-    process_bytes,
+    process_parts,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
@@ -181,7 +181,7 @@ def _row(here: Path, *, is_held_out: bool) -> Row:
         load_measured=measured["high_water_bytes_loaded"] - before,
         load_predicted=Loading(spec.load).run().peak_bytes,
         process_measured=measured["rss_bytes_run_3"],
-        process_predicted=process_bytes(spec),
+        process_predicted=sum(size_bytes for _, size_bytes in process_parts(spec)),
         is_arena_exact=reserved_bytes == figures["held_steady_bytes"],
     )
 

@@ -173,7 +173,6 @@ def _quantity(number: str, unit: str | None, match: re.Match[str]) -> Quantity |
     )
 
 
-_BARE: Final = re.compile(r"\d[\d,.'_ \u00a0\u2009\u202f]*")
 _COUNTED: Final = re.compile(rf"\s?(?:{words('counted')})")
 _NUMBERED: Final = re.compile(rf"(?i)(?:{words('numbered')})\s?[#:=(]?\s?$")
 

@@ -1,5 +1,6 @@
 """What is alive at the peaks as bars that add up, and how activations are packed in one block."""
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,11 +11,11 @@ from typing import Final, NamedTuple
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
+from onnxmem.model.module_paths import dotted_path
 from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section, swatch
-from onnxmem.report.page.modules import module_at, useful_depth
 from onnxmem.report.page.stops import Stop, Stops
 from onnxmem.report.text import percent
 from onnxmem.report.timelines import GROUPS, groups_of
@@ -25,6 +26,10 @@ _MOST_PACKED: Final = 30_000
 _NAMED_PERCENT: Final = 90
 """Of a peak's bytes: the tensors that hold them have a bar each, the others are one."""
 _MOST_BARS: Final = 200
+NO_MODULE: Final = "(no module)"
+_DERIVED: Final = re.compile(r"^.* (?:of|beside) ")
+"""What stands before a tensor's own name: gradients and states of it."""
+_DEEPEST: Final = 8
 
 
 class _Bar(NamedTuple):
@@ -255,3 +260,40 @@ def _packed(stop: Stop, chart_id: str, most_tooltips: int) -> str | None:
         f"<figure>{figure}<figcaption>{plural(len(strips), 'buffer')} in one block:"
         f" {packed}.</figcaption></figure>"
     )
+
+
+# Tensors by module. PyTorch's exporters write the weight ``layers.0.conv1.weight`` and the node
+# ``/layers/layers.0/conv1/Conv``: both are in the module ``layers.0.conv1``. The page's script has
+# the same rule, ``pathOf``.
+
+
+def module_path(name: str) -> str:
+    """The dotted path of a tensor or a node, its own name last.
+
+    >>> module_path("/layers/layers.0/conv1/Conv_output_0")
+    'layers.0.conv1.Conv_output_0'
+    >>> module_path("state of layers.0.conv1.weight")
+    'layers.0.conv1.weight'
+    """
+    return dotted_path(_DERIVED.sub("", name).split("/"))
+
+
+def module_at(name: str, depth: int) -> str:
+    """The module of a tensor, at most so many names deep."""
+    return ".".join(module_path(name).split(".")[:-1][:depth]) or NO_MODULE
+
+
+def useful_depth(sizes: Iterable[tuple[str, int]]) -> int | None:
+    """The least depth at which no module has more than half of the bytes.
+
+    ``None`` where names have no modules: then a sum by module says nothing.
+    """
+    sizes = list(sizes)
+    for depth in range(1, _DEEPEST + 1):
+        sums: dict[str, int] = {}
+        for name, size_bytes in sizes:
+            module = module_at(name, depth)
+            sums[module] = sums.get(module, 0) + size_bytes
+        if 2 * max(sums.values(), default=0) <= sum(sums.values()):
+            return depth if len(sums.keys() - {NO_MODULE}) > 1 else None
+    return None

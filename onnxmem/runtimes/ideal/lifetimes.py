@@ -1,6 +1,8 @@
 """When each tensor of a graph is live, which tensors share a buffer, and the resulting program.
 
-A step is one node, counted from 0 in execution order. Begin reading with ``read_scope``.
+A step is one node, counted from 0 in execution order. Begin reading with ``last_uses`` and
+``tensor_buffers``, which are definition 3; ``shared_buffers`` is definition 4, and ``read_scope``
+joins a graph with its subgraphs.
 
 Definition 3, every tensor a buffer of its own (``tensor_buffers``):
 
@@ -114,6 +116,167 @@ class Buffers:
     def __len__(self) -> int:
         """How many there are."""
         return len(self.labels)
+
+
+def last_uses(graph: Graph) -> Mapping[str, int]:
+    """The step that last reads each tensor, or writes it if no node reads it.
+
+    Graph outputs are read after the last step: their step is the number of nodes.
+    """
+    # Later steps overwrite earlier ones; "", an omitted operand, does no harm.
+    uses: dict[str, int] = {}
+    for step, node in enumerate(graph.nodes):
+        for name in node.outputs:
+            uses[name] = step
+        for name in node.inputs:
+            uses[name] = step
+        for name in node.outer_reads:
+            uses[name] = step
+    return uses | dict.fromkeys(graph.outputs, len(graph.nodes))
+
+
+def tensor_buffers(graph: Graph) -> Buffers:
+    """Give every activation of a graph, its subgraphs left out, a buffer of its own."""
+    uses, tensors, found = last_uses(graph), graph.tensors, Buffers()
+    for step, node in enumerate(graph.nodes):
+        for name in node.writes:
+            tensor = tensors[name]
+            if tensor.role is ACTIVATION:
+                found.add(name, tensor.size_bytes, step, uses[name])
+    return found
+
+
+def shared_buffers(graph: Graph) -> Buffers:
+    """The buffers that the activations of a graph share, without its subgraphs."""
+    sharing = _BufferSharing(graph, last_uses(graph))
+    for step, node in enumerate(graph.nodes):
+        sharing.add_outputs(step, node)
+    return sharing.buffers
+
+
+@dataclass(slots=True)
+class _BufferSharing:
+    """Mutable: assigns the outputs of one node after another to buffers."""
+
+    graph: Graph
+    uses: Mapping[str, int]
+    buffers: Buffers = field(default_factory=Buffers)
+    last_writes: list[int] = field(default_factory=list)
+    """The step that last writes each buffer."""
+    buffer_of: dict[str, int] = field(default_factory=dict)
+    """Tensor to buffer; without tensors that are not in a buffer of this graph (b)."""
+
+    def add_outputs(self, step: int, node: Node) -> None:
+        """Assign a node's outputs to buffers."""
+        # Views first: their buffer is fixed, and its last write is then this step, so that no other
+        # output overwrites it (c 3).
+        operator, tensors = node.operator, self.graph.tensors
+        views = dict(VIEWS.of(node)) if operator.alias else {}
+        for output, source in views.items():
+            if source in self.buffer_of:
+                self._join(self.buffer_of[source], output, step)
+        chains = CHAINS.of(node) if operator.may_inplace else ()
+        for output in node.writes:
+            tensor = tensors[output]
+            if tensor.role is not ACTIVATION or output in views:
+                continue
+            if not (chains and self._overwrites(step, node, output, chains)):
+                uses = self.uses[output]
+                self.buffer_of[output] = self.buffers.add(output, tensor.size_bytes, step, uses)
+                self.last_writes.append(step)
+
+    def _overwrites(
+        self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]
+    ) -> bool:
+        """Assign an output to the buffer of the first input that it may overwrite, if any."""
+        for target, source in chains:
+            if target == output and self._may_overwrite(step, node, source, output):
+                self._join(self.buffer_of[source], output, step)
+                return True
+        return False
+
+    def _join(self, buffer: int, name: str, step: int) -> None:
+        """Add a tensor to a buffer, whose size is that of any tensor of known size in it."""
+        buffers, size_bytes = self.buffers, self.graph.tensors[name].size_bytes
+        if size_bytes != buffers.sizes_bytes[buffer]:
+            buffers.sizes_bytes[buffer] = _larger(buffers.sizes_bytes[buffer], size_bytes)
+        if buffer in buffers.tensors:
+            buffers.tensors[buffer].append(name)
+        else:
+            buffers.tensors[buffer] = [buffers.labels[buffer], name]
+        self.last_writes[buffer] = step
+        buffers.last_uses[buffer] = max(buffers.last_uses[buffer], self.uses[name])
+        self.buffer_of[name] = buffer
+
+    def _may_overwrite(self, step: int, node: Node, source: str, output: str) -> bool:
+        """Whether conditions 1 to 5 of (c) are met."""
+        buffer = self.buffer_of.get(source)
+        if buffer is None:
+            return False
+        return (
+            self.buffers.last_uses[buffer] == step
+            and self.last_writes[buffer] < step
+            and self.uses[output] < len(self.graph.nodes)
+            and self._num_reads(node, buffer) == 1
+            and same_layout(self.graph.tensors[source], self.graph.tensors[output])
+        )
+
+    def _num_reads(self, node: Node, buffer: int) -> int:
+        return [self.buffer_of.get(name) for name in node.reads].count(buffer)
+
+
+def same_layout(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are known to have the same shape and element size."""
+    if one.shape is None or one.shape != other.shape or None in one.shape:
+        return False
+    # Upper ends may be equal where the dims of a run are not.
+    if one.dynamic != other.dynamic:
+        return False
+    if one.dtype is other.dtype:
+        return one.dtype is not None and one.dtype.bits is not None
+    bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]
+    return None not in bits and bits[0] == bits[1]
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((size for size in (one, other) if size is not None), default=None)
+
+
+@dataclass(slots=True)
+class Pairs:
+    """The tensors of nodes that belong to the pairs of schema names in an operator's record."""
+
+    listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
+    found: dict[int, tuple[OpSpec, Sequence[tuple[int, int]]]] = field(default_factory=dict)
+    """Memo: an operator and the indices of (output, input), by the identity of the operator."""
+
+    def of(self, node: Node) -> Sequence[tuple[str, str]]:
+        """The (output, input) tensors of a node."""
+        operator = node.operator
+        memo = self.found.get(id(operator))
+        if memo is None:
+            pairs = [
+                (operator.output_index(target), operator.input_index(source))
+                for source, target in self.listed(operator)
+            ]
+            memo = self.found[id(operator)] = operator, pairs
+        indices = memo[1]
+        if not indices:
+            return ()
+        outputs, inputs = node.outputs, node.inputs
+        num_outputs, num_inputs = len(outputs), len(inputs)
+        return [
+            (output, name)
+            for to, of in indices
+            if to < num_outputs
+            and of < num_inputs
+            and (output := outputs[to])
+            and (name := inputs[of])
+        ]
+
+
+VIEWS: Final = Pairs(lambda operator: operator.alias)
+CHAINS: Final = Pairs(lambda operator: operator.may_inplace)
 
 
 FindBuffers = Callable[[Graph], Buffers]
@@ -247,154 +410,10 @@ def _written_outside(node: Node, body: Graph, counted: frozenset[str]) -> frozen
     return frozenset(inner for inner, outer in pairs if outer in counted)
 
 
-def tensor_buffers(graph: Graph) -> Buffers:
-    """Give every activation of a graph, its subgraphs left out, a buffer of its own."""
-    uses, tensors, found = last_uses(graph), graph.tensors, Buffers()
-    for step, node in enumerate(graph.nodes):
-        for name in node.writes:
-            tensor = tensors[name]
-            if tensor.role is ACTIVATION:
-                found.add(name, tensor.size_bytes, step, uses[name])
-    return found
-
-
-def shared_buffers(graph: Graph) -> Buffers:
-    """The buffers that the activations of a graph share, without its subgraphs."""
-    sharing = _BufferSharing(graph, last_uses(graph))
-    for step, node in enumerate(graph.nodes):
-        sharing.add_outputs(step, node)
-    return sharing.buffers
-
-
-@dataclass(slots=True)
-class _BufferSharing:
-    """Mutable: assigns the outputs of one node after another to buffers."""
-
-    graph: Graph
-    uses: Mapping[str, int]
-    buffers: Buffers = field(default_factory=Buffers)
-    last_writes: list[int] = field(default_factory=list)
-    """The step that last writes each buffer."""
-    buffer_of: dict[str, int] = field(default_factory=dict)
-    """Tensor to buffer; without tensors that are not in a buffer of this graph (b)."""
-
-    def add_outputs(self, step: int, node: Node) -> None:
-        """Assign a node's outputs to buffers."""
-        # Views first: their buffer is fixed, and its last write is then this step, so that no other
-        # output overwrites it (c 3).
-        operator, tensors = node.operator, self.graph.tensors
-        views = dict(VIEWS.of(node)) if operator.alias else {}
-        for output, source in views.items():
-            if source in self.buffer_of:
-                self._join(self.buffer_of[source], output, step)
-        chains = CHAINS.of(node) if operator.may_inplace else ()
-        for output in node.writes:
-            tensor = tensors[output]
-            if tensor.role is not ACTIVATION or output in views:
-                continue
-            if not (chains and self._overwrites(step, node, output, chains)):
-                uses = self.uses[output]
-                self.buffer_of[output] = self.buffers.add(output, tensor.size_bytes, step, uses)
-                self.last_writes.append(step)
-
-    def _overwrites(
-        self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]
-    ) -> bool:
-        """Assign an output to the buffer of the first input that it may overwrite, if any."""
-        for target, source in chains:
-            if target == output and self._may_overwrite(step, node, source, output):
-                self._join(self.buffer_of[source], output, step)
-                return True
-        return False
-
-    def _join(self, buffer: int, name: str, step: int) -> None:
-        """Add a tensor to a buffer, whose size is that of any tensor of known size in it."""
-        buffers, size_bytes = self.buffers, self.graph.tensors[name].size_bytes
-        if size_bytes != buffers.sizes_bytes[buffer]:
-            buffers.sizes_bytes[buffer] = _larger(buffers.sizes_bytes[buffer], size_bytes)
-        if buffer in buffers.tensors:
-            buffers.tensors[buffer].append(name)
-        else:
-            buffers.tensors[buffer] = [buffers.labels[buffer], name]
-        self.last_writes[buffer] = step
-        buffers.last_uses[buffer] = max(buffers.last_uses[buffer], self.uses[name])
-        self.buffer_of[name] = buffer
-
-    def _may_overwrite(self, step: int, node: Node, source: str, output: str) -> bool:
-        """Whether conditions 1 to 5 of (c) are met."""
-        buffer = self.buffer_of.get(source)
-        if buffer is None:
-            return False
-        return (
-            self.buffers.last_uses[buffer] == step
-            and self.last_writes[buffer] < step
-            and self.uses[output] < len(self.graph.nodes)
-            and self._num_reads(node, buffer) == 1
-            and same_layout(self.graph.tensors[source], self.graph.tensors[output])
-        )
-
-    def _num_reads(self, node: Node, buffer: int) -> int:
-        return [self.buffer_of.get(name) for name in node.reads].count(buffer)
-
-
-@dataclass(slots=True)
-class Pairs:
-    """The tensors of nodes that belong to the pairs of schema names in an operator's record."""
-
-    listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
-    found: dict[int, tuple[OpSpec, Sequence[tuple[int, int]]]] = field(default_factory=dict)
-    """Memo: an operator and the indices of (output, input), by the identity of the operator."""
-
-    def of(self, node: Node) -> Sequence[tuple[str, str]]:
-        """The (output, input) tensors of a node."""
-        operator = node.operator
-        memo = self.found.get(id(operator))
-        if memo is None:
-            pairs = [
-                (operator.output_index(target), operator.input_index(source))
-                for source, target in self.listed(operator)
-            ]
-            memo = self.found[id(operator)] = operator, pairs
-        indices = memo[1]
-        if not indices:
-            return ()
-        outputs, inputs = node.outputs, node.inputs
-        num_outputs, num_inputs = len(outputs), len(inputs)
-        return [
-            (output, name)
-            for to, of in indices
-            if to < num_outputs
-            and of < num_inputs
-            and (output := outputs[to])
-            and (name := inputs[of])
-        ]
-
-
-VIEWS: Final = Pairs(lambda operator: operator.alias)
-CHAINS: Final = Pairs(lambda operator: operator.may_inplace)
-
-
 def activations(graph: Graph, node: Node) -> Sequence[str]:
     """The activations that a node writes."""
     tensors = graph.tensors
     return [name for name in node.writes if tensors[name].role is ACTIVATION]
-
-
-def last_uses(graph: Graph) -> Mapping[str, int]:
-    """The step that last reads each tensor, or writes it if no node reads it.
-
-    Graph outputs are read after the last step: their step is the number of nodes.
-    """
-    # Later steps overwrite earlier ones; "", an omitted operand, does no harm.
-    uses: dict[str, int] = {}
-    for step, node in enumerate(graph.nodes):
-        for name in node.outputs:
-            uses[name] = step
-        for name in node.inputs:
-            uses[name] = step
-        for name in node.outer_reads:
-            uses[name] = step
-    return uses | dict.fromkeys(graph.outputs, len(graph.nodes))
 
 
 def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -402,20 +421,3 @@ def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
     for node in graph.nodes:
         for output, source in CHAINS.of(node):
             yield source, output
-
-
-def same_layout(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are known to have the same shape and element size."""
-    if one.shape is None or one.shape != other.shape or None in one.shape:
-        return False
-    # Upper ends may be equal where the dims of a run are not.
-    if one.dynamic != other.dynamic:
-        return False
-    if one.dtype is other.dtype:
-        return one.dtype is not None and one.dtype.bits is not None
-    bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]
-    return None not in bits and bits[0] == bits[1]
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    return max((size for size in (one, other) if size is not None), default=None)

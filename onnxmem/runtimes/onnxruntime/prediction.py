@@ -55,8 +55,6 @@ class ArenaFigures:
     """Arena reserved after that run."""
     held_steady_bytes: int
     """Arena reserved after the third run, with the session's own settings."""
-    resident_steady_bytes: int
-    """The part of it that was ever allocated; the rest is reserved and not resident."""
     resident_peak_bytes: int
     """Peak resident bytes of the arena in those three runs, on a GPU reserved bytes; without
     initializers, and before any shrinkage."""
@@ -343,7 +341,6 @@ class PlannedSession:
             in_use_peak_bytes=in_use_peak_bytes,
             held_bytes=held_bytes,
             held_steady_bytes=arena.reserved_bytes,
-            resident_steady_bytes=arena.resident_bytes,
             resident_peak_bytes=resident_bytes,
             loaded_regions=loaded_regions,
             first_regions=first_regions,

@@ -242,14 +242,11 @@ class Optimizer:
     state_of: StateOf
     """Bytes of state of one parameter, by its dims and its bytes per element.
 
-    It includes step counters, 4 bytes each, although most are in the memory of the CPU: see
-    ``step_tensors_on_cpu``.
+    It includes step counters, 4 bytes each, although PyTorch has most of them on the CPU unless
+    the form is ``fused`` or the optimizer ``capturable``.
     """
     shared_state_bytes: int = 0
     """State that all parameters share."""
-    step_tensors_on_cpu: int = 0
-    """Counters of 4 bytes in the state of each parameter that PyTorch has on the CPU, unless the
-    form is ``fused`` or the optimizer ``capturable``."""
     single: Script
     """Temporaries of the loop over the parameters, which every optimizer has."""
     foreach: Script | None = None
@@ -366,7 +363,6 @@ def _of_torch(
     return Optimizer(
         name=name,
         state_of=moments(len(state), counters=counters),
-        step_tensors_on_cpu=counters,
         single=scripts[0],
         foreach=scripts[1],
         is_fused=is_fused,
@@ -462,7 +458,6 @@ OF_TORCH = (
     Optimizer(
         name="adafactor",
         state_of=factors,
-        step_tensors_on_cpu=1,
         single=each(
             "row:rows column:columns estimate mean:matrices -mean estimate>update",
             vectors="square estimate estimate>update",

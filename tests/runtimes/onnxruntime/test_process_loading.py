@@ -15,7 +15,7 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
     Region,
     StoredWeight,
     WeightOrigin,
-    process_bytes,
+    process_parts,
 )
 
 MIB = 1 << 20
@@ -149,6 +149,10 @@ def test_small_weights_are_part_of_the_bytes_per_weight() -> None:
 
 
 # The process
+
+
+def process_bytes(spec: ProcessSpec, loaded: Loading | None = None) -> int:
+    return sum(size_bytes for _, size_bytes in process_parts(spec, loaded))
 
 
 def test_a_process_is_its_state_before_loading_the_regions_and_the_pages_read() -> None:

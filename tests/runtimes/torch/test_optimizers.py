@@ -175,11 +175,6 @@ def test_scalars_alone_are_stepped(name: str) -> None:
         assert sum(optimizer_named(name).temporaries(((), (1,)), 4, form=form)) <= 6 * 4
 
 
-def test_counters_on_the_cpu_are_reported() -> None:
-    counters = {name: known.step_tensors_on_cpu for name, known in OPTIMIZERS.items()}
-    assert (counters["adam"], counters["nadam"], counters["sgd"], counters["asgd"]) == (1, 2, 0, 0)
-
-
 def test_parts_of_a_script_share_variables() -> None:
     script = in_sequence(together("sign"), each("mask:bytes -mask"))
     assert script.peak_blocks(((7,), (5,)), 4, weight_decay=False) == (28, 20, 7)

@@ -201,18 +201,12 @@ class ProcessSpec:
     """The caller's inputs."""
 
 
-def process_bytes(spec: ProcessSpec, loaded: "Loading | None" = None) -> int:
-    """Resident bytes of the process after the runs of its session.
-
-    ``loaded`` is the simulated load, if it exists already.
-    """
-    return sum(size_bytes for _, size_bytes in process_parts(spec, loaded))
-
-
 def process_parts(
     spec: ProcessSpec, loaded: "Loading | None" = None
 ) -> tuple[tuple[str, int], ...]:
-    """The same by part, with names.
+    """Resident bytes of the process after the runs of its session, by part with names.
+
+    ``loaded`` is the simulated load, if it exists already.
 
     The process before the session, the caller's inputs, what remains of the load together with the
     arena's later regions (``Loading.parts``), and the pages of mapped external weights that kernels
