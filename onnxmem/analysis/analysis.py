@@ -21,6 +21,7 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import (
     AnalysisRequest,
     StageResults,
+    at_observed,
     elements_of,
     model_size,
     request_for,
@@ -178,13 +179,14 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
     file = source if isinstance(source, ModelFile) else load(source)
-    seen = _observed_runs(observed, file, one_of_several=one_of_several)
-    if seen is not None and batch is None and not (dims or shapes):
-        known = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
-        settings = replace(settings, shapes=known)
+    given = _observed_runs(observed)
+    settings, seen = at_observed(settings, file, given)
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
-    return analysis_of(replace(request, own_runtimes=own, observed=seen))
+    is_unobserved = bool(given) and seen is None
+    return analysis_of(
+        replace(request, own_runtimes=own, observed=seen, is_unobserved=is_unobserved)
+    )
 
 
 def takes_settings(function: _Function) -> _Function:
@@ -511,7 +513,7 @@ class Analysis:
         :raises OnnxmemError: no input has a dim of that name.
         """
         refuse_unknown_names(self.request.source.proto, dims or ())
-        return analysis_of(replace(self.request.at(batch, dims), observed=None))
+        return analysis_of(self.request.at(batch, dims))
 
     def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> json_rows.JsonDict:
         """One row of the JSON contract.
@@ -642,25 +644,20 @@ def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisReques
 
 
 def _observed_runs(
-    observed: "Recorded | Sequence[Recorded] | None", file: ModelFile, *, one_of_several: bool
-) -> "Observed | None":
-    """The runs of a model.
+    observed: "Recorded | Sequence[Recorded] | None",
+) -> "tuple[Observed, ...]":
+    """The runs that are given, of any models.
 
-    :raises ObservedFileError: a file cannot be read, or none is of this model.
+    :raises ObservedFileError: a file cannot be read.
     """
-    if observed is None:
-        return None
-    from onnxmem.model.observed import Observed, digest_of, read_observed
+    if observed is None or observed == ():
+        return ()
+    from onnxmem.model.observed import Observed, read_observed
 
     rows = (observed,) if isinstance(observed, str | os.PathLike | Observed) else observed
-    given = [
+    return tuple(
         each if isinstance(each, Observed) else read_observed(os.fspath(each)) for each in rows
-    ]
-    digest = digest_of(file)
-    found = next((each for each in given if each.digest == digest), None)
-    if found is None and given and not one_of_several:
-        given[0].refuse_other(file)
-    return found
+    )
 
 
 def _observed(request: AnalysisRequest) -> "ObservedMemory | None":
@@ -669,7 +666,7 @@ def _observed(request: AnalysisRequest) -> "ObservedMemory | None":
         return None
     from onnxmem.analysis.observed_memory import observed_memory
 
-    return observed_memory(request, request.observed)
+    return observed_memory(request)
 
 
 def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":

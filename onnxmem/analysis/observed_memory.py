@@ -1,14 +1,13 @@
 """What inference took in observed runs: the figures of the shapes that they had."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.errors import Finding
-from onnxmem.model.intervals.walk import with_upper_dims
-from onnxmem.model.observed import GraphRun, Observed, Shapes, graph_of, shapes_of
+from onnxmem.model.observed import GraphRun, Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,6 @@ class Spread:
         return cls(found[0], found[last // 2], found[ceil(0.99 * len(found)) - 1], found[last])
 
 
-@dataclass(frozen=True, slots=True)
-class RunMemory:
-    """The figures of one run, in bytes."""
-
-    results: StageResults
-    shapes: Shapes
-    runtimes: Mapping[str, int]
-    """The peak requested by kernels, by the name of the runtime."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ObservedMemory:
     """The figures of observed runs."""
@@ -52,7 +41,6 @@ class ObservedMemory:
     """By the names of dims that data decide; largest of a run."""
     iterations: Mapping[str, Spread]
     """By the names of Loops."""
-    runs: tuple[RunMemory, ...] = field(repr=False)
 
     @property
     def total_bytes(self) -> Spread | None:
@@ -60,47 +48,23 @@ class ObservedMemory:
         return self.figures.get("total_bytes")
 
 
-def observed_memory(request: AnalysisRequest, observed: Observed) -> ObservedMemory | None:
-    """The figures of observed runs; ``None``: the data decide no dim of the model.
+def observed_memory(request: AnalysisRequest) -> ObservedMemory | None:
+    """The figures of observed runs; ``None``: none are given, or the data decide no dim.
 
     :raises ObservedFileError: the runs are of another model, or of other dims.
     """
-    results = request.results
-    observed.refuse_other(request.source)
-    observed.refuse_other_inputs(results.bound.graph)
-    if results.upper is None:
+    runs, upper = request.observed_runs, request.results.upper
+    if request.observed is None or upper is None:
         return None
-    made: dict[str, RunMemory] = {}
-    runs = []
-    for run in observed.runs:
-        key = repr(run)
-        if key not in made:
-            made[key] = _run_memory(request, results, run)
-        runs.append(made[key])
+    distinct = {id(each): each.run for each in runs}
+    peaks = {key: dict(_requested_peaks(request, run)) for key, run in distinct.items()}
     return ObservedMemory(
-        sources=observed.sources,
+        sources=request.observed.sources,
         figures=dict(_spreads([dict(_figures(each.results)) for each in runs])),
-        runtimes=dict(_spreads([each.runtimes for each in runs])),
-        dims=dict(_spreads([_dims(each.shapes, results.upper.data_dims) for each in runs])),
+        runtimes=dict(_spreads([peaks[id(each)] for each in runs])),
+        dims=dict(_spreads([_dims(each.shapes, upper.data_dims) for each in runs])),
         iterations=dict(_spreads([each.shapes.iterations for each in runs])),
-        runs=tuple(runs),
     )
-
-
-def _run_memory(request: AnalysisRequest, results: StageResults, run: GraphRun) -> RunMemory:
-    graph, seen = results.graph, shapes_of(run, results.graph)
-    upper = results.upper
-    hidden = [
-        name
-        for name, tensor in graph.tensors.items()
-        if tensor.is_open and name not in seen.of and name not in seen.idle
-    ]
-    if hidden:
-        limits = {**results.limits, **seen.limits()}
-        upper = with_upper_dims(graph, results.prepared.proto, limits, results.values)
-    of_run = graph if upper is None else graph_of(graph, upper.graph, seen)
-    found = replace(results, bound=replace(results.bound, graph=of_run), order="file")
-    return RunMemory(found, seen, dict(_requested_peaks(request, run)))
 
 
 def _requested_peaks(request: AnalysisRequest, run: GraphRun) -> Iterator[tuple[str, int]]:

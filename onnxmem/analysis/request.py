@@ -4,7 +4,7 @@ An ``AnalysisRequest`` is a model that was read and prepared once, with settings
 same at another batch or other dims. Its ``StageResults`` are computed when they are first read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import KvCache
     from onnxmem.kv_cache.steps import Step
     from onnxmem.model.intervals.walk import UpperGraph
-    from onnxmem.model.observed import Observed
+    from onnxmem.model.observed import GraphRun, Observed, Shapes
     from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from onnxmem.settings import Settings, TrainingConfig, Values
 
 
+_UNOBSERVED: Final = Finding(
+    "unobserved", "the data of a run decide dims, and none of the observed runs is of this model"
+)
 _EXAMPLE: Final = 100
 """Example of an upper end in hints: the boxes that a detector returns."""
 _MOST_FLAGS: Final = 3
@@ -112,7 +115,8 @@ class StageResults:
         if self.upper is None:
             return ""
         dims = self.upper.unbounded or self.upper.data_dims
-        flags = [f"--max {quote(f'{name}={_EXAMPLE}')}" for name in dims[:_MOST_FLAGS]]
+        number = _EXAMPLE if self.upper.unbounded else "N"
+        flags = [f"--max {quote(f'{name}={number}')}" for name in dims[:_MOST_FLAGS]]
         return " ".join((*flags, *(("...",) if len(dims) > _MOST_FLAGS else ())))
 
     @cached_property
@@ -203,6 +207,18 @@ class StageResults:
         return self.training.peak_bytes if self.training else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObservedRun:
+    """The results of one observed run."""
+
+    run: "GraphRun"
+    shapes: "Shapes"
+    results: StageResults
+    """Tensors whose size the run does not show have their upper ends."""
+    at_least: StageResults
+    """They are unknown here: the figures are lower bounds."""
+
+
 @dataclass(frozen=True)
 class AnalysisRequest:
     """A model that was read, and the settings of its analysis."""
@@ -222,6 +238,8 @@ class AnalysisRequest:
     """Runtimes that were passed as objects, by name."""
     observed: "Observed | None" = None
     """Runs of which figures are requested."""
+    is_unobserved: bool = False
+    """Whether none of the given runs is of this model."""
     _optimized: "dict[tuple[int, SessionConfig], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -265,16 +283,18 @@ class AnalysisRequest:
     ) -> "AnalysisRequest":
         """The request at another batch and other dims; dims that are not named keep their values.
 
-        The batch wins over a dim of the same symbol.
+        The batch wins over a dim of the same symbol. Observed runs are of their own dims alone.
         """
-        named = {**self.settings.dims, **(dims or {})}
+        settings = self.settings
+        named = {**settings.dims, **(dims or {})}
         if batch is None:
-            return replace(self, settings=replace(self.settings, dims=named))
-        symbols = self.prepared.batch_symbols
-        named = {name: n for name, n in named.items() if name not in symbols}
-        if batch == self.settings.batch and named == self.settings.dims:
+            batch = settings.batch
+        else:
+            symbols = self.prepared.batch_symbols
+            named = {name: n for name, n in named.items() if name not in symbols}
+        if batch == settings.batch and named == settings.dims:
             return self
-        return replace(self, settings=replace(self.settings, batch=batch, dims=named))
+        return replace(self, settings=replace(settings, batch=batch, dims=named), observed=None)
 
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
         """The results for inference at a batch and at dims."""
@@ -284,6 +304,27 @@ class AnalysisRequest:
     def results(self) -> StageResults:
         """The results at the requested batch and dims."""
         return stage_results(self.prepared, self.settings)
+
+    @cached_property
+    def observed_runs(self) -> "tuple[ObservedRun, ...]":
+        """The results of observed runs; empty: none are given, or the data decide no dim.
+
+        Runs with the same shapes share their results.
+
+        :raises ObservedFileError: the runs are of another model, or of other dims.
+        """
+        if self.observed is None:
+            return ()
+        self.observed.refuse_other(self.source)
+        self.observed.refuse_other_inputs(self.results.bound.graph)
+        if self.results.upper is None:
+            return ()
+        made: dict[str, ObservedRun] = {}
+        for run in self.observed.runs:
+            key = repr(run)
+            if key not in made:
+                made[key] = _observed_run(self.results, run)
+        return tuple(made[repr(run)] for run in self.observed.runs)
 
     def torch_runtime(self, results: StageResults) -> "TorchRuntime":
         """The process of PyTorch as requested, with its assumed context and workspaces."""
@@ -346,11 +387,16 @@ class AnalysisRequest:
         runtime = self.torch_runtime(results)
         return RuntimeRun(runtime, runtime.program_of(step), runtime.overheads(results.graph))
 
-    def session(self, name: str) -> "tuple[SessionRuntime, Graph]":
+    def session(
+        self, name: str, observed: "GraphRun | None" = None
+    ) -> "tuple[SessionRuntime, Graph]":
         """The session of onnxruntime on the model, and the graph that it loads.
+
+        ``observed`` is what was seen of the run.
 
         :raises OnnxmemError: the optimized graph cannot be read, or a value does not fit its input.
         """
+        from onnxmem.model.observed import NO_RUN
         from onnxmem.runtimes.onnxruntime.memory import SessionRequest
         from onnxmem.runtimes.onnxruntime.session import SessionRuntime
         from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
@@ -375,6 +421,7 @@ class AnalysisRequest:
             optimized=self.optimized_model(ModelAt(self.source, prepared, bound), opened.config()),
             options=opened.session_options(),
             values=settings.values,
+            observed=NO_RUN if observed is None else observed,
             file_bytes=self.source.file_bytes,
             context=self.runtime_context,
             workspace=self.workspace(results),
@@ -440,6 +487,7 @@ class AnalysisRequest:
         found = (
             *(*results.bound.findings, *self.remarks),
             *unused_values(results.graph, self.settings.values),
+            *((_UNOBSERVED,) if self.is_unobserved and results.upper is not None else ()),
             *conflict_findings(results.type_conflicts),
             *(results.training.findings if results.training else ()),
             *_range_findings(results),
@@ -464,6 +512,24 @@ def request_for(
     return AnalysisRequest(model, prepared, settings, source, (*remarks, *no_caches), cache)
 
 
+def at_observed(
+    settings: "Settings", file: ModelFile, given: "Sequence[Observed]"
+) -> "tuple[Settings, Observed | None]":
+    """The observed runs of a model, and the settings at their dims unless they name others.
+
+    :raises ObservedFileError: all runs are of other models, and this is the only one.
+    """
+    if not given:
+        return settings, None
+    from onnxmem.model.observed import runs_of
+
+    seen = runs_of(given, file, one_of_several=settings.one_of_several)
+    if seen is not None and settings.batch is None and not (settings.dims or settings.shapes):
+        known = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
+        settings = replace(settings, shapes=known)
+    return settings, seen
+
+
 def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     """Run the stages at the batch and dims of the settings."""
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
@@ -482,6 +548,31 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
         limits=limits_of(graph, prepared.proto, settings.most),
         values=settings.values,
     )
+
+
+def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:
+    from onnxmem.model.intervals.walk import with_upper_dims
+    from onnxmem.model.observed import graph_of, shapes_of
+
+    graph, seen, upper = results.graph, shapes_of(run, results.graph), results.upper
+    hidden = [
+        name
+        for name, tensor in graph.tensors.items()
+        if tensor.is_open and name not in seen.of and name not in seen.idle
+    ]
+    if hidden:
+        limits = {**results.limits, **seen.limits()}
+        upper = with_upper_dims(graph, results.prepared.proto, limits, results.values)
+    of_run = graph if upper is None else graph_of(graph, upper.graph, seen)
+    found = at_least = _with_graph(results, of_run)
+    if hidden:
+        unknown = {name: graph.tensors[name] for name in hidden}
+        at_least = _with_graph(results, of_run.with_tensors({**of_run.tensors, **unknown}))
+    return ObservedRun(run=run, shapes=seen, results=found, at_least=at_least)
+
+
+def _with_graph(results: StageResults, graph: Graph) -> StageResults:
+    return replace(results, bound=replace(results.bound, graph=graph), order="file")
 
 
 def model_size(model: ModelFile, results: StageResults) -> ModelSize:

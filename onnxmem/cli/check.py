@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.observing import add_observed
 from onnxmem.cli.options import (
     Parser,
     add_dims,
+    add_most,
     add_repeatable,
     add_result_options,
     add_shapes,
@@ -49,6 +51,7 @@ budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
   name = "edge"
   path = "models/edge/*.onnx"       # which models; without it all
   batch = 8                         # or dims = { seq = 128 }
+  max = { "boxes:0" = 100 }         # a dim that data decide; or observed = ["seen.json"]
   peak = "256 MiB"                  # weights, inputs and activations
   weights = "64 MiB"
   training = "2 GiB"                # the peak of a training step
@@ -119,6 +122,8 @@ def _add_models(parser: ArgumentParser) -> None:
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model)
     add_shapes(model)
+    add_most(model)
+    add_observed(model)
     model.add_argument(
         "--allow-uncovered", action="store_true", help="let models pass that no budget is of"
     )
@@ -243,6 +248,8 @@ def _budget_of_flags(arguments: Namespace) -> Budget | None:
         batch=arguments.batch,
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
+        most=dict(arguments.most),
+        observed=tuple(map(Path, arguments.observed)),
         train=arguments.train,
         recipe=recipe_from(arguments),
         basis=arguments.basis,
@@ -261,6 +268,8 @@ def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
         batch=arguments.batch or budget.batch,
         dims={**budget.dims, **dict(arguments.dims)},
         shapes={**budget.shapes, **dict(arguments.shapes)},
+        most={**budget.most, **dict(arguments.most)},
+        observed=tuple(map(Path, arguments.observed)) or budget.observed,
         train=arguments.train or budget.train,
         recipe=budget.recipe.with_fields(**named_fields(arguments)),
         basis=arguments.basis or budget.basis,

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.observing import add_observed, saved_runs
 from onnxmem.cli.options import (
     Parser,
     add_devices_file,
@@ -70,7 +71,9 @@ def fit_parser() -> ArgumentParser:
         epilog=_EPILOG,
     )
     _add_device(parser)
-    add_most(add_model_options(parser, named_dim_or_free))
+    model = add_model_options(parser, named_dim_or_free)
+    add_most(model)
+    add_observed(model)
     _add_context(parser)
     _add_runtime(parser)
     add_training_options(parser)
@@ -92,12 +95,14 @@ def run(arguments: Namespace) -> int:
     target = None if arguments.which_device else target_memory(arguments)
     known = device_catalog(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
+    observed = saved_runs(arguments.observed)
     refuse_unused_of_fit(arguments, None if target is None else target.device)
     path = None
     try:
         requests = []
         for path in arguments.models:
-            requests.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
+            request = request_of(path, settings, observed)
+            requests.append(request)
         path = arguments.models[0] if len(arguments.models) == 1 else None
         if target is None:
             verdict, text, row = _ranked(requests, known or device_catalog(arguments), arguments)

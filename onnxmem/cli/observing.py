@@ -24,13 +24,18 @@ def add_observing_options(parser: ArgumentParser) -> None:
             "also figures of runs in onnxruntime: on random inputs, N of them, or real ones",
         ),
     )
+    add_observed(group)
+    add_save_observed(group)
+
+
+def add_observed(group: ArgumentParser | _ArgumentGroup) -> None:
+    """Add the files of observed runs."""
     add_repeatable(
         group,
         "--observed",
         "observed",
         ("FILE", "runs that --save-observed wrote, on any machine (repeatable)"),
     )
-    add_save_observed(group)
 
 
 def add_save_observed(group: _ArgumentGroup) -> None:
@@ -45,11 +50,7 @@ def observed_runs(arguments: Namespace, names: Sequence[str]) -> "tuple[Observed
 
     :raises OnnxmemError: a file is not one of observed shapes, or a model does not run.
     """
-    found: list[Observed] = []
-    if arguments.observed:
-        from onnxmem.model.observed import read_observed
-
-        found += map(read_observed, arguments.observed)
+    found = saved_runs(arguments.observed)
     if arguments.save_observed is not None:
         if not arguments.observe:
             message = "--save-observed: no effect without runs; add --observe"
@@ -66,6 +67,18 @@ def observed_runs(arguments: Namespace, names: Sequence[str]) -> "tuple[Observed
     if arguments.save_observed is not None:
         write_file(found[0].to_json(), arguments.save_observed, quiet=arguments.quiet)
     return tuple(found)
+
+
+def saved_runs(files: Sequence[str]) -> "list[Observed]":
+    """The runs that files keep.
+
+    :raises ObservedFileError: one cannot be read, or is not of observed shapes.
+    """
+    if not files:
+        return []
+    from onnxmem.model.observed import read_observed
+
+    return [read_observed(file) for file in files]
 
 
 def _observed(name: str, arguments: Namespace) -> "Observed":

@@ -121,6 +121,22 @@ def digest_of(model: ModelFile) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def runs_of(
+    given: Sequence[Observed], model: ModelFile, *, one_of_several: bool
+) -> Observed | None:
+    """The runs of a model among those of several; ``None``: there are none.
+
+    :raises ObservedFileError: all are of other models, and this model is the only one.
+    """
+    if not given:
+        return None
+    digest = digest_of(model)
+    found = next((each for each in given if each.digest == digest), None)
+    if found is None and not one_of_several:
+        given[0].refuse_other(model)
+    return found
+
+
 def read_observed(path: str) -> Observed:
     """Read a file that ``--save-observed`` wrote.
 

@@ -54,7 +54,7 @@ def _verdict(check: Check) -> str:
     """What the limit came to, without the figure: ``does not fit: 28 MiB over 128 MiB``."""
     if check.outcome is Verdict.UNKNOWN:
         return f"unknown: {shortened(check.reason, _LONGEST_REASON)}"
-    bound = " (a lower bound)" if check.is_lower_bound else ""
+    bound = f" ({what})" if (what := _bound(check)) else ""
     if check.growth is not None:
         return f"{check.outcome}: {_grown(check)}, {check.growth} allowed{bound}"
     if check.outcome is Verdict.TIGHT and check.limit_bytes is not None:
@@ -64,6 +64,12 @@ def _verdict(check: Check) -> str:
     side = "over" if over_bytes > 0 else "below"
     limit = format_bytes(check.limit_bytes)
     return f"{check.outcome}: {format_bytes(abs(over_bytes))} {side} {limit}{bound}{_basis(check)}"
+
+
+def _bound(check: Check) -> str:
+    """What the figure bounds, or of which run it is; empty: it is that of every run."""
+    bound = "a lower bound" if check.is_lower_bound else ""
+    return check.observed or ("an upper bound" if check.is_upper_bound else bound)
 
 
 def _grown(check: Check) -> str:
@@ -187,6 +193,8 @@ def _check_row(check: Check) -> JsonDict:
         "baseline_bytes": check.baseline_bytes,
         "growth": None if growth is None else str(growth),
         "is_lower_bound": check.is_lower_bound,
+        **({"is_upper_bound": True} if check.is_upper_bound else {}),
+        **({"observed": check.observed} if check.observed else {}),
         "accuracy": None
         if check.accuracy is None
         else {"percent": check.accuracy.percent, "source": check.accuracy.source},

@@ -199,6 +199,8 @@ def _at(result: FitResult) -> str:
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes)
+    if result.depends_on_data:
+        text = f"depends on the data: {text.partition(': ')[2]}"
     lines = [fact("Verdict", text)]
     if result.limited_by:
         lines.append(

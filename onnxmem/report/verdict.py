@@ -1,9 +1,18 @@
 """The verdict on memory in words, and the section of a budget: the same lines in every report."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting.verdicts import BASES, Accuracy, AnyBasis, Basis, Comparison, Verdict
+from onnxmem.analysis.fitting.verdicts import (
+    BASES,
+    DATA,
+    Accuracy,
+    AnyBasis,
+    Basis,
+    Comparison,
+    Doubt,
+    Verdict,
+)
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section, formula_lines
@@ -13,6 +22,7 @@ from onnxmem.units import format_bytes
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.fitting.assessing import Assessment, FitResult, TableRow
+    from onnxmem.analysis.fitting.footprints import Footprint
     from onnxmem.analysis.fitting.searching import MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
@@ -117,8 +127,23 @@ def assessment_lines(
     if compared is not None and compared.is_retried:
         yield Line("retries", text=retries_text(compared, assessment.basis))
     yield Line("error", text=error_text(assessment.accuracy))
+    if takes_bytes == footprint.total_bytes:
+        yield from observed_lines(footprint, assessment.doubts)
+    is_open = compared is None or compared.verdict is Verdict.UNKNOWN
     for doubt in assessment.doubts:
-        yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
+        if doubt.code == DATA and not is_open:
+            yield Line("data", text=doubt.message)
+        else:
+            yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
+
+
+def observed_lines(footprint: "Footprint", doubts: Iterable[Doubt]) -> Iterator[Line]:
+    """That a figure is of observed runs, unless a doubt says so."""
+    if footprint.num_observed and all(doubt.code != DATA for doubt in doubts):
+        upper_bytes = footprint.upper_bytes
+        most = "" if upper_bytes is None else f", at most {format_bytes(upper_bytes)}"
+        text = f"{footprint.observed_text}; other inputs may take more{most}"
+        yield Line("observed", text=text)
 
 
 def short_error(accuracy: Accuracy) -> str:

@@ -146,7 +146,7 @@ def test_a_verdict_within_the_upper_figure_shows_it(path: str) -> None:
 def test_the_verdict_names_the_dim_to_set(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([path, "--budget", "1KiB"]) == 3
     words = " ".join(capsys.readouterr().out.split())
-    assert "--max z:0=100 bounds it, --observe or --observed shows what runs took" in words
+    assert "--max z:0=N bounds it, --observe or --observed shows what runs took" in words
 
 
 def test_a_name_of_no_dim_is_one_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:

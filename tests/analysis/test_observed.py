@@ -14,12 +14,16 @@ from jsonschema import Draft202012Validator
 from paths import ROOT
 
 import onnxmem
+from onnxmem.analysis.fitting.assessing import FitRequest, fit
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.cli import main
 from onnxmem.model.binding import Request
 from onnxmem.model.files import load
 from onnxmem.model.observed import NO_RUN, ObservedFileError, read_observed
 from onnxmem.runtimes.from_settings import predict
 from onnxmem.runtimes.onnxruntime.memory import SessionRequest
+from onnxmem.settings import Settings
 
 pytest.importorskip("onnxruntime")
 ROWS = """agraph (float[13,7] x, bool[13] c) => (float[rows,7] y) {
@@ -130,6 +134,79 @@ def test_the_text_calls_them_observed(path: str, capsys: pytest.CaptureFixture[s
     assert main([path, "--observe", "2", "-v"]) == 0
     text = capsys.readouterr().out
     assert "Observed in 2 runs, of these inputs; others may take more or less" in text
+
+
+def test_a_verdict_rests_on_what_is_proved(
+    path: str, inputs: Callable[[int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run is a proof that it takes what it took, and none that others take no more."""
+    saved = tmp_path / "seen.json"
+    saved.write_text(onnxmem.observe(path, inputs=[inputs(3), inputs(8)]).to_json())
+    seen, most = (INPUTS_BYTES + rows * ROW_BYTES for rows in (8, 13))
+    commands = ["--budget"], ["--device"], ["--budget-peak"]
+    for command, (flag,) in zip(((), ("fit",), ("check",)), commands, strict=True):
+        for limit_bytes, extra, code in (
+            (seen - 1, [], 1),
+            (seen, [], 3),
+            (seen, ["--accept", "data_dependent"], 0),
+            (seen - 1, ["--accept", "data_dependent"], 1),
+            (most - 1, [], 3),
+            (most, [], 0),
+        ):
+            words = [*command, path, flag, f"{limit_bytes}B", "--observed", str(saved), *extra]
+            assert (main(words), words) == (code, words)
+            text = " ".join(capsys.readouterr().out.split())
+            names_runs = "the largest of 2 observed runs" in text
+            assert names_runs or (code == 0 and not extra)
+
+
+def test_the_figure_of_a_session_is_that_of_the_largest_run(
+    path: str, inputs: Callable[[int], str]
+) -> None:
+    figures = []
+    for rows in ((3,), (13,), (3, 13)):
+        seen = onnxmem.observe(path, inputs=[inputs(each) for each in rows])
+        setup = FitRequest(memory_bytes=2**40, basis=Basis.ORT_CPU)
+        result = fit([request_of(path, Settings(), [seen])], setup)
+        assert (result.verdict, result.depends_on_data) == (Verdict.UNKNOWN, True)
+        figures.append(result.footprint.least_bytes)
+    assert figures[0] < figures[1] == figures[2]
+
+
+def test_runs_are_of_their_own_dims(path: str) -> None:
+    model = model_of("agraph (float[N,3] x) => (y) { y = NonZero(x) }")
+    found = onnxmem.analyze(model, observed=onnxmem.observe(model, shapes={"x": (4, 3)}))
+    assert found.observed is not None
+    assert found.at(batch=5).observed is None
+    same = onnxmem.analyze(path, observed=onnxmem.observe(path))
+    assert same.at().observed == same.observed
+
+
+def test_runs_of_other_models_are_a_warning_beside_several(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, other = tmp_path / "seen.json", str(tmp_path / "other.onnx")
+    saved.write_text(onnxmem.observe(path).to_json())
+    onnx.save(model_of(ROWS.replace("Mul", "Add")), other)
+    assert main(["check", path, other, "--budget-peak", "1GiB", "--observed", str(saved)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("none of the observed runs is of this model") == 1
+
+
+def test_a_budget_of_a_file_names_runs_and_upper_ends(
+    path: str, inputs: Callable[[int], str], tmp_path: Path
+) -> None:
+    (tmp_path / "seen.json").write_text(onnxmem.observe(path, inputs=[inputs(8)]).to_json())
+    seen = INPUTS_BYTES + 8 * ROW_BYTES
+    config = tmp_path / "onnxmem.toml"
+    for keys, code in (
+        ("", 3),
+        ('observed = ["seen.json"]', 1),
+        ('max = { "z:0" = 7 }', 0),
+        ('observed = ["nowhere.json"]', 2),
+    ):
+        config.write_text(f"[[budgets]]\npeak = {seen - 1}\n{keys}\n")
+        assert (main(["check", path, "--config", str(config)]), keys) == (code, keys)
 
 
 def test_runs_of_another_model_are_one_line(

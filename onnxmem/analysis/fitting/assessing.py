@@ -233,6 +233,12 @@ class FitResult:
         return self.assessment.doubts_at(self.setup.limit_bytes)
 
     @property
+    def depends_on_data(self) -> bool:
+        """Whether the verdict is unknown because of the data of a run alone."""
+        codes = {each.code for each in self.doubts}
+        return self.verdict is Verdict.UNKNOWN and codes == {DATA}
+
+    @property
     def is_at_most(self) -> bool:
         """Whether the figure is that of the upper ends: data decide how much less a run takes."""
         return len(self.doubts) < len(self.assessment.doubts)
@@ -265,6 +271,7 @@ class FitResult:
             "context_bytes": footprint.context.to_dict(),
             "workspace_bytes": footprint.workspace.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
+            **({"observed_runs": footprint.num_observed} if footprint.num_observed else {}),
             "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
             "fits_up_to": None if max_batch is None else max_batch.number,
             "tight_from": (max_batch.comfortable or 0) + 1 if max_batch and is_tight else None,
@@ -587,9 +594,13 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
     elif DATA not in setup.accepted and PARTIAL not in setup.accepted:
         upper_bytes = footprint.upper_bytes
         text = f"at least {format_bytes(footprint.total_bytes)}"
+        if footprint.num_observed:
+            text += f" ({footprint.observed_text})"
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
-        flags = f"{results.data_flags()} bounds it, --observe or --observed shows what runs took"
+        flags = f"{results.data_flags()} bounds it"
+        if not footprint.num_observed:
+            flags += ", --observe or --observed shows what runs took"
         yield Doubt(DATA, f"{text}: {dims}", flags=flags)
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
-from onnxmem.analysis.request import AnalysisRequest, StageResults, request_for
+from onnxmem.analysis.request import AnalysisRequest, StageResults, at_observed, request_for
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import InputValueError
@@ -17,6 +17,10 @@ from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 
+if TYPE_CHECKING:
+    from onnxmem.model.observed import GraphRun, Observed
+
+_SEVERAL: Final = 2
 _LISTED: Final = 3
 """How many of the largest tensors at the peak are listed."""
 
@@ -59,6 +63,8 @@ class Footprint:
     """The largest that are live at the peak."""
     findings: tuple[Finding, ...] = ()
     """What the figure of a runtime does not include."""
+    num_observed: int = 0
+    """Runs that were observed: the total is that of the largest, and other inputs may take more."""
     taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
     """What it takes of a device with fewer bytes, by retries of its allocator (``Demand``)."""
 
@@ -71,6 +77,13 @@ class Footprint:
     def own_bytes(self) -> int:
         """What each instance needs for itself."""
         return self.total_bytes - self.common_bytes - self.shared_bytes
+
+    @property
+    def observed_text(self) -> str:
+        """Of which run the total is; empty: of none that was observed."""
+        if self.num_observed < _SEVERAL:
+            return "an observed run" if self.num_observed else ""
+        return f"the largest of {self.num_observed:,} observed runs"
 
     def at_most(self) -> "Footprint | None":
         """The footprint at the upper end of every dim; ``None``: there is none."""
@@ -136,11 +149,39 @@ def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
     results = request.results
     if isinstance(basis, RuntimeBasis):
         footprint = _of_runtime(request, results, basis.value)
-    elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-        footprint = _session(request, results, basis)
     else:
-        footprint = _READERS[basis](request, results)
+        footprint = _of_basis(request, results, basis)
+        if not footprint.is_whole:
+            footprint = _observed(request, basis, footprint) or footprint
     return replace(footprint, weight_bytes=results.weight_bytes)
+
+
+def _of_basis(
+    request: AnalysisRequest, results: StageResults, basis: Basis, run: "GraphRun | None" = None
+) -> Footprint:
+    """What an instance needs; ``run``: in an observed run, of which ``results`` are."""
+    if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+        return _session(request, results, basis, run)
+    return _READERS[basis](request, results)
+
+
+def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> Footprint | None:
+    """The largest of observed runs; ``None``: there are none.
+
+    It is one of the runs that the data may lead to, so the most that a run takes is not less.
+    """
+    runs = {id(each): each for each in request.observed_runs}.values()
+    if not runs:
+        return None
+    found = [_of_basis(request, each.at_least, basis, each.run) for each in runs]
+    largest = max(found, key=lambda each: (each.total_bytes, each.least_bytes))
+    upper_bytes = footprint.upper_bytes
+    return replace(
+        largest,
+        upper_bytes=upper_bytes,
+        is_whole=largest.is_whole and upper_bytes == largest.total_bytes,
+        num_observed=len(request.observed_runs),
+    )
 
 
 def footprint_together(
@@ -181,17 +222,25 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
         shared_bytes=sum(each.shared_bytes for each in footprints),
         weight_bytes=sum_known(each.weight_bytes for each in footprints),
         is_whole=all(each.is_whole for each in footprints),
+        num_observed=max(each.num_observed for each in footprints),
         findings=tuple(finding for each in footprints for finding in each.findings),
     )
 
 
-def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
+def request_of(
+    source: ModelSource, settings: Settings, observed: "Sequence[Observed]" = ()
+) -> AnalysisRequest:
     """Read a model and prepare a request; nothing is computed yet.
 
-    :raises OnnxmemError: the model cannot be read.
+    ``observed`` are runs of this model, or of several.
+
+    :raises OnnxmemError: the model cannot be read, or all observed runs are of other models.
     """
     file = load(source)
-    return request_for(file, settings, file)
+    settings, seen = at_observed(settings, file, observed)
+    is_unobserved = bool(observed) and seen is None
+    request = request_for(file, settings, file)
+    return replace(request, observed=seen, is_unobserved=is_unobserved)
 
 
 def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
@@ -311,14 +360,16 @@ def _mcu(request: AnalysisRequest, results: StageResults) -> Footprint:
     )
 
 
-def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> Footprint:
+def _session(
+    request: AnalysisRequest, results: StageResults, basis: Basis, observed: "GraphRun | None"
+) -> Footprint:
     """What a session of onnxruntime needs.
 
     Sessions of one process can share the weights that are not in an arena.
     """
     footprint = _total(request, results)
     try:
-        runtime, graph = request.session(basis.value)
+        runtime, graph = request.session(basis.value, observed)
         made, overheads = runtime.program(graph), runtime.overheads(graph)
         arena, unknown = made.session.figures()
     except InputValueError:

@@ -27,11 +27,11 @@ _PROJECT_FILE: Final = "pyproject.toml"
 _TOP: Final = "tool.onnxmem"
 _LIMITS: Final = ("peak", "weights", "training", "growth")
 _KEYS: Final = (
-    *("name", "path", "batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
-    *("baseline", *_LIMITS),
+    *("name", "path", "batch", "dims", "shapes", "max", "observed", "train", "recipe", "basis"),
+    *("accept", "baseline", *_LIMITS),
 )
 _TOP_KEYS: Final = (
-    *("batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
+    *("batch", "dims", "shapes", "max", "observed", "train", "recipe", "basis", "accept"),
     *("baseline", "budgets"),
 )
 _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")
@@ -69,6 +69,10 @@ class Budget:
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    """The upper ends of dims that the data of a run decide, by ``TENSOR:AXIS``."""
+    observed: tuple[Path, ...] = ()
+    """Files of observed runs, each of one model."""
     train: bool = False
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
     basis: str | None = None
@@ -218,11 +222,11 @@ class Table:
             raise fault
         return value
 
-    def texts(self, key: str) -> tuple[str, ...]:
+    def texts(self, key: str, example: str = "unbound_dims") -> tuple[str, ...]:
         """A list of strings; empty if the key is missing."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            fault = self.fault(key, 'is not a list of strings; write ["unbound_dims"]')
+            fault = self.fault(key, f'is not a list of strings; write ["{example}"]')
             raise fault
         return tuple(value)
 
@@ -230,6 +234,10 @@ class Table:
         """A path, relative to the file's folder; ``None`` if the key is missing."""
         text = self.text(key)
         return None if text is None else Path(self.file).parent / text
+
+    def paths(self, key: str) -> tuple[Path, ...]:
+        """Paths, relative to the file's folder; empty if the key is missing."""
+        return tuple(Path(self.file).parent / text for text in self.texts(key, "seen.json"))
 
     def switch(self, key: str) -> bool | None:
         """A boolean; ``None`` if the key is missing."""
@@ -342,8 +350,10 @@ def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
         name=table.text("name") or name,
         path=table.text("path") or "**",
         batch=table.count("batch") or defaults.count("batch"),
-        dims=_dims(defaults) | _dims(table),
+        dims=_counts(defaults, "dims") | _counts(table, "dims"),
         shapes=_shapes(defaults) | _shapes(table),
+        most=_counts(defaults, "max") | _counts(table, "max"),
+        observed=table.paths("observed") or defaults.paths("observed"),
         train=_first(table.switch("train"), defaults.switch("train")),
         recipe=_recipe(table, defaults),
         basis=_basis(table) or _basis(defaults),
@@ -367,8 +377,8 @@ def _first(own: bool | None, default: bool | None) -> bool:  # noqa: FBT001 - va
     return bool(default if own is None else own)
 
 
-def _dims(table: Table) -> dict[str, int]:
-    inner = table.table("dims")
+def _counts(table: Table, key: str) -> dict[str, int]:
+    inner = table.table(key)
     return {} if inner is None else {name: inner.count(name) or 1 for name in inner.values}
 
 

@@ -96,6 +96,10 @@ class Check:
     growth: Growth | None = None
     """The allowed growth."""
     is_lower_bound: bool = False
+    observed: str = ""
+    """Of which observed run the figure is; ``""``: of none."""
+    is_upper_bound: bool = False
+    """Whether the figure is the most that a run takes, whatever its data are."""
     reason: str = ""
     """Why the outcome is unknown."""
     node: str | None = None
@@ -328,6 +332,8 @@ def analyzed_at(path: str, budget: Budget) -> Analysis:
         batch=budget.batch,
         dims=budget.dims,
         shapes=budget.shapes,
+        most=budget.most,
+        observed=budget.observed,
         train=budget.trains,
         recipe=budget.recipe if budget.trains else TrainingConfig(),
         one_of_several=True,
@@ -364,6 +370,8 @@ def _setting_of(budget: Budget) -> Budget:
         batch=budget.batch,
         dims=budget.dims,
         shapes=budget.shapes,
+        most=budget.most,
+        observed=budget.observed,
         train=budget.trains,
         recipe=budget.recipe,
     )
@@ -429,19 +437,23 @@ def _check(
     limit_bytes: int,
     before: int | None = None,
 ) -> Check:
-    compared = _comparison(known, limit_bytes)
+    compared, assessment = _comparison(known, limit_bytes), known.assessment
+    left = () if assessment is None else assessment.doubts_at(limit_bytes)
+    is_upper_bound = assessment is not None and len(left) < len(assessment.doubts)
     return Check(
         budget=budget.name,
         figure=figure,
         outcome=compared.verdict,
-        basis=None if known.assessment is None else known.assessment.basis.value,
-        accuracy=None if known.assessment is None else known.assessment.accuracy,
+        basis=None if assessment is None else assessment.basis.value,
+        accuracy=None if assessment is None else assessment.accuracy,
         size_bytes=compared.num_bytes,
         unlimited_bytes=compared.unlimited_bytes,
         limit_bytes=limit_bytes,
         baseline_bytes=before,
         growth=None if before is None else budget.growth,
-        is_lower_bound=known.is_lower_bound,
+        is_lower_bound=known.is_lower_bound and not is_upper_bound,
+        is_upper_bound=is_upper_bound,
+        observed="" if is_upper_bound or assessment is None else assessment.footprint.observed_text,
         reason=known.doubt if compared.verdict is Verdict.UNKNOWN else "",
         node=known.node,
         largest=known.largest,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     BASES,
-    DATA,
     AnyBasis,
     Basis,
     Verdict,
@@ -31,7 +30,13 @@ from onnxmem.report.sections.section import (
     Note,
     Section,
 )
-from onnxmem.report.verdict import largest_text, retries_text, short_error, verdict_text
+from onnxmem.report.verdict import (
+    largest_text,
+    observed_lines,
+    retries_text,
+    short_error,
+    verdict_text,
+)
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -137,6 +142,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
                 for each in result.doubts
             ),
             *_retries(result),
+            *(() if result.is_at_most else observed_lines(result.footprint, result.doubts)),
             *_while_loading(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
             Line("error", text=short_error(result.accuracy)),
@@ -154,8 +160,7 @@ def _retries(result: "FitResult") -> Iterator[Line]:
 
 
 def _title(result: "FitResult") -> str:
-    depends = bool(result.doubts) and all(each.code == DATA for each in result.doubts)
-    return _DEPENDS if depends and result.verdict is Verdict.UNKNOWN else _TITLES[result.verdict]
+    return _DEPENDS if result.depends_on_data else _TITLES[result.verdict]
 
 
 def _doubt_text(doubt: "Doubt") -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.errors import Finding
 from onnxmem.model.graph import Graph
+from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import Affine, ByteColumn, Sizes
@@ -49,6 +50,8 @@ class SessionRuntime:
     """``shrinks_arena`` is ignored: figures compared with a device are from runs without it."""
     values: Mapping[str, Values] = field(default_factory=dict)
     """Known elements of inputs."""
+    observed: GraphRun = NO_RUN
+    """What was seen of the run."""
     file_bytes: int = 0
     """Size of the model's file."""
     context: Assumed
@@ -67,7 +70,7 @@ class SessionRuntime:
             for name, shape in inputs
             if shape is not None
         }
-        session = session_graph(self.optimized, shapes, self.values)
+        session = session_graph(self.optimized, shapes, self.values, self.observed)
         planned = PlannedSession.of(session, self.options, self._provider)
         process = HostProcess(graph, self.file_bytes, planned) if self._provider.is_host else None
         resident = None if process is None else process.resident
