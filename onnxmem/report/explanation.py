@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis, analysis_of
+from onnxmem.analysis.fitting.footprints import in_integers
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import (
     Metric,
@@ -205,6 +206,8 @@ def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanat
     if model is None or not figures:
         return Explanation(render_topic(topic, near), (topic_row(topic),))
     analysis = model.analyze(needs_of(figures))
+    if topic.in_integers:
+        analysis = analysis_of(in_integers(analysis.request))
     values = tuple((each, value_of(each, analysis)) for each in figures)
     text = render_topic(topic, near, where_text(model.path, analysis), values)
     return Explanation(text, (topic_row(topic), *(metric_row(*each) for each in values)))

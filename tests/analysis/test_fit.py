@@ -17,7 +17,13 @@ from without_children import work_without_children
 
 from onnxmem.analysis.analysis import analyze
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, fit
-from onnxmem.analysis.fitting.footprints import Deployment, Footprint, footprint_of, request_of
+from onnxmem.analysis.fitting.footprints import (
+    Deployment,
+    Footprint,
+    footprint_of,
+    on_device,
+    request_of,
+)
 from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
@@ -403,6 +409,34 @@ def test_the_memory_of_a_microcontroller_that_is_too_small_limits(
     assert found.requested.flash_margin_bytes == margin_bytes
     assert found.max_batch is not None
     assert found.max_batch.number == largest
+
+
+QUANTIZED = """
+<ir_version: 8, opset_import: ["" : 17]>
+quantized (float[7,11] x) => (float[7,13] y)
+<float sx = {0.5}, float sw = {0.25}, float sy = {0.75},
+ int8 zx = {0}, int8 zw = {0}, int8 zy = {0}, int8[11,13] w> {
+    qx = QuantizeLinear (x, sx, zx)
+    fx = DequantizeLinear (qx, sx, zx)
+    fw = DequantizeLinear (w, sw, zw)
+    fy = MatMul (fx, fw)
+    qy = QuantizeLinear (fy, sy, zy)
+    y = DequantizeLinear (qy, sy, zy)
+}
+"""
+
+
+def test_a_microcontroller_has_integer_kernels() -> None:
+    """Q, QLinearMatMul, DQ: at the peak the 91 B of qy and the 364 B of y, beside the 308 B of x."""
+    request = request_of(model_of(QUANTIZED), Settings(asks_onnxruntime=False))
+    there = on_device(request, None, Basis.MCU)
+    setup = FitRequest(memory_bytes=10**6, flash_bytes=10**6, basis=Basis.MCU)
+    assert fit([there], setup).footprint.total_bytes == 91 + 364 + 308
+    in_the_file = 364 + 572 + 308 + 308  # fy, fw, fx, x
+    assert fit([request], setup).footprint.total_bytes == in_the_file
+    assert on_device(request, None, Basis.TOTAL) is request
+    float_request = request_of(model_of(LINEAR), Settings())
+    assert on_device(float_request, None, Basis.MCU) is float_request
 
 
 def test_flash_limits_no_other_device() -> None:

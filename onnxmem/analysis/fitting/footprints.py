@@ -25,6 +25,12 @@ _LISTED: Final = 3
 """How many of the largest tensors at the peak are listed."""
 
 
+_INTEGERS: Final = (
+    "pairs of QuantizeLinear and DequantizeLinear are fused into integer kernels, as runtimes of "
+    "microcontrollers have them; onnxmem MODEL has the figures of the file's graph"
+)
+
+
 class NoFigureError(OnnxmemError):
     """The requested figure does not exist for this model."""
 
@@ -244,10 +250,34 @@ def request_of(
 
 
 def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
-    """The same request on a device's CPU; only onnxruntime's CPU kernels depend on it."""
+    """The same request as a device runs it.
+
+    onnxruntime's CPU kernels depend on the CPU, and a microcontroller computes on quantized tensors.
+    """
+    if basis is Basis.MCU:
+        return in_integers(request)
     if device_cpu is None or basis is not Basis.ORT_CPU:
         return request
     return replace(request, settings=replace(request.settings, cpu=device_cpu))
+
+
+def in_integers(request: AnalysisRequest) -> AnalysisRequest:
+    """The request on a graph of integer kernels, if the file's graph quantizes its tensors.
+
+    In the file each quantized tensor is followed by its float copy (QDQ). Runtimes of
+    microcontrollers (TensorFlow Lite Micro, CMSIS-NN) have kernels that read and write the integers
+    and no copies; onnxruntime's extended graph fuses the same pairs.
+    """
+    nodes = request.source.proto.graph.node
+    is_quantized = any(node.op_type == "DequantizeLinear" for node in nodes)
+    if not is_quantized or request.settings.graph is not None or request.context is not None:
+        return request
+    from onnxmem.runtimes.from_settings import optimized_file
+
+    settings = replace(request.settings, graph="ort-extended")
+    model, _ = optimized_file(request.source, settings)
+    remark = Finding("optimized_graph", _INTEGERS)
+    return request_for(model, settings, request.source, (remark,))
 
 
 def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:

@@ -54,6 +54,8 @@ class Topic:
     """Figures, codes and ``rules`` that belong to it."""
     figures: tuple[str, ...] = ()
     """The keys of the figures that are its value on a model."""
+    in_integers: bool = False
+    """Whether they are those of integer kernels, if the model is quantized."""
 
 
 Answer = Topic | Metric | Code
@@ -71,6 +73,7 @@ def topics() -> tuple[Topic, ...]:
             tuple(each["try"]),
             tuple(each["see"]),
             tuple(each["figures"]),
+            in_integers=each.get("in_integers", False),
         )
         for each in tomllib.loads(text)["topics"]
     )
