@@ -396,6 +396,8 @@ def _batch_axis(pair: _Pair, batch: Sequence[str]) -> int:
 def _length_axis(pair: _Pair, batch: Sequence[str], batch_axis: int) -> tuple[int | None, bool]:
     """The token axis, and whether it is only assumed."""
     rank, dims = len(pair.dims), pair.dims
+    # From the surest to the weakest sign: the axis of the Concat; an axis whose symbol is another
+    # one in the output; the only free symbol; the number that differs. Two of a kind prove nothing.
     if pair.length_axis is not None and -rank <= pair.length_axis < rank:
         return pair.length_axis % rank, False
     symbolic_axes = [
@@ -478,6 +480,7 @@ def _sequence(
     added: set[str] = set()
     for part in parts:
         if part.length_rule is LengthRule.GROWS and isinstance(part.present_length, str):
+            # A present length names what it adds: ``past + sequence``.
             added |= (names_in(part.present_length) - taken) & symbols
     ids = [_token_dim(dims) for name, dims in inputs.items() if _IDS.fullmatch(name.lower())]
     found = {*added, *(dim for dim in ids if isinstance(dim, str) and dim not in taken)}

@@ -216,6 +216,8 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
     shared = Counter(dim for dim in leading.values() if isinstance(dim, str))
     named = [symbol for symbol in counts if symbol not in anonymous and not names_in(symbol)]
     batch_like = [symbol for symbol in named if _BATCH_NAME.fullmatch(symbol)]
+    # A name says more than a position; of equal ones the symbol that leads most inputs wins, then
+    # the one that occurs most.
     candidates = batch_like or [symbol for symbol in named if symbol in shared]
     if candidates:
         return Batch((max(candidates, key=lambda symbol: (shared[symbol], counts[symbol])),))

@@ -497,6 +497,8 @@ def _refuse_undefined(
 ) -> None:
     undefined = {name for names in steps.inputs for name in names}.difference({""}, *known)
     if undefined:
+        # Only now is the node looked for: the set above decides most files, however many nodes they
+        # have.
         reads = ((index, name) for index, names in enumerate(steps.inputs) for name in names)
         index, name = next(read for read in reads if read[1] in undefined)
         message = f"node {node_label(steps.nodes[index])} reads the undefined tensor {name!r}"

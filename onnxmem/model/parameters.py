@@ -209,6 +209,7 @@ class _Search:
 
     def visit(self, node: Node) -> None:
         """Classify the weights that one node reads."""
+        # Records are shared by all nodes of an operator, so slots are found once for each.
         key = id(node.operator), len(node.inputs)
         if key not in self.slots:
             self.slots[key] = tuple(_slots(node.operator, len(node.inputs)))
@@ -228,6 +229,8 @@ class _Search:
     def _add_parameter(self, node: Node, name: str) -> None:
         producer = self.producers.get(name)
         if producer is not None and producer.onnx_op == "DequantizeLinear":
+            # A dequantized weight is stored quantized: it is that tensor which counts, and nothing
+            # trains it.
             for source in self._sources(next(iter(producer.inputs), "")):
                 if quantized := self._weight(source):
                     self.quantized.setdefault(quantized.storage_key, quantized.name)

@@ -64,6 +64,8 @@ def _pairwise_macs(contraction: Contraction) -> int:
     left: set[str] = set()
     macs = 0
     for index, term in enumerate(contraction.terms):
+        # Operands are multiplied from left to right; what neither a later one nor the output reads
+        # is summed at once.
         later.subtract(set(term))
         left |= set(term)
         if index:

@@ -302,6 +302,8 @@ class Growth:
 
     def _sums(self, rise: int) -> Iterator[list[tuple[tuple[int, ...], int]]]:
         """Sums of symbols that grow by so much from ones to the primes, the simplest first."""
+        # From 1 to its prime a symbol rises by ``prime - 1``. One symbol is tried before several,
+        # and fewer before more: a sum of many symbols matches any number sooner or later.
         rises = [prime - 1 for prime in self.primes]
         for index, each in enumerate(rises):
             if rise % each == 0:

@@ -1,4 +1,8 @@
-"""The device memory that one instance of a model needs, and what instances share."""
+"""The device memory that one instance of a model needs, and what instances share.
+
+``total = common + shared + own``: n instances in one process take ``common + n x (shared + own)``,
+or ``common + shared + n x own`` if they share weights (``Deployment``).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

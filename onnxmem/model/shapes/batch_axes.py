@@ -162,6 +162,8 @@ def _batch_axis_of(
     operator = onnx_op(node)
     if operator in RECURRENT:
         return _state_batch_axis(node, index, batch_axis, dims)
+    # Operands that meet along another axis share the batch; along the batch itself they would add
+    # up.
     if operator == "Concat":
         along = next((a.i for a in node.attribute if a.name == "axis"), 0) % max(len(source), 1)
         meets = len(dims) == len(source) and along != batch_axis.axis
@@ -170,6 +172,7 @@ def _batch_axis_of(
         is_first = batch_axis == BatchAxis(0) and len(dims) > 1 and index in _BY_SAMPLE[operator]
         return batch_axis if is_first and dims[0] == source[0] else None
     if operator in _BROADCASTING or (operator in _PRODUCTS and batch_axis.axis < len(source) - 2):
+        # Broadcasting aligns the last axes; the two axes of a matrix are no batch.
         axis = batch_axis.axis - (len(source) - len(dims))
         if (
             0 <= axis < len(dims) - 2 * (operator in _PRODUCTS)
@@ -264,6 +267,8 @@ class OriginSearch:
 
     def _data(self, node: onnx.NodeProto, index: int) -> Iterator[Origin]:
         dims = self.constants[node.input[index]]
+        # A constant whose batch is 1 may be one for all samples, unless it looks like an initial
+        # state.
         if self.is_certain or is_state(dims, self.values.get(node.input[index])):
             for axis in self._axes(dims):
                 yield Origin(node, index, BatchAxis(axis))

@@ -110,6 +110,8 @@ def _trip_count(
     going = _scalar(values.get(condition)) if condition else True
     if (limit and not isinstance(most, int)) or going is None:
         return None
+    # Constants of the body, then all other nodes as scalar operations: the counter of a loop is a
+    # few of them.
     constants = [(each.name, each) for each in body.initializer]
     constants += [(n.output[0], t) for n in body.node if (t := constant_tensor(n)) is not None]
     inside = {name: constant_value(tensor) for name, tensor in constants}

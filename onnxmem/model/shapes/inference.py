@@ -291,6 +291,7 @@ def _part(
             part.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
         else:
             part.graph.input.add(name=name, type=types.get(name))
+    # Types that are known inside the part help the library on, as a file's ``value_info`` would.
     for name in sorted(written & types.keys()):
         part.graph.value_info.add(name=name, type=types[name])
     part.graph.node.extend(nodes)
@@ -324,6 +325,7 @@ def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     for value in (output for node in graph for output in node.outputs):
         if value.shape is None or value.dtype is None or not value.name or value.name in known:
             continue
+        # Symbols of the library are its own: a dim that is not a number stays unknown.
         dims = [dim for dim in value.shape.dims if isinstance(dim, int) and 0 <= dim <= _MAX_DIM]
         if len(dims) == len(value.shape.dims):
             found[value.name] = dense_type(value.dtype.value, dims)

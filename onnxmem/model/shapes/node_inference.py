@@ -188,6 +188,8 @@ class NodeInference:
         known = {name: types[name] for name in read if name in types}
         if ends_the_process([node], self.opsets, known):
             return {}
+        # Small constants go along as data: shapes of Reshape, Slice and their like follow from
+        # them.
         data = {n: onnx.numpy_helper.from_array(values[n]) for n in node.input if n in values}
         try:
             version = self.opsets.get(node.domain, 1)
@@ -201,6 +203,8 @@ class NodeInference:
                 ir_version=self.model.ir_version,
             )
         except onnx.shape_inference.InferenceError as refusal:
+            # With all inputs known the refusal is the file's fault, which is reported; else it may
+            # be that of an unknown shape.
             if all(is_complete(types.get(name)) for name in node.input if name):
                 self.refused[node.output[0]] = str(refusal).strip().splitlines()[0]
             return {}

@@ -512,6 +512,7 @@ def _steps(
         if node.subgraphs:
             bodies = _bodies(proto, node, stored)
             key = (*key, *bodies.key)
+        # Checked once for each signature: all nodes with it have the same attributes.
         signature = signatures.get(key)
         if signature is None:
             if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):

@@ -345,6 +345,8 @@ def _groups(problem: Problem) -> dict[int, tuple[int, ...]]:
     groups: dict[int, tuple[int, ...]] = {}
     sources: set[int] = set()
     for index, step in enumerate(problem.steps):
+        # Nodes come in topological order, so the groups of producers are complete; a group that
+        # joins its reader is taken out of ``groups``.
         own = [each for each in step.producers if each in sources and len(consumers[each]) == 1]
         group = tuple(sorted({index, *(node for each in own for node in groups.pop(each))}))
         groups[index] = group
@@ -368,6 +370,7 @@ def _merged(problem: Problem, group: tuple[int, ...], numbers: dict[int, int]) -
     last = problem.steps[group[-1]]
     inside = set(group)
     written = [block for node in group for block in problem.steps[node].writes]
+    # What only the group itself reads, its last node excepted, is free by then.
     live = tuple(
         block
         for block in written

@@ -252,6 +252,8 @@ class _Reader:
         self.inner = _inner_bytes(graph)
 
     def problem(self) -> Problem:
+        # Steps first, for views join blocks while they are read: only then is it known which blocks
+        # are graph outputs, and those nothing overwrites.
         names = frozenset(self.graph.outputs)
         steps = tuple(self._step(i, node, names) for i, node in enumerate(self.graph.nodes))
         readers: list[list[int]] = [[] for _ in self.sizes]
@@ -268,6 +270,8 @@ class _Reader:
 
     def _step(self, index: int, node: Node, outputs: frozenset[str]) -> Step:
         views = dict(VIEWS.of(node))
+        # A view has no block, and a block that this node looks at through a view is not overwritten
+        # by another of its outputs (definition 4, c 3).
         joined = [self._join(output, source) for output, source in views.items()]
         writes, overwrites = [], []
         for output in activations(self.graph, node):
@@ -306,6 +310,8 @@ class _Reader:
             block = self.blocks.get(source)
             if target != output or block is None:
                 continue
+            # Read through two slots, the block would be overwritten while the other slot still
+            # reads it.
             slots = sum(self.blocks.get(name) == block for name in node.reads)
             if slots == 1 and same_layout(tensors[source], tensors[output]):
                 yield block

@@ -167,6 +167,8 @@ class SessionProgram(RuntimeProgram):
         """The session at every batch of a range; ``None``: runs differ, or sizes are not affine."""
         if not _have_equal_plans([each for _, each in points]):
             return None
+        # Equal plans leave sizes as all that differs; each column must be affine in the batch, the
+        # memory-pattern buffer apart, which is computed again at each.
         first = Sizes.through([(batch, each.runs.plain.sizes) for batch, each in points])
         later = Sizes.through([(batch, _without_block(each.runs.later)) for batch, each in points])
         packing_at = _packing_through([(batch, each.session) for batch, each in points])
@@ -260,6 +262,8 @@ def _packing_through(
     names = [[weight.name for weight in each] for each in weights]
     if any(each != names[0] for each in names):
         return None
+    # What is packed follows from the sizes of the weights alone: they are made affine, and packed
+    # anew.
     columns = (Sizes.of(weight.size_bytes or 0 for weight in each) for each in weights)
     sizes = Sizes.through([(n, each) for (n, _), each in zip(points, columns, strict=True)])
     if sizes is None or provider.packing_of((), options) is None:

@@ -109,6 +109,8 @@ class _Call:
         """Multiply two operands, and sum what neither a later one nor the output has."""
         order = self.order
         needed = later.union(self.contraction.output)
+        # Labels that only one side has and nobody needs are summed first, as ``sumproduct_pair`` of
+        # aten/src/ATen/native/Linear.cpp does.
         left = self._summed(left, needed.union(right.labels))
         right = self._summed(right, needed.union(left.labels))
         wide = zip(order, left.sizes(order), right.sizes(order), strict=True)
@@ -117,6 +119,8 @@ class _Call:
         summed = [label for label in shared if label not in needed]
         if not summed:
             return self._multiply(name, left, right)
+        # One batched product of [batch, rows, summed] and [batch, summed, columns]: each group of
+        # labels is folded into one axis, which is a view only if its labels are next to each other.
         batch = [label for label in shared if label not in summed]
         rows = [label for label in order if of[label] == (True, False)]
         columns = [label for label in order if of[label] == (False, True)]

@@ -136,6 +136,9 @@ class _Traces:
     def __post_init__(self) -> None:
         graph, tensors = self.graph, self.graph.tensors
         self.readers = readers_of(graph)
+        # What speaks for a BatchNormalization that is gone: weights with numbers for names, as the
+        # folding of PyTorch's old exporter leaves them, and running statistics that no node reads
+        # any more.
         numbers = (_NUMBERED.search(w.name) for w in tensors.values() if w.role is Role.WEIGHT)
         self.numbers = frozenset(int(found[2]) for found in numbers if found)
         unread = (t for t in tensors.values() if t.role is Role.UNREAD)

@@ -99,12 +99,15 @@ def _parse(text: str, ranks: Sequence[int]) -> _Equation:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise UnknownError
+    # An ellipsis stands for the last axes of the longest one: all are broadcast to it, from the
+    # right.
     hidden = max(
         (rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term),
         default=0,
     )
     letters = dict.fromkeys(letter for term in terms for letter in term if letter.isalpha())
     axes = {letter: hidden + index for index, letter in enumerate(letters)}
+    # Without an arrow the output has the labels that occur once, in the order of the alphabet.
     if not arrow:
         once = (letter for letter in letters if left.count(letter) == 1)
         right = "..." * bool(hidden) + "".join(sorted(once))

@@ -134,6 +134,7 @@ def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tupl
     """The small initializers in the arena, without those that all readers have packed."""
     dropped = Counter(each.weight for each in packed if each.drops_original)
     readers = Counter(name for node in graph.all_nodes() for name in node.inputs if name)
+    # A graph output is read by the caller, who needs the original.
     readers.update(graph.outputs)
     readers.update(
         name for node in graph.all_nodes() for _, inner in node.subgraphs for name in inner.outputs

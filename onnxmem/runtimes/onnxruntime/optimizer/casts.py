@@ -1,4 +1,8 @@
-"""Casts around operators without a float16 kernel, and the removal of casts that cancel out."""
+"""Casts around operators without a float16 kernel, and the removal of casts that cancel out.
+
+An operator of a float16 model that the CPU has no kernel for runs in float32: its operands and its
+result exist in both types, so that which casts stay decides the peak of such models.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -184,6 +188,8 @@ def _first_of_each(node: Node) -> list[str]:
 
 def _cast_around(graph: Graph, node: Node, widened: dict[str, str]) -> bool:
     node.is_unassigned = False
+    # Readers of one value share the Cast that widens it (``widened``); each output is narrowed by a
+    # Cast of its own, so that its readers see the name and the type they had.
     halves = [name for name in dict.fromkeys(node.inputs) if _is_half(graph, name)]
     if not halves:
         return False

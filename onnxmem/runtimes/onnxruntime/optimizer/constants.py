@@ -346,6 +346,7 @@ def share_constants(graph: Graph) -> bool:
         value = graph.array(name)
         if value is None:
             continue
+        # By bytes: -0.0 and 0.0 differ, NaN equals itself.
         key = (value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
         shared = first.setdefault(key, name)
         if shared != name:

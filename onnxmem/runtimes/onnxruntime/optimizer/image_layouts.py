@@ -199,10 +199,13 @@ def transform_binary(layout: Layout, node: Node, *, is_sum: bool) -> None:
     found = [part for part in parts if part is not None]
     if len(found) == 1 and not is_sum:
         _scale_channels(layout, node, found[0])
+    # A plain operand would have to be reordered first, and blocks of other numbers of channels do
+    # not match element by element.
     if len(found) != len(parts) or len({part.channels for part in found}) != 1:
         return
     if not is_sum and _fuse_hard_swish(layout, node, found):
         return
+    # Without broadcasting the blocks are added as they are.
     names = list(node.inputs)
     if all(_same_shape(layout, names[0], name) for name in names[1:]):
         for name in names:
@@ -323,6 +326,7 @@ def transform_concat(layout: Layout, node: Node) -> None:
     found = [layout.values[name] for name in node.inputs if name in layout.values]
     if integer(node, "axis") != 1 or len(found) != len(node.inputs):
         return
+    # Padding within a part would otherwise end up between its channels and those of the next.
     if any(part.channels % layout.block for part in found):
         return
     for name in node.inputs:
@@ -416,6 +420,7 @@ def transform_conv(layout: Layout, node: Node) -> None:
     if bias and _constant_dims(graph, bias) != (dims[0],):
         return
     padded = layout.padded(dims[0])
+    # Convolutions that share a weight share its reordered copy: its bytes count once.
     key = (node.inputs[1], is_oihwbo)
     if key not in layout.filters:
         shape = (padded, filter_channels, *dims[2:])
@@ -428,6 +433,8 @@ def transform_conv(layout: Layout, node: Node) -> None:
         put(conv, "group", padded)
     origins = layout.plain(node.outputs[0])
     if reads_blocks:
+        # A kernel that reads blocks takes the blocked value, or has its input reordered; one that
+        # reads few channels in the plain layout only writes blocks.
         name, before = layout.in_blocks(node.inputs[0])
         graph.set_input(conv, 0, name)
         if before is not None:

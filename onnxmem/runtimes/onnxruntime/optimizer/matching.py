@@ -1,4 +1,8 @@
-"""Predicates and look-ups of nodes and values that many passes share."""
+"""Predicates and look-ups of nodes and values that many passes share.
+
+An *edge* leads from an output of a node to an input of another, as in onnxruntime: a reader with
+the same value in two of its inputs has two, and a graph output is none (``has_edges``).
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final

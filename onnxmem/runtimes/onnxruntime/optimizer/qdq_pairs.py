@@ -81,6 +81,8 @@ def _remove(graph: Graph, first: Node) -> bool:
         return False
     if not all(is_dequantize(end) for end in ends):
         return False
+    # From ``start`` to ``ends`` the value is quantized, dequantized, quantized and dequantized:
+    # without the two in the middle the outer ones are a pair, if they quantize with one range.
     pairs = [(start, first), *((second, end) for end in ends)]
     if not all(same_quantization(graph, *pair) for pair in pairs):
         return False
@@ -106,6 +108,7 @@ def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) ->
     (step, origin), (other_step, other_origin) = (_parameters(graph, node) for node in inner)
     if origin == other_origin and abs(step - other_step) < _SAME_SCALE:
         return True
+    # What passed both pairs was clipped to both ranges: the pair that is left has what they share.
     low = max((lowest - origin) * step, (lowest - other_origin) * other_step)
     high = min((highest - origin) * step, (highest - other_origin) * other_step)
     scale = (high - low) / (highest - lowest)
@@ -284,6 +287,7 @@ def _forward(graph: Graph, dequantize: Node) -> bool:
     while stack:
         node = stack.pop()
         uses = _uses(graph, node, node.outputs[0]) if _can_propagate(node) else []
+        # A value that is quantized already has its pair.
         if not uses or any(is_quantize(use.reader) for use in uses):
             continue
         _insert(graph, pattern, node.outputs[0], uses)
@@ -359,6 +363,8 @@ def _quantize(graph: Graph, node: Node) -> bool:
     bias = node.input_at(_BIAS)
     if bias and (not is_constant(graph, bias) or len(graph.dims_of(bias) or ()) != 1):
         return False
+    # A weight with a pair leaves only the bias to quantize, whose scale is the product of both
+    # scales.
     if dequantized is not None and not (bias and _fits(graph, node, dequantized)):
         return False
     if not _leads_to_quantize(graph, node):

@@ -275,6 +275,7 @@ def _packing(graph: Graph, node: Node) -> _Packing | None:
     weight, *parameters = constants
     if weight.data_type not in _BITS or parameters[0].data_type not in (FLOAT, FLOAT16):
         return None
+    # The weight and its scale are packed anew; another reader would need them as they are.
     if any(len(graph.readers(name)) != 1 for name in names[:ZERO_POINT]):
         return None
     rows, columns = weight.dims
@@ -387,6 +388,7 @@ def drop_split(graph: Graph, unit: Unit) -> bool:
     if unit.clip is not None or not is_complete(graph, unit, 1):
         return False
     first = unit.dequantizers[0]
+    # With one scale the integers of the parts are those of the input.
     if not all(same_quantization(graph, end, first) for end in unit.quantizers):
         return False
     node = unit.node
@@ -721,6 +723,7 @@ def _fuse_scaled(graph: Graph, mul: Node) -> bool:
         return False
     if not all(has_single_reader(graph, node) for node in (cast, scales, product)):
         return False
+    # A, B, both scales, both zero points, then the bias: the order of the fused operator.
     add = _bias_after(graph, mul)
     inputs = [*product.inputs[:2], *scales.inputs[:2], product.input_at(2), product.input_at(3)]
     removed = [product, cast, scales, mul]

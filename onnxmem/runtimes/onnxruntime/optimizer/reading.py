@@ -32,12 +32,15 @@ def read_graph(proto: onnx.GraphProto, graph: Graph) -> Graph:
     """Fill an empty graph from a GraphProto."""
     graph.inputs = [value.name for value in proto.input]
     graph.outputs = [value.name for value in proto.output]
+    # Inputs last: one that is listed elsewhere too has the type that it is declared with.
     for value in (*proto.value_info, *proto.output, *proto.input):
         known = read_type(value.type)
         if known is not None:
             graph.types[value.name] = known
     for tensor in proto.initializer:
         _add_stored(graph, tensor)
+    # A Constant becomes an initializer when the graph is loaded (``Graph::Graph`` in
+    # core/graph/graph.cc), so it is never a node.
     nodes = []
     for node in proto.node:
         constant = constant_tensor(node)

@@ -262,6 +262,7 @@ def _split(graph: Graph, name: str) -> bool:
     ]
     if dims is None or len(readers) < _MIN_PARTS:
         return False
+    # The first reader decides the axis; all others must take their part along it.
     axis = _axis(graph, readers[0], len(dims))
     if axis is None or not 0 <= axis < len(dims):
         return False

@@ -116,6 +116,8 @@ def fuse_batch_norm(graph: Graph, node: Node) -> Effect:
     if norm is None or not is_conv or not is_op(norm, "BatchNormalization", {7, 9, 14, 15}):
         return Effect.NONE
     constants = [*node.inputs[1:], *norm.inputs[1:]]
+    # w' = w scale / sqrt(var + eps), b' = (b - mean) scale / sqrt(var + eps) + B: constants if all
+    # of these are, one element per output channel.
     if num_input_edges(graph, norm) != 1 or not all(is_constant(graph, n) for n in constants):
         return Effect.NONE
     dims = [_dims(graph, name) for name in norm.inputs[1:]]
@@ -410,6 +412,7 @@ def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
     constants = [node.inputs[1], *norm.inputs[1:]]
     if not all(is_constant(graph, name) for name in constants):
         return Effect.NONE
+    # The matrix is scaled by column, and what is left of the norm is the bias of the Gemm.
     weight, scale = (graph.constant(name) for name in constants[:2])
     if weight is None or scale is None or len(weight.dims) != _MATRIX:
         return Effect.NONE
@@ -497,12 +500,15 @@ def fuse_pad(graph: Graph, node: Node) -> Effect:
     if pads is None or not _fits(reader):
         return Effect.NONE
     half = len(pads) // 2
+    # Begins of all axes come before the ends; the first two axes are batch and channels, which no
+    # Conv or pool pads.
     if any(pads[:2]) or any(pads[half : half + 2]) or min(pads) < 0:
         return Effect.NONE
     own = integers(reader, "pads") or [0] * (len(pads) - 4)
     extra = [*pads[2:half], *pads[half + 2 :]]
     put(reader, "pads", [a + b for a, b in zip(own, extra, strict=True)])
     if reader.op_type == "AveragePool":
+        # The zeros that the Pad added count in the mean, as they did.
         put(reader, "count_include_pad", 1)
     graph.set_input(reader, 0, node.inputs[0])
     graph.remove(node)
@@ -616,6 +622,7 @@ def fuse_relu_clip(graph: Graph, node: Node) -> Effect:
     if not is_op(clip, "Clip", {6, 11, 12, 13}) or not can_remove(graph, node):
         return Effect.NONE
     if clip.since_version < _READS_BOUNDS:
+        # max(x, 0) before a Clip is a lower bound of 0, unless the bound is higher already.
         if "min" not in clip.attributes or clip.attributes["min"].f < 0:
             put(clip, "min", 0.0)
         return removed_if(bypass(graph, node))

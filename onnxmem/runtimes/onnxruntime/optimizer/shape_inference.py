@@ -1,4 +1,8 @@
-"""Type and shape inference of a graph: node by node, merged with the types known before."""
+"""Type and shape inference of a graph: node by node, merged with the types known before.
+
+Passes read shapes, so that what is inferred here decides which of them fire: it has to know what
+onnxruntime knows at that point, and no more. ``model.shapes``, which may know more, does not serve.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, repeat

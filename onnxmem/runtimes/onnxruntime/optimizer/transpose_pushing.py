@@ -387,6 +387,8 @@ def _as_perm(dims: Dims, target: Dims) -> Perm | None:
     known = [dim for dim in (*dims, *target) if isinstance(dim, int)]
     if len(dims) != len(target) or len(known) != 2 * len(dims):
         return None
+    # Dims of 1 hold no data: if the others keep their order, moving the ones is a Transpose of the
+    # same elements in the same order.
     ones = [axis for axis, dim in enumerate(dims) if dim == 1]
     others = [axis for axis, dim in enumerate(dims) if dim != 1]
     if [dims[axis] for axis in others] != [dim for dim in target if dim != 1]:

@@ -358,6 +358,7 @@ def _fold(graph: Graph, node: Node) -> bool:
     tensor, readers = graph.initializers.get(source), graph.readers(target)
     if tensor is None or graph.constant(source) is None or not readers:
         return False
+    # A Squeeze is a permutation that leaves out the axes of 1: both give the new dims by axis.
     source_axes = perm_of(node)
     if source_axes is None:
         axes = axes_of(graph, node) or []
@@ -389,6 +390,7 @@ def _remove_empty_pair(graph: Graph, quantize: Node) -> bool:
     if reader is not None:
         names = [source if read == target else read for read in reader.inputs]
         graph.set_inputs(reader, names)
+    # The name of a graph output must stay, so the producer of the source writes it instead.
     elif target in graph.outputs and not graph.readers(target):
         producer = graph.producers.get(source)
         if producer is None or only_reader(graph, source) is not first:

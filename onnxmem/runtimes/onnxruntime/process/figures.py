@@ -318,6 +318,7 @@ class _Filters:
             for name in node.reads:
                 self._readers.setdefault(name, []).append(node)
             if node.op_type in _CONVOLUTIONS and len(node.inputs) > 1 and node.writes:
+                # A filter may have been folded before: what the fusion copies is its newest form.
                 name = folding.latest(node.inputs[1])
                 if name in at_hand:
                     self._filters.append(_Filter(name, at_hand[name], node.outputs[0]))

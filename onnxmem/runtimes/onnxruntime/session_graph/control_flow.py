@@ -340,6 +340,8 @@ class _Simulation:
         if seen is not None and seen.attribute in names:
             wanted = names.index(seen.attribute)
         observed = seen.runs[0] if seen is not None and seen.runs else NO_RUN
+        # A branch that is known not to run keeps the empty trace; without a known condition both
+        # are walked, and what they have in common is learned.
         traces = [EMPTY_TRACE] * len(names)
         made: list[list[Fact]] = []
         for index in range(len(names)):
@@ -365,6 +367,7 @@ class _Simulation:
         graph, records = running.body(0)
         seen = () if running.observed is None else running.observed.runs
         traces = []
+        # Consecutive iterations with equal shapes are one trace.
         for observed in (key for key, _ in groupby(seen)) if seen else (NO_RUN,):
             inner = scope.inside(records.prefix)
             self.knowledge.add_declared(graph, inner, with_types=running.is_first)
@@ -531,6 +534,7 @@ def _changed_types(
     """Tensors whose shape differs from that in the graph; the shapes of weights never do."""
     names = [value.name for value in graph.input]
     names += [name for node in graph.node if node.input for name in node.output if name]
+    # The first map is that of this graph; the others are of the graphs around it.
     own = scope.types.maps[0]
     for name in names:
         proto = own.get(name)

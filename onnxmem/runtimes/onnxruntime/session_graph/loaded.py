@@ -1,4 +1,8 @@
-"""Reads an optimized model as a session's graph."""
+"""Reads an optimized model as a session's graph.
+
+It has two sets of shapes: those at the binding of the dims, which kernels allocate by, and those
+known when the session is created, which the planner decides reuse by (``LoadShapes``).
+"""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -261,6 +265,8 @@ def varying_order(graph: Graph) -> Iterator[Finding]:
 
 def _varying(graph: Graph) -> Iterator[str]:
     """Names of the nodes whose order varies."""
+    # onnxruntime adds ReorderOutputs in the order of a table that is hashed by addresses
+    # (``Layout.finish``): two that one node reads, or that nobody reads, may change places.
     producers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
     read = {name for node in graph.nodes for name in node.reads}
     groups = [list(dict.fromkeys(filter(producers.get, node.reads))) for node in graph.nodes]

@@ -136,6 +136,8 @@ def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
             replacements[match.nodes[-1].name] = match.node()
     if not replacements:
         return graph
+    # The replacement stands where the last node of the match stood: all its operands are computed
+    # by then, and its readers come later.
     remaining = (n for n in graph.nodes if n.name not in matched or n.name in replacements)
     return replace(graph, nodes=tuple(replacements.get(n.name, n) for n in remaining))
 

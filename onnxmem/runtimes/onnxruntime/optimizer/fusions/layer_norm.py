@@ -66,14 +66,18 @@ def _fuse_layer_norm(graph: Graph, mean: Node) -> bool:
         return False
     if any(other_operand(node, mean) != mean.inputs[0] for node in differences):
         return False
+    # From the differences down to the quotient, from there up to the square, then down again to
+    # scale and bias: each part must end at the one before, or the nodes belong to something else.
     cast = _cast_difference(graph, differences)
     quotient = _quotient(graph, differences, cast)
     variance = None if quotient is None else _variance(graph, quotient, [*differences, *cast])
     ending = None if quotient is None else _ending(graph, quotient)
     if quotient is None or variance is None or ending is None:
         return False
+    # Both means must be over the last axis, for the fused node is given axis -1.
     if not last_axes(graph, mean) == last_axes(graph, variance[0]) == [-1]:
         return False
+    # LayerNormalization has the scale and the bias as vectors of the normalized axis.
     scale, bias = (vector_of(graph, node.inputs) for node in ending[-2:])
     if scale is None or bias is None or graph.dims_of(scale) != graph.dims_of(bias):
         return False
@@ -138,6 +142,7 @@ def _variance(graph: Graph, quotient: Node, differences: list[Node]) -> list[Nod
         return None
     nodes = [mean, add, root, power]
     cast = parent_of(graph, power, "Cast")
+    # The square must be of one of the differences, directly or behind a Cast of its own.
     if cast is None:
         return nodes if parent_of(graph, power, "Sub") in differences else None
     if cast in differences:
@@ -238,6 +243,7 @@ def _fuse_simplified_layer_norm(graph: Graph, power: Node) -> bool:
         if not has_single_reader(graph, reader):
             return False
         nodes.append(reader)
+    # The quotient divides what was squared, or the root belongs to another value.
     if nodes[-1].inputs[0] != power.inputs[0]:
         return False
     mul = graph.children(nodes[-1])[0]
@@ -289,6 +295,7 @@ def _fuse_skip_layer_norm(graph: Graph, norm: Node) -> bool:
     inputs = [*total.inputs, norm.inputs[1], norm.input_at(2)]
     nodes = [total, norm]
     for index in (0, 1):
+        # The kernel has one bias, so only the first Add of a bias is fused.
         biased = graph.parent(total, index)
         if biased is not None and _adds_bias(graph, biased):
             inputs[index] = biased.inputs[0]

@@ -85,6 +85,8 @@ class _AttentionBlocks:
             return True
         if parent is None or parent.op_type != "LayerNormalization":
             return False
+        # The norm feeds q, k and v and the residual; readers beyond these four may only be Shapes,
+        # with which exporters compute the Reshapes of the heads.
         readers = graph.children(parent)
         kinds = [reader.op_type for reader in readers]
         if kinds.count("Add") != 1 or kinds.count("MatMul") != 3:  # noqa: PLR2004 - q, k, v
@@ -113,6 +115,7 @@ def _fuse_matmul_add(
     is_flat = len(left) == _MATRIX
     if not is_flat and blocks is not None and blocks.contains(graph, matmul, add):
         return False
+    # The Reshapes around a Gemm have constant targets, so every dim must be a number.
     rows = _rows(left, right)
     if not is_flat and rows is None:
         return False
@@ -242,6 +245,7 @@ def is_matmul(node: Node) -> bool:
 def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
     if graph.elem_type_of(matmul.inputs[0]) not in _TYPES:
         return False
+    # A factor of an operand or of the result is one factor of the product: (aX)(bY)c = abc XY.
     scaled = [_scaled_input(graph, matmul, index) for index in range(2)]
     after = _scale_after(graph, matmul)
     if not any(scaled) and after is None:
@@ -267,6 +271,7 @@ def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
     return True
 
 
+# A node that scales may have other readers: it goes only once the product was the last of them.
 def _drop_unread(graph: Graph, nodes: Sequence[Node]) -> None:
     for node in dict.fromkeys(nodes):
         if has_edges(graph, node, 0):
@@ -353,6 +358,8 @@ def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
         _transposed(graph, graph.parent(matmul, index)) or _recast(graph, matmul, index)
         for index in range(2)
     ]
+    # ``transBatch`` moves an axis of both sides alike, which only equal ranks allow; a swap of the
+    # last two axes is free of that.
     if not _have_equal_ranks(graph, matmul, operands):
         operands = [None if found and found.is_batched else found for found in operands]
     if not any(operands):
@@ -366,6 +373,7 @@ def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
     for side, found in zip("AB", operands, strict=True):
         flipped = found is not None and found.is_swapped
         batched = found is not None and found.is_batched
+        # A flag that the product has already and the Transpose undo each other.
         put(fused, f"trans{side}", integer(matmul, f"trans{side}") ^ int(flipped))
         put(fused, f"transBatch{side}", integer(matmul, f"transBatch{side}") ^ int(batched))
     put(fused, "alpha", number(matmul, "alpha", 1.0))
