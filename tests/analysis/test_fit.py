@@ -427,7 +427,7 @@ quantized (float[7,11] x) => (float[7,13] y)
 
 
 def test_a_microcontroller_has_integer_kernels() -> None:
-    """Q, QLinearMatMul, DQ: at the peak the 91 B of qy and the 364 B of y, beside the 308 B of x."""
+    """Q, QLinearMatMul, DQ: 91 B of qy and 364 B of y at the peak, beside the 308 B of x."""
     request = request_of(model_of(QUANTIZED), Settings(asks_onnxruntime=False))
     there = on_device(request, None, Basis.MCU)
     setup = FitRequest(memory_bytes=10**6, flash_bytes=10**6, basis=Basis.MCU)

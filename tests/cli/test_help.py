@@ -6,6 +6,7 @@ from argparse import SUPPRESS, Action
 from importlib import import_module
 
 import pytest
+from paths import ROOT
 
 from onnxmem.cli import COMMANDS, main
 from onnxmem.cli.export import FORMATS
@@ -14,6 +15,7 @@ from onnxmem.cli.options import Parser
 
 Capture = pytest.CaptureFixture[str]
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")
+HELP_BLOCK = re.compile(r"```console\n\$ onnxmem [^\n]*--help.*?```", re.DOTALL)
 
 
 def parser_of(command: str) -> Parser:
@@ -66,6 +68,16 @@ def test_the_help_of_a_command_names_flags_that_it_has(command: str) -> None:
 def test_the_help_of_export_names_every_format() -> None:
     texts = " ".join(text for _, text in HELP["export"].options)
     assert set(FORMATS) <= set(re.findall(r"[\w-]+", texts))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_is_shown_by_a_document(command: str) -> None:
+    """The pages' copies of ``--help-all`` do not count: they say what a flag is, not what for."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    texts = (HELP_BLOCK.sub("", page.read_text("utf-8")) for page in pages)
+    shown = {flag for text in texts for flag in FLAG.findall(text)}
+    flags = {frozenset(action.option_strings) for action in actions_of(parser_of(command))}
+    assert [sorted(each) for each in flags if each and not each & shown] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

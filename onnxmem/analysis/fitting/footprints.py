@@ -256,7 +256,7 @@ def request_of(
 def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
     """The same request as a device runs it.
 
-    onnxruntime's CPU kernels depend on the CPU, and a microcontroller computes on quantized tensors.
+    onnxruntime's CPU kernels depend on the CPU; a microcontroller computes on quantized tensors.
     """
     if basis is Basis.MCU:
         return in_integers(request)
