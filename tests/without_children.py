@@ -7,6 +7,7 @@ import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -43,6 +44,7 @@ def _run_here(
     arguments: Mapping[str, JSON],
     limits: ChildLimits | None = None,
     _uninitialized: Sequence[str] = (),
+    _variables: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, JSON]:
     assert limits is not None
     module, _, name = function.partition(":")

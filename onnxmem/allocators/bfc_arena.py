@@ -18,7 +18,7 @@ Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
 * Weights are reserved outside the regions, without rounding (``Reserve``).
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -101,6 +101,19 @@ class ByteRanges:
             stop = max(stop, self.stops[last - 1])
         self.starts[first:last] = [start]
         self.stops[first:last] = [stop]
+
+    def remove(self, start: int, stop: int) -> None:
+        """Remove a range from the union."""
+        first = bisect_right(self.stops, start)
+        last = bisect_left(self.starts, stop)
+        if first >= last:
+            return
+        # What is left of the first and of the last range that overlap the removed one.
+        head, tail = self.starts[first], self.stops[last - 1]
+        left = [(head, start)] if head < start else []
+        left += [(stop, tail)] if stop < tail else []
+        self.starts[first:last] = [each for each, _ in left]
+        self.stops[first:last] = [each for _, each in left]
 
     @property
     def num_bytes(self) -> int:

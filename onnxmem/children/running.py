@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
+from types import MappingProxyType
 from typing import IO, Final, Literal, TypeAlias
 
 from onnxmem.children.safe_path import HOME
@@ -101,6 +102,7 @@ def run_in_child(
     arguments: Mapping[str, JSON],
     limits: ChildLimits | None = None,
     uninitialized: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, JSON] | ChildFault:
     """Call ``function(**arguments)`` in a new process; returns its JSON object or a fault.
 
@@ -110,6 +112,7 @@ def run_in_child(
 
     The packages in ``uninitialized``, outer ones first, can be imported in the child without
     running their ``__init__.py``: a child whose memory is measured should import nothing else.
+    ``variables`` are set in its environment.
     """
     limits = limits or ChildLimits()
     request = {
@@ -120,7 +123,7 @@ def run_in_child(
     }
     with temporary_folder() as folder:
         try:
-            process = _started(folder)
+            process = _started(folder, variables)
         except OSError as fault:
             return ChildFault("error", f"no process can be started: {fault.strerror}")
         try:
@@ -198,7 +201,7 @@ def in_one_line(text: str) -> str:
     return f"{words[:end]}...{words[-end:]}"
 
 
-def _started(folder: str) -> subprocess.Popen[bytes]:
+def _started(folder: str, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     folders = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
     inherited = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - this interpreter with the program above
@@ -208,7 +211,7 @@ def _started(folder: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         cwd=folder,
         # One thread for numpy: the stacks of its thread pool would count as the model's memory.
-        env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **folders, **inherited},
+        env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", **folders, **inherited, **variables},
         start_new_session=True,
     )
 

@@ -459,6 +459,23 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         action="store_true",
         help="each run ends with memory.enable_memory_arena_shrinkage",
     )
+    session.add_argument(
+        "--weights",
+        choices=("inline", "external"),
+        help="move them into the model file, or into a file beside it (default: as they are)",
+    )
+    session.add_argument(
+        "--malloc-trim",
+        action="store_true",
+        help="the process calls malloc_trim(0) when the session is created",
+    )
+    add_size(
+        session,
+        "--malloc-threshold",
+        "MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the process's environment, as in "
+        "128KiB",
+        dest="malloc_threshold_bytes",
+    )
 
 
 def add_requests(parser: ArgumentParser, *, is_required: bool = False) -> None:

@@ -173,6 +173,9 @@ def _serving(arguments: Namespace) -> Serving:
         enable_mem_reuse=not arguments.no_mem_reuse,
         arena_extend_strategy=arguments.arena_extend_strategy,
         shrinks_arena=arguments.shrink_arena,
+        weights=arguments.weights,
+        trims_heap=arguments.malloc_trim,
+        malloc_threshold_bytes=arguments.malloc_threshold_bytes,
         gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes,
     )
     return Serving(concurrency=arguments.concurrency, sessions=arguments.sessions, options=options)

@@ -1,9 +1,11 @@
 """What would lower the memory of a process that serves requests, each replayed with its cost.
 
 Settings of the session change what its arena reserves for the same requests: the eight combinations
-of memory patterns, of how the arena grows, and of whether it shrinks at the end of each run. A
-server may change the requests too: serve the largest one first, before any other, or pad a dim to
-one of a few lengths, so that fewer shapes come. Padding costs arithmetic; its share is counted.
+of memory patterns, of how the arena grows, and of whether it shrinks at the end of each run. With
+the best of them, weights in a file of their own and fixed thresholds of the C library change what
+the load leaves in the heap. A server may change the requests too: serve the largest one first,
+before any other, or pad a dim to one of a few lengths, so that fewer shapes come. Padding costs
+arithmetic; its share is counted.
 
 The process decides, not the arena: an arena that returns its regions leaves holes in the heap, and
 the process may take more with it than without.
@@ -18,6 +20,7 @@ from typing import Final
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.decisions.advise.settings import LOAD_CHANGES
 from onnxmem.decisions.simulate import Process, ServedModel, ServedRequest, Serving, dims_of
 from onnxmem.model.requests import Requests
 from onnxmem.runtimes.onnxruntime.advice import option_lines, option_names
@@ -83,6 +86,7 @@ def advise_serving(request: AnalysisRequest, requests: Requests, serving: Servin
     own, *others = _by_settings(model, rows, serving)
     changes = (
         *others,
+        *_by_load(model, rows, min((own, *others), key=_cost), serving),
         _warmed_up(model, rows, serving),
         *_by_buckets(model, rows, serving),
     )
@@ -119,6 +123,26 @@ def _by_settings(
             ),
             rows,
         )
+
+
+def _by_load(
+    model: ServedModel, rows: Sequence[Dims], best: ServingChange, serving: Serving
+) -> Iterator[ServingChange]:
+    """Where the weights are, and how the C library is set, beside the best settings."""
+    own, provider = serving.options, model.runs.planned.recorded.provider
+    for fields in LOAD_CHANGES.values() if provider.is_host else ():
+        options = replace(best.options, **fields)
+        found = _change(
+            ", ".join(option_names(own, options)),
+            option_lines(own, options, provider),
+            (
+                replace(model, runs=model.runs.with_options(options)),
+                replace(serving, options=options),
+            ),
+            rows,
+        )
+        if found.process_peak_bytes < best.process_peak_bytes:
+            yield found
 
 
 def _change(

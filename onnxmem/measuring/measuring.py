@@ -198,7 +198,13 @@ def _measured(
     figures: dict[str, JSON] = {}
     for step, (work, uninitialized) in _RUNS:
         settings.progress(step)
-        reply = run_in_child(work, {"request": run}, without_mapped(limits, model), uninitialized)
+        reply = run_in_child(
+            work,
+            {"request": run},
+            without_mapped(limits, model),
+            uninitialized,
+            settings.options.variables,
+        )
         if isinstance(reply, ChildFault):
             message = reply.message.replace(str(model.path), source.file.path)
             return with_hint(fault_finding(replace(reply, message=message), step, limits), settings)
@@ -280,7 +286,7 @@ def stage(
     refuse_data_elsewhere(stored_tensors(source.file.proto), source.path)
     refuse_other_dims(prepared, bound)
     limits = settings.child_limits()
-    model = runnable(source, bound, folder, limits)
+    model = runnable(source, bound, folder, limits, settings.options.weights)
     if isinstance(model, ChildFault):
         return fault_finding(model, _PREPARING, limits)
     return Staged(model, prepared, bound, feeds, limits)

@@ -122,6 +122,8 @@ def open_session(request: "RunRequest", native: ort.SessionOptions) -> ort.Infer
     session = ort.InferenceSession(request.model, native, providers=providers)
     if session.get_providers()[0] != providers[0][0]:
         raise _missing(providers[0][0])
+    if request.options.trims_heap:
+        _trim_heap()
     return session
 
 
@@ -204,6 +206,15 @@ def _register_arena() -> None:
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
     )
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def _trim_heap() -> None:
+    """Return free memory to the system, where the C library can."""
+    import ctypes  # which takes memory, and which a process that keeps its heap does not need
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _missing(provider: str) -> ModuleNotFoundError:

@@ -149,7 +149,7 @@ def _served(
     refuse_data_elsewhere(stored_tensors(source.file.proto), source.path)
     refuse_other_dims(prepared, bound)
     limits = settings.child_limits()
-    model = runnable(source, bound, folder, limits)
+    model = runnable(source, bound, folder, limits, settings.options.weights)
     if isinstance(model, ChildFault):
         return fault_finding(model, _STEPS[0], limits)
     largest = {
@@ -171,7 +171,8 @@ def _served(
         "sessions": load.sessions,
     }
     settings.progress(_STEPS[1])
-    reply = run_in_child(_SERVE, arguments, without_mapped(limits, model), UNINITIALIZED)
+    variables = settings.options.variables
+    reply = run_in_child(_SERVE, arguments, without_mapped(limits, model), UNINITIALIZED, variables)
     if isinstance(reply, ChildFault):
         message = reply.message.replace(str(model.path), source.file.path)
         return with_hint(

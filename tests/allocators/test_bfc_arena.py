@@ -14,6 +14,8 @@ from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.program.replay import replay as replayed
 from onnxmem.program.sizes import Sizes
 
+RANGES = st.tuples(st.integers(0, 40), st.integers(1, 20))
+
 KIB, MIB = 1 << 10, 1 << 20
 SAME_AS_REQUESTED = ArenaOptions(doubles=False)
 
@@ -570,3 +572,22 @@ def test_each_region_is_one_chunk_after_everything_is_freed(
     whole = [served(arena, size) for size in before.values()]
     assert sorted(chunk.size_bytes for chunk in whole) == sorted(before.values())
     assert arena.regions == before
+
+
+@given(st.lists(st.tuples(st.booleans(), RANGES), max_size=20))
+def test_a_union_of_ranges_is_the_set_of_its_bytes(
+    changes: list[tuple[bool, tuple[int, int]]],
+) -> None:
+    ranges, expected = ByteRanges(), set[int]()
+    for is_added, (start, size) in changes:
+        each = range(start, start + size)
+        if is_added:
+            ranges.add(each.start, each.stop)
+            expected |= {*each}
+        else:
+            ranges.remove(each.start, each.stop)
+            expected -= {*each}
+        pairs = zip(ranges.starts, ranges.stops, strict=True)
+        assert {byte for first, last in pairs for byte in range(first, last)} == expected
+        edges = [edge for pair in zip(ranges.starts, ranges.stops, strict=True) for edge in pair]
+        assert edges == sorted(set(edges))

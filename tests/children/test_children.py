@@ -322,7 +322,7 @@ def test_a_child_without_a_parent_removes_no_other_home(
         "limits": asdict(ChildLimits(30.0)),
         "uninitialized": [],
     }
-    with running._started(str(home)) as process:  # noqa: SLF001 - its folder is chosen here
+    with running._started(str(home), {}) as process:  # noqa: SLF001 - its folder is chosen here
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.close()

@@ -9,17 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from graphs import model_of
 from models_on_disk import HOSTILE, write_model
+from onnx.numpy_helper import from_array
 from session_graphs import GAP
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.advise.advising import advised
-from onnxmem.decisions.advise.emitting import settled, triton_config
+from onnxmem.decisions.advise.emitting import session_code, settled, triton_config
 from onnxmem.model.building import prepare
 from onnxmem.model.files import load
 from onnxmem.runtimes.from_settings import advise
+from onnxmem.runtimes.onnxruntime.advice import option_lines
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -84,6 +90,58 @@ def test_the_changes_of_a_budget_are_emitted(capsys: Capture) -> None:
     text = emitted("chain.onnx --batch 8 --budget 5000B --emit python", capsys)
     assert "within 5,000 B" in text
     assert "# also needed: --batch" in text or "# also needed: convert" in text
+
+
+def heavy(folder: Path) -> None:
+    """A model of which most is one weight, in its file."""
+    model = model_of("agraph (float[N,1009] x) => (float[N,1013] y) { y = MatMul(x, w) }")
+    weight = from_array(np.ones((1009, 1013), np.float32), "w")
+    model.graph.initializer.append(weight)
+    onnx.save(model, folder / "heavy.onnx")
+
+
+def test_what_the_load_leaves_is_advised_and_emitted(tmp_path: Path, capsys: Capture) -> None:
+    heavy(tmp_path)
+    text = emitted("heavy.onnx --batch 1", capsys)
+    assert {"external_data", "external_thresholds", "malloc_trim"} <= {*text.split()}
+    code = emitted("heavy.onnx --batch 1 --emit python", capsys)
+    assert "save_as_external_data=True" in code or "malloc_trim(0)" in code
+    assert re.search(r"# process: [\d,]+ B instead of [\d,]+ B, with", code)
+    document = json.loads(emitted("heavy.onnx --batch 1 --emit json", capsys))
+    (change,) = document["changes"]
+    session = document["session"]
+    found = {
+        "weights": session["weights"],
+        "malloc_threshold_bytes": session["malloc_threshold_bytes"],
+        "trims_heap": session["malloc_trim"],
+    }
+    assert {k: v for k, v in found.items() if v} == change["settings"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SessionOptions(trims_heap=True),
+        SessionOptions(malloc_threshold_bytes=131_072),
+        SessionOptions(weights="external"),
+        SessionOptions(weights="inline"),
+    ],
+)
+def test_code_that_sets_a_process_runs(tmp_path: Path, options: SessionOptions) -> None:
+    pytest.importorskip("onnxruntime")
+    heavy(tmp_path)
+    lines = option_lines(SessionOptions(), options, PROVIDERS["ort-cpu"])
+    once = "import onnx; onnx.save_model(onnx.load('heavy.onnx'), 'external.onnx', "
+    once += "save_as_external_data=True, location='external.data'); "
+    once += "onnx.save_model(onnx.load('heavy.onnx'), 'inline.onnx')"
+    subprocess.run([sys.executable, "-c", once], check=True)
+    code = session_code("heavy.onnx", "ort-cpu", lines, ())
+    is_trim = options.trims_heap
+    assert (code.index("malloc_trim") > code.index("InferenceSession(")) if is_trim else True
+    code += "\nprint(MODEL)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    expected = "heavy.onnx" if options.weights is None else f"{options.weights}.onnx"
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{expected}\n")
 
 
 # A settings file.

@@ -13,7 +13,7 @@ import pytest
 from fake_nvml import FakeNvml
 from graphs import model_of
 from models_on_disk import CONVNET
-from onnx.numpy_helper import to_array
+from onnx.numpy_helper import from_array, to_array
 
 from onnxmem.children import running
 from onnxmem.errors import ShapeError
@@ -267,6 +267,27 @@ def test_a_copy_keeps_the_weights_that_are_there(tmp_path: Path) -> None:
     )
     copy = written(tmp_path, model)
     assert to_array(copy.graph.initializer[0]).tolist() == [3, 5, 7]
+
+
+def test_a_copy_has_its_weights_in_the_file_or_beside_it(tmp_path: Path) -> None:
+    values = ", ".join(map(str, range(509)))
+    model = model_of(
+        f"agraph (float[509] x) => (float[509] y) <float[509] w = {{{values}}}, float[3] b = "
+        "{3, 5, 7}, float[307] absent> { h = Add(x, w) i = Identity(b) j = Identity(absent) "
+        "y = Identity(h) }"
+    )
+    raw = from_array(np.arange(509, dtype=np.float32), "w")  # as exporters write it
+    model.graph.initializer[0].CopyFrom(raw)
+    for storage, elsewhere in (("external", {"w", "absent"}), ("inline", set())):
+        folder = tmp_path / storage
+        folder.mkdir()
+        written(folder, model, weights=storage)
+        copy = onnx.load(folder / "copy" / "model.onnx", load_external_data=False)
+        outside = {t.name for t in copy.graph.initializer if t.data_location}
+        assert outside == elsewhere
+        whole = onnx.load(folder / "copy" / "model.onnx")
+        (weight,) = (t for t in whole.graph.initializer if t.name == "w")
+        assert to_array(weight).tolist() == [*range(509)]
 
 
 FIXED = """agraph (float[2,6,N] x) => (float[2,3,2,N] y)

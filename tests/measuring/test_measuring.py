@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -74,6 +75,7 @@ class Children:
         self.stored: dict[str, JSON] | ChildFault = {"inputs": [STORED]}
         self.limits: ChildLimits | None = None
         self.uninitialized: Sequence[str] = ()
+        self.variables: Mapping[str, str] = {}
 
     def run(
         self,
@@ -81,9 +83,11 @@ class Children:
         arguments: Mapping[str, JSON],
         limits: ChildLimits,
         uninitialized: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, JSON] | ChildFault:
         name = function.partition(":")[2]
         self.asked[name], self.limits, self.uninitialized = arguments, limits, uninitialized
+        self.variables = variables
         if name == "store_inputs":
             return self.stored
         if name == "write_runnable":
@@ -159,6 +163,19 @@ def test_what_the_children_say_is_the_measurement(children: Children, tmp_path: 
     assert children.request()["inputs"] == (STORED | {"shape": (5, 3)},)
     assert children.request()["inputs_file"] == children.asked["store_inputs"]["path"]
     assert children.request()["overrides"] == {}
+
+
+def test_malloc_thresholds_are_in_the_environment_of_the_measured_process(
+    children: Children, tmp_path: Path
+) -> None:
+    options = SessionOptions(malloc_threshold_bytes=131_072)
+    measured(on_disk(tmp_path), settings=MeasureSettings(options=options))
+    assert children.variables == {
+        "MALLOC_MMAP_THRESHOLD_": "131072",
+        "MALLOC_TRIM_THRESHOLD_": "131072",
+    }
+    measured(on_disk(tmp_path))
+    assert children.variables == {}
 
 
 def test_what_the_process_has_is_its_floor_and_what_the_model_adds(

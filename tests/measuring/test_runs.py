@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -445,10 +445,11 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         arguments: Mapping[str, JSON],
         limits: ChildLimits,
         uninitialized: Sequence[str] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, JSON] | ChildFault:
         module, _, name = function.partition(":")
         if name != "run_plain":
-            return run_in_child(function, arguments, limits, uninitialized)
+            return run_in_child(function, arguments, limits, uninitialized, variables)
         code = f"""
 import json, sys
 from {module} import {name}

@@ -27,6 +27,7 @@ from onnxmem.decisions.advise.settings import (
     accumulation_suggestions,
     batch_suggestions,
     in_place_proposal,
+    load_proposals,
     order_suggestions,
     resident_proposals,
     resolution_suggestions,
@@ -224,6 +225,8 @@ def _beside(subject: Subject, figure: Objective, session: Advice | None) -> Iter
     yield from unread_weights(subject)
     if session is not None and figure not in {Objective.PROCESS, Objective.DEVICE}:
         yield from resident_proposals(session)
+    if figure in {Objective.TOTAL, Objective.PROCESS}:
+        yield from load_proposals(subject)
     if figure is Objective.TOTAL:
         suggestions = list(overridable_suggestions(subject))
         before_bytes = bytes_of(Objective.PROCESS, subject) if suggestions else None

@@ -30,6 +30,7 @@ from onnxmem.model.graph import DType
 from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.process.loading import Region
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -258,8 +259,57 @@ def _device(subject: Subject) -> int | None:
     return _session(subject, "ort-cuda")
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedProcess:
+    """The process of a planned session on the CPU."""
+
+    host: HostProcess
+    regions: tuple[Region, ...]
+    """Of its arena in the steady state."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Resident memory."""
+        return self.host.resident.total_bytes(self.regions)
+
+    def with_options(self, **fields: Any) -> "PlannedProcess":  # noqa: ANN401 - the fields of SessionOptions
+        """The same with other ``LOAD_OPTIONS``, which leave the plan as it is."""
+        session = self.host.session
+        options = replace(session.options, **fields)
+        return replace(self, host=replace(self.host, session=replace(session, options=options)))
+
+
+def planned_process(subject: Subject) -> PlannedProcess | None:
+    """The process of a session with the subject's options; ``None`` if it is not known whole."""
+    try:
+        results, planned = _planned(subject, "ort-cpu")
+        arena, unknown = planned.figures()
+    except OnnxmemError:
+        return None
+    if unknown.tensors or subject.has_half_floats or not results.is_whole:
+        return None
+    host = HostProcess(results.bound.graph, subject.request.source.file_bytes, planned)
+    return PlannedProcess(host, arena.steady_regions)
+
+
 def _session(subject: Subject, runtime: str) -> int | None:
-    """The memory of a session with the subject's options; the graph optimizer is emulated."""
+    """The memory of a session with the subject's options."""
+    if runtime == "ort-cpu":
+        process = planned_process(subject)
+        return None if process is None else process.total_bytes
+    settings = subject.request.settings
+    results, planned = _planned(subject, runtime)
+    arena, unknown = planned.figures()
+    if unknown.tensors or subject.has_half_floats:
+        return None
+    context = settings.cuda_context_bytes
+    context_bytes = CudaAssumptions().context_bytes if context is None else context
+    workspace_bytes = settings.cuda_workspace_bytes or 0
+    return _whole(results, arena.held_steady_bytes + workspace_bytes + context_bytes)
+
+
+def _planned(subject: Subject, runtime: str) -> tuple[StageResults, PlannedSession]:
+    """A session with the subject's options; the graph optimizer is emulated."""
     request, options = subject.request, subject.options
     settings, results = request.settings, stage_results(request.prepared, request.settings)
     model = ModelAt(request.source, request.prepared, results.bound)
@@ -271,17 +321,7 @@ def _session(subject: Subject, runtime: str) -> int | None:
         values=settings.values,
     )
     graph = SessionGraphs(model, opened).graph(options)
-    planned = PlannedSession.of(graph, options, PROVIDERS[runtime])
-    arena, unknown = planned.figures()
-    if unknown.tensors or subject.has_half_floats:
-        return None
-    if runtime == "ort-cpu":
-        process = HostProcess(model.bound.graph, model.file.file_bytes, planned)
-        return _whole(results, process.resident.total_bytes(arena.steady_regions))
-    context = settings.cuda_context_bytes
-    context_bytes = CudaAssumptions().context_bytes if context is None else context
-    workspace_bytes = settings.cuda_workspace_bytes or 0
-    return _whole(results, arena.held_steady_bytes + workspace_bytes + context_bytes)
+    return results, PlannedSession.of(graph, options, PROVIDERS[runtime])
 
 
 def _in_half(results: StageResults) -> StageResults:

@@ -4,10 +4,10 @@ Each function yields the suggestions of one kind; ``proposals.evaluated`` comput
 """
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.fitting.searching import crossing
@@ -19,6 +19,7 @@ from onnxmem.decisions.advise.proposals import (
     Suggestion,
     Tradeoff,
     bytes_of,
+    planned_process,
     with_options,
     with_recipe,
     with_shapes,
@@ -27,13 +28,31 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.model.binding import input_dims
 from onnxmem.model.graph import DType, Graph
 from onnxmem.runtimes.from_settings import Advice
-from onnxmem.runtimes.onnxruntime.session_options import LEVEL_NAMES, Level, Strategy
+from onnxmem.runtimes.onnxruntime.session_options import (
+    LEVEL_NAMES,
+    MALLOC_VARIABLES,
+    Level,
+    Strategy,
+)
 from onnxmem.runtimes.torch.memory import CheckpointOption
-from onnxmem.units import format_count
+from onnxmem.units import format_bytes, format_count
 
 _BATCH_GROUP = "batch"
+_LEAST_PERCENT: Final = 1
+"""A change of the load that saves less is not worth a word."""
 SESSION_GROUP: Final = "session"
 """The options of a session; those of a combination are one suggestion."""
+LOAD_GROUP: Final = "load"
+"""How the weights are stored and the C library is set; each one alone or two together."""
+_THRESHOLD_BYTES: Final = 128 << 10
+"""What glibc starts with before it adapts (``DEFAULT_MMAP_THRESHOLD``)."""
+LOAD_CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "external_data": {"weights": "external"},
+    "malloc_thresholds": {"malloc_threshold_bytes": _THRESHOLD_BYTES},
+    "external_thresholds": {"weights": "external", "malloc_threshold_bytes": _THRESHOLD_BYTES},
+    "malloc_trim": {"trims_heap": True},
+}
+"""Options of a process by the id of the suggestion."""
 _ACCUMULATED = (2, 4, 8)
 """Numbers of micro-batches: small ones, since they must divide the batch."""
 _RANKS = (4, 5)
@@ -176,6 +195,53 @@ def session_suggestions(runtime: str) -> Iterator[Suggestion]:
     for words, change in changes.items():
         if runtime == "ort-cpu" or words != "disable_prepacking":
             yield _named(tuple(words.split(", ")), change)
+
+
+def load_suggestions() -> Iterator[Suggestion]:
+    """What a load leaves behind on the CPU: copies of weights, and freed memory.
+
+    The C library keeps most of what a load frees, unless its thresholds are fixed or it is told to
+    return it. External weights are mapped instead of read, so that there is less to free.
+    """
+    variables = " ".join(f"{name}={_THRESHOLD_BYTES}" for name in MALLOC_VARIABLES)
+    threshold = f"malloc thresholds of {format_bytes(_THRESHOLD_BYTES)}: {variables}"
+    external = "weights in a file beside the model (onnx.save_model, save_as_external_data=True)"
+    faults = "glibc only; memory that is allocated again has new pages"
+    both, trim = f"{external}, and {threshold}", "malloc_trim(0) when the session is created"
+    words = {
+        "external_data": (external, "two files", Tradeoff.NOTHING),
+        "malloc_thresholds": (threshold, faults, Tradeoff.TIME),
+        "external_thresholds": (both, f"two files; {faults}", Tradeoff.TIME),
+        "malloc_trim": (trim, "glibc only", Tradeoff.NOTHING),
+    }
+    for word, (what, cost, tradeoff) in words.items():
+        yield Suggestion(
+            id=word,
+            group=LOAD_GROUP,
+            what=what,
+            tradeoff=tradeoff,
+            cost=cost,
+            change=with_options(**LOAD_CHANGES[word]),
+            settings=LOAD_CHANGES[word],
+        )
+
+
+def load_proposals(subject: Subject) -> Iterator[Proposal]:
+    """What each of ``load_suggestions`` saves of the process; none where that is unknown."""
+    own = planned_process(subject)
+    if own is None:
+        return
+    before_bytes = own.total_bytes
+    for suggestion in load_suggestions():
+        after_bytes = own.with_options(**suggestion.settings).total_bytes
+        if 100 * (before_bytes - after_bytes) >= _LEAST_PERCENT * before_bytes:
+            yield Proposal(
+                suggestion=suggestion,
+                figure=Objective.PROCESS,
+                before_bytes=before_bytes,
+                after_bytes=after_bytes,
+                is_exact=True,
+            )
 
 
 def level_suggestions(level: Level) -> Iterator[Suggestion]:

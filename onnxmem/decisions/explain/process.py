@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
@@ -19,6 +20,7 @@ from onnxmem.decisions.advise.settings import (
     SESSION_GROUP,
     batch_suggestions,
     level_suggestions,
+    load_proposals,
     session_suggestions,
 )
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
@@ -74,7 +76,7 @@ def _lowering(analysis: Analysis) -> Iterator[Proposal]:
         return
     found = evaluated(_suggestions(subject), subject, Objective.PROCESS, before_bytes)
     named: list[frozenset[str]] = []
-    for proposal in ranked(found):
+    for proposal in ranked(chain(load_proposals(subject), found)):
         changed = _changed(proposal.suggestion)
         is_small = 100 * proposal.saved_bytes < _LEAST_PERCENT * before_bytes
         if len(named) < _NAMED and not is_small and all(map(changed.isdisjoint, named)):

@@ -20,7 +20,12 @@ from onnxmem.runtimes.onnxruntime.prediction import (
 )
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, limit_lines
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
-from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, LEVEL_NAMES, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import (
+    GROWTHS,
+    LEVEL_NAMES,
+    LOAD_OPTIONS,
+    SessionOptions,
+)
 
 _MIB: Final = 1 << 20
 _SHRINKAGE: Final = "memory.enable_memory_arena_shrinkage"
@@ -173,7 +178,12 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
     "gpu_mem_limit_bytes": lambda options: f"gpu_mem_limit={options.gpu_mem_limit_bytes}",
     "fixed_dims": lambda options: "fixed dims" if options.fixed_dims else "symbolic dims",
     "level": lambda options: LEVEL_NAMES[options.level],
+    "weights": lambda options: f"{options.weights} weights",
+    "malloc_threshold_bytes": lambda options: f"malloc thresholds {options.malloc_threshold_bytes}",
+    "trims_heap": lambda _: "malloc_trim(0)",
 }
+TRIM_LINE: Final = "ctypes.CDLL(None).malloc_trim(0)  # of glibc: returns what the load freed"
+"""Comes after the session is created."""
 
 
 def _lines(
@@ -182,6 +192,8 @@ def _lines(
     """Python code that sets one option."""
     if name == "fixed_dims":
         return tuple(_override_lines(options, dims))
+    if name in LOAD_OPTIONS:
+        return tuple(_load_lines(name, options))
     if name in {"arena_extend_strategy", "gpu_mem_limit_bytes"}:
         is_growth = name == "arena_extend_strategy"
         limit_bytes = options.gpu_mem_limit_bytes
@@ -192,13 +204,37 @@ def _lines(
             "run_options = onnxruntime.RunOptions()",
             f'run_options.add_run_config_entry("{_SHRINKAGE}", "{device}:0")  # for every run',
         )
+    return (_option_line(name, options),)
+
+
+def _option_line(name: str, options: SessionOptions) -> str:
+    """The same of an option that has a line of its own."""
     if name == "level":
         level = f"onnxruntime.GraphOptimizationLevel.{LEVEL_NAMES[options.level]}"
-        return (f"options.graph_optimization_level = {level}",)
+        return f"options.graph_optimization_level = {level}"
     if name == "disable_prepacking":
         number = int(options.disable_prepacking)
-        return (f'options.add_session_config_entry("session.disable_prepacking", "{number}")',)
-    return (f"options.{name} = {getattr(options, name)}",)
+        return f'options.add_session_config_entry("session.disable_prepacking", "{number}")'
+    return f"options.{name} = {getattr(options, name)}"
+
+
+def _load_lines(name: str, options: SessionOptions) -> Iterator[str]:
+    """Code that changes the process, not the session."""
+    if name == "weights" and options.weights == "external":
+        yield "# once, in a process of its own, for it holds all weights:"
+        yield "#   onnx.save_model(onnx.load(MODEL), 'external.onnx',"
+        yield "#                   save_as_external_data=True, location='external.data')"
+        yield "MODEL = 'external.onnx'"
+    elif name == "weights":
+        yield "# once: onnx.save_model(onnx.load(MODEL), 'inline.onnx')"
+        yield "MODEL = 'inline.onnx'"
+    elif name == "trims_heap":
+        yield "import ctypes"
+        yield TRIM_LINE
+    else:
+        yield "import ctypes"
+        yield "for parameter in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc"
+        yield f"    ctypes.CDLL(None).mallopt(parameter, {options.malloc_threshold_bytes})"
 
 
 def _override_lines(options: SessionOptions, dims: Mapping[str, int]) -> Iterator[str]:

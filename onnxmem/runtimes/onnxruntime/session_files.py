@@ -12,6 +12,11 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final
 
 import onnx
+from onnx.external_data_helper import (
+    convert_model_to_external_data,
+    load_external_data_for_model,
+    write_external_data_tensors,
+)
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import ShapeError, listed
@@ -29,8 +34,10 @@ from onnxmem.model.filling import (
 from onnxmem.model.shapes.batch_rewrite import rewrite_batch
 from onnxmem.model.shapes.inference import inferred, with_bound_inputs
 from onnxmem.model.traversal import nodes_in
+from onnxmem.runtimes.onnxruntime.session_options import Storage
 
 _SOURCE: Final = "source.onnx"
+_MOVED: Final = "moved.bin"
 _WRITE: Final = "onnxmem.runtimes.onnxruntime.session_files:write_runnable"
 _NOISE: Final = re.compile(
     r"(\w+: )?\[ONNXRuntimeError\] : \d+ : \w+ : "  # the kind of the fault, two times
@@ -78,9 +85,13 @@ def on_disk(source: ModelSource | ModelFile, folder: Path) -> OnDisk:
 
 
 def runnable(
-    source: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
+    source: OnDisk,
+    bound: BoundModel,
+    folder: Path,
+    limits: ChildLimits,
+    weights: Storage | None = None,
 ) -> Runnable | ChildFault:
-    """The file of a model at the batch of ``bound``, with all weights.
+    """The file of a model at the batch of ``bound``, with all weights, which lie as requested.
 
     It is the model's own file if possible: a file of 30 GB is not copied. A fault is that of the
     child that writes the copy.
@@ -90,16 +101,16 @@ def runnable(
     own = Runnable(source.path, mapped_bytes=sum(map(stored_bytes, in_files)))
     absent = absent_tensors(source.file.proto, source.path.parent)
     moves = bound.binding.old_batch is not None
-    must_write = moves or bool(absent) or not source.is_whole
+    must_write = moves or bool(absent) or not source.is_whole or weights is not None
     if not must_write and (in_files or has_own_names(source.file.proto)):
         return own
-    written = _written(source, bound, folder, limits)
+    written = _written(source, bound, folder, limits, weights)
     # Unique names only serve to attribute scratch to nodes: without them, the file runs as well.
     return own if isinstance(written, ChildFault) and not must_write else written
 
 
 def _written(
-    source: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits
+    source: OnDisk, bound: BoundModel, folder: Path, limits: ChildLimits, weights: Storage | None
 ) -> Runnable | ChildFault:
     binding = bound.binding
     arguments: dict[str, JSON] = {
@@ -107,11 +118,13 @@ def _written(
         "folder": str(folder),
         "shapes": binding.shapes,
         "batches": [] if binding.old_batch is None else [binding.old_batch, binding.batch],
+        "weights": weights,
     }
     reply = run_in_child(_WRITE, arguments, limits)
     if isinstance(reply, ChildFault):
         return reply
-    mapped_bytes = (folder / WEIGHTS_FILE).stat().st_size
+    files = (folder / WEIGHTS_FILE, folder / _MOVED)
+    mapped_bytes = sum(each.stat().st_size for each in files if each.exists())
     return Runnable(Path(str(reply["path"])), int(str(reply["num_filled"])), mapped_bytes)
 
 
@@ -178,13 +191,18 @@ def without_noise(message: str) -> str:
 
 
 def write_runnable(
-    source: str, folder: str, shapes: Mapping[str, Sequence[int]], batches: Sequence[int]
+    source: str,
+    folder: str,
+    shapes: Mapping[str, Sequence[int]],
+    batches: Sequence[int],
+    weights: Storage | None = None,
 ) -> dict[str, JSON]:
     """Write a copy of ``source`` to ``folder`` that runs there.
 
     ``batches`` is empty, or has the batch that the file fixes and the one that replaces it in the
     inputs with these ``shapes``. The result has the ``path`` and ``num_filled``, the number of
-    weights with random values: all external ones, whose files are not next to the copy.
+    weights with random values: all external ones, whose files are not next to the copy. ``weights``
+    moves them into the copy, or into a file beside it as ``onnx.save_model`` does.
 
     :raises ShapeError: constants fix the batch of the graph.
     """
@@ -194,7 +212,13 @@ def write_runnable(
         model = _at_batch(model, shapes, old, new)
     name_nodes(model)
     elsewhere = [tensor for tensor in stored_tensors(model) if _is_elsewhere(tensor)]
+    if weights == "external":
+        convert_model_to_external_data(model, location=_MOVED)
+        write_external_data_tensors(model, folder)
     written = write_filled(model, elsewhere, Path(folder))
+    if weights == "inline":
+        load_external_data_for_model(model, folder)
+        written.path.write_bytes(model.SerializeToString())
     return {"path": str(written.path), "num_filled": written.num_filled}
 
 

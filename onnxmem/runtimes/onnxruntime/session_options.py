@@ -9,6 +9,7 @@ Level: TypeAlias = Literal["off", "basic", "extended", "all"]
 Strategy: TypeAlias = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 Search: TypeAlias = Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]
 Provider: TypeAlias = Literal["cpu", "cuda"]
+Storage: TypeAlias = Literal["inline", "external"]
 
 GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
 """In the order of their numbers in ``OrtArenaCfg``."""
@@ -25,6 +26,10 @@ LEVEL_NAMES: Final[Mapping[Level, str]] = MappingProxyType(
     }
 )
 """The same as onnxruntime's Python names them."""
+LOAD_OPTIONS: Final = ("weights", "trims_heap", "malloc_threshold_bytes")
+"""The options of the process, which leave the session's plan and its arena as they are."""
+MALLOC_VARIABLES: Final = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+"""Of glibc: blocks of that size are mapped, and freed memory of that size is returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,5 +53,19 @@ class SessionOptions:
     gpu_mem_limit_bytes: int | None = None
     cudnn_conv_algo_search: Search = "EXHAUSTIVE"
     cudnn_conv_use_max_workspace: bool = True
+    weights: Storage | None = None
+    """Where the weights are when the session loads them: all in the model file, or those of at
+    least 1 KiB in a file beside it; ``None``: where they are now."""
+    trims_heap: bool = False
+    """Whether the process calls ``malloc_trim(0)`` when the session is created."""
+    malloc_threshold_bytes: int | None = None
+    """Both of ``MALLOC_MMAP_THRESHOLD_`` and ``MALLOC_TRIM_THRESHOLD_`` in the environment of the
+    process; ``None``: neither, so that the C library adapts them."""
     config: Mapping[str, str] = field(default_factory=dict)
     """Further config entries, such as ``session.use_device_allocator_for_initializers``."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables in the environment of its process."""
+        size_bytes = self.malloc_threshold_bytes
+        return {} if size_bytes is None else dict.fromkeys(MALLOC_VARIABLES, str(size_bytes))

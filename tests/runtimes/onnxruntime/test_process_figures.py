@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,12 @@ from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
-from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, load_spec, mapped_pages
+from onnxmem.runtimes.onnxruntime.process.figures import (
+    HostProcess,
+    StoredModel,
+    load_spec,
+    mapped_pages,
+)
 from onnxmem.runtimes.onnxruntime.process.loading import (
     MEASURED,
     CreatedWeight,
@@ -328,3 +334,46 @@ def test_the_figures_are_sums_of_the_load_the_regions_and_the_feeds(*, packs: bo
     assert process.resident.total_bytes(arena.steady_regions) == pytest.approx(
         expected, abs=6 * 4096
     )
+
+
+# Where the weights are, and how the C library is set
+
+TWO_WEIGHTS = """agraph (float[1, 211] x) => (float[1, 307] y)
+    <float[211, 307] w = {%s}, float[2] b = {3, 5}> {
+    m = MatMul(x, w)
+    k = Constant <value_ints = [7, 11]> ()
+    y = Identity(m)
+}"""
+
+
+def test_weights_of_at_least_1_kib_move_between_the_file_and_the_one_beside_it() -> None:
+    text = TWO_WEIGHTS % ", ".join(["1"] * (211 * 307))
+    stored = StoredModel(
+        build(prepare(ModelFile("<text>", model_of(text), 0)), Request()).graph, 300_007
+    )
+    size = 4 * 211 * 307
+    outside = stored.with_weights("external")
+    assert [n for n, t in outside.graph.tensors.items() if t.is_external] == ["w"]
+    assert outside.file_bytes == 300_007 - size
+    inside = outside.with_weights("inline")
+    assert not any(tensor.is_external for tensor in inside.graph.tensors.values())
+    assert inside.file_bytes == 300_007
+
+
+def test_a_process_whose_c_library_returns_memory_takes_no_more() -> None:
+    file = ModelFile("<text>", model_of(GEMM), 1009)
+    bound = build(prepare(file), Request())
+    session = session_of(GEMM, {"x": (1, 211), "y": (1, 307)}, {"x": (1, 211)})
+    planned = PlannedSession.of(session, SessionOptions(weights="inline"))
+    arena, _ = planned.figures()
+
+    def total(**options: Any) -> int:  # noqa: ANN401 - the fields of SessionOptions
+        chosen = replace(planned.options, **options)
+        process = HostProcess(bound.graph, file.file_bytes, replace(planned, options=chosen))
+        return process.resident.total_bytes(arena.steady_regions)
+
+    inline = total()
+    # The freed copy of the file, 1009 bytes and a weight, stays in the heap otherwise.
+    assert total(trims_heap=True) <= inline - 4 * 211 * 307 // 2
+    assert total(malloc_threshold_bytes=128 << 10) <= inline - 4 * 211 * 307 // 2
+    assert total(weights="external") < inline

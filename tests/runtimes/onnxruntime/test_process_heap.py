@@ -1,6 +1,7 @@
 """The C library's heap under onnxruntime: rules one by one, and against the C library itself."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES, Block, SystemHeap
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 KIB, MIB = 1 << 10, 1 << 20
 Step = tuple[str, int, int]
-"""What is done (``plain``, ``aligned`` or ``free``), to which block, and its size."""
+"""What is done (``plain``, ``aligned``, ``free`` or ``trim``), to which block, and its size."""
 
 
 def pages(size_bytes: int) -> int:
@@ -153,6 +155,25 @@ def test_aligned_blocks_start_at_multiples_of_64_bytes() -> None:
         assert (block.address + 16) % 64 == 0
 
 
+def test_a_fixed_threshold_does_not_rise_so_that_the_next_block_leaves_no_hole() -> None:
+    heap = SystemHeap(200_003, adapts=False)
+    heap.free(heap.allocate(1_000_003))
+    block, _ = written(heap, 1_000_003), written(heap, 7919)
+    heap.free(block)
+    assert heap.resident_bytes == pages(7919)
+
+
+def test_a_trim_returns_the_whole_pages_of_holes_and_of_the_top_and_keeps_the_holes() -> None:
+    heap = SystemHeap(mmap_threshold_bytes=MIB)
+    hole, _, top = (written(heap, size) for size in (500_009, 7919, 300_007))
+    heap.free(hole)
+    heap.free(top)
+    heap.trim()
+    # The hole's first page has its head, its last one is shared with the block behind it.
+    assert heap.resident_bytes == PAGE_BYTES + 3 * PAGE_BYTES
+    assert written(heap, 400_009).address == hole.address
+
+
 # Properties
 
 SIZES = st.integers(1, 400_000)
@@ -206,6 +227,8 @@ before = resident()
 for place, (how, number, size) in enumerate(steps):
     if how == "free":
         library.free(blocks[number])
+    elif how == "trim":
+        library.malloc_trim(0)
     else:
         address = library.memalign(64, size) if how == "aligned" else library.malloc(size)
         library.memset(address, 1, size)
@@ -217,13 +240,15 @@ print(json.dumps([None if place is None else place - start for place in blocks])
 """Does the steps, and says what was resident after each and where each block lay."""
 
 
-def steps_of(seed: int, kinds: tuple[str, ...]) -> list[Step]:
+def steps_of(seed: int, kinds: tuple[str, ...], *, trims: bool) -> list[Step]:
     """A hundred steps: blocks of 40 kB to 1.4 MB, about as many freed as taken."""
     draw = Random(seed)  # noqa: S311 - no secret
     alive: list[int] = []
     steps: list[Step] = []
     for number in range(100):
-        if alive and draw.random() < 0.4:
+        if trims and number % 17 == 16:
+            steps.append(("trim", 0, 0))
+        elif alive and draw.random() < 0.4:
             steps.append(("free", alive.pop(draw.randrange(len(alive))), 0))
         else:
             alive.append(number)
@@ -231,9 +256,11 @@ def steps_of(seed: int, kinds: tuple[str, ...]) -> list[Step]:
     return steps
 
 
-def replayed(steps: list[Step]) -> tuple[list[int], list[int | None]]:
+def replayed(
+    steps: list[Step], fixed_bytes: int | None = None
+) -> tuple[list[int], list[int | None]]:
     """The same from the emulation; ``None`` for a block with its own pages."""
-    heap = SystemHeap()
+    heap = SystemHeap() if fixed_bytes is None else SystemHeap(fixed_bytes, adapts=False)
     heap.free(heap.allocate(1_000_003))
     start = heap.allocate(7903)
     assert start.address == 0
@@ -243,6 +270,8 @@ def replayed(steps: list[Step]) -> tuple[list[int], list[int | None]]:
     for how, number, size in steps:
         if how == "free":
             heap.free(blocks.pop(number))
+        elif how == "trim":
+            heap.trim()
         else:
             blocks[number] = written(heap, size, is_aligned=how == "aligned")
             places[number] = blocks[number].address
@@ -253,12 +282,20 @@ def replayed(steps: list[Step]) -> tuple[list[int], list[int | None]]:
 @pytest.mark.skipif(platform.libc_ver() != ("glibc", "2.36"), reason="the heap is glibc 2.36's")
 @pytest.mark.parametrize("kinds", [("plain",), ("plain", "aligned")])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_heap_agrees_with_the_c_library(seed: int, kinds: tuple[str, ...]) -> None:
-    steps = steps_of(seed, kinds)
+@pytest.mark.parametrize(
+    ("fixed_bytes", "trims"), [(None, False), (None, True), (128 * KIB, False), (500_009, True)]
+)
+def test_the_heap_agrees_with_the_c_library(
+    seed: int, kinds: tuple[str, ...], fixed_bytes: int | None, *, trims: bool
+) -> None:
+    steps = steps_of(seed, kinds, trims=trims)
     command = [sys.executable, "-S", "-c", REPLAY, json.dumps(steps)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    variables = SessionOptions(malloc_threshold_bytes=fixed_bytes).variables
+    ran = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **variables}
+    )
     resident, places = map(json.loads, ran.stdout.splitlines())
-    expected_resident, expected_places = replayed(steps)
+    expected_resident, expected_places = replayed(steps, fixed_bytes)
     in_heap = [None if place is None or abs(place) > 1 << 32 else place for place in places]
     assert in_heap == expected_places
     pairs = zip(resident, expected_resident, strict=True)

@@ -31,6 +31,7 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
     arena_regions,
     process_parts,
 )
+from onnxmem.runtimes.onnxruntime.session_options import Storage
 
 _CONVOLUTIONS: Final = ("Conv", "FusedConv")
 _CHANGES_FILTER: Final = ("BatchNormalization", "Mul")
@@ -42,6 +43,8 @@ _MAX_ROUNDS: Final = 10
 _STAYS_QUANTIZED: Final = "DequantizeLinear"
 """Folded last, and only if no operator on quantized weights absorbed it."""
 _NCHWC: Final = "com.microsoft.nchwc"
+LEAST_EXTERNAL_BYTES: Final = 1024
+"""The default of ``onnx.save_model``: smaller weights stay in the model file."""
 
 Sizes = Mapping[str, int]
 Weights = Mapping[str, Tensor]
@@ -59,7 +62,7 @@ class HostProcess:
     @property
     def resident(self) -> "Resident":
         """Its resident memory at the dims of the graph."""
-        graph, session = self.graph, self.session.recorded.graph
+        graph, session = self._stored.graph, self.session.recorded.graph
         return Resident(
             self,
             feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
@@ -70,7 +73,7 @@ class HostProcess:
         """Its resident memory after runs of the session's graph at other dims, without inputs."""
         pages: Counter[str] = Counter()
         for session in sessions:
-            pages |= Counter(mapped_pages(self.graph, session, self._packed))
+            pages |= Counter(mapped_pages(self._stored.graph, session, self._packed))
         return Resident(self, feed_bytes=0, pages=pages)
 
     @property
@@ -82,16 +85,56 @@ class HostProcess:
     @cached_property
     def loaded(self) -> tuple[LoadSpec, Loading]:
         """The simulated load; it is the same at every batch."""
+        stored, options = self._stored, self.session.options
         graph = self.session.recorded.graph.graph
-        spec = load_spec(self.graph, graph, self._packed, self.file_bytes)
-        spec = replace(spec, regions=arena_regions(self.session.loaded_arena()))
+        spec = load_spec(stored.graph, graph, self._packed, stored.file_bytes)
+        spec = replace(
+            spec,
+            regions=arena_regions(self.session.loaded_arena()),
+            malloc_threshold_bytes=options.malloc_threshold_bytes,
+            trims_heap=options.trims_heap,
+        )
         return spec, Loading(spec).run()
+
+    @cached_property
+    def _stored(self) -> "StoredModel":
+        """The model's files as the session loads them."""
+        stored = StoredModel(self.graph, self.file_bytes)
+        weights = self.session.options.weights
+        return stored if weights is None else stored.with_weights(weights)
 
     @cached_property
     def _packed(self) -> tuple[Prepacked, ...]:
         session = self.session.recorded.graph
         is_packing = not self.session.options.disable_prepacking
         return tuple(prepacked(session.graph, session.facts)) if is_packing else ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """The files of a model, as far as its load depends on them."""
+
+    graph: Graph
+    file_bytes: int
+    """Of the model file, without external weights."""
+
+    def with_weights(self, storage: Storage) -> "StoredModel":
+        """The same weights in the model file, or those of at least 1 KiB in a file beside it.
+
+        The data of Constant nodes stay where they are, as with ``onnx.save_model``.
+        """
+        is_external = storage == "external"
+        computed = {name for node in self.graph.all_nodes() for name in node.writes}
+        moved = {
+            name: replace(tensor, is_external=is_external)
+            for name, tensor in initializers(self.graph).items()
+            if name not in computed and tensor.is_external is not is_external
+            if not is_external or (tensor.size_bytes or 0) >= LEAST_EXTERNAL_BYTES
+        }
+        moved_bytes = sum(_bytes(tensor) for tensor in moved.values())
+        graph = self.graph.with_tensors({**self.graph.tensors, **moved})
+        file_bytes = self.file_bytes + (-moved_bytes if is_external else moved_bytes)
+        return StoredModel(graph, max(file_bytes, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ same); other C libraries and preloaded allocators differ.
   while it is in the thread's cache, which has seven of a size (``tcache_put``), or while a small
   block of the program occupies it. A hole between two such ends is too small for the very request
   that left it. ``unmerged_ends`` is the number of such ends per size.
+* A process that sets ``MALLOC_MMAP_THRESHOLD_`` or ``MALLOC_TRIM_THRESHOLD_`` keeps both thresholds
+  for good (``do_set_mmap_threshold``). ``malloc_trim`` returns the whole pages of all free chunks
+  and of the top (``mtrim``); the chunks stay, and a later block in one has new pages.
 
 Verified on glibc 2.36, block by block: equal addresses and equal pages.
 """
@@ -43,6 +46,8 @@ _WORD_BYTES: Final = 8
 """``SIZE_SZ``: a chunk's own size lies in it."""
 _MIN_CHUNK_BYTES: Final = 32
 """``MINSIZE``."""
+_HEAD_BYTES: Final = 48
+"""``sizeof (struct malloc_chunk)``: what a free chunk keeps in its first page."""
 _ALIGNMENT_BYTES: Final = 64
 """``kAllocAlignment`` of onnxruntime's CPU allocator."""
 CACHED_ENDS: Final = 7
@@ -70,6 +75,8 @@ class SystemHeap:
     """
 
     mmap_threshold_bytes: int = DEFAULT_MMAP_THRESHOLD_BYTES
+    adapts: bool = True
+    """False: the environment fixes the threshold, and a trim threshold of the same size."""
     unmerged_ends: int = CACHED_ENDS
     """So many ends of each size do not merge."""
     mapped_bytes: int = 0
@@ -133,11 +140,19 @@ class SystemHeap:
         if block.address is None:
             # __libc_free: the threshold adapts to the largest mapped block that was freed.
             self.mapped_bytes -= block.resident_bytes
-            if self.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES:
+            is_larger = self.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES
+            if self.adapts and is_larger:
                 self.mmap_threshold_bytes = block.size_bytes
             return
         if self._free_chunk(block.address, block.size_bytes) >= _CONSOLIDATION_BYTES:
             self._trim()
+
+    def trim(self) -> None:
+        """Return the pages of all free chunks to the system (``malloc_trim(0)``)."""
+        for size, address in self._free:
+            first = _up(address + _HEAD_BYTES, PAGE_BYTES)
+            self._resident.remove(first, (address + size) // PAGE_BYTES * PAGE_BYTES)
+        self._shrink(0)
 
     def pin_ends(self) -> None:
         """Keep the current unmerged ends forever."""
@@ -217,13 +232,18 @@ class SystemHeap:
         top_bytes = self._end - self._top
         # __libc_free: once the mmap threshold has adapted, the trim threshold is twice that.
         threshold = self.mmap_threshold_bytes
-        if threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
+        if self.adapts and threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
             threshold *= 2
-        if top_bytes < threshold:
-            return
-        spare = (top_bytes - _TOP_PAD_BYTES - _MIN_CHUNK_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
-        self._end -= max(spare, 0)
-        _cut(self._resident, self._end)
+        if top_bytes >= threshold:
+            self._shrink(_TOP_PAD_BYTES)
+
+    def _shrink(self, pad_bytes: int) -> None:
+        """Return the pages of the top but for so many bytes."""
+        top_bytes = self._end - self._top
+        spare = (top_bytes - pad_bytes - _MIN_CHUNK_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+        if spare > 0:
+            self._resident.remove(self._end - spare, self._end)
+            self._end -= spare
 
     def _add_free(self, address: int, size: int) -> None:
         insort(self._free, (size, address))
@@ -234,14 +254,6 @@ class SystemHeap:
         self._free.pop(bisect_left(self._free, (size, address)))
         del self._free_from[address]
         del self._free_to[address + size]
-
-
-def _cut(ranges: ByteRanges, end: int) -> None:
-    while ranges.starts and ranges.starts[-1] >= end:
-        ranges.starts.pop()
-        ranges.stops.pop()
-    if ranges.stops:
-        ranges.stops[-1] = min(ranges.stops[-1], end)
 
 
 def _chunk_bytes(size_bytes: int) -> int:

@@ -185,6 +185,10 @@ class LoadSpec:
     """In the order in which the kernels prepack."""
     regions: tuple[Region, ...] = ()
     """Of the arena before the first run."""
+    malloc_threshold_bytes: int | None = None
+    """Fixed by the environment, of both maps and trims; ``None``: the C library adapts it."""
+    trims_heap: bool = False
+    """Whether the process calls ``malloc_trim(0)`` at the end of the load."""
     baseline: Baseline = MEASURED
 
 
@@ -246,8 +250,12 @@ class Loading:
     """Weights in memory; all others are in their files."""
 
     def __post_init__(self) -> None:
-        known = self.spec.baseline
-        self.heap = SystemHeap(known.mmap_threshold_bytes, known.unmerged_ends)
+        known, fixed_bytes = self.spec.baseline, self.spec.malloc_threshold_bytes
+        self.heap = SystemHeap(
+            known.mmap_threshold_bytes if fixed_bytes is None else fixed_bytes,
+            adapts=fixed_bytes is None,
+            unmerged_ends=known.unmerged_ends,
+        )
 
     @property
     def resident_bytes(self) -> int:
@@ -291,6 +299,8 @@ class Loading:
         self._pack()
         for region in self.spec.regions:
             self.add_region(region)
+        if self.spec.trims_heap:
+            self.heap.trim()
         return self
 
     def with_regions(self, regions: Sequence[Region]) -> "Loading":
