@@ -183,7 +183,8 @@ def _numbers(text: str) -> Iterator[Quantity]:
         if unit is None:
             before = text[max(match.start() - 24, 0) : match.start()]
             is_index = number.isdigit() and _NUMBERED.search(before)
-            if is_index or _COUNTED.match(text, match.end()):
+            is_item = len(number) == 1 and before.endswith("(") and text[match.end() :][:1] == ")"
+            if is_index or is_item or _COUNTED.match(text, match.end()):
                 continue
             unit = _distant_unit(number, before, text, match.end())
             if unit is None and not number.isdigit() and "," not in number:
@@ -222,7 +223,8 @@ _CUE: Final = re.compile(
     r"(?i)(?:(?<![A-Za-z\u0410-\u044f\u0401\u0451])|(?-i:(?<=[a-z])(?=[A-Z])))"
     rf"(?:(?P<neutral>{words('neutral')})|"
     + "|".join(f"(?P<cue{at}>{alternatives})" for at, (_, _, alternatives) in enumerate(_CUES))
-    + r")(?-i:(?![a-z\u0430-\u044f\u0451]))"
+    # ``grow`` is no word of ``MEMORY_GROWTH=1``.
+    + r")(?-i:(?![a-z\u0430-\u044f\u0451])(?!(?<=[A-Z])[A-Z]))"
 )
 _KEY: Final = re.compile(
     r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory reported))\s?[\"']?\s?[:=]"
@@ -492,7 +494,8 @@ _SIZED: Final = re.compile(rf"(?i){_NOUNS}|bytes|request|required|needed")
 
 def _with_role(quantity: Quantity, cue: _Cue, text: str) -> Quantity:
     gap = text[cue.end : quantity.start]
-    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS)
+    is_value = gap == " " and text[cue.start : cue.end].endswith("value")
+    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS or is_value)
     if cue.role is not Role.REQUESTED:
         return replace(quantity, role=cue.role, rank=cue.rank, is_keyed=is_keyed)
     first = min(cue.start, quantity.start)
