@@ -344,6 +344,7 @@ _NAMES: Final = re.compile(
 """Names and codes of errors that mean it, whatever stands around them."""
 _KILL: Final = re.compile(words("kills"))
 """The process was ended from outside: by Linux, by a container's or a scheduler's limit."""
+_OOM_KILL: Final = re.compile(r"(?i)oom[-_ ]?kill")
 _FRAME: Final = re.compile(rf"(?i){words('frames')}")
 _QUESTION: Final = re.compile(
     r"(?i)\W*(?:how|why|what(?!\(\))|which|who|where|does|do|is (?:it|there|this)|are there"
@@ -418,7 +419,8 @@ def _size(quantity: Quantity | None) -> int | None:
 def _is_kill(text: str, evidence: int, found: Sequence[Quantity]) -> bool:
     """Whether the kernel ended a process: it was out of the host's memory, not of a device's."""
     is_asked = any(each.role is Role.REQUESTED for each in found)
-    return _KILL.match(text, evidence) is not None and not is_asked
+    is_kill = _KILL.match(text, evidence) or _OOM_KILL.match(text, evidence)
+    return is_kill is not None and not is_asked
 
 
 def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:

@@ -174,12 +174,16 @@ def _quantity(number: str, unit: str | None, match: re.Match[str]) -> Quantity |
 
 
 _COUNTED: Final = re.compile(rf"\s?(?:{words('counted')})")
+_OF_CPU: Final = re.compile(r"(?i)cpus?\W{1,12}$")
+"""Kubernetes' ``cpu: 100m`` is a tenth of a core."""
 _NUMBERED: Final = re.compile(rf"(?i)(?:{words('numbered')})\s?[#:=(]?\s?$")
 
 
 def _numbers(text: str) -> Iterator[Quantity]:
     for match in _QUANTITY.finditer(text):
         number, unit = match["number"], match["unit"]
+        if unit == "m" and _OF_CPU.search(text, max(match.start() - 24, 0), match.start()):
+            continue
         if unit is None:
             before = text[max(match.start() - 24, 0) : match.start()]
             is_index = number.isdigit() and _NUMBERED.search(before)
@@ -710,7 +714,7 @@ _DEVICE: Final = re.compile(
     r"(?i)(?<![A-Za-z])(?P<kind>"
     + "|".join(each for _, each in _DEVICES)
     + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
-    r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|x\b|bytes)))?"
+    r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
 
