@@ -462,7 +462,8 @@ class Analysis:
             return "tensors of unknown size are left out, figures are lower bounds"
         if at_most is None:
             flags = self.results.data_flags()
-            return f"figures are lower bounds: {dims}; set {flags}, or run it with --observe random"
+            settled = f"; set {flags}, or run it with --observe random" if flags else ""
+            return f"figures are lower bounds: {dims}{settled}"
         if at_most.total_bytes == self.total_bytes:
             return f"{dims}, which does not change the peak; other figures are lower bounds"
         seen = None if self.observed is None else self.observed.total_bytes

@@ -108,11 +108,22 @@ class StageResults:
             return ""
         if self.upper.unbounded:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
-        return f"the data of a run decide {listed(self.upper.data_dims)}"
+        text = f"the data of a run decide {listed(self.upper.data_dims)}"
+        left = self.without_size
+        return f"{text}, and the size of {listed(left)}" if left else text
+
+    @property
+    def without_size(self) -> tuple[str, ...]:
+        """Tensors that have no size at the upper end of every dim, such as strings."""
+        if self.upper is None or self.at_most is not None:
+            return ()
+        tensors = self.upper.graph.tensors.values()
+        written = (each for each in tensors if each.role is Role.ACTIVATION)
+        return tuple(each.name for each in written if each.size_bytes is None)
 
     def data_flags(self) -> str:
         """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
-        if self.upper is None:
+        if self.upper is None or (self.without_size and not self.upper.unbounded):
             return ""
         dims = self.upper.unbounded or self.upper.data_dims
         number = _EXAMPLE if self.upper.unbounded else "N"

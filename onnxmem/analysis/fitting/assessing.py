@@ -598,10 +598,11 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
             text += f" ({footprint.observed_text})"
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
-        flags = f"{results.data_flags()} bounds it"
+        flags = results.data_flags()
+        ways = [f"{flags} bounds it"] if flags else []
         if not footprint.num_observed:
-            flags += ", --observe or --observed shows what runs took"
-        yield Doubt(DATA, f"{text}: {dims}", flags=flags)
+            ways.append("--observe or --observed shows what runs took")
+        yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(ways))
 
 
 def _left_out(results: StageResults) -> str:

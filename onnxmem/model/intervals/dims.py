@@ -16,8 +16,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from onnxmem.model.graph import Node
 from onnxmem.model.intervals import combining, moving, selecting
 from onnxmem.model.intervals.site import Rule
+from onnxmem.model.shapes.microsoft import MICROSOFT
 
 _BROADCASTING: Final = (
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "
@@ -61,6 +63,19 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     }
 )
 """By the operator of ONNX's default domain."""
+
+MICROSOFT_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {"Tokenizer": selecting.tokens, "Unique": selecting.unique_numbers}
+)
+"""By the operator of onnxruntime's domain, com.microsoft."""
+
+
+def rule_of(node: Node) -> Rule | None:
+    """The rule of a node's operator; ``None``: it has none."""
+    if node.domain == MICROSOFT:
+        return MICROSOFT_RULES.get(node.op_type)
+    return RULES.get(node.onnx_op)
+
 
 ALL_ELEMENTS: Final = frozenset(
     {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}

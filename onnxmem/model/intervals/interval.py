@@ -15,6 +15,8 @@ from onnxmem.ops.spec import Dims, known_dims
 Ends = npt.NDArray[np.float64]
 """Lower or upper ends of elements; infinite where there is none."""
 
+_MOST_TERMS: Final = 16
+"""Elements of a tensor that are followed as terms: of shapes, starts and stops."""
 _EXACT: Final = 2**53
 """Larger integers are rounded in a float64: an end beyond it is infinite."""
 
@@ -52,6 +54,15 @@ DimIntervals = tuple[DimInterval, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """An integer that data decide: another one, and what is added to it."""
+
+    symbol: str
+    """``TENSOR[INDEX]``, where it first occurs: one number for one symbol in every run."""
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
 class ValueInterval:
     """The least and the largest value of the elements of a tensor.
 
@@ -63,6 +74,8 @@ class ValueInterval:
     high: Ends
     names: npt.NDArray[np.object_] | None = None
     """The names of the dims that the elements are, "" for others; ``None``: they are no dims."""
+    terms: npt.NDArray[np.object_] | None = None
+    """The elements as terms, ``None`` for others; ``None``: none of them is a term."""
 
     @classmethod
     def of(cls, low: npt.ArrayLike, high: npt.ArrayLike) -> Self:
@@ -107,6 +120,22 @@ class ValueInterval:
     def all_names(self) -> npt.NDArray[np.object_]:
         """The names of the dims that the elements are."""
         return np.full(self.low.shape, "", object) if self.names is None else self.names
+
+    @property
+    def all_terms(self) -> npt.NDArray[np.object_]:
+        """The elements as terms, ``None`` for others."""
+        return np.full(self.low.shape, None, object) if self.terms is None else self.terms
+
+    def as_terms(self, name: str) -> "ValueInterval":
+        """The same where each element that is no term is one of its own."""
+        if self.low.size > _MOST_TERMS or np.array_equal(self.low, self.high):
+            return self
+        if self.terms is not None and None not in self.terms:
+            return self
+        terms = self.all_terms.copy().ravel()
+        for index, term in enumerate(terms):
+            terms[index] = term or Term(f"{name}[{index}]", 0)
+        return replace(self, terms=terms.reshape(self.low.shape))
 
     def within(self, other: "ValueInterval") -> bool:
         """Whether every value of this interval is one of another."""

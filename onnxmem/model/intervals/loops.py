@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite
 from typing import Final
 
+import numpy as np
+
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import DType, Graph, Node
 from onnxmem.model.intervals.interval import (
@@ -24,7 +26,7 @@ from onnxmem.model.intervals.interval import (
     renamed,
     times,
 )
-from onnxmem.model.intervals.tensors import TensorIntervals
+from onnxmem.model.intervals.tensors import TensorIntervals, as_terms
 
 _MAX_STEPS: Final = 1_000
 """Nodes that are visited for the iterations of one Loop, before a line is drawn."""
@@ -98,7 +100,9 @@ class Iterations:
         """Walk the body; returns the carried values after it."""
         inputs = [*passed[:2], *states] if self.node.onnx_op == "Loop" else [*states, *passed]
         for name, known in zip(self.body.inputs, inputs, strict=False):
-            self.tensors.known[name] = known
+            # A term of an earlier iteration is another number than that of its symbol in this one.
+            plain = replace(known, value=replace(known.value, terms=None))
+            self.tensors.known[name] = as_terms(plain, name)
             if self.tensors.distrusts:
                 self.tensors.changing.add(name)
         self.walk(self.body)
@@ -297,7 +301,11 @@ class Iterations:
         before, tensors.distrusts = tensors.distrusts, True
         noted = dict(tensors.unbounded), dict(tensors.data_dims)
         last_step = min(tensors.body_steps + _MAX_STEPS, _MAX_ALL_STEPS)
-        states = [renamed(each, name) for each, name in zip(first, names, strict=False)]
+        # An element that was a dim before the first iteration may be another number after it.
+        states = [
+            replace(found := renamed(each, name), value=replace(found.value, names=None))
+            for each, name in zip(first, names, strict=False)
+        ]
         history = [states]
         # ``states`` has any state before one of the first ``len(history)`` iterations.
         while trips.high is None or len(history) < trips.high:
@@ -367,7 +375,9 @@ def _is_same(one: Known, other: Known) -> bool:
     """
     if one.count is not None or other.count is not None:
         return one.count == other.count and one.dims == other.dims
-    return one.dims is not None and one.dims == other.dims and other.value.within(one.value)
+    is_shape = one.dims is not None and one.dims == other.dims
+    has_names = one.value.names is None or np.array_equal(one.value.names, other.value.all_names)
+    return is_shape and has_names and other.value.within(one.value)
 
 
 def _is_within(one: Known, other: Known) -> bool:

@@ -53,6 +53,16 @@ def unique(site: Site) -> Found:
     return [kept, (count,), (whole,), (count,)]
 
 
+def unique_numbers(site: Site) -> Found:
+    """com.microsoft.Unique: the distinct elements [n], the index of each among them, and counts."""
+    dims = site.dims(0)
+    if dims is None:
+        return []
+    low = min(prod(dim.low for dim in dims), 1)
+    count = site.dim(0, 0, low, site.most_elements(0))
+    return [(count,), dims, (count,)]
+
+
 def compressed(site: Site) -> Found:
     """What a condition selects: along an axis, or of all elements."""
     dims, chosen = site.dims(0), site.most_elements(1)
@@ -74,11 +84,24 @@ def split_strings(site: Site) -> Found:
     return [(*dims, site.dim(0, len(dims), 0, high)), dims]
 
 
+def tokens(site: Site) -> Found:
+    """com.microsoft.Tokenizer: the tokens of each text, as many as the longest one has.
+
+    No dim tells the length of a text.
+    """
+    dims = site.dims(0)
+    if dims is None:
+        return []
+    return [(*dims, site.dim(0, len(dims), 0, None))]
+
+
 def normalized_strings(site: Site) -> Found:
     """[n] or [1, n] without the stop words; one empty string if none is left."""
     dims = site.dims(0)
     if not dims:
         return []
+    if not site.node.attributes.get("stopwords") and dims[-1].low:
+        return [dims]
     high = dims[-1].high
     return [(*dims[:-1], site.dim(0, len(dims) - 1, 1, None if high is None else max(high, 1)))]
 
@@ -150,7 +173,23 @@ def sliced(site: Site) -> Found:
             begin = later.low
         most_stop = sooner.high if stop is None and sooner is not None else stop
         made[axis] = _cut(site, axis, dims[axis], (begin, stop, most_stop, step))
+        width = _width(site, position)
+        if width is not None and step == 1:
+            found = made[axis]
+            high = width if found.high is None else min(found.high, width)
+            made[axis] = site.dim(0, axis, min(found.low, high), high)
     return [tuple(made)]
+
+
+def _width(site: Site, position: int) -> int | None:
+    """What a stop is beyond its start: ``x[i : i + 2]`` has at most 2 elements, whatever i is.
+
+    A start or a stop that is counted from the end, or clamped, only brings them closer.
+    """
+    first, last = site.term(1, position), site.term(2, position)
+    if first is None or last is None or first.symbol != last.symbol:
+        return None
+    return max(last.added - first.added, 0)
 
 
 def _from_front(values: DimIntervals | None, position: int) -> DimInterval | None:

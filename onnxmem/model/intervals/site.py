@@ -9,6 +9,7 @@ from onnxmem.model.intervals.interval import (
     DimInterval,
     DimIntervals,
     Known,
+    Term,
     end,
 )
 from onnxmem.model.intervals.values import integers
@@ -77,6 +78,14 @@ class Site:
             else DimInterval.exact(int(low))
             for axis, (low, high, name) in enumerate(rows)
         )
+
+    def term(self, index: int, position: int) -> Term | None:
+        """An element of an input as a term."""
+        known = self.known(index)
+        if known is None or known.elements is None or known.value.terms is None:
+            return None
+        terms = known.value.terms.ravel()
+        return terms[position] if position < len(terms) else None
 
 
 Rule = Callable[[Site], Found]

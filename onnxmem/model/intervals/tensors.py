@@ -14,7 +14,16 @@ from onnxmem.model.intervals.interval import (
     numbered,
 )
 from onnxmem.model.intervals.limits import Limits
+from onnxmem.model.intervals.sequences import SEQUENCES
 from onnxmem.settings import Values
+
+
+def as_terms(known: Known, name: str) -> Known:
+    """The same where few integers that data decide are terms."""
+    if known.dtype is None or not known.dtype.is_integer or known.elements is None:
+        return known
+    value = known.value.as_terms(name)
+    return known if value is known.value else replace(known, value=value)
 
 
 @dataclass(slots=True)
@@ -52,7 +61,7 @@ class TensorIntervals:
                     shape = tuple(dim or 0 for dim in tensor.shape or ())
                     ends = np.array([float(each) for each in filled]).reshape(shape)
                     value = ValueInterval.of(ends, ends)
-            self.known[name] = Known.of(tensor, value)
+            self.known[name] = as_terms(Known.of(tensor, value), name)
         return self.known[name]
 
     def add(
@@ -69,6 +78,10 @@ class TensorIntervals:
             if known.count is None:
                 known = self._limited(tensor, known)
                 self._note(tensor, known, inputs)
+                if node.subgraphs or node.onnx_op in SEQUENCES:
+                    # Its elements are those of one iteration, or of any element of a sequence.
+                    known = replace(known, value=replace(known.value, terms=None))
+                known = as_terms(known, name)
             self.known[name] = known
             if self.distrusts and tensor.role is Role.ACTIVATION:
                 self.changing.add(name)

@@ -6,7 +6,8 @@ value of its type. An operator that only moves elements moves both ends alike.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, prod
+from functools import partial
+from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,7 +16,14 @@ import numpy.typing as npt
 
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.graph import DType
-from onnxmem.model.intervals.interval import DimIntervals, Ends, Known, ValueInterval, least
+from onnxmem.model.intervals.interval import (
+    DimIntervals,
+    Ends,
+    Known,
+    Term,
+    ValueInterval,
+    least,
+)
 from onnxmem.ops.spec import Attribute, Dims
 
 Attributes = Mapping[str, Attribute]
@@ -55,7 +63,10 @@ def _found(
     if operator in _UNIT:
         return ValueInterval.of(0, 1)
     if operator in _CONVERTING and first is not None:
-        return _cast(first.value, dtype)
+        found = _cast(first.value, dtype)
+        is_kept = first.dtype is not None and first.dtype.is_integer
+        is_kept = is_kept and dtype is not None and dtype.is_integer
+        return found if is_kept else replace(found, terms=None)
     if operator in _PASSING and first is not None:
         return first.value.uniform()
     return None
@@ -71,7 +82,7 @@ def _cast(value: ValueInterval, dtype: DType | None) -> ValueInterval:
         limits = ValueInterval.any_of(dtype)
         if value.least >= limits.least and value.most <= limits.most:
             found = ValueInterval.of(np.trunc(value.low), np.trunc(value.high))
-            return replace(found, names=value.names)
+            return replace(found, names=value.names, terms=value.terms)
         return limits
     return value
 
@@ -85,7 +96,8 @@ def _moved(move: Callable[..., npt.NDArray[Any]], known: Known | None) -> ValueI
         # Of a single element, numpy returns the element in place of an array.
         low, high = np.asarray(move(value.low)), np.asarray(move(value.high))
         names = None if value.names is None else np.asarray(move(value.names), object)
-        return ValueInterval(low, high, names)
+        terms = None if value.terms is None else np.asarray(move(value.terms), object)
+        return ValueInterval(low, high, names, terms)
     except (ValueError, IndexError, TypeError):
         return None
 
@@ -120,6 +132,7 @@ def _concat(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
                 np.concatenate([each.low for each in full], axis),
                 np.concatenate([each.high for each in full], axis),
                 np.concatenate([each.all_names for each in full], axis),
+                np.concatenate([each.all_terms for each in full], axis),
             )
         except ValueError:
             return None
@@ -177,11 +190,12 @@ def slice_parts(
         return {axis: (start, stop, 1) for axis, start, stop in pairs}
     rows = [inputs[index] if index < len(inputs) else None for index in range(1, 5)]
     count = least(*(each.most_elements for each in rows if each is not None)) or 0
-    known = [integers(row) for row in rows]
-    if rows[2] is not None and known[2] is None:
+    axes = integers(rows[2])
+    if rows[2] is not None and axes is None:
         return None
+    known = [_known_integers(row) for row in rows]
     parts = {}
-    for index, axis in enumerate(known[2] if known[2] is not None else range(count)):
+    for index, axis in enumerate(range(count) if axes is None else axes):
         start, stop, step = (_at(known[row], index) for row in (0, 1, 3))
         parts[axis] = (start, stop, 1 if rows[3] is None else step)
     return parts
@@ -191,8 +205,18 @@ def _integers(attribute: Attribute | None) -> tuple[int, ...] | None:
     return tuple(int(each) for each in attribute) if isinstance(attribute, tuple) else None
 
 
-def _at(values: Sequence[int] | None, index: int) -> int | None:
-    return values[index] if values is not None and index < len(values) else None
+def _known_integers(known: Known | None) -> Sequence[int | None]:
+    """The elements of an input, ``None`` for those that are not known."""
+    value = None if known is None else known.elements
+    if value is None:
+        return ()
+    is_known = (value.low == value.high) & np.isfinite(value.low)
+    rows = zip(value.low.ravel(), is_known.ravel(), strict=True)
+    return [int(end) if is_one else None for end, is_one in rows]
+
+
+def _at(values: Sequence[int | None], index: int) -> int | None:
+    return values[index] if index < len(values) else None
 
 
 def _transpose(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
@@ -236,6 +260,31 @@ def _of_two(
         return found
 
     return rule
+
+
+def _added(sign: int, rule: Rule) -> Rule:
+    """Add or Sub: a term and a known integer are a term again."""
+
+    def with_terms(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+        found = rule(inputs, attributes)
+        if found is None or len(inputs) != 2:  # noqa: PLR2004 - two operands
+            return found
+        one, other = inputs
+        for known, number, is_first in ((one, other, True), (other, one, False)):
+            if known is None or number is None or known.value.terms is None:
+                continue
+            if number.exact is None or known.elements is None or not (is_first or sign > 0):
+                continue
+            sums = np.frompyfunc(partial(_plus, sign), 2, 1)(known.value.terms, number.exact)
+            return replace(found, terms=np.asarray(sums, object))
+        return found
+
+    return with_terms
+
+
+def _plus(sign: int, term: Term | None, number: float) -> Term | None:
+    is_exact = term is not None and isfinite(number)
+    return replace(term, added=term.added + sign * int(number)) if term and is_exact else None
 
 
 def _products(one: ValueInterval, other: ValueInterval) -> list[Ends]:
@@ -474,7 +523,7 @@ def _reduction(operator: str) -> Rule:
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "Abs": _abs,
-        "Add": _of_two(lambda a, b: a.low + b.low, lambda a, b: a.high + b.high),
+        "Add": _added(1, _of_two(lambda a, b: a.low + b.low, lambda a, b: a.high + b.high)),
         "And": _of_two(
             lambda a, b: np.minimum(a.low, b.low), lambda a, b: np.minimum(a.high, b.high)
         ),
@@ -534,7 +583,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Slice": _slice,
         "Sqrt": _each(lambda ends: np.sqrt(np.maximum(ends, 0))),
         "Squeeze": _squeeze,
-        "Sub": _of_two(lambda a, b: a.low - b.high, lambda a, b: a.high - b.low),
+        "Sub": _added(-1, _of_two(lambda a, b: a.low - b.high, lambda a, b: a.high - b.low)),
         "Transpose": _transpose,
         "Unsqueeze": _unsqueeze,
         "Where": _where,

@@ -14,7 +14,7 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.graph import DType, Graph, Node, Tensor
-from onnxmem.model.intervals.dims import ALL_ELEMENTS, RULES
+from onnxmem.model.intervals.dims import ALL_ELEMENTS, rule_of
 from onnxmem.model.intervals.inferred import inferred
 from onnxmem.model.intervals.interval import (
     DimIntervals,
@@ -187,7 +187,7 @@ class _Walk:
 
     def _shapes(self, site: Site) -> tuple[Sequence[DimIntervals | None], Sequence[DType | None]]:
         """The dims of the outputs by a rule, or by inference."""
-        rule = RULES.get(site.node.onnx_op)
+        rule = rule_of(site.node)
         found = list(rule(site)) if rule is not None else []
         tensors = [self.tensors.main.tensors.get(name) for name in site.node.outputs]
         needs_dtype = any(each is not None and each.dtype is None for each in tensors)

@@ -39,6 +39,7 @@ NCHWC: Final = "com.microsoft.nchwc"
 
 _FLOAT, _INT32, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.UINT8
 _INT64: Final = onnx.TensorProto.INT64
+_STRING: Final = onnx.TensorProto.STRING
 _NUM_NOT_SPATIAL: Final = 2
 """Batch and channels."""
 _LARGEST_DIM: Final = 2**63 - 1
@@ -288,6 +289,12 @@ def _found_once(context: InferenceContext) -> Found:
 
 def _ids_matched(context: InferenceContext) -> Found:
     return context.outputs(None, (), elem_type=_INT64)
+
+
+def _tokens(context: InferenceContext) -> Found:
+    """Texts [*I] -> their tokens [*I, D], of which the longest text decides D."""
+    texts = context.shape(0)
+    return {} if texts is None else context.outputs((*texts, None), elem_type=_STRING)
 
 
 def _gathered(context: InferenceContext) -> Found:
@@ -606,6 +613,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "QLinearGlobalAveragePool": _pooled_to_one,
     "Range": counted,
     "SampleOp": _like_first,
+    "Tokenizer": _tokens,
     "UnfoldTensor": _unfolded,
     "Unique": _found_once,
     "WordConvEmbedding": _words,

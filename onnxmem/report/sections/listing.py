@@ -327,8 +327,10 @@ def data_dependent(analysis: "Analysis") -> Section | None:
             for label, key, size_bytes in rows
             if size_bytes is not None
         ]
+    elif flags := analysis.results.data_flags():
+        lines.append(Line("next", text=f"{flags} bounds it"))
     else:
-        lines.append(Line("next", text=f"{analysis.results.data_flags()} bounds it"))
+        lines.append(Line("of any size", text=listed(analysis.results.without_size)))
     return Section(key="data-dependent", title="Depends on the data", lines=tuple(lines))
 
 

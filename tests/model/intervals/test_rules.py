@@ -11,7 +11,7 @@ from data_dependent import contradictions, shapes_of_run, upper_of
 from graphs import model_of
 
 from onnxmem.model.graph import Tensor
-from onnxmem.model.intervals.dims import RULES
+from onnxmem.model.intervals.dims import MICROSOFT_RULES, RULES
 from onnxmem.model.intervals.interval import times
 from onnxmem.model.intervals.sequences import SEQUENCES
 
@@ -32,6 +32,8 @@ INTEGERS = "i = Cast<to = 7>(z)"
 BOOLEANS = "p = Cast<to = 9>(z)"
 WORDS = f"{SELECTED} {INDICES} t = Cast<to = 8>(g)"
 NORMALIZED = 'StringNormalizer<stopwords = ["3", "5"], is_case_sensitive = 1, locale = "C">(t)'
+STOPPED = 'stopwords = ["3", "5"], '
+TOKENS = 'com.microsoft.Tokenizer<mark = 1, mincharnum = 1, pad_value = "#", separators = [""]>'
 OF_TWO = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Pow Sub Sum"
 
 CASES = [
@@ -61,6 +63,25 @@ CASES = [
     ("Slice", f"{SELECTED} y = Slice(z, two, far, zero, two)", "<=7 7"),
     ("Slice", f"{SELECTED} h = Div(r, two)  y = Slice(x, zero, h, zero)", "<=6 7"),
     ("Slice", "y = Slice(x, n, far, zero)", "<=13 7"),
+    # What a stop is beyond its start, whatever the start is.
+    ("Slice", "m = Add(n, one)  y = Slice(x, n, m, zero)", "<=1 7"),
+    ("Slice", "m = Sub(n, two)  y = Slice(x, m, n, zero)", "<=2 7"),
+    ("Slice", "m = Neg(n)  k = Add(m, five)  y = Slice(x, m, k, zero)", "<=5 7"),
+    ("Slice", "m = Add(n, one)  y = Slice(x, m, n, zero)", "0 7"),
+    ("Slice", "m = Sub(five, n)  y = Slice(x, n, m, zero)", "<=13 7"),
+    ("Slice", "m = Add(n, five)  y = Slice(x, n, m, zero, two)", "<=7 7"),
+    (
+        "Slice",
+        """i = Squeeze(n)  j = Cast<to = 6>(i)  k = Cast<to = 7>(j)  l = Add(by2, k)
+        m = Unsqueeze(l, zero)  y = Slice(x, n, m, zero)""",
+        "<=2 7",
+    ),
+    (
+        "Slice",
+        """m = Add(n, two)  u = Concat<axis = 0>(one, n)  v = Concat<axis = 0>(five, m)
+        y = Slice(x, u, v)""",
+        "4 <=2",
+    ),
     ("Split", f"{SELECTED} y, q = Split<axis = 0, num_outputs = 2>(z)", "<=7 7"),
     ("Split", f"{SELECTED} y, q = Split<axis = 1>(z, lengths)", "<=13 2"),
     ("Squeeze", f"{INDICES} y = Identity(g)", "<=13"),
@@ -171,8 +192,17 @@ SEQUENCE_CASES = [
 ]
 
 
+MICROSOFT_CASES = [
+    ("Tokenizer", f"{WORDS} y = {TOKENS}(t)", "<=13 <=?"),
+    ("Tokenizer", f"{WORDS} q = {NORMALIZED.replace(STOPPED, '')} y = {TOKENS}(q)", "<=13 <=?"),
+    ("Unique", "f = Flatten(x)  g = Reshape(f, rest)  y, j, k = com.microsoft.Unique(g)", "<=91"),
+    ("Unique", "g = Reshape(x, rest)  j, y, k = com.microsoft.Unique(g)", "91"),
+    ("Unique", "g = Reshape(x, rest)  j, k, y = com.microsoft.Unique(g)", "<=91"),
+]
+
+
 def model_with(body: str, opset: int = 18) -> onnx.ModelProto:
-    header = f'<ir_version: 8, opset_import: ["": {opset}]>'
+    header = f'<ir_version: 8, opset_import: ["": {opset}, "com.microsoft": 1]>'
     return model_of(f"{header} agraph ({INPUTS}) => (y) <{WEIGHTS}> {{ {body} }}")
 
 
@@ -211,6 +241,18 @@ def test_no_run_is_beyond_the_upper_ends(operator: str, body: str, expected: str
         assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
 
 
+@pytest.mark.parametrize(("operator", "body", "expected"), MICROSOFT_CASES)
+def test_no_operator_of_onnxruntime_is_beyond_its_upper_ends(
+    operator: str, body: str, expected: str
+) -> None:
+    model = model_with(body)
+    upper = upper_of(model)
+    assert ends(upper.graph.tensors["y"]) == expected
+    assert upper.unbounded == (("y:1",) if operator == "Tokenizer" else ())
+    for seed in range(5):
+        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+
+
 @pytest.mark.parametrize(("body", "expected"), SEQUENCE_CASES)
 def test_no_sequence_is_beyond_the_upper_ends(body: str, expected: str) -> None:
     model = model_with(body)
@@ -229,6 +271,7 @@ def test_without_elements_there_are_none_whatever_the_others_are() -> None:
 
 def test_every_rule_has_a_case() -> None:
     assert {operator for operator, _, _ in CASES} >= RULES.keys()
+    assert {operator for operator, _, _ in MICROSOFT_CASES} == MICROSOFT_RULES.keys()
     bodies = " ".join(body for body, _ in SEQUENCE_CASES)
     assert [
         name for name in SEQUENCES if f"{name}(" not in bodies and f"{name}<" not in bodies

@@ -19,7 +19,7 @@ from onnxmem.errors import ShapeError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, Tensor
 from onnxmem.model.intervals.limits import refuse_unknown_limits
 from onnxmem.model.intervals.walk import with_upper_dims
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
@@ -144,6 +144,60 @@ def test_a_loop_goes_on_while_a_counter_and_the_data_allow(condition: str, itera
         shapes = shapes_of_run(model, given)
         assert shapes["s"] == (found, 5)
         assert contradictions(upper, shapes) == []
+
+
+def inner(graph: Graph, name: str) -> Tensor:
+    """A tensor of a body."""
+    return next(each for each in graph.tensors.values() if each.name.endswith(f"/{name}"))
+
+
+def test_a_slice_of_an_iteration_is_of_that_iteration() -> None:
+    """``k`` grows by 3: of the last k and this one no difference is known, of k and k + 2 it is."""
+    text = """agraph (float[50] x, int64 n) => (z, a, b)
+        <bool going = {1}, int64[1] begin = {0}, int64[1] two = {2}, int64[1] three = {3}> {
+            z, a, b = Loop(n, going, begin) <
+                body = iteration(int64 i, bool c, int64[1] k) => (co, ko, ao, bo) {
+                    co = Identity(c)  ko = Add(k, three)  m = Add(k, two)
+                    p = Slice(x, k, m)  ao = Shape(p)  q = Slice(x, k, ko)  bo = Shape(q)
+                }
+            >
+        }"""
+    model = model_of(text)
+    upper = upper_of(model).graph
+    assert [inner(upper, name).shape for name in "pq"] == [(2,), (3,)]
+    shapes = shapes_of_run(model, {"x": np.ones(50, np.float32), "n": np.array(30)})
+    assert contradictions(upper, shapes) == []
+
+
+def test_a_number_that_a_loop_carries_is_no_dim_of_before_it() -> None:
+    """``k`` begins as the rows of ``z`` and falls: what has k rows has not those of ``z``."""
+    model = model_of("""agraph (float[13] x, bool[13] c, int64 n) => (z, y, k, l)
+        <bool going = {1}, int64[1] one = {1}, int64 most = {5}, int64[1] rest = {-1}> {
+            z = Compress<axis = 0>(x, c)  r = Shape(z)  m = Min(n, most)
+            k, y, l = Loop(m, going, r) <
+                body = iteration(int64 i, bool co, int64[1] h) => (go, ho, s, t) {
+                    go = Identity(co)  d = Sub(h, one)  ho = Max(d, one)
+                    w = ConstantOfShape(h)  s = Shape(w)
+                    p = Concat<axis = 0>(h, rest)  v = Reshape(z, p)  t = Shape(v)
+                }
+            >
+        }""")
+    upper = upper_of(model).graph
+    assert inner(upper, "w").dynamic != upper.tensors["z"].dynamic == ("z:0",)
+    assert inner(upper, "v").shape == (13, 13)
+
+
+@pytest.mark.parametrize("named", ["w", "y"])
+def test_what_no_rule_bounds_is_named(named: str) -> None:
+    """Durations of a text-to-speech model: frames are as many as a sum of predictions."""
+    model = model_of("""agraph (float[1,5] x) => (y)
+        <int64[1] axes = {1}, int64 begin = {0}, int64 one = {1}> {
+            e = Exp(x)  s = ReduceSum<keepdims = 0>(e, axes)  t = Squeeze(s)
+            n = Cast<to = 7>(t)  w = Range(begin, n, one)  y = Cast<to = 1>(w)
+        }""")
+    assert upper_of(model).unbounded == ("w:0",)
+    upper = upper_of(model, {f"{named}:0": 90})
+    assert (upper.unbounded, upper.graph.tensors["y"].shape) == ((), (90,))
 
 
 def nested(depth: int) -> onnx.ModelProto:
