@@ -549,10 +549,7 @@ class Analysis:
             "max_batch": json_rows.max_batch_row(self.fit, self.rule_max_batch),
             "coverage": json_rows.coverage_row(self.coverage),
             "layers": None if nodes is None else [json_rows.layer_row(node) for node in nodes],
-            "findings": [
-                {"code": finding.code, "message": finding.message, "node": finding.node}
-                for finding in self.findings
-            ],
+            "findings": json_rows.findings_row(self.findings),
             "kv_cache": json_rows.kv_cache_row(self.kv_cache),
             "verdict": json_rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
             "devices": None,
@@ -561,6 +558,19 @@ class Analysis:
             **json_rows.data_rows(self.results),
             **json_rows.observed_rows(self.observed),
             **json_rows.control_flow_rows(self.data_branches, self.data_loops),
+        }
+
+    def status_dict(self) -> json_rows.JsonDict:
+        """The part of the row that tells how the analysis went, without a figure of its own."""
+        return {
+            "path": printable(self.path),
+            "status": self.status,
+            "settings": {"guessed_dims": list(self.guessed_dims)},
+            "file_bytes": self.file_bytes,
+            "coverage": json_rows.coverage_row(self.coverage),
+            "findings": json_rows.findings_row(self.findings),
+            "verdict": json_rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
+            **json_rows.fetched_row(self.request.source.fetched),
         }
 
     def __repr__(self) -> str:

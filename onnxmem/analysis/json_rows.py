@@ -143,6 +143,11 @@ def guessed_dims(row: JsonDict) -> Sequence[str]:
     return names
 
 
+def findings_row(findings: Iterable[Finding]) -> list[JsonDict]:
+    """The warnings of a model."""
+    return [{"code": each.code, "message": each.message, "node": each.node} for each in findings]
+
+
 def verdict_row(
     fit: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
 ) -> JsonDict | None:

@@ -241,7 +241,8 @@ def run(arguments: Namespace) -> int:
         is_summed=is_collection or arguments.html is not None,
     )
     with ExitStack() as stack:
-        task = _task(arguments, settings | {"one_of_several": is_collection}, form, targets, page)
+        settings["one_of_several"] = is_collection
+        task = _task(arguments, settings, form, targets, page)
         found = _found(task, names, arguments, stack)
         is_colored = wants_color(arguments.color, to_file=arguments.output is not None)
         render = RenderOptions(
@@ -360,10 +361,12 @@ def _task(
         from onnxmem.collection.cache import open_cache
 
         cache = open_cache(arguments.cache)
+    needs_row = form != "text" or settings["one_of_several"] or page.path is not None
     return Task(
         name="",
         location="",
         settings=settings,
+        with_row=needs_row or cache is not None,
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or cache is not None,
         targets=targets,

@@ -65,6 +65,8 @@ class Task:
     """The path or URL that is opened."""
     settings: Mapping[str, Any]
     """Keywords of ``analyze``."""
+    with_row: bool = True
+    """False if only the text is shown: the JSON object then has only what a run's status reads."""
     with_layers: bool = False
     with_peak_rows: bool = True
     """False if the output does not contain them: they take as long as packing an arena."""
@@ -201,7 +203,11 @@ def _stamp_of(window: ModelWindow) -> object:
 
 def _outcome(task: Task, analysis: Analysis) -> Outcome:
     analysis = replace(analysis, path=task.name)
-    row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
+    row = (
+        analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
+        if task.with_row
+        else analysis.status_dict()
+    )
     if task.targets:
         from onnxmem.collection.summary import verdicts_on
 

@@ -13,6 +13,7 @@ from models_on_disk import MYSTERY, write_model
 
 import onnxmem
 from onnxmem import TrainingConfig
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.cli import main
 from onnxmem.collection import cache
 from onnxmem.collection.cache import Cache, content_hash, open_cache
@@ -233,6 +234,17 @@ def test_peak_formulas_are_omitted_if_unused_but_never_from_cached_rows(
     assert main(["net.onnx", "--cache", "cache", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["models"]
     assert rows_of(row) is not None
+
+
+def test_a_text_computes_no_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Analysis, "to_dict", refuse)
+    assert main(["net.onnx"]) == 0
+    assert "net.onnx" in capsys.readouterr().out
 
 
 def rows_of(row: dict[str, Any]) -> object:

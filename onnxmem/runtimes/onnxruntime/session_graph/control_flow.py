@@ -11,6 +11,7 @@ is one; otherwise its number of iterations is unknown.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import prod
@@ -109,8 +110,8 @@ class Knowledge:
     """Node evaluations so far."""
     _inference: NodeInference = field(init=False)
     _folder: Folder = field(init=False)
-    _declared: dict[str, Scope] = field(default_factory=dict)
-    """By the prefix of a graph: its constants and inferred types."""
+    _declared: dict[str, tuple[Scope, dict[str, onnx.TypeProto]]] = field(default_factory=dict)
+    """By the prefix of a graph: its constants and inferred types, and the types of constants."""
     _last: dict[str, tuple[tuple[object, ...] | None, Mapping[str, Fact]]] = field(
         default_factory=dict
     )
@@ -131,17 +132,15 @@ class Knowledge:
         The types were inferred for the inputs of a first iteration, and may differ in later ones.
         """
         if scope.prefix not in self._declared:
-            declared = self._declared[scope.prefix] = Scope()
+            declared = Scope()
             add_known(graph, declared.types, declared.values)
-        declared = self._declared[scope.prefix]
-        inputs = {value.name for value in graph.input}
-        inputs.update(name for node in graph.node if node.input for name in node.output)
+            inputs = {value.name for value in graph.input}
+            inputs.update(name for node in graph.node if node.input for name in node.output)
+            constant = {name: kind for name, kind in declared.types.items() if name not in inputs}
+            self._declared[scope.prefix] = declared, constant
+        declared, constant = self._declared[scope.prefix]
         scope.values.update(declared.values)
-        scope.types.update(
-            (name, kind)
-            for name, kind in declared.types.items()
-            if with_types or name not in inputs
-        )
+        scope.types.update(declared.types if with_types else constant)
 
     def evaluate(self, node: onnx.NodeProto, scope: Scope) -> None:
         """Add the facts about a node's outputs.
@@ -224,17 +223,19 @@ def simulate_control_flow(
     values: Mapping[str, Array],
     max_evaluated: int = MAX_EVALUATED,
     observed: GraphRun = NO_RUN,
+    suspects: AbstractSet[str] = frozenset(),
 ) -> ControlFlowTrace:
     """The control flow of a run with these input ``values``; ``graph`` was read from ``model``.
 
     The model's ``value_info`` has the known shapes. Inputs without values are unknown. What was
-    ``observed`` of a run decides.
+    ``observed`` of a run decides. No Loop starts another iteration once all ``suspects``, if there
+    are any, are known to be undecided.
     """
     is_observed = bool(observed.shapes or observed.bodies)
     if not values and not is_observed and not any(node.subgraphs for node in graph.nodes):
         return EMPTY_TRACE
     scope = Scope()
-    simulation = _Simulation(Knowledge(model), max_evaluated)
+    simulation = _Simulation(Knowledge(model), max_evaluated, set(suspects), bool(suspects))
     simulation.knowledge.add_declared(model.graph, scope, with_types=True)
     for name, elements in values.items():
         scope.learn(name, Fact(None, elements))
@@ -301,7 +302,12 @@ class _Simulation:
 
     knowledge: Knowledge
     max_evaluated: int
+    suspects: set[str] = field(default_factory=set)
+    """Nodes of which only whether they are decided matters; without those found undecided."""
+    has_suspects: bool = False
     num_iterations: int = 0
+    num_later: int = 0
+    """The enclosing Loops that are not in their first iteration."""
 
     def run(
         self,
@@ -339,6 +345,8 @@ class _Simulation:
         seen = running.observed
         if seen is not None and seen.attribute in names:
             wanted = names.index(seen.attribute)
+        if wanted is None:
+            self._found_undecided(running)
         observed = seen.runs[0] if seen is not None and seen.runs else NO_RUN
         # A branch that is known not to run keeps the empty trace; without a known condition both
         # are walked, and what they have in common is learned.
@@ -417,11 +425,18 @@ class _Simulation:
             running.scope.learn(name, fact)
         return LoopTrace(len(runs), tuple(_without_tail(iterations.traces)))
 
+    def _found_undecided(self, running: _Running) -> None:
+        """Strike a suspect off: the trace has it among the undecided nodes."""
+        # A Loop of an unknown number of iterations keeps the trace of its first one only.
+        if not self.num_later:
+            self.suspects.discard(running.node.name)
+
     @property
     def _is_spent(self) -> bool:
         """Whether enough was simulated."""
         return (
-            self.knowledge.num_evaluated > self.max_evaluated
+            (self.has_suspects and not self.suspects)
+            or self.knowledge.num_evaluated > self.max_evaluated
             or self.num_iterations > MAX_TOTAL_ITERATIONS
         )
 
@@ -459,7 +474,9 @@ class _Simulation:
         for value, fact in zip(graph.input, inputs, strict=False):
             inner.learn(value.name, fact)
         evaluated_before = self.knowledge.num_evaluated
+        self.num_later += iterations.number > 0
         iterations.traces.append(self.run(graph, records, inner, observed, is_first=is_first))
+        self.num_later -= iterations.number > 0
         condition, *made = [inner.fact(value.name) for value in graph.output]
         carried = made[: len(iterations.carried)]
         # Steady: the iteration had the inputs of the one before, nothing new was evaluated, and its
@@ -470,6 +487,8 @@ class _Simulation:
             is_same and not is_new and condition.key() == iterations.condition.key()
         )
         iterations.is_certain = iterations.is_certain and condition.truth is not None
+        if not iterations.is_certain and running.observed is None:
+            self._found_undecided(running)
         iterations.carried, iterations.stacked, iterations.condition = (
             carried,
             made[len(carried) :],
@@ -569,9 +588,9 @@ def deciding_inputs(
 
     def undecided_with(fixed: Mapping[str, Array]) -> set[str]:
         share = MAX_EVALUATED // (len(tried) + 1)
-        return set(
-            undecided(simulate_control_flow(model, graph, {**values, **fixed}, share)).names()
-        )
+        fixed = {**values, **fixed}
+        found = simulate_control_flow(model, graph, fixed, share, suspects=frozenset(names))
+        return set(undecided(found).names())
 
     names = undecided(trace).names()
     if not names or not tried:
