@@ -71,14 +71,10 @@ def data_branches(results: StageResults) -> tuple[DataBranches, ...]:
 
 def _branch(results: StageResults, name: str, attribute: str) -> BranchBytes:
     graph = _with_branch(results.graph, name, attribute)
-    found = _with_graph(results, graph)
+    found = results.with_graph(graph)
     at_most = found.at_most
     upper_bytes = None if at_most is None else at_most.total_bytes
     return BranchBytes(attribute, found.total_bytes, upper_bytes)
-
-
-def _with_graph(results: StageResults, graph: Graph) -> StageResults:
-    return replace(results, bound=replace(results.bound, graph=graph), order="file")
 
 
 def _with_branch(graph: Graph, name: str, attribute: str) -> Graph:
@@ -123,7 +119,7 @@ def _loop(results: StageResults, name: str, most: int | None, seen: int | None) 
         upper = with_upper_dims(results.graph, results.prepared.proto, limits, results.values)
         if upper is None:
             continue
-        found = _with_graph(results, upper.graph)
+        found = results.with_graph(upper.graph)
         node = next(each for each in upper.graph.nodes if each.name == name)
         sizes = [upper.graph.tensors[each].size_bytes for each in node.writes]
         known = [size for size in sizes if size is not None]

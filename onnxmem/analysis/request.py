@@ -98,9 +98,12 @@ class StageResults:
             return self
         if self.upper.unbounded:
             return None
-        bound = replace(self.bound, graph=self.upper.graph)
-        found = replace(self, bound=bound, order="file")
+        found = self.with_graph(self.upper.graph)
         return None if found.activations.unknown_tensors else found
+
+    def with_graph(self, graph: Graph) -> "StageResults":
+        """The results of another graph of the same model, in the order of the file."""
+        return replace(self, bound=replace(self.bound, graph=graph), order="file")
 
     def data_text(self) -> str:
         """Which dims the data of a run decide, and those without an upper end; empty: none."""
@@ -575,15 +578,11 @@ def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:
         limits = {**results.limits, **seen.limits()}
         upper = with_upper_dims(graph, results.prepared.proto, limits, results.values)
     of_run = graph if upper is None else graph_of(graph, upper.graph, seen)
-    found = at_least = _with_graph(results, of_run)
+    found = at_least = results.with_graph(of_run)
     if hidden:
         unknown = {name: graph.tensors[name] for name in hidden}
-        at_least = _with_graph(results, of_run.with_tensors({**of_run.tensors, **unknown}))
+        at_least = results.with_graph(of_run.with_tensors({**of_run.tensors, **unknown}))
     return ObservedRun(run=run, shapes=seen, results=found, at_least=at_least)
-
-
-def _with_graph(results: StageResults, graph: Graph) -> StageResults:
-    return replace(results, bound=replace(results.bound, graph=graph), order="file")
 
 
 def model_size(model: ModelFile, results: StageResults) -> ModelSize:

@@ -7,8 +7,6 @@ path of a figure in the JSON report, joined by dots, with only letters, digits, 
 and names are in code spans, in which Markdown has no effect.
 """
 
-import csv
-import io
 import json
 import re
 import shlex
@@ -21,6 +19,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import no_formula, printable, shortened
 from onnxmem.report.check import code
+from onnxmem.report.text import csv_line
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes
 from onnxmem.version import __version__
@@ -66,10 +65,10 @@ def layer_table(analysis: Analysis) -> Iterator[str]:
     """
     steps = {node.name: step for step, node in enumerate(analysis.graph.nodes)}
     live = live_bytes(analysis)
-    yield _line(COLUMNS)
+    yield csv_line(COLUMNS)
     for layer in layers(analysis.graph, analysis.parameters, analysis.compute):
         step = steps.get(layer.node)
-        yield _line(_cells(layer, step, None if step is None else live[step]))
+        yield csv_line(_cells(layer, step, None if step is None else live[step]))
 
 
 def model_card(analysis: Analysis) -> Iterator[str]:
@@ -201,12 +200,6 @@ def _number(value: int | None) -> str:
 
 def _text(name: str) -> str:
     return no_formula(shortened(name))
-
-
-def _line(cells: Iterable[str]) -> str:
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerow(cells)
-    return stream.getvalue()
 
 
 def named_figures(analysis: Analysis) -> Iterator[tuple[str, int | None]]:

@@ -46,6 +46,7 @@ class Heads:
     heads: int
     queries: int
     keys: int
+    """Those of the past included."""
     head_size: int
     value_size: int
 
@@ -53,6 +54,11 @@ class Heads:
     def scores(self) -> int:
         """Elements of Q @ K': B * H * S * T."""
         return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def outputs(self) -> int:
+        """Elements of Y: B * H * S * E."""
+        return self.batch * self.heads * self.queries * self.value_size
 
     @property
     def macs(self) -> int:

@@ -9,8 +9,8 @@ from onnxmem.decisions.batch_curve import BatchCurve, BatchPoint, share_of_line
 from onnxmem.errors import shortened
 from onnxmem.report.devices import seconds_text, work_row
 from onnxmem.report.fit import ComparedMemory
-from onnxmem.report.registry import csv_cell, csv_line
-from onnxmem.report.text import aligned, bar, fact, finding_lines, joined
+from onnxmem.report.registry import csv_cell
+from onnxmem.report.text import aligned, bar, csv_line, fact, finding_lines, joined
 from onnxmem.report.verdict import largest_text
 from onnxmem.units import format_bytes, format_count
 

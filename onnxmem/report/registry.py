@@ -5,8 +5,6 @@ CSV has flat columns. Any frame library makes Parquet of it and of JSON lines:
 ``polars.read_csv(file).write_parquet(...)``, or ``polars.read_ndjson(file)`` for nested columns.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterable
 from typing import Any, Final
@@ -29,7 +27,7 @@ from onnxmem.analysis.json_rows import (
 )
 from onnxmem.collection.summary import FigureSummary, Summary
 from onnxmem.errors import Finding, no_formula, shortened
-from onnxmem.report.text import fact, figure, finding_lines, finding_text, joined, prose
+from onnxmem.report.text import csv_line, fact, figure, finding_lines, finding_text, joined, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 
@@ -313,10 +311,3 @@ def csv_cell(value: object) -> str:
     if isinstance(value, list):
         return str(len(value))
     return no_formula(shortened(value, _LONGEST_CELL)) if isinstance(value, str) else str(value)
-
-
-def csv_line(cells: list[str]) -> str:
-    """A row of a table."""
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerow(cells)
-    return stream.getvalue()

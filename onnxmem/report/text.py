@@ -4,6 +4,7 @@ The report's own words are ASCII but for the blocks of bars and sparklines. No l
 the terminal, and nothing is cut: a long name is wrapped.
 """
 
+import csv
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -455,3 +456,10 @@ def colored(text: str) -> str:
     )
     console.print(styled, soft_wrap=True, end="")
     return written.getvalue()
+
+
+def csv_line(cells: Iterable[str]) -> str:
+    """A row of a table."""
+    stream = StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
+    return stream.getvalue()

@@ -5,8 +5,8 @@ attention kernels depend on the CPU: a tile fits into its level-2 cache.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from onnxmem.ops.attention import Heads
 from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     ALWAYS,
     FLOAT_BYTES,
@@ -33,29 +33,6 @@ _MATRIX = 2
 """Rank of the weights that are packed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Heads:
-    """The sizes of one attention, in elements."""
-
-    batch: int
-    heads: int
-    queries: int
-    keys: int
-    """Including the past."""
-    size: int
-    value_size: int
-
-    @property
-    def scores(self) -> int:
-        """B * N * S * T."""
-        return self.batch * self.heads * self.queries * self.keys
-
-    @property
-    def output(self) -> int:
-        """B * S * N * Hv."""
-        return self.batch * self.heads * self.queries * self.value_size
-
-
 def _self_attention(mask: int, past: int) -> ScratchRule:
     """X: [B, S, I], W: [I, 3 * N * H]: Q, K and V of all heads in one block, then the attention."""
 
@@ -64,7 +41,7 @@ def _self_attention(mask: int, past: int) -> ScratchRule:
         heads = call.integer("num_heads", 0)
         sizes = call.integers("qkv_hidden_sizes", (call.dims(1)[1] // 3,) * 3)
         keys = queries + (call.dims(past)[3] if call.has(past) else 0)
-        sizes_of = _Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
+        sizes_of = Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
         yield FLOAT_BYTES * batch * queries * sum(sizes)
         is_causal = call.integer("unidirectional", 0) == 1
         mask_index = mask if call.has(mask) else None
@@ -89,13 +66,13 @@ def _multi_head(call: KernelCall) -> Scratch:
     return split.then((_flash_bytes(call, heads),))
 
 
-def _multi_head_sizes(call: KernelCall) -> _Heads:
+def _multi_head_sizes(call: KernelCall) -> Heads:
     batch, queries, hidden = call.dims(0)
     heads, keys, values = call.integer("num_heads", 0), call.dims(1), call.dims(2)
     past = call.dims(6)[2] if call.has(6) else 0
     length = keys[2] if len(keys) == _WITH_HEADS else keys[1]
     width = values[3] if len(values) == _WITH_HEADS else values[2] // heads
-    return _Heads(batch, heads, queries, past + length, hidden // heads, width)
+    return Heads(batch, heads, queries, past + length, hidden // heads, width)
 
 
 def _split_heads(call: KernelCall, indices: tuple[int, ...]) -> Scratch:
@@ -123,13 +100,13 @@ def _one_step(call: KernelCall) -> Scratch:
         raise UnknownError
     is_cross = len(call.dims(1)) == _WITH_HEADS
     keys = call.dims(1)[2] if is_cross else call.scalar(7) + 1
-    sizes = _Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
+    sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
     split = _split_heads(call, (0,) if is_cross else (0, 1, 2))
     return split.then(_all_scores(call, sizes, 4 if call.has(4) else None, is_causal=False))
 
 
 def _all_scores(
-    call: KernelCall, heads: _Heads, mask: int | None, *, is_causal: bool
+    call: KernelCall, heads: Heads, mask: int | None, *, is_causal: bool
 ) -> Iterator[int]:
     """AttentionCPUBase::ApplyAttention: all scores, the mask in floats, the outputs of the heads.
 
@@ -141,7 +118,7 @@ def _all_scores(
     elif mask is not None:
         is_full = len(call.dims(mask)) == 3  # noqa: PLR2004 - [B, S, T], else [B] or [B, T]
         yield FLOAT_BYTES * heads.batch * (heads.queries if is_full else 1) * heads.keys
-    yield FLOAT_BYTES * heads.output
+    yield FLOAT_BYTES * heads.outputs
     yield _PRODUCT * heads.batch * heads.heads
 
 
@@ -161,7 +138,7 @@ def _group_query(call: KernelCall) -> Scratch:
     rotated = parts[:2] if call.integer("do_rotary", 0) else ()
     split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
     keys = _total_keys(call, buffer)
-    sizes = _Heads(batch, heads, queries, keys, size, size)
+    sizes = Heads(batch, heads, queries, keys, size, size)
     if _is_flash(call, keys):
         tiles = _step_bytes(call, sizes) if queries == 1 else _flash_bytes(call, sizes)
         return Scratch((*split, tiles))
@@ -169,7 +146,7 @@ def _group_query(call: KernelCall) -> Scratch:
     if width != HALF_BYTES:
         return Scratch(blocks)
     return Scratch(
-        (*blocks, *(FLOAT_BYTES * sizes.output,) * 2),
+        (*blocks, *(FLOAT_BYTES * sizes.outputs,) * 2),
         freed_after=(*(None,) * len(blocks), len(blocks) + 1, None),
         per_pass=(FLOAT_BYTES * keys * size,),
         passes=2 * batch * heads,
@@ -198,7 +175,7 @@ def _is_flash(call: KernelCall, keys: int) -> bool:
     return call.element_bytes() == FLOAT_BYTES and keys > 1 and not needs_rows
 
 
-def _step_bytes(call: KernelCall, heads: _Heads) -> int:
+def _step_bytes(call: KernelCall, heads: Heads) -> int:
     """One query: per thread, the scores of one head and its output.
 
     With more threads than heads, keys beyond a tile are split: per thread a tile of scores, and per
@@ -234,20 +211,22 @@ def _attention(call: KernelCall) -> Scratch:
     return Scratch(tuple(blocks), per_pass=(head,), passes=batch * heads)
 
 
-def _flash_bytes(call: KernelCall, heads: _Heads) -> int:
+def _flash_bytes(call: KernelCall, heads: Heads) -> int:
     """Per thread: the row maxima and sums of a tile, its scores and its output.
 
     contrib_ops/cpu/bert/multihead_attention.cc: Compute.
     """
     tile = _flash_tile(call, heads)
-    rows = min(tile, heads.size + heads.value_size, heads.queries)
+    rows = min(tile, heads.head_size + heads.value_size, heads.queries)
     columns = min(tile, heads.keys)
     return call.info.threads * FLOAT_BYTES * rows * (2 + columns + heads.value_size)
 
 
-def _flash_tile(call: KernelCall, heads: _Heads) -> int:
+def _flash_tile(call: KernelCall, heads: Heads) -> int:
     """The number of keys in a tile: its keys and values fill a quarter of the level-2 cache."""
-    return max(call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.size + heads.value_size)), 1)
+    return max(
+        call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.head_size + heads.value_size)), 1
+    )
 
 
 def _linear(call: KernelCall) -> tuple[int, ...]:
