@@ -72,20 +72,21 @@ commands:
   onnxmem [analyze] MODEL...   what a model takes (this help)
   onnxmem measure MODEL...     run it in onnxruntime and say what it took
   onnxmem view MODEL...        the same as a page in a browser
-  onnxmem advise MODEL...      what would lower its memory, and how to meet a budget
+  onnxmem advise MODEL...      what lowers its memory, how to meet a budget
   onnxmem check PATH...        hold models against budgets, for CI
-  onnxmem diff A [B]           what changed between two models, settings or points in time
-  onnxmem fit MODEL...         whether it fits a device, the largest batch, what limits it
-  onnxmem sweep MODEL          memory, FLOPs and time per sample at one batch after another
-  onnxmem devices [NAME...]    devices, and how fast a model can be on them
-  onnxmem export MODEL         traces, tables, graphs and statistics for other tools
-  onnxmem annotate MODEL       a copy of it with its figures as metadata, for Netron
-  onnxmem explain WHAT [MODEL] what a figure, a code or an out-of-memory message means
-  onnxmem reorder MODEL        a copy of it whose nodes run in an order that takes less
+  onnxmem diff A [B]           what changed between models, settings or dates
+  onnxmem fit MODEL...         does it fit a device? the largest batch
+  onnxmem sweep MODEL          memory, FLOPs and time per sample, by batch
+  onnxmem devices [NAME...]    devices, how fast a model can be on them
+  onnxmem export MODEL         traces, tables, graphs, for other tools
+  onnxmem annotate MODEL       a copy with its figures as metadata, for Netron
+  onnxmem explain WHAT [MODEL] what a figure or an OOM message means
+  onnxmem reorder MODEL        a copy whose order of nodes takes less
   onnxmem schema               print the JSON Schema of --json
 
-exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a model could not be
-analyzed (with --strict: or not completely), 70 an internal error, 130 interrupted
+exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a
+model could not be analyzed (with --strict: or not completely), 70 an internal
+error, 130 interrupted
 """
 
 
@@ -160,8 +161,9 @@ def _add_collection_options(parser: ArgumentParser) -> None:
     """Add what matters where there are several models."""
     group = parser.add_argument_group(
         "many models",
-        "MODEL may be a file, a folder, a pattern, @list.txt, - (stdin) or a URL: https://...,\n"
-        "hf://ORG/MODEL/FILE, s3://... or gs://...; the weights of a URL are not fetched",
+        "MODEL may be a file, a folder, a pattern, @list.txt, - (stdin) or a URL:\n"
+        "https://..., hf://ORG/MODEL/FILE, s3://..., gs://..., whose weights are not\n"
+        "fetched",
     )
     group.add_argument(
         "--jobs", type=dim, metavar="N", help="processes at once (default: one per core)"

@@ -51,15 +51,16 @@ budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
   name = "edge"
   path = "models/edge/*.onnx"       # which models; without it all
   batch = 8                         # or dims = { seq = 128 }
-  max = { "boxes:0" = 100 }         # a dim that data decide; or observed = ["seen.json"]
+  max = { "boxes:0" = 100 }         # a dim that data decide
+  observed = ["seen.json"]          # or runs that --save-observed wrote
   peak = "256 MiB"                  # weights, inputs and activations
   weights = "64 MiB"
   training = "2 GiB"                # the peak of a training step
   growth = "5%"                     # against the baseline
   baseline = "before.json"          # written by onnxmem MODEL --json -o FILE
 
-exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a missing file,
-3 one is unknown: it never passes
+exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a
+missing file, 3 one is unknown: it never passes
 """
 
 

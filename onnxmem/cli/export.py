@@ -59,9 +59,7 @@ class Format:
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
-        "chrome": Format(
-            "trace of bytes and nodes, for ui.perfetto.dev and chrome://tracing", (".json",)
-        ),
+        "chrome": Format("bytes and nodes, for ui.perfetto.dev, chrome://tracing", (".json",)),
         "torch-snapshot": Format(
             "snapshot for PyTorch's memory viewer, pytorch.org/memory_viz", is_binary=True
         ),
@@ -74,7 +72,7 @@ FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
             "bytes of nodes as node data of Google's Model Explorer", (".json",)
         ),
         "ort-node-stats": Format(
-            "what onnxruntime's session.resource_cuda_partitioning_settings reads",
+            "for onnxruntime's resource_cuda_partitioning_settings",
             (".csv",),
             has_training=False,
             is_of_session=True,

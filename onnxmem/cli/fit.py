@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from onnxmem.report.fit import ComparedMemory
 
 _EPILOG: Final = """\
-exit codes: 0 it fits, perhaps tightly; 1 it does not fit; 2 wrong usage or no such file; 3 it is
-unknown whether it fits: a figure is missing, incomplete or too low
+exit codes: 0 it fits, perhaps tightly; 1 it does not fit; 2 wrong usage or no
+such file; 3 it is unknown: a figure is missing, incomplete or too low
 """
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"

@@ -13,7 +13,7 @@ from onnxmem.decisions.fit import Ranked
 from onnxmem.decisions.offers import Choice, Offer, Prices
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
-from onnxmem.report.text import fact, figure, prose
+from onnxmem.report.text import aligned, fact, figure, prose
 from onnxmem.report.verdict import fits_row
 from onnxmem.settings import RANKS
 from onnxmem.units import format_bytes, format_count, plural
@@ -40,6 +40,13 @@ _VALUE_HEADS: Final[Mapping[str, str]] = MappingProxyType(
         "samples-per-dollar": "SAMPLES/PRICE",
     }
 )
+_HEADINGS: Final = (
+    *("DEVICE", "MEMORY", "USABLE", "BYTES/S", "FP32/S", "FP16/S", "YEAR", "USD"),
+    *("GFLOPS/USD", "MIB/USD"),
+)
+_SPARE: Final = ("YEAR", "GFLOPS/USD", "MIB/USD", "USABLE", "FP16/S")
+_NUM_TEXTS: Final = 2
+_SPARE_OF_RANKING: Final = ("MEMORY", "BOUND")
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
@@ -57,11 +64,8 @@ def seconds_text(seconds: float | None) -> str:
 
 def render_devices(devices: Iterable[Device]) -> str:
     """A line for each device; ends with a newline."""
-    head = (
-        f"{'DEVICE':<24}{'MEMORY':>10}{'USABLE':>10}{'BYTES/S':>9}{'FP32/S':>8}{'FP16/S':>8}{'YEAR':>6}"
-        f"{'USD':>6}{'GFLOPS/USD':>11}{'MIB/USD':>8}"
-    )
-    lines = [head, *(_device_line(device) for device in devices), ""]
+    table = aligned([_HEADINGS, *map(_device_cells, devices)], 1, _SPARE)
+    lines = [*table.splitlines(), ""]
     lines += prose(
         "", "USABLE is what a program can have of MEMORY, where a source says. Rates are"
     )
@@ -122,35 +126,33 @@ def render_ranking(
     fitting = [each for each in found if each.ranked.verdict is Verdict.FITS]
     tight = [each for each in found if each.ranked.verdict is Verdict.TIGHT]
     others = [each for each in found if not each.ranked.verdict.is_met]
-    by = "" if choice.order in _ONLY_IN_ORDER else f"{_VALUE_HEADS[choice.order]:>15}"
-    price = choice.prices.currency
-    head = f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{shortened(price):>8}"
-    lines += ["", f"{head}{by}   COMPARED WITH"]
-    lines += _first(fitting, choice) or ["none"]
+    names = ["FITS", "COMPARED WITH", "MEMORY", "LEFT", "BOUND", shortened(choice.prices.currency)]
+    by = [] if choice.order in _ONLY_IN_ORDER else [_VALUE_HEADS[choice.order]]
+    table: list[Sequence[str]] = [[*names, *by], *(_first(fitting, choice) or [("none",)])]
     if tight:
-        lines += ["", _TIGHT]
-        lines += _first(tight, choice)
+        table += [("",), (_TIGHT,), *_first(tight, choice)]
     if others:
         unknown = any(each.ranked.verdict is Verdict.UNKNOWN for each in others)
-        lines += ["", "Unknown or too small" if unknown else "Too small, the largest of them"]
+        what = "Unknown or too small" if unknown else "Too small, the largest of them"
         nearest = sorted(others, key=lambda each: -each.ranked.margin_bytes)
-        lines += [_offer_line(each, choice) for each in nearest[:_UNFIT_SHOWN]]
+        table += [("",), (what,), *(_offer_cells(each, choice) for each in nearest[:_UNFIT_SHOWN])]
         if len(others) > _UNFIT_SHOWN:
-            lines.append(f"{len(others) - _UNFIT_SHOWN:,} more")
+            table.append((f"{len(others) - _UNFIT_SHOWN:,} more",))
+    lines += ["", *aligned(table, _NUM_TEXTS, _SPARE_OF_RANKING).splitlines()]
     lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE), *_notes(found, choice)]
     return "\n".join(lines) + "\n"
 
 
-def _first(found: Sequence[Offer], choice: Choice) -> list[str]:
+def _first(found: Sequence[Offer], choice: Choice) -> list[Sequence[str]]:
     """The first devices, and how many there are beyond."""
     is_by_memory = choice.order == RANKS[0]
     placed = [each for each in found if is_by_memory or each.value is not None]
-    lines = [_offer_line(each, choice) for each in placed[:_FIT_SHOWN]]
+    rows = [_offer_cells(each, choice) for each in placed[:_FIT_SHOWN]]
     counts = (
-        (len(placed) - len(lines), "more, larger" if is_by_memory else "more"),
+        (len(placed) - len(rows), "more, larger" if is_by_memory else "more"),
         (len(found) - len(placed), "without what they would be ranked by"),
     )
-    return [*lines, *(f"{count:,} {what}" for count, what in counts if count)]
+    return [*rows, *((f"{count:,} {what}",) for count, what in counts if count)]
 
 
 def _notes(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
@@ -240,15 +242,20 @@ def _price_row(offer: Offer, prices: Prices) -> JsonDict | None:
     }
 
 
-def _device_line(device: Device) -> str:
+def _device_cells(device: Device) -> tuple[str, ...]:
     money = device.gflops_per_usd
     memory = None if device.bytes_per_usd is None else device.bytes_per_usd / 2**20
-    usable = _UNKNOWN if device.usable_bytes is None else format_bytes(device.usable_bytes)
     return (
-        f"{shortened(device.name):<24}{format_bytes(device.memory_bytes):>10}{usable:>10}"
-        f"{_rate(device.bandwidth_bytes):>9}{_rate(device.fp32_flops):>8}"
-        f"{_rate(device.fp16_flops):>8}{device.year or _UNKNOWN:>6}"
-        f"{device.price_usd or _UNKNOWN:>6}{_ratio(money):>11}{_ratio(memory):>8}"
+        shortened(device.name),
+        format_bytes(device.memory_bytes),
+        _UNKNOWN if device.usable_bytes is None else format_bytes(device.usable_bytes),
+        _rate(device.bandwidth_bytes),
+        _rate(device.fp32_flops),
+        _rate(device.fp16_flops),
+        str(device.year or _UNKNOWN),
+        str(device.price_usd or _UNKNOWN),
+        _ratio(money),
+        _ratio(memory),
     )
 
 
@@ -308,16 +315,17 @@ def _compared(each: Ranked) -> str:
     return each.basis if each.cpu is None else f"{each.basis}, {each.cpu}"
 
 
-def _offer_line(offer: Offer, choice: Choice) -> str:
+def _offer_cells(offer: Offer, choice: Choice) -> tuple[str, ...]:
     each = offer.ranked
     name = shortened(each.device.name)
-    name = name if offer.cards == 1 else f"{offer.cards:,} x {name}"
-    price = _UNKNOWN if offer.amount is None else f"{offer.amount:.6g}"
-    by = "" if choice.order in _ONLY_IN_ORDER else f"{_value_text(offer, choice):>15}"
     return (
-        f"{name:<26}{format_bytes(each.limit_bytes):>10}"
-        f"{format_bytes(each.margin_bytes):>10}{seconds_text(each.bound.seconds):>11}"
-        f"{price:>8}{by}   {_compared(each)}"
+        name if offer.cards == 1 else f"{offer.cards:,} x {name}",
+        _compared(each),
+        format_bytes(each.limit_bytes),
+        format_bytes(each.margin_bytes),
+        seconds_text(each.bound.seconds),
+        _UNKNOWN if offer.amount is None else f"{offer.amount:.6g}",
+        *(() if choice.order in _ONLY_IN_ORDER else (_value_text(offer, choice),)),
     )
 
 

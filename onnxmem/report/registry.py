@@ -84,7 +84,8 @@ def table_row(row: JsonDict, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
     cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
-    return f"{cells}   {row['path']}{_undone(row)}{_untrained(row, train=train)}{_fits(row)}\n"
+    text = f"{row['path']}{_undone(row)}{_untrained(row, train=train)}{_fits(row)}"
+    return "".join(f"{line}\n" for line in prose(f"{cells}   ", text))
 
 
 def table_end(row: JsonDict, *, is_only: bool) -> str:

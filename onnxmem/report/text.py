@@ -319,12 +319,13 @@ def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str]
     column: a name that is too long stands on lines of its own, above its row.
 
     Args:
-        table: The headings and the rows, all of the same length.
+        table: The headings and the rows, all of the same length; a row of one cell is a line.
         num_texts: Columns of text; those behind them are numbers.
         spare: Headings of the columns that a narrow table does without.
     """
     is_text = dict.fromkeys(table[0][:num_texts])
-    columns = dict(zip(table[0], zip(*table, strict=True), strict=True))
+    rows = [row for row in table if len(row) > 1]
+    columns = dict(zip(rows[0], zip(*rows, strict=True), strict=True))
     left_out = []
     for heading in spare:
         if _table_width(columns.values()) <= width():
@@ -335,9 +336,13 @@ def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str]
     room = max(width() - _table_width(others) - len(_GAP), len(names[0]))
     widths = [max(len(name) for name in names if len(name) <= room)]
     widths += [max(map(len, column)) for column in others]
-    lines = []
-    for row in zip(*columns.values(), strict=True):
-        cells = row
+    lines: list[str] = []
+    shown = zip(*columns.values(), strict=True)
+    for given in table:
+        if len(given) == 1:
+            lines += broken(given[0], width()) or [""]
+            continue
+        cells = row = next(shown)
         if len(row[0]) > room:
             lines += broken(row[0], width())
             cells = ("", *row[1:])
@@ -347,7 +352,7 @@ def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str]
         )
         lines.append(_GAP.join(aligned_cells).rstrip())
     if left_out:
-        wide = _table_width(zip(*table, strict=True))
+        wide = _table_width(zip(*rows, strict=True))
         lines += prose("left out: ", f"{', '.join(left_out)}; COLUMNS={wide} or --json shows them")
     return "".join(f"{line}\n" for line in lines)
 

@@ -51,6 +51,8 @@ Capture = pytest.CaptureFixture[str]
         ("CUDA error: out of memory", "an out-of-memory message"),
         ("why does training need so much", "training takes more than inference"),
         ("how many samples fit", "the largest batch"),
+        ("is a larger batch faster", "a larger batch"),
+        ("is memory proportional to the batch", "a larger batch"),
         ("how do I reduce memory", "lower the memory"),
         ("nvidia-smi shows 10 GB", "more than predicted"),
         ("how long a context", "cache of a language model"),

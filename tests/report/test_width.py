@@ -1,5 +1,7 @@
 """No line of a command's text output is wider than COLUMNS, and an answer has at most 25 lines."""
 
+import shlex
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 from paths import MODELS
 
 from onnxmem.analysis import analysis
+from onnxmem.cli import COMMANDS as EVERY_COMMAND
 from onnxmem.cli import main
 from onnxmem.report.text import aligned
 
@@ -32,6 +35,28 @@ COMMANDS = (
     "diff {model} {other}",
     "check {model} --budget-peak 1MiB",
 )
+MORE = (
+    "fit {model} --which-device",
+    "fit {model} --which-device --rank memory-per-dollar",
+    "sweep {model} --batch 1..4 --device 8GiB",
+    "explain rules {model}",
+    "explain microcontroller {model}",
+    "explain 'Failed to allocate memory for requested buffer of size 1204224' {model}",
+    "simulate {model} --requests batch=1..2 --num-requests 4",
+    "reorder {model}",
+    "{model} {other}",
+)
+"""On one model, and on all where tests may be slow."""
+WITHOUT_A_MODEL = (
+    "devices",
+    "devices STM32H743",
+    "explain",
+    "explain unbound_dims",
+    "explain why does memory grow between runs",
+    "explain 2x3x256x256",
+    *(f"{command} --help" for command in EVERY_COMMAND),
+    *(f"{command} --help-all" for command in EVERY_COMMAND),
+)
 ANSWERS = (
     "{model} --budget 24GiB",
     "{model} --train --batch 4 --budget 24GiB",
@@ -42,7 +67,7 @@ ANSWERS = (
 def printed(command: str, model: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The lines that a command prints on a model."""
     words = command.format(model=model.relative_to(MODELS.parent), other="models/mlp.onnx")
-    main(words.split())
+    main(shlex.split(words))
     lines = capsys.readouterr().out.splitlines()
     assert lines
     return lines
@@ -83,6 +108,27 @@ def test_no_line_is_wider_than_columns(
     assert [line for line in printed(command, model, capsys) if len(line) > COLUMNS] == []
 
 
+@pytest.mark.parametrize("command", MORE)
+def test_no_line_of_another_command_is_wider(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    model = MODELS / "mobilenet_v2.int8.onnx"
+    assert [line for line in printed(command, model, capsys) if len(line) > COLUMNS] == []
+
+
+@pytest.mark.parametrize("command", WITHOUT_A_MODEL)
+def test_no_line_without_a_model_is_wider(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    with suppress(SystemExit):
+        main(command.split())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
 def test_no_line_of_any_command_on_any_model_is_wider(
@@ -91,7 +137,7 @@ def test_no_line_of_any_command_on_any_model_is_wider(
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     wide = {
         command: line
-        for command in COMMANDS
+        for command in (*COMMANDS, *MORE)
         if not command.startswith("advise")  # which analyzes a model many times
         for line in printed(command, model, capsys)
         if len(line) > COLUMNS
