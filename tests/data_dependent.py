@@ -4,8 +4,9 @@ Every tensor that is drawn is a float matrix [n, k] of which only k is sure to b
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
+from onnxmem.measuring.tracing import first, runs
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
@@ -329,6 +331,32 @@ def shapes_of_run(
     return {name: np.shape(array) for name, array in zip(names, made, strict=True)}
 
 
+def requested_peak_of_run(
+    model: onnx.ModelProto, feeds: dict[str, npt.NDArray[Any]], folder: Path
+) -> int:
+    """The peak that kernels request in a run of the graph as it is, above what the arena had."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    session.run(None, feeds)
+    profile = Path(session.end_profiling())
+    (steps,) = runs(profile)
+    profile.unlink()
+    before = first(steps).requested_before_bytes
+    peaks = [step.requested_bytes for step in steps]
+    assert before is not None
+    return max(peak for peak in peaks if peak is not None) - before
+
+
 def contradictions(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     """Tensors of a run that are not within a graph of upper ends.
 
@@ -350,6 +378,12 @@ def contradictions(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> list[
         if tensor.num_elements is not None and prod(dims) > tensor.num_elements:
             found.append(f"{name}: {dims} has more than {tensor.num_elements} elements")
     return found
+
+
+def of_run(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+    """The graph with the shapes of a run."""
+    run = {name: replace(graph.tensors[name], shape=dims) for name, dims in shapes.items()}
+    return graph.with_tensors({**graph.tensors, **run})
 
 
 def upper_of(

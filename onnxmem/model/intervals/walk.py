@@ -23,6 +23,7 @@ from onnxmem.model.intervals.interval import (
     joined,
     numbered,
     product,
+    times,
 )
 from onnxmem.model.intervals.limits import Limits
 from onnxmem.model.intervals.loops import Iterations
@@ -82,10 +83,14 @@ def with_upper_dims(
 
 
 def _upper(tensor: Tensor, known: Known) -> Tensor:
-    """A tensor with the upper ends of its dims; of unknown rank, with one dim of its elements."""
+    """A tensor with the upper ends of its dims; of unknown rank, or a sequence, with one dim of all
+    its elements.
+    """
     most = known.most_elements
     dtype = tensor.dtype or known.dtype
-    if known.dims is None:
+    if known.count is not None:
+        most = times(known.count.high, most)
+    if known.dims is None or known.count is not None:
         shape = None if most is None else (most,)
         return replace(tensor, dtype=dtype, shape=shape, dynamic=(f"{tensor.name}:elements",))
     return replace(

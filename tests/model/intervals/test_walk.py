@@ -1,11 +1,16 @@
 """Upper ends through whole graphs: shape computations, branches, loops, and what a user knows."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
-from data_dependent import contradictions, random_input, random_model, shapes_of_run, upper_of
+from data_dependent import (
+    contradictions,
+    of_run,
+    random_input,
+    random_model,
+    shapes_of_run,
+    upper_of,
+)
 from graphs import model_of
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
@@ -146,6 +151,17 @@ def test_a_loop_goes_on_while_a_counter_and_the_data_allow(condition: str, itera
         assert contradictions(upper, shapes) == []
 
 
+def test_a_sequence_has_the_elements_of_all_its_tensors() -> None:
+    upper = upper_of(
+        model_of("""agraph (float[13,7] x, bool[13] c) => (y) {
+            z = Compress<axis = 0>(x, c)  l = SequenceConstruct(z, x, z)  m = SequenceInsert(l, z)
+            y = SequenceErase(m)
+        }""")
+    )
+    sizes = [upper.graph.tensors[name].num_elements for name in "lmy"]
+    assert sizes == [3 * 91, 4 * 91, 3 * 91]
+
+
 def inner(graph: Graph, name: str) -> Tensor:
     """A tensor of a body."""
     return next(each for each in graph.tensors.values() if each.name.endswith(f"/{name}"))
@@ -252,12 +268,6 @@ def test_a_graph_of_known_dims_has_no_upper_ends() -> None:
 
 
 # Random graphs
-
-
-def of_run(graph: Graph, shapes: dict[str, tuple[int, ...]]) -> Graph:
-    """The graph with the shapes of a run."""
-    run = {name: replace(graph.tensors[name], shape=dims) for name, dims in shapes.items()}
-    return graph.with_tensors({**graph.tensors, **run})
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,88 @@
+"""A thousand random graphs whose data decide dims, run in onnxruntime: no figure beyond its ends.
+
+``pytest -m slow tests/model/intervals/test_random_graphs.py`` takes minutes. Of each run: every dim
+against its upper end; the sums and peaks of activations between those without the unknown sizes and
+those at the upper ends; and the peak that onnxruntime's kernels requested between its own two ends.
+"""
+
+from itertools import count
+from pathlib import Path
+
+import onnx
+import pytest
+from data_dependent import (
+    contradictions,
+    of_run,
+    random_input,
+    random_model,
+    requested_peak_of_run,
+    shapes_of_run,
+)
+
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.intervals.walk import with_upper_dims
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
+from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest, session_memory
+from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
+
+pytest.importorskip("onnxruntime")
+from onnxruntime.capi.onnxruntime_pybind11_state import (
+    Fail,
+    InvalidArgument,
+    RuntimeException,
+)
+
+QUICK = (1_900_000, 20)
+SLOW = [(first, 100) for first in range(2_000_000, 3_000_000, 100_000)]
+"""Ten times a hundred runs, by the first seed; the hypothesis tests draw others."""
+
+
+def requested_peaks(model: onnx.ModelProto) -> tuple[int, int | None]:
+    """The peak requested by kernels, at least and at most."""
+    file = ModelFile("<random>", model, 0)
+    prepared = prepare(file)
+    at = ModelAt(file, prepared, build(prepared, Request()))
+    found = session_memory(SessionGraphs(at, SessionRequest(graph="raw", asks_onnxruntime=False)))
+    return found.arena.requested_peak_bytes, found.requested_peak_upper_bytes
+
+
+def is_within_ends(model: onnx.ModelProto, seed: int, folder: Path) -> bool:
+    """Whether a run has data-dependent dims, after it was compared; a kernel may reject it."""
+    prepared = prepare(ModelFile("<random>", model, 0))
+    graph = build(prepared, Request()).graph
+    upper = with_upper_dims(graph, prepared.proto)
+    if upper is None:
+        return False
+    feeds = random_input(model, seed)
+    try:
+        shapes = shapes_of_run(model, feeds)
+        requested = requested_peak_of_run(model, feeds, folder)
+    except (Fail, InvalidArgument, RuntimeException):
+        return False
+    assert contradictions(upper.graph, shapes) == []
+    least, most = requested_peaks(model)
+    # Of an If that data decide the larger branch counts, so a run may take less.
+    assert least <= requested or any(node.op_type == "If" for node in graph.nodes)
+    assert most is None or requested <= most
+    if not upper.unbounded and not any(node.subgraphs for node in graph.nodes):
+        found = [activation_memory(each) for each in (graph, of_run(graph, shapes), upper.graph)]
+        for figures in (
+            [each.naive_bytes for each in found],
+            [each.peak_bytes for each in found],
+            [each.in_place_peak_bytes for each in found],
+        ):
+            assert figures == sorted(figure or 0 for figure in figures)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("first", "num_runs"), [QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_no_run_is_beyond_its_ends(first: int, num_runs: int, tmp_path: Path) -> None:
+    compared = 0
+    for seed in count(first):
+        compared += is_within_ends(random_model(seed), seed, tmp_path)
+        if compared == num_runs:
+            break
