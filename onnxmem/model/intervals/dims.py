@@ -78,6 +78,8 @@ def rule_of(node: Node) -> Rule | None:
 
 
 ALL_ELEMENTS: Final = frozenset(
-    {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+    "Abs Cast Ceil Clip Elu Erf Exp Flatten Floor Gelu HardSigmoid HardSwish Identity IsNaN "
+    "LeakyRelu Log LogSoftmax Neg Not Reciprocal Relu Reshape Round Selu Sigmoid Sign Softmax "
+    "Softplus Sqrt Squeeze Tanh Transpose Unsqueeze".split()
 )
 """Operators whose output has exactly the elements of their first input."""

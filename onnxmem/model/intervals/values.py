@@ -415,6 +415,8 @@ def _reduced(inputs: Inputs, attributes: Attributes, operator: str) -> ValueInte
     if known is None:
         return None
     axes = _axes(inputs, attributes) if len(inputs) < 2 or inputs[1] is not None else ()  # noqa: PLR2004 - the axes
+    if not axes and axes is not None and attributes.get("noop_with_empty_axes"):
+        return known.value
     value, keeps = known.elements, bool(attributes.get("keepdims", 1))
     reduce = _REDUCTIONS[operator]
     if value is not None and axes is not None and value.low.size:

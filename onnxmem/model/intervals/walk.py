@@ -142,6 +142,8 @@ class _Walk:
             return self._branches(node)
         if node.onnx_op in {"Loop", "Scan"} and node.subgraphs:
             return Iterations(self.tensors, self.graph, graph, node).outputs()
+        if node.onnx_op == "Identity" and inputs[0] is not None and inputs[0].count is not None:
+            return inputs
         if node.onnx_op in SEQUENCES:
             return [SEQUENCES[node.onnx_op](Site(node, inputs))]
         tensors = [self.tensors.main.tensors.get(name) for name in node.outputs]
