@@ -325,6 +325,10 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     upper = {}
     if runtime.unknown.tensors:
         upper = {"requested_peak_upper_bytes": runtime.requested_peak_upper_bytes}
+    outcomes = {}
+    if runtime.process_range is not None:
+        least, most = runtime.process_range
+        outcomes = {"process_least_bytes": least, "process_most_bytes": most}
     return {
         "name": runtime.name,
         "graph": runtime.graph,
@@ -341,6 +345,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         "load_peak_bytes": runtime.load_peak_bytes,
         "process_first_run_bytes": runtime.process_first_run_bytes,
         "process_bytes": runtime.process_bytes,
+        **outcomes,
         "context_bytes": runtime.context_bytes,
         "workspace_bytes": runtime.workspace_bytes,
         "peak_node": arena.peak_node and printable(arena.peak_node.name),
@@ -568,6 +573,8 @@ class Predicted:
     """By the attributes of ``Measurement``; figures that are not predicted are left out."""
     nodes: tuple[int | None, ...] = ()
     """Requested bytes at the end of each node, base included, in order of execution."""
+    findings: tuple[Finding, ...] = ()
+    """Why a measurement may be another."""
 
 
 def error_percent(predicted: int | None, measured: int | None) -> float | None:
@@ -649,7 +656,9 @@ def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     if runtime.process_bytes is not None:
         figures["process_floor_bytes"] = MEASURED.process_bytes
         figures["process_added_bytes"] = runtime.process_bytes - MEASURED.process_bytes
-    return Predicted(figures, tuple(sample.requested_bytes for sample in arena.nodes))
+    nodes = tuple(sample.requested_bytes for sample in arena.nodes)
+    outcomes = tuple(each for each in runtime.findings if each.code == "heap_outcomes")
+    return Predicted(figures, nodes, outcomes)
 
 
 class SavedReportError(UsageError):

@@ -1,10 +1,11 @@
 """A measurement as text, beside what was predicted."""
 
+from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Final
 
 from onnxmem.analysis.json_rows import Predicted, error_percent
-from onnxmem.errors import shortened
+from onnxmem.errors import Finding, shortened
 from onnxmem.measuring.measurement import MeasuredNode, Measurement
 from onnxmem.report.sections.runtimes import measured_section
 from onnxmem.report.text import (
@@ -36,7 +37,7 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
     blocks = [
         paragraph(f"{shortened(path)}  ", parts),
         section_lines(measured_section(measurement, predicted)),
-        _findings(measurement),
+        _findings((*measurement.findings, *(predicted.findings if predicted else ()))),
     ]
     return joined(blocks)
 
@@ -51,9 +52,9 @@ def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -
     return aligned([headings, *rows], _NUM_TEXTS, _SPARE)
 
 
-def _findings(measurement: Measurement) -> list[str]:
+def _findings(findings: Iterable[Finding]) -> list[str]:
     lines = []
-    for finding in measurement.findings:
+    for finding in findings:
         lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
     return ["Notes", *lines] if lines else []
 

@@ -168,7 +168,7 @@ CUDA = runtime_of(
 def test_a_runtime_s_row(folder: Path) -> None:
     unknown = Unknowns(("h", "k"), Counter({"Mystery": 2, "Riddle": 5}), ())
     runtime = runtime_of(unknown=unknown, findings=(Finding("unverified_runtime", "1.99"),))
-    runtime = replace(runtime, requested_peak_upper_bytes=2_150_027)
+    runtime = replace(runtime, requested_peak_upper_bytes=2_150_027, process_range=(4_099, 4_111))
     analysis = analyze(write_model(folder / "net.onnx"))
     (row,) = validated(replace(analysis, runtimes=(runtime, CUDA)))
     cpu, cuda = row["runtimes"]
@@ -190,6 +190,8 @@ def test_a_runtime_s_row(folder: Path) -> None:
         "load_peak_bytes": 20_000_003,
         "process_first_run_bytes": 60_000_029,
         "process_bytes": 70_000_027,
+        "process_least_bytes": 4_099,
+        "process_most_bytes": 4_111,
         "context_bytes": None,
         "workspace_bytes": None,
         "peak_node": "relu",

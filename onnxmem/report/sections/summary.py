@@ -117,7 +117,7 @@ def answer(analysis: "Analysis") -> Section:
         summary=f"{format_bytes(_total(analysis, basis))}: {BASES[basis].partition('; ')[0]}",
         lines=(
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
-            *_while_loading(analysis, basis),
+            *_process_lines(analysis, basis),
             Line("error", text=short_error(ACCURACIES[basis])),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
@@ -143,7 +143,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
             ),
             *_retries(result),
             *(() if result.is_at_most else observed_lines(result.footprint, result.doubts)),
-            *_while_loading(analysis, result.assessment.basis),
+            *_process_lines(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
             Line("error", text=short_error(result.accuracy)),
             Line("next", text=_next_step(result)),
@@ -180,11 +180,14 @@ def _session(analysis: "Analysis", basis: AnyBasis) -> "RuntimeMemory | None":
     return next((each for each in analysis.runtimes if each.name == basis.value), None)
 
 
-def _while_loading(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
-    """The process while onnxruntime creates the session, where it is larger then."""
+def _process_lines(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
+    """The range of the process, and what it takes while onnxruntime creates the session."""
     runtime = _session(analysis, basis)
     if basis is not Basis.ORT_CPU or runtime is None or runtime.load_peak_bytes is None:
         return
+    if runtime.process_range is not None:
+        least, most = map(format_bytes, runtime.process_range)
+        yield Line("range", text=f"{least} to {most}, by the state that the C library's heap is in")
     (_, before_bytes), *_ = runtime.process_parts
     peak_bytes = before_bytes + runtime.load_peak_bytes
     if peak_bytes > _WORTH_A_LINE * (runtime.process_bytes or 0):

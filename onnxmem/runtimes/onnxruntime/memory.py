@@ -32,11 +32,14 @@ from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
 )
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
+from onnxmem.units import format_bytes
 
 VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime on which the rules were verified; their differences are in
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
+_LEAST_PERCENT: Final = 5
+"""Outcomes of the heap that are closer are one figure: its own error is as large."""
 _MOST_BRANCHES: Final = 4
 """Ifs whose branches are combined; each one doubles the replays."""
 
@@ -64,6 +67,9 @@ class RuntimeMemory:
     ``None``: all sizes are known, or one has no upper end."""
     process_parts: tuple[tuple[str, int], ...] = ()
     """Parts of the process, which add up to it."""
+    process_range: tuple[int, int] | None = None
+    """The least and the most of the process after run 3, where the C library's heap may end in
+    states that differ by more than the figure's error; ``None``: it does not."""
     context_bytes: int | None
     """The CUDA context: an assumption that can be set."""
     workspace_bytes: int | None
@@ -162,11 +168,13 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     cuda = None if provider.is_host else request.cuda
     process = first_run_bytes = None
     parts: tuple[tuple[str, int], ...] = ()
+    outcomes = None
     if provider.is_host:
         process = HostProcess(model.bound.graph, model.file.file_bytes, planned)
         resident = process.resident
         first_run_bytes = resident.total_bytes(figures.first_regions)
         parts = resident.parts(figures.steady_regions)
+        outcomes = _outcomes(resident.range_bytes(figures.steady_regions))
     return RuntimeMemory(
         name=request.name,
         graph=request.graph,
@@ -180,6 +188,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
             requested_peak_at_most(session, options, provider, request) if unknown.tensors else None
         ),
         process_parts=parts,
+        process_range=outcomes,
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,
@@ -187,8 +196,23 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         findings=(
             *unused_values(model.bound.graph, request.values),
             *session_findings(session, provider, unknown),
+            *(() if outcomes is None else (_heap_finding(outcomes),)),
         ),
     )
+
+
+def _outcomes(least_most: tuple[int, int]) -> tuple[int, int] | None:
+    least, most = least_most
+    return least_most if 100 * (most - least) > _LEAST_PERCENT * most else None
+
+
+def _heap_finding(outcomes: tuple[int, int]) -> Finding:
+    least, most = map(format_bytes, outcomes)
+    text = f"the process takes {least} to {most}: small blocks of the heap decide whether a freed "
+    text += (
+        "weight's place serves the next one; external weights or fixed malloc thresholds avoid it"
+    )
+    return Finding("heap_outcomes", text)
 
 
 def requested_peak_at_most(

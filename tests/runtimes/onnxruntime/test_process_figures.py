@@ -377,3 +377,30 @@ def test_a_process_whose_c_library_returns_memory_takes_no_more() -> None:
     assert total(trims_heap=True) <= inline - 4 * 211 * 307 // 2
     assert total(malloc_threshold_bytes=128 << 10) <= inline - 4 * 211 * 307 // 2
     assert total(weights="external") < inline
+
+
+def test_freed_weights_make_a_range_and_fixed_thresholds_settle_it() -> None:
+    weights = [f"float[211, 307] w{number}" for number in range(3)]
+    products = [f"y{number} = MatMul(x, w{number})" for number in range(3)]
+    text = f"""agraph (float[1, 211] x) => (float[1, 307] y0) <{", ".join(weights)}> {{
+        {" ".join(products)}
+    }}"""
+    file = ModelFile("<text>", model_of(text), 3 * 4 * 211 * 307)
+    graph = build(prepare(file), Request()).graph
+    shapes = {"x": (1, 211), **{f"y{number}": (1, 307) for number in range(3)}}
+    planned = PlannedSession.of(
+        session_of(text, shapes, {"x": (1, 211)}), SessionOptions(weights="inline")
+    )
+    arena, _ = planned.figures()
+
+    def outcomes(**options: Any) -> tuple[int, int, int]:  # noqa: ANN401 - the fields of SessionOptions
+        chosen = replace(planned.options, **options)
+        host = HostProcess(graph, file.file_bytes, replace(planned, options=chosen))
+        least, most = host.resident.range_bytes(arena.steady_regions)
+        return least, host.resident.total_bytes(arena.steady_regions), most
+
+    least, point, most = outcomes()
+    assert least <= point <= most
+    assert most - least >= 4 * 211 * 307  # at least one freed weight's place is not used again
+    least, _, most = outcomes(malloc_threshold_bytes=128 << 10)
+    assert most - least <= 4096 * 4

@@ -6,6 +6,7 @@ folded, a node after a convolution may be fused into its filter, and a weight th
 new. The source of a new weight follows from names, or else from sizes.
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -97,6 +98,20 @@ class HostProcess:
         return spec, Loading(spec).run()
 
     @cached_property
+    def outcomes(self) -> tuple[Loading, ...]:
+        """The load in each state of the heap that small blocks of the program may leave.
+
+        Whether the ends of aligned blocks merge decides if a freed weight's place serves the next
+        one of its size. From none that stay apart to all of them.
+        """
+        spec, loaded = self.loaded
+        ends = {spec.baseline.unmerged_ends: loaded}
+        for number in (0, sys.maxsize):
+            other = replace(spec, baseline=replace(spec.baseline, unmerged_ends=number))
+            ends[number] = Loading(other).run()
+        return tuple(ends.values())
+
+    @cached_property
     def _stored(self) -> "StoredModel":
         """The model's files as the session loads them."""
         stored = StoredModel(self.graph, self.file_bytes)
@@ -151,11 +166,21 @@ class Resident:
         """All of it, with an arena of these regions."""
         return sum(size_bytes for _, size_bytes in self.parts(regions))
 
+    def range_bytes(self, regions: tuple[Region, ...]) -> tuple[int, int]:
+        """The least and the most of it, by how the heap reuses the places of freed weights."""
+        totals = [self._total(regions, loaded) for loaded in self.process.outcomes]
+        return min(totals), max(totals)
+
     def parts(self, regions: tuple[Region, ...]) -> tuple[tuple[str, int], ...]:
         """The same by part; the parts add up to the total."""
-        load, loaded = self.process.loaded
+        return self._parts(regions, self.process.loaded[1])
+
+    def _total(self, regions: tuple[Region, ...], loaded: Loading) -> int:
+        return sum(size_bytes for _, size_bytes in self._parts(regions, loaded))
+
+    def _parts(self, regions: tuple[Region, ...], loaded: Loading) -> tuple[tuple[str, int], ...]:
         spec = ProcessSpec(
-            load=load,
+            load=loaded.spec,
             regions=regions,
             mapped_bytes=PAGE_BYTES * sum(self.pages.values()),
             feed_bytes=self.feed_bytes,
