@@ -327,8 +327,10 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         upper = {"requested_peak_upper_bytes": runtime.requested_peak_upper_bytes}
     outcomes = {}
     if runtime.process_range is not None:
-        least, most = runtime.process_range
-        outcomes = {"process_least_bytes": least, "process_most_bytes": most}
+        outcomes = {
+            "process_least_bytes": runtime.process_least_bytes,
+            "process_most_bytes": runtime.process_most_bytes,
+        }
     return {
         "name": runtime.name,
         "graph": runtime.graph,

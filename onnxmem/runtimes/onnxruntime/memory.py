@@ -79,6 +79,16 @@ class RuntimeMemory:
     """Replays the session with other settings, which takes longer than all other figures."""
     findings: tuple[Finding, ...]
 
+    @property
+    def process_least_bytes(self) -> int | None:
+        """The lower end of ``process_range``."""
+        return None if self.process_range is None else self.process_range[0]
+
+    @property
+    def process_most_bytes(self) -> int | None:
+        """The upper end of ``process_range``."""
+        return None if self.process_range is None else self.process_range[1]
+
     @cached_property
     def advice(self) -> tuple[Choice, ...]:
         """Other settings of the session on the same graph, the least memory first."""
