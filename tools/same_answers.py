@@ -7,6 +7,10 @@ a line for each. FOLDER is the checkout whose package is used (default: this one
 commits analyse the same models; NAME leaves out all models whose names do not start with it.
 ``python tools/same_answers.py compare BEFORE.jsonl AFTER.jsonl`` counts the lines that are equal
 of both files and prints each difference by its JSON key. It exits with 1 where there is one.
+
+Two runs of one commit differ where onnxruntime orders nodes by addresses (``order_varies``): in
+``peak_node`` and that finding of densenet121 and efficientnet_b0, whose ReorderOutputs have other
+numbers in each process.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 ATTENTION_KINDS = ("math", "efficient")
 
 
-def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: FBT001
+def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     """Dropout with a mask of one byte an element (`native_dropout`), none where it does nothing.
 
     Source: `dropout` and `is_fused_kernel_acceptable` of aten/src/ATen/native/Dropout.cpp; on the
@@ -33,9 +33,9 @@ def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002
+    is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+    enable_gqa: bool = False,
 ) -> torch.Tensor:
     """`scaled_dot_product_attention` as a GPU runs it in float32: q, k, v, output, log-sum kept.
 
@@ -52,7 +52,7 @@ def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     if attn_mask is not None:
         shape = (query.size(0), query.size(1), query.size(-2), key.size(-2))
         attn_mask = attn_mask.expand(shape)
-    outputs: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_efficient_attention(  # noqa: SLF001
+    outputs: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_efficient_attention(
         query,
         key,
         value,
@@ -70,7 +70,7 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Any,
         data: torch.Tensor,
         normalized_shape: list[int],
         weight: torch.Tensor | None,
@@ -82,7 +82,7 @@ class _RmsNorm(torch.autograd.Function):
         return torch.empty_like(kept)
 
     @staticmethod
-    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Any, _: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         data, _, weight = ctx.saved_tensors
         return (
             torch.empty_like(data, memory_format=torch.contiguous_format),
@@ -126,4 +126,4 @@ def cuda_like(attention: str = "math") -> Iterator[None]:
             with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
                 yield
         finally:
-            library._destroy()  # noqa: SLF001  # the one way to take an override back
+            library._destroy()  # the one way to take an override back

@@ -43,9 +43,9 @@ class Engine:
                 node.register_prehook(self._node_starts)
                 node.register_hook(self._node_ends)
 
-    def as_without_modes(self, func: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def as_without_modes(self, func: Any, args: tuple[Any, ...]) -> Any:
         """The operator that would run in place of `func` without a dispatch mode."""
-        node = torch._C._current_autograd_node()  # noqa: SLF001
+        node = torch._C._current_autograd_node()
         if node is None:
             return func
         if func is _ATEN.add.Tensor and self.between_nodes and self._is_sole_owner(args[0]):
@@ -56,7 +56,7 @@ class Engine:
 
     def node_name(self) -> str:
         """The name of the node of the backward graph that runs; empty if none does."""
-        node = torch._C._current_autograd_node()  # noqa: SLF001
+        node = torch._C._current_autograd_node()
         return "" if node is None else node.name()
 
     def _is_sole_owner(self, tensor: torch.Tensor) -> bool:
@@ -75,7 +75,7 @@ class Engine:
         self.between_nodes = True
 
 
-def _nodes(root: Any) -> Iterator[Any]:  # noqa: ANN401
+def _nodes(root: Any) -> Iterator[Any]:
     """Every node of the backward graph under `root`, each once."""
     seen = set()
     waiting = [root]
@@ -88,10 +88,10 @@ def _nodes(root: Any) -> Iterator[Any]:  # noqa: ANN401
         waiting += [following for following, _ in node.next_functions]
 
 
-def _counts(tensor: Any) -> tuple[int, int]:  # noqa: ANN401  # `_use_count` is not in its stub
+def _counts(tensor: Any) -> tuple[int, int]:  # `_use_count` is not in its stub
     """Reference counts of `tensor` and of its storage, with those that asking adds."""
     storage = tensor.untyped_storage()
-    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # noqa: SLF001
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)
 
 
 class _FirstSum(TorchDispatchMode):
@@ -101,19 +101,19 @@ class _FirstSum(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: Any,  # noqa: ANN401
+        func: Any,
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         func = self._noted(func, args)
         outputs = func(*args, **(kwargs or {}))
         if isinstance(outputs, torch.Tensor):
             outputs.untyped_storage()
         return outputs
 
-    def _noted(self, func: Any, args: tuple[Any, ...]) -> Any:  # noqa: ANN401
-        if func is _ATEN.add.Tensor and torch._C._current_autograd_node() is not None:  # noqa: SLF001
+    def _noted(self, func: Any, args: tuple[Any, ...]) -> Any:
+        if func is _ATEN.add.Tensor and torch._C._current_autograd_node() is not None:
             self.counts = _counts(args[0])
         return func
 

@@ -59,7 +59,7 @@ class LiveBytes:
     ) -> None:
         """Count the storage of a tensor from here on, unless it is counted already."""
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001  # its address, the one identity a storage has
+        key = storage._cdata  # its address, the one identity a storage has
         if key in self._storages:
             return
         found = self._storages[key] = _Storage(label, category, int(storage.nbytes()))
@@ -72,7 +72,7 @@ class LiveBytes:
 
     def relabel(self, tensor: torch.Tensor, category: Category, label: str) -> None:
         """Change what a counted storage holds, also where it is part of the peak."""
-        found = self._storages.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
+        found = self._storages.get(tensor.untyped_storage()._cdata)
         if found is not None:
             found.category, found.label = category, label
 
@@ -134,11 +134,11 @@ class Counting(TorchDispatchMode):
 
     def __torch_dispatch__(  # the name and signature are torch's
         self,
-        func: Any,  # noqa: ANN401  # an OpOverload, which has no public type
+        func: Any,  # an OpOverload, which has no public type
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         func = self.engine.as_without_modes(func, args)
         allocated_bytes = self.live.allocated_bytes
         outputs = _as_kernels_leave(func, args, func(*args, **(kwargs or {})))
@@ -151,7 +151,7 @@ class Counting(TorchDispatchMode):
             self._write(self._trace, str(func), outputs, num_bytes)
         return outputs
 
-    def _label(self, func: Any, output: torch.Tensor) -> str:  # noqa: ANN401
+    def _label(self, func: Any, output: torch.Tensor) -> str:
         """The operator, or the node of the backward graph, with its module and shape."""
         name = self.engine.node_name() or str(func).partition(".")[2].partition(".")[0]
         where = f" of {self.module}" if self.module else ""
@@ -202,7 +202,7 @@ def naming_modules(mode: Counting, module: torch.nn.Module) -> Iterator[None]:
 def storage_bytes(tensors: Iterable[torch.Tensor | None]) -> int:
     """Bytes of the storages of tensors, each once."""
     storages = (tensor.untyped_storage() for tensor in tensors if tensor is not None)
-    return sum({each._cdata: int(each.nbytes()) for each in storages}.values())  # noqa: SLF001
+    return sum({each._cdata: int(each.nbytes()) for each in storages}.values())
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -211,7 +211,7 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def _as_kernels_leave(func: Any, args: tuple[Any, ...], outputs: Any) -> Any:  # noqa: ANN401
+def _as_kernels_leave(func: Any, args: tuple[Any, ...], outputs: Any) -> Any:
     """`outputs` of the fake `func` with the storage and the strides that its kernel gives them.
 
     Found by `measure.py --real-tensors`, which runs the kernels; CPU and GPU share each of them.

@@ -285,7 +285,7 @@ class _Step:
         with phases(Phase.OPTIMIZER, None):
             self.optimizer.step()
 
-    def _loss_of(self, outputs: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a module returns
+    def _loss_of(self, outputs: Any) -> torch.Tensor:
         if callable(self.loss):
             return self.loss(outputs)
         own = outputs if isinstance(outputs, torch.Tensor) else _named(outputs, "loss")
@@ -373,7 +373,7 @@ def _copy_of(module: nn.Module, copied: Callable[[torch.Tensor], torch.Tensor]) 
     return copy.deepcopy(module, memo)
 
 
-def _copies(inputs: Inputs, copied: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
+def _copies(inputs: Inputs, copied: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     return tree_map(lambda x: copied(x) if isinstance(x, torch.Tensor) else x, inputs)
 
 
@@ -392,7 +392,7 @@ class _WithoutData:
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001  # its address, the one identity a storage has
+        key = storage._cdata  # its address, the one identity a storage has
         if key not in self._bases:
             num_elements = storage.nbytes() // tensor.element_size()
             self._bases[key] = torch.empty(num_elements, dtype=tensor.dtype, device="cpu")
