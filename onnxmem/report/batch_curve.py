@@ -108,7 +108,7 @@ def _faster(curve: BatchCurve) -> str:
         return f"no, a sample takes the same: {costs}{hint}"
     if knee is None:
         return f"yes, beyond batch {last.batch:,} too; a sample: {costs}{hint}"
-    until = f"up to batch {knee.batch:,} ({_cost(knee)}), beyond it by less than a tenth"
+    until = f"up to batch {knee.batch:,}, {_cost(knee)}; beyond it by less than a tenth"
     return f"yes, {until}; a sample: {costs}{hint}"
 
 
@@ -117,7 +117,7 @@ def _cost(point: BatchPoint) -> str:
         moved = point.moved_per_sample
         return "unknown" if moved is None else f"{format_bytes(round(moved))} moved"
     limit = point.bound.limited_by
-    return seconds_text(point.seconds_per_sample) + (f" (by {limit})" if limit else "")
+    return seconds_text(point.seconds_per_sample) + (f" (limited by {limit})" if limit else "")
 
 
 def rows_of(curve: BatchCurve) -> list[BatchPoint]:
