@@ -19,6 +19,8 @@ from onnxmem.cli import COMMANDS, main
 PAGES = ROOT / "docs" / "commands"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)```\n", re.DOTALL)
+LONG = frozenset({"simulate"})
+"""Pages whose commands take tens of seconds."""
 VARYING = re.compile(r"^ *(load peak|process|time)")
 """Lines of a measurement that differ from run to run: their figures are not compared."""
 VERSION = re.compile(r"(onnxruntime\S*) \d+\.\d+\.\d+")
@@ -39,8 +41,10 @@ def test_every_command_has_a_page_with_examples() -> None:
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse writes help otherwise from 3.13")
 @pytest.mark.parametrize(
     "page",
-    [*(PAGES / f"{command}.md" for command in COMMANDS), *GUIDES],
-    ids=lambda page: page.stem,
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in LONG else ())
+        for page in (*(PAGES / f"{command}.md" for command in COMMANDS), *GUIDES)
+    ],
 )
 def test_a_page_shows_what_its_commands_print(
     page: Path,
