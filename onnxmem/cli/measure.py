@@ -74,7 +74,7 @@ _OF_PROCESS: Final = ("seconds", "train")
 _OF_SESSION: Final = (
     *("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse"),
     *("arena_extend_strategy", "shrink_arena"),
-    *("weights", "malloc_trim", "malloc_threshold_bytes"),
+    *("threads", "weights", "malloc_trim", "malloc_threshold_bytes"),
 )
 _OF_ONE_SHAPE: Final = ("inputs", "runs", "layers", "fixed_dims", "device")
 _OF_REQUESTS: Final = ("num_requests", "seed", "concurrency", "sessions")
@@ -468,6 +468,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         enable_mem_reuse=not arguments.no_mem_reuse,
         arena_extend_strategy=arguments.arena_extend_strategy,
         shrinks_arena=arguments.shrink_arena,
+        num_threads=arguments.threads,
         weights=arguments.weights,
         trims_heap=arguments.malloc_trim,
         malloc_threshold_bytes=arguments.malloc_threshold_bytes,

@@ -460,6 +460,9 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         help="each run ends with memory.enable_memory_arena_shrinkage",
     )
     session.add_argument(
+        "--threads", type=dim, default=1, metavar="N", help="intra_op_num_threads (default: 1)"
+    )
+    session.add_argument(
         "--weights",
         choices=("inline", "external"),
         help="move them into the model file, or into a file beside it (default: as they are)",

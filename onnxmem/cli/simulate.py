@@ -173,6 +173,7 @@ def _serving(arguments: Namespace) -> Serving:
         enable_mem_reuse=not arguments.no_mem_reuse,
         arena_extend_strategy=arguments.arena_extend_strategy,
         shrinks_arena=arguments.shrink_arena,
+        num_threads=arguments.threads,
         weights=arguments.weights,
         trims_heap=arguments.malloc_trim,
         malloc_threshold_bytes=arguments.malloc_threshold_bytes,

@@ -204,15 +204,16 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     """
     model = ServedModel.of(request, requests, serving.options)
     ordered = [dims_of(row) for row in requests.rows]
-    peaks = model.peaks(ordered, serving)
-    median_bytes = median_low(peaks)
+    is_random = serving.concurrency > 1
+    peaks = model.peaks(ordered, serving) if is_random else []
+    median_draw = peaks.index(median_low(peaks)) if is_random else 0
     process = Process(model.runs, serving)
     memory = model.memory(serving.sessions, ordered)
     timeline = tuple(
-        ServedRequest.of(dims, process, memory)
-        for dims in process.serve(ordered, peaks.index(median_bytes))
+        ServedRequest.of(dims, process, memory) for dims in process.serve(ordered, median_draw)
     )
-    is_random = serving.concurrency > 1
+    peaks = peaks or [process.peak_bytes]
+    median_bytes = peaks[median_draw]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
     if model.runs.planned.recorded.has_bodies:

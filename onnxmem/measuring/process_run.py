@@ -197,10 +197,11 @@ def _providers(provider: "Provider", options: "SessionOptions") -> list[tuple[st
 
 
 def _register_arena() -> None:
-    """Register an arena for all sessions of the process that extends by just the requested bytes.
+    """Register an arena for the next sessions that extends by just the requested bytes.
 
     A session's own arena has no such option. The process must be new: onnxruntime 1.31 crashes if a
-    session has run before.
+    session has run before. A second arena takes the place of the first one, which the sessions that
+    have it keep: so each session has an arena of its own, as with the other strategy.
     """
     memory = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT

@@ -128,12 +128,14 @@ class _ArenaLog:
 @contextmanager
 def _arena_log(num_arenas: int) -> Iterator[_ArenaLog]:
     """Log the arenas of sessions that are created in a ``with`` block."""
-    stderr, log = os.dup(2), os.open(_LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    stderr, log = os.dup(2), os.open(_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(log, 2)
     try:
         yield _ArenaLog(log, num_arenas)
     finally:
         os.dup2(stderr, 2)
+        for descriptor in (stderr, log):
+            os.close(descriptor)
 
 
 class _Server:

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from graphs import CHAIN, model_of
 from models_on_disk import write_model
+from without_children import work_without_children
 
 import onnxmem
 from onnxmem.cli import main
@@ -23,8 +25,8 @@ LOAD = ServedLoad(drawn("N=1..4,M=1000..200000", 20, 3))
 def measured(
     load: ServedLoad = LOAD, options: SessionOptions | None = None, model: str = CHAIN
 ) -> ServedMeasurement:
-    settings = MeasureSettings(options=options or SessionOptions())
-    found = measure_requests(model_of(model), load, settings=settings)
+    chosen = MeasureSettings(options=options or SessionOptions())
+    found = measure_requests(model_of(model), load, settings=chosen)
     assert not isinstance(found, Finding), found.message
     return found
 
@@ -51,6 +53,32 @@ def test_the_arena_after_each_request_is_the_simulated_one(options: SessionOptio
     assert found.arena_reserved_peak_bytes == simulated.arena_reserved_peak_bytes
 
 
+@pytest.mark.slow
+def test_any_order_of_requests_is_simulated_to_the_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 sessions of one process, each with requests of its own: all are exact."""
+    work_without_children(monkeypatch, tmp_path)
+    draw = Random(27)  # noqa: S311 - no secret
+    differing = []
+    for number in range(200):
+        rows = [
+            {"N": draw.randint(1, 7), "M": draw.randint(1, 100_003)}
+            for _ in range(draw.randint(1, 24))
+        ]
+        options = SessionOptions(enable_mem_pattern=number % 2 == 0)
+        requests = listed_requests(rows)
+        found = measured(ServedLoad(requests), options)
+        expected = onnxmem.simulate(
+            model_of(CHAIN), requests.rows, options=options, asks_onnxruntime=False
+        )
+        if [each.reserved_bytes for each in found.timeline] != [
+            each.reserved_bytes for each in expected.timeline
+        ]:
+            differing.append(number)
+    assert differing == []
+
+
 def test_two_sessions_have_an_arena_each() -> None:
     rows = [{"N": 2, "M": 70001}] * 4
     one = measured(ServedLoad(listed_requests(rows)))
@@ -70,10 +98,21 @@ def test_requests_at_once_end_each_and_the_process_holds_what_they_took() -> Non
     assert found.input_bytes >= 4 * 200_000
 
 
+def test_sessions_that_grow_by_what_is_requested_have_an_arena_each() -> None:
+    options = SessionOptions(arena_extend_strategy="kSameAsRequested")
+    found = measured(ServedLoad(LOAD.requests, sessions=2), options)
+    expected = onnxmem.simulate(
+        model_of(CHAIN), LOAD.requests.rows, sessions=2, options=options, asks_onnxruntime=False
+    )
+    assert [each.reserved_bytes for each in found.timeline] == [
+        each.reserved_bytes for each in expected.timeline
+    ]
+
+
 def test_a_run_that_fails_is_a_finding() -> None:
     model = """agraph (float[N] x, int64[1] i) => (float[M] y) { y = Gather(x, i) }"""
-    settings = MeasureSettings(values={"i": (7,)})
-    found = measure_requests(model_of(model), ServedLoad(drawn("N=2..4", 3)), settings=settings)
+    chosen = MeasureSettings(values={"i": (7,)})
+    found = measure_requests(model_of(model), ServedLoad(drawn("N=2..4", 3)), settings=chosen)
     assert isinstance(found, Finding)
     assert found.code == "measure_failed"
     with pytest.raises(RequestsError, match="has no dim K"):

@@ -136,6 +136,8 @@ class _Rules:
     cpu: Cpu
     constants: Mapping[str, Tensor]
     """The initializers that kernels may prepack."""
+    threads: int = 1
+    """Intra-op threads."""
     unknown: Counter[str] = field(default_factory=Counter)
     cacheable: frozenset[int] = frozenset()
     """Ids of the graphs that live as long as this object; others are created for one run."""
@@ -158,6 +160,7 @@ class _Rules:
     def _found(self, graph: Graph, node: Node) -> Scratch | None:
         opset = self.opsets.get(node.domain)
         info = kernel_info(graph, node, self.constants, self.cpu, opset)
+        info = replace(info, threads=self.threads)
         return scratch(node.op_type, node.domain, graph.call(node), info)
 
 
@@ -213,6 +216,7 @@ class RecordedSession:
             session_graph.facts.cpu,
             # A kernel that may not prepack a weight packs it in each run.
             {} if options.disable_prepacking else initializers(session_graph.graph),
+            threads=options.num_threads,
             cacheable=_graph_ids(session_graph.graph),
         )
         return cls(session_graph, provider, plan(session_graph.graph, planning), rules)

@@ -251,3 +251,19 @@ def test_a_search_plans_a_few_batches_and_replays_the_others(
         held = holdings.at(batch)
         assert held is not None
         assert holdings.demand(batch) == replace(held.demand, taken_in=None)
+
+
+GROUPED = """agraph (float[1,32,16,16,16] x, float[32,4,3,3,3] w) => (float[1,32,16,16,16] y) {
+    y = Conv <group = 8, pads = [1, 1, 1, 1, 1, 1]> (x, w)
+}"""
+
+
+@pytest.mark.parametrize(("threads", "scratch_bytes"), [(1, 65_536), (2, 131_072), (8, 524_288)])
+def test_each_thread_of_the_session_has_its_scratch(threads: int, scratch_bytes: int) -> None:
+    """Measured with onnxruntime 1.32: 589,824, 655,360 and 1,048,576 B with the output."""
+    shapes = {"x": (1, 32, 16, 16, 16), "w": (32, 4, 3, 3, 3), "y": (1, 32, 16, 16, 16)}
+    inputs = {name: shapes[name] for name in ("x", "w")}
+    figures, _ = arena_figures(
+        session_of(GROUPED, shapes, inputs), SessionOptions(num_threads=threads)
+    )
+    assert figures.with_scratch_peak_bytes == 4 * 32 * 16**3 + scratch_bytes
