@@ -128,7 +128,9 @@ class StageResults:
         """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
         if self.upper is None or (self.without_size and not self.upper.unbounded):
             return ""
-        dims = self.upper.unbounded or self.upper.data_dims
+        # What an endless loop returns, and what grows in its body, follows from its iterations.
+        endless = [f"{loop}:iterations" for loop, n in self.upper.iterations.items() if n is None]
+        dims = endless or self.upper.unbounded or self.upper.data_dims
         number = _EXAMPLE if self.upper.unbounded else "N"
         flags = [f"--max {quote(f'{name}={number}')}" for name in dims[:_MOST_FLAGS]]
         return " ".join((*flags, *(("...",) if len(dims) > _MOST_FLAGS else ())))

@@ -102,7 +102,7 @@ def test_the_peak_requested_by_kernels_has_an_upper_end(
 def test_a_dim_without_a_bound_leaves_the_upper_figures_unknown() -> None:
     analysis = rows(ENDLESS)
     assert analysis.at_most is None
-    assert "set --max s:0=100" in analysis.doubts[0]
+    assert "'s:0'; set --max Loop_0:iterations=100" in analysis.doubts[0]
     found = analysis.to_dict()["data_dependent"]
     assert isinstance(found, dict)
     assert found["unbounded_dims"] == ["s:0"]

@@ -5,7 +5,7 @@ outputs. An operator with a rule (``dims``) has its intervals by it; any other o
 (``inferred``). An If whose condition may be both has the wider of its branches' outputs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -77,9 +77,17 @@ def with_upper_dims(
     return UpperGraph(
         graph.with_tensors({**graph.tensors, **tensors}),
         tuple(found.data_dims),
-        tuple(found.unbounded),
+        tuple(found.unbounded) or tuple(dict.fromkeys(_open_dims(tensors.values()))),
         found.iterations,
     )
+
+
+def _open_dims(tensors: Iterable[Tensor]) -> Iterator[str]:
+    """The dims of bodies that have no upper end although all that a Loop returns has one."""
+    for tensor in tensors:
+        if tensor.num_elements is None:
+            rows = zip(tensor.shape or (), tensor.dynamic, strict=False)
+            yield from (name for dim, name in rows if dim is None and name)
 
 
 def _upper(tensor: Tensor, known: Known) -> Tensor:

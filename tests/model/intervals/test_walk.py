@@ -105,6 +105,15 @@ def test_a_value_that_a_loop_carries_grows_by_its_trips(most: int) -> None:
         assert contradictions(upper_of(model).graph, shapes) == []
 
 
+def test_what_grows_in_a_body_is_named_if_only_the_output_of_its_loop_is_bounded() -> None:
+    text = LOOP.format(most=9, count="n", grown="Concat<axis = 0>(h, more)")
+    upper = upper_of(model_of(text), {"z:0": 17, "s:0": 6})
+    assert upper.unbounded
+    assert all("Loop" in name for name in upper.unbounded)
+    (loop,) = upper.iterations
+    assert upper_of(model_of(text), {f"{loop}:iterations": 6}).unbounded == ()
+
+
 def test_a_loop_without_a_limit_has_none_until_the_user_sets_it() -> None:
     text = LOOP.format(most=9, count="n", grown="Relu(h)")
     assert dims(text, "z s") == [(5,), (None, 2)]
