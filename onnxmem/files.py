@@ -40,6 +40,8 @@ _SPECIAL: Final = (
 )
 _PART: Final = re.compile(r"\.onnxmem-[a-z0-9_]{8}\.part")
 _TEMPORARY: Final = re.compile(r"onnxmem-run-[a-z0-9_]{8}")
+_HAS_OWNERS: Final = hasattr(os, "geteuid")
+"""Not on Windows, nor in a browser (Python on WebAssembly)."""
 
 
 class SpecialFileError(OSError):
@@ -325,7 +327,7 @@ def _remove_stale_folders(parent: str) -> None:
     """Remove what killed processes left; a process that lives holds a lock on its own."""
     import shutil
 
-    if os.name == "nt":
+    if not _HAS_OWNERS:
         return
     with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
@@ -337,7 +339,8 @@ def _remove_stale_folders(parent: str) -> None:
 def remove_stale_parts(folder: str) -> None:
     """Remove what killed processes left of results; a process that lives holds a lock on its own.
 
-    Only files of this user that are named so go. Windows has no such locks: there all stay.
+    Only files of this user that are named so go. Windows and the browser have no users and no such
+    locks: there all stay.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -346,7 +349,7 @@ def remove_stale_parts(folder: str) -> None:
 
 
 def _remove_if_stale(path: str) -> None:
-    if os.name == "nt":
+    if not _HAS_OWNERS:
         return
     with suppress(OSError), _lock_of_stale(path, os.O_RDWR):
         os.unlink(path)
