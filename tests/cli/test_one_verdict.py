@@ -325,8 +325,9 @@ def of_collection(asked: Case, capsys: Capture, _: Path) -> Face:
 def of_summary(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget, "--summary", "-q")
     lines = text.splitlines()
-    line = next(line for line in lines if ".onnx" in line and "note" not in line)
-    return Face(word_in(line), code, notes=notes_in(lines, "note: "))
+    start = next(n for n, line in enumerate(lines) if ".onnx" in line and "note" not in line)
+    # The verdict stands behind the name, on the next line where there is no room.
+    return Face(word_in(" ".join(lines[start : start + 3])), code, notes=notes_in(lines, "note: "))
 
 
 def of_page(asked: Case, capsys: Capture, folder: Path) -> Face:

@@ -440,7 +440,11 @@ def test_the_budget_in_the_help_is_valid(
     with pytest.raises(SystemExit):
         main(["check", "--help-all"])
     shown = capsys.readouterr().out.partition("[[tool.onnxmem.budgets]]")[2]
-    configure(folder, "[[budgets]]" + shown.partition("exit codes")[0])
+    lines = shown.partition("exit codes")[0].splitlines()
+    # The model has no dims that data decide.
+    kept = [line for line in lines if not line.strip().startswith(("max =", "observed ="))]
+    assert len(kept) == len(lines) - 2
+    configure(folder, "\n".join(["[[budgets]]", *kept]))
     (folder / "models" / "edge").mkdir(parents=True)
     write_model(folder / "models" / "edge" / "net.onnx")
     line = "models/edge/net.onnx --batch 8 --train --json -o before.json"

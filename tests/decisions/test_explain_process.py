@@ -55,8 +55,7 @@ def test_the_optimization_level_is_suggested_if_another_graph_takes_less() -> No
     found, plain = explained_process(resnet(1)), explained_process(resnet(1, "ort-extended"))
     assert found is not None
     assert plain is not None
-    (best,) = found.settings
-    assert best.suggestion.group == "level"
+    (best,) = (each for each in found.settings if each.suggestion.group == "level")
     assert best.after_bytes == plain.total_bytes < found.total_bytes
 
 

@@ -174,7 +174,7 @@ def let_die(patch: pytest.MonkeyPatch, death: str) -> None:
     patch.setattr(running, "_START", DEATHS[death])
     if death == "no process":
 
-        def refuse(_: str) -> NoReturn:
+        def refuse(*_: object) -> NoReturn:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
         patch.setattr(running, "_started", refuse)
