@@ -77,6 +77,15 @@ def test_a_key_that_is_flattened_and_transposed() -> None:
     assert inputs_of(body) == ("q", "k", "v")
 
 
+@pytest.mark.parametrize(("query", "is_one"), [("learned", True), ("q", False)])
+def test_a_learned_query_is_multiplied_by_its_factor_in_the_file(query: str, is_one: bool) -> None:
+    """torch.export folds constants: the key alone is scaled, after it is flattened."""
+    key = "f = Reshape(k, three)  t = Transpose <perm = [0, 2, 1]> (f)  r = Reshape(t, four)"
+    body = f"{key}  b = Mul(r, s)  c = MatMul({query}, b)  {WEIGHTS}  {OUT}"
+    text = text_of(body).replace("float zero", "float[2,3,5,7] learned, float zero")
+    assert (run_as(text) == [ONE]) == is_one
+
+
 def test_a_key_that_is_transposed_with_its_heads() -> None:
     """One Transpose does both: the kernel reads its result, a view."""
     key = "p = Reshape(flat, heads)  t = Transpose <perm = [0, 2, 3, 1]> (p)  b = Mul(t, s)"

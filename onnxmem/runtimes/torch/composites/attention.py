@@ -214,10 +214,16 @@ def _position_nodes(view: GraphView, name: str) -> tuple[Node, ...] | None:
 
 def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
     """The query and the key of the scores, if the framework's attention scaled them."""
-    # A factor of 1 is optimized away; then other traits of what exporters write decide.
-    scaled = tuple(node for text in weights.scores.inputs if (node := view.producer(text, "Mul")))
-    is_scaled = len(scaled) == len(weights.scores.inputs)
-    query, key = (node.inputs[0] for node in scaled) if is_scaled else weights.scores.inputs
+    # A factor of 1 is optimized away, and torch.export multiplies a learned query by its factor
+    # when it writes the file; then other traits of what exporters write decide.
+    factors = tuple(view.producer(text, "Mul") for text in weights.scores.inputs)
+    is_scaled = all(factors)
+    is_folded = factors[0] is None and view.is_weight(weights.scores.inputs[0])
+    scaled = tuple(node for node in factors if node and (is_scaled or is_folded))
+    query, key = (
+        node.inputs[0] if node is not None and node in scaled else text
+        for text, node in zip(weights.scores.inputs, factors, strict=True)
+    )
     transposed = _key(view, key)
     if transposed is None:
         return None
@@ -225,7 +231,7 @@ def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
     is_flattened = tuple(node.onnx_op for node in layout) == _FLAT
     if not (is_scaled or weights.is_named or weights.has_nan_guard or is_flattened):
         return None
-    return _Operands(query, name, (*layout, *(scaled if is_scaled else ())))
+    return _Operands(query, name, (*layout, *scaled))
 
 
 def _key(view: GraphView, name: str) -> tuple[str, tuple[Node, ...]] | None:
