@@ -108,6 +108,14 @@ def test_exit_codes(line: str, code: int) -> None:
     assert main(line.split()) == code
 
 
+@pytest.mark.parametrize(("budget", "code"), [("23.70GiB", 0), ("1.78GiB", 1)])
+def test_a_step_on_an_older_card_is_compared_as_a_process(budget: str, code: int) -> None:
+    """The context alone takes 1.78 GiB."""
+    line = "net.onnx --train --batch 2 --optimizer nesterov --precision mixed-fp16 --attention math"
+    line += " --zero-grad keep --basis process --cuda-context 1.78GiB --budget"
+    assert main([*line.split(), budget]) == code
+
+
 def test_the_words_of_every_fault(capsys: Capture) -> None:
     for line in (
         "gone.onnx",

@@ -125,3 +125,10 @@ def test_the_readme_leads_with_the_table_of_steps() -> None:
     first = readme.partition("## How accurate it is")[2].split("|---|---|---|\n")[1].splitlines()[0]
     assert f"{count} rows (" in first
     assert f"median error {median}, 90th percentile {ninth}, worst {worst}" in first
+
+
+def test_the_page_has_the_table_of_fused_attention() -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "training" / "attention_table.py"))
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- attention -->\n")
+    assert script["table"]() == rest.partition("\n<!-- /attention -->")[0]

@@ -1,0 +1,318 @@
+"""Whether the framework's fused attention is seen in default exports, network by network.
+
+    python tools/training/attention_exports.py TABLE.csv [NETWORK ...]
+
+Needs torch, torchvision, timm and transformers. Each network is small, has random weights and is
+exported by both exporters, in eval and training mode, with fixed and symbolic dims, with and
+without a padding mask where it takes one; what torch.export wrote is read once more without
+metadata. A row counts the fused kernels that are seen beside the calls of
+`scaled_dot_product_attention` that the network made, and the predicted peak of a training step.
+"""
+
+# mypy: disable-error-code="no-any-return,no-untyped-call"
+# ruff: noqa: D102  # what `forward` computes is its class docstring
+
+import csv
+import io
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import onnx
+import timm
+import torch
+import torchvision
+import transformers
+from torch import Tensor, nn
+from torch.nn import functional
+
+import onnxmem
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.runtimes.torch.framework import ATTENTION
+from onnxmem.runtimes.torch.network import network_of
+from onnxmem.settings import TrainingConfig
+
+BATCH, SEQUENCE = 4, 48
+EXPORTERS, MODES, DIMS = ("script", "dynamo"), ("eval", "train"), ("fixed", "symbolic")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is seen in one export; `None`: the exporter failed."""
+
+    network: str
+    exporter: str
+    mode: str
+    dims: str
+    mask: bool
+    metadata: bool
+    calls: int | None = None
+    seen: int | None = None
+    peak_bytes: int | None = None
+    error: str = ""
+
+
+class Text(nn.Module):
+    """A model of transformers that reads tokens: its first output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        given = {} if self.model.config.is_encoder_decoder else {"use_cache": False}
+        if self.model.config.is_encoder_decoder:
+            given = {"decoder_input_ids": tokens, "use_cache": False}
+        if not hasattr(self.model.config, "use_cache"):
+            given.pop("use_cache", None)
+        return self.model(input_ids=tokens, attention_mask=mask, **given)[0]
+
+
+class Grouped(nn.Module):
+    """A causal decoder block of plain code: eight query heads, two of keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Embedding(97, 128)
+        self.query, self.pair = nn.Linear(128, 128), nn.Linear(128, 64)
+        self.out = nn.Linear(128, 97)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.read(tokens)
+        heads = self.query(x).unflatten(-1, (8, 16)).transpose(1, 2)
+        key, value = self.pair(x).chunk(2, dim=-1)
+        key, value = (
+            each.unflatten(-1, (2, 16)).transpose(1, 2).repeat_interleave(4, dim=1)
+            for each in (key, value)
+        )
+        y = functional.scaled_dot_product_attention(heads, key, value, is_causal=True)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Windows(nn.Module):
+    """Plain code: attention within a sliding window, by a mask of booleans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.qkv = nn.Embedding(97, 64), nn.Linear(64, 192)
+        self.out = nn.Linear(64, 97)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.read(tokens)
+        q, k, v = self.qkv(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        rows = torch.arange(tokens.shape[1], device=tokens.device)
+        near = (rows[:, None] - rows[None, :]).abs() < 8  # noqa: PLR2004 - the window
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=near)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Biased(nn.Module):
+    """Plain code: a trained relative bias that is added to the scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.qkv = nn.Embedding(97, 64), nn.Linear(64, 192)
+        self.bias = nn.Parameter(torch.zeros(1, 4, 64, 64))
+        self.out = nn.Linear(64, 97)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        size = tokens.shape[1]
+        q, k, v = self.qkv(self.read(tokens)).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        bias = self.bias[:, :, :size, :size]
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=0.1)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Crossed(nn.Module):
+    """Plain code: learned queries that read a sequence, and a scale of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.kv = nn.Embedding(97, 64), nn.Linear(64, 128)
+        self.queries = nn.Parameter(torch.zeros(4, 16, 16))
+        self.out = nn.Linear(64, 97)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        k, v = self.kv(self.read(tokens)).unflatten(-1, (2, 4, 16)).permute(2, 0, 3, 1, 4)
+        q = self.queries.expand(tokens.shape[0], -1, -1, -1)
+        y = functional.scaled_dot_product_attention(q, k, v, scale=0.3)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Routed(nn.Module):
+    """Plain code without fused attention: pooling by a softmax and a router of two experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.score = nn.Embedding(97, 64), nn.Linear(64, 1)
+        self.route = nn.Linear(64, 2)
+        self.experts = nn.Parameter(torch.zeros(2, 64))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.read(tokens)
+        pooled = self.score(x).transpose(1, 2).softmax(-1) @ x
+        return self.route(pooled).softmax(-1) @ self.experts
+
+
+def _text(family: str, kind: str = "Model", attention: str = "sdpa", **given: object) -> nn.Module:
+    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = getattr(transformers, f"{family}Config")(**small | {"vocab_size": 97} | given)
+    config._attn_implementation = attention  # noqa: SLF001 - the only switch without a download
+    return Text(getattr(transformers, f"{family}{kind}")(config))
+
+
+_FF = {"intermediate_size": 128}
+_LLAMA = _FF | {"num_key_value_heads": 2}
+_SEQ = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 97} | {
+    f"{side}_{name}": size
+    for side in ("encoder", "decoder")
+    for name, size in (("ffn_dim", 128), ("attention_heads", 4))
+}
+
+MASKED: dict[str, Callable[[], nn.Module]] = {
+    "bert": lambda: _text("Bert", **_FF),
+    "roberta": lambda: _text("Roberta", **_FF),
+    "electra": lambda: _text("Electra", embedding_size=64, **_FF),
+    "distilbert": lambda: _text("DistilBert", dim=64, n_layers=2, n_heads=4, hidden_dim=128),
+    "gpt2": lambda: _text("GPT2", n_embd=64, n_layer=2, n_head=4),
+    "opt": lambda: _text("OPT", ffn_dim=128, word_embed_proj_dim=64),
+    "gpt-neox": lambda: _text("GPTNeoX", **_FF),
+    "llama": lambda: _text("Llama", **_LLAMA),
+    "qwen2": lambda: _text("Qwen2", **_LLAMA),
+    "mistral-window": lambda: _text("Mistral", sliding_window=16, **_LLAMA),
+    "gemma": lambda: _text("Gemma", head_dim=16, **_LLAMA),
+    "bart": lambda: _text("Bart", **_SEQ),
+    "bert-eager": lambda: _text("Bert", attention="eager", **_FF),
+}
+TOKENS: dict[str, Callable[[], nn.Module]] = {
+    "grouped": Grouped,
+    "window": Windows,
+    "bias": Biased,
+    "cross": Crossed,
+    "router": Routed,
+}
+_VIT = {"depth": 2, "embed_dim": 64, "num_heads": 4, "img_size": 64, "num_classes": 11}
+IMAGES: dict[str, Callable[[], nn.Module]] = {
+    "timm-vit": lambda: timm.create_model("vit_tiny_patch16_224", **_VIT),
+    "timm-deit": lambda: timm.create_model("deit_tiny_patch16_224", **_VIT),
+    "timm-eva02": lambda: timm.create_model("eva02_tiny_patch14_224", **_VIT | {"img_size": 56}),
+    "timm-beit": lambda: timm.create_model("beit_base_patch16_224", **_VIT),
+    "timm-swin": lambda: timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=56, depths=(2, 2), embed_dim=32, num_heads=(2, 4)
+    ),
+    "torchvision-vit": lambda: torchvision.models.VisionTransformer(64, 16, 2, 4, 64, 128),
+}
+NETWORKS = MASKED | TOKENS | IMAGES
+
+
+def inputs_of(name: str, *, with_mask: bool) -> dict[str, Tensor]:
+    """What a network is exported with."""
+    if name in IMAGES:
+        size = 56 if name in {"timm-eva02", "timm-swin"} else 64
+        return {"images": torch.zeros(BATCH, 3, size, size)}
+    tokens = torch.ones(BATCH, SEQUENCE, dtype=torch.long)
+    return {"tokens": tokens} | ({"mask": torch.ones_like(tokens)} if with_mask else {})
+
+
+def calls_of(module: nn.Module, inputs: dict[str, Tensor]) -> int:
+    """How often a forward pass calls the framework's attention, from Python or inside a module."""
+    called = 0
+    original = functional.scaled_dot_product_attention
+
+    def counted(*given: object, **named: object) -> Tensor:
+        nonlocal called
+        called += 1
+        return original(*given, **named)
+
+    with mock.patch.object(functional, "scaled_dot_product_attention", counted):
+        module(*inputs.values())
+    return called
+
+
+def exported(
+    module: nn.Module, inputs: dict[str, Tensor], exporter: str, dims: str
+) -> onnx.ModelProto:
+    """The file with default options."""
+    names = {0: "batch"} | ({} if "images" in inputs else {1: "sequence"})
+    is_dynamo = exporter == "dynamo"
+    symbolic: dict[str, object] = {}
+    if dims == "symbolic" and is_dynamo:
+        shapes = {axis: torch.export.Dim(text, min=2, max=64) for axis, text in names.items()}
+        symbolic = {"dynamic_shapes": tuple(shapes for _ in inputs)}
+    elif dims == "symbolic":
+        symbolic = {"dynamic_axes": dict.fromkeys(inputs, names)}
+    mode = torch.onnx.TrainingMode.TRAINING if module.training else torch.onnx.TrainingMode.EVAL
+    script: dict[str, object] = {} if is_dynamo else {"training": mode}
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # exporters warn about their own internals
+        found = torch.onnx.export(
+            module,
+            tuple(inputs.values()),
+            *(() if is_dynamo else (file,)),
+            input_names=list(inputs),
+            dynamo=is_dynamo,
+            **({"verbose": False} if is_dynamo else {}),
+            **symbolic,
+            **script,
+        )
+    return found.model_proto if is_dynamo else onnx.load_from_string(file.getvalue())
+
+
+def seen_in(model: onnx.ModelProto) -> tuple[int, int]:
+    """The fused kernels and the peak of a step of SGD."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save(model, path)
+        dims = {"sequence": SEQUENCE}
+        has_sequence = any(
+            dim.dim_param == "sequence"
+            for each in model.graph.input
+            for dim in each.type.tensor_type.shape.dim
+        )
+        found = onnxmem.analyze(
+            path, batch=BATCH, dims=dims if has_sequence else {}, train=True, optimizer="sgd"
+        )
+        request = Request(batch=BATCH, dims=dims if has_sequence else {})
+        graph = build(prepare(load(path)), request).graph
+        nodes = network_of(graph, TrainingConfig(optimizer="sgd")).graph.nodes
+    return sum(node.operator is ATTENTION for node in nodes), found.training.peak_bytes
+
+
+def rows_of(name: str) -> Iterator[Row]:
+    """Every export of one network."""
+    masks = (False, True) if name in MASKED else (False,)
+    for mode, mask in itertools.product(MODES, masks):
+        torch.manual_seed(0)
+        module = NETWORKS[name]().train(mode == "train")
+        inputs = inputs_of(name, with_mask=mask)
+        calls = calls_of(module, inputs)
+        for exporter, dims in itertools.product(EXPORTERS, DIMS):
+            try:
+                model = exported(module, inputs, exporter, dims)
+            except Exception as error:  # noqa: BLE001 - exporters raise anything; it is a row
+                text = f"{type(error).__name__}: {error}".splitlines()[0][:60]
+                yield Row(name, exporter, mode, dims, mask, metadata=True, error=text)
+                continue
+            yield Row(name, exporter, mode, dims, mask, True, calls, *seen_in(model))  # noqa: FBT003
+            if exporter == "dynamo":
+                for node in model.graph.node:
+                    del node.metadata_props[:]
+                yield Row(name, exporter, mode, dims, mask, False, calls, *seen_in(model))  # noqa: FBT003
+
+
+if __name__ == "__main__":
+    with Path(sys.argv[1]).open("w", encoding="utf-8", newline="") as table:
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow(field.name for field in fields(Row))
+        for network in sys.argv[2:] or NETWORKS:
+            for row in rows_of(network):
+                writer.writerow(astuple(row))
+                table.flush()
