@@ -202,8 +202,8 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "TensorRT",
-        r"\[TRT\]|TensorRT|virtualMemoryBuffer|rtSafe|nvinfer1|Error Code 2: OutOfMemory"
-        r"|(?i:requested amount of (GPU )?memory \()",
+        r"\[TRT\]|TensorRT|virtualMemoryBuffer|rtSafe|nvinfer1|IBuilderConfig"
+        r"|Error Code 2: OutOfMemory|(?i:requested amount of (GPU )?memory \()",
         "the builder or an engine could not allocate memory on the device",
     ),
     _Program(
