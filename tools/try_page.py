@@ -41,7 +41,13 @@ def main() -> None:
         "--distribution", default=DISTRIBUTION, help="a URL that ends in /, or a folder"
     )
     words = parser.parse_args()
-    gather(words.folder, words.distribution)
+    if words.folder.exists():
+        parser.error(f"{words.folder}: exists")
+    try:
+        gather(words.folder, words.distribution)
+    except OSError as fault:
+        shutil.rmtree(words.folder, ignore_errors=True)
+        parser.exit(3, f"error: {fault}; --distribution FOLDER takes Pyodide's wheels from there\n")
     total = sum(each.stat().st_size for each in words.folder.rglob("*"))
     print(f"{words.folder}: {total / 2**20:.1f} MiB")
 

@@ -4,6 +4,7 @@
 only if the answer has figures of it.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -177,6 +178,9 @@ def _asked(what: str, model: Model | None) -> Explanation:
     """The answer to a question; where none is likely enough, the questions that have one."""
     for word in what.split():
         if _is_path(word):
+            if model is None and os.path.isfile(word):
+                message = f"what of {shortened(word)}? onnxmem explain rules {shortened(word)}"
+                raise UsageError(message)
             where = "file" if model is None else f"file, and no tensor or node of {model.path}"
             message = f"{shortened(word)}: no such {where}"
             raise UsageError(message)

@@ -64,7 +64,8 @@ def verdict(found: Simulation) -> str:
     checked, whole = found.num_replayed, found.requests.num_in_range
     if found.is_bounded:
         every = "the only shape" if whole == 1 else f"all {whole:,} shapes"
-        return f"It stops growing: {takes}, since {since}; {every}, in any order, need no more"
+        then = f"from then on {every}, in any order, need no more"
+        return f"It stops growing: {takes}, since {since}; {then}"
     of = plural(checked, "shape") if checked == whole else f"{checked:,} of {whole:,} shapes"
     if found.is_bounded is None:
         others = "other shapes may" if checked < whole else "another order may"

@@ -254,6 +254,12 @@ def test_a_path_that_is_no_file_is_refused(words: list[str], capsys: Capture) ->
     assert "no such file" in capsys.readouterr().err
 
 
+def test_a_file_alone_is_asked_what_of_it(capsys: Capture) -> None:
+    path = str(MODELS / "mlp.onnx")
+    assert main(["explain", path]) == 2
+    assert f"what of {path}? onnxmem explain rules {path}" in capsys.readouterr().err
+
+
 def test_what_is_no_regular_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
     for path in ("/dev/zero", f"{tmp_path}/"):
         assert main(["explain", "weights", path]) in {2, 3}
