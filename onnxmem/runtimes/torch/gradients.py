@@ -213,9 +213,6 @@ _TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
 
 _IDENTITY = Gradient("", GradientRule.SAME)
 
-Temporaries = list[GradientTensor]
-"""Gradients that are alive until the node is done."""
-
 
 def input_gradients(
     tape: Tape, heap: GradientHeap, node: Node, incoming: Mapping[str, GradientTensor]
@@ -224,22 +221,32 @@ def input_gradients(
     if is_matmul(node) and (found := matmul_gradients(tape, heap, node, incoming)):
         return found
     zeros = _zeros_for_missing(tape, heap, node, incoming) if node.op_type == "Split" else []
-    temporaries: Temporaries = []
     gradients = [
-        (request, _RULES[request.gradient.rule](heap, request, temporaries))
+        (request, _RULES[request.gradient.rule](heap, request))
         for request in _requests(tape, node, incoming)
     ]
-    for tensor in temporaries:
-        heap.drop(tensor)
-    # validate_outputs of torch/csrc/autograd/engine.cpp casts each gradient to its input's type
-    # once all are computed, while the outputs' gradients are still alive.
-    cast = [
-        (each.name, tensor if tensor.bits == each.bits else heap.cast(each.name, tensor, each.bits))
-        for each, tensor in gradients
+    # validate_outputs of torch/csrc/autograd/engine.cpp goes through the gradients in the order of
+    # the inputs once all are computed, while the outputs' gradients are still alive: it sums a
+    # gradient to its input's shape, then casts it to its input's type.
+    valid = [
+        (request.name, _validated(heap, request, tensor)) for request, tensor in reversed(gradients)
     ]
+    valid.reverse()
     for tensor in (*zeros, *incoming.values()):
         heap.drop(tensor)
-    return cast
+    return valid
+
+
+def _validated(
+    heap: GradientHeap, request: GradientRequest, tensor: GradientTensor
+) -> GradientTensor:
+    """The gradient of its input's shape and type; those that it had before are released."""
+    is_full = request.gradient.rule is GradientRule.REDUCED and tensor.dims != request.dims
+    if is_full:
+        reduced = _like_input(heap, request, tensor.bits)
+        heap.drop(tensor)
+        tensor = reduced
+    return tensor if tensor.bits == request.bits else heap.cast(request.name, tensor, request.bits)
 
 
 def _requests(
@@ -290,38 +297,34 @@ def _zeros_for_missing(
     ]
 
 
-def _new(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _new(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     bits = request.bits if request.bits == request.incoming.bits else request.kernel_bits
     tensor = _like_input(heap, request, bits)
     _allocate_temporaries(heap, request)
     return tensor
 
 
-def _reduced(
-    heap: GradientHeap, request: GradientRequest, temporaries: Temporaries
-) -> GradientTensor:
-    # The formula computes at the output's shape; sum_to (aten/src/ATen/ExpandUtils.h) then writes
-    # the sum into a second tensor, and the first lives until the function returns.
+def _reduced(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
+    # The formula computes at the output's shape; the engine sums it once all are computed.
     wide = request.incoming.dims
     if wide is None or wide == request.dims:
-        return _new(heap, request, temporaries)
+        return _new(heap, request)
     full = heap.new(f"{request.label} before reduction", wide, request.incoming.bits)
     _allocate_temporaries(heap, request)
-    temporaries.append(full)
-    return _like_input(heap, request, request.incoming.bits)
+    return full
 
 
-def _same(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _same(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     if request.incoming.dims == request.dims:
         return heap.share(request.incoming)
     return _like_input(heap, request, request.incoming.bits)
 
 
-def _reshaped(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _reshaped(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     return heap.reshape(request.label, request.incoming, request.dims)
 
 
-def _permuted(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _permuted(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     dims, strides = request.dims, request.incoming.strides
     if dims is None or strides is None or len(strides) != len(dims):
         return heap.view(request.incoming, dims, None)
@@ -330,11 +333,11 @@ def _permuted(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> G
     return heap.view(request.incoming, dims, inverse)
 
 
-def _sliced(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _sliced(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     return heap.view(request.incoming, request.dims, request.incoming.strides)
 
 
-def _expanded(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+def _expanded(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     return heap.view(request.incoming, request.dims, _expanded_strides(request))
 
 
@@ -372,7 +375,7 @@ def _like_input(heap: GradientHeap, request: GradientRequest, bits: int) -> Grad
     return heap.new(request.label, request.dims, bits, strides)
 
 
-_Rule = Callable[[GradientHeap, GradientRequest, Temporaries], GradientTensor]
+_Rule = Callable[[GradientHeap, GradientRequest], GradientTensor]
 
 _RULES: Mapping[GradientRule, _Rule] = MappingProxyType(
     {

@@ -19,7 +19,7 @@ def test_a_broadcast_factor_has_a_full_gradient_before_its_sum() -> None:
     full = "gradient of g before reduction"
     assert happenings(found) == [
         *("+gradient of y", "+gradient of b"),
-        *(f"+{full}", "+gradient of g", "+gradient of h", f"-{full}", "-gradient of y", "-h"),
+        *(f"+{full}", "+gradient of h", "+gradient of g", f"-{full}", "-gradient of y", "-h"),
         *("+gradient of w", "-gradient of h"),
     ]
     assert (sizes(found)[full], sizes(found)["gradient of g"]) == ([40], [20])
