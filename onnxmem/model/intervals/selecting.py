@@ -184,12 +184,16 @@ def sliced(site: Site) -> Found:
 def _width(site: Site, position: int) -> int | None:
     """What a stop is beyond its start: ``x[i : i + 2]`` has at most 2 elements, whatever i is.
 
-    A start or a stop that is counted from the end, or clamped, only brings them closer.
+    Where the stop is not before the start, counting either from the end, or clamping it, only
+    brings them closer. ``x[i + 2 : i]`` is ``x[1 : -1]`` if i is -1, all but two elements, and
+    empty if i is not negative.
     """
     first, last = site.term(1, position), site.term(2, position)
     if first is None or last is None or first.symbol != last.symbol:
         return None
-    return max(last.added - first.added, 0)
+    if last.added < first.added:
+        return None if _from_front(site.values(2), position) is None else 0
+    return last.added - first.added
 
 
 def _from_front(values: DimIntervals | None, position: int) -> DimInterval | None:

@@ -67,7 +67,9 @@ CASES = [
     ("Slice", "m = Add(n, one)  y = Slice(x, n, m, zero)", "<=1 7"),
     ("Slice", "m = Sub(n, two)  y = Slice(x, m, n, zero)", "<=2 7"),
     ("Slice", "m = Neg(n)  k = Add(m, five)  y = Slice(x, m, k, zero)", "<=5 7"),
-    ("Slice", "m = Add(n, one)  y = Slice(x, m, n, zero)", "0 7"),
+    # A stop before its start is behind it where it alone is negative, and counted from the end.
+    ("Slice", "m = Add(n, one)  y = Slice(x, m, n, zero)", "<=13 7"),
+    ("Slice", "k = Abs(n)  m = Add(k, one)  y = Slice(x, m, k, zero)", "0 7"),
     ("Slice", "m = Sub(five, n)  y = Slice(x, n, m, zero)", "<=13 7"),
     ("Slice", "m = Add(n, five)  y = Slice(x, n, m, zero, two)", "<=7 7"),
     (

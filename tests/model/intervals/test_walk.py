@@ -194,6 +194,15 @@ def test_a_slice_of_an_iteration_is_of_that_iteration() -> None:
     assert contradictions(upper, shapes) == []
 
 
+@pytest.mark.parametrize("index", [-1, -7, 0, 5, 60])
+def test_a_stop_before_its_start_may_be_counted_from_the_end(index: int) -> None:
+    model = model_of("""agraph (float[50] x, int64[1] i) => (y)
+        <int64[1] two = {2}> { j = Add(i, two)  y = Slice(x, j, i) }""")
+    upper = upper_of(model).graph
+    shapes = shapes_of_run(model, {"x": np.ones(50, np.float32), "i": np.array([index])})
+    assert contradictions(upper, shapes) == []
+
+
 def test_a_number_that_a_loop_carries_is_no_dim_of_before_it() -> None:
     """``k`` begins as the rows of ``z`` and falls: what has k rows has not those of ``z``."""
     model = model_of("""agraph (float[13] x, bool[13] c, int64 n) => (z, y, k, l)
