@@ -114,6 +114,21 @@ class Observed:
                 )
                 raise ObservedFileError(message)
 
+    def refuse_joining(self, other: "Observed") -> None:
+        """Refuse runs of the same model whose inputs have other shapes.
+
+        :raises ObservedFileError: with the first input that differs.
+        """
+        for name in {**self.inputs, **other.inputs}:
+            shapes = [each.inputs.get(name) for each in (self, other)]
+            if shapes[0] != shapes[1]:
+                rows = ("none" if dims is None else ",".join(map(str, dims)) for dims in shapes)
+                message = (
+                    f"the observed runs of {shortened(self.model)} had {shortened(name)} at "
+                    f"{' and at '.join(rows)}; pass runs at one of these shapes"
+                )
+                raise ObservedFileError(message)
+
 
 def digest_of(model: ModelFile) -> str:
     """A digest of a model: of its graph and small constants, not of its large weights."""
@@ -124,17 +139,27 @@ def digest_of(model: ModelFile) -> str:
 def runs_of(
     given: Sequence[Observed], model: ModelFile, *, one_of_several: bool
 ) -> Observed | None:
-    """The runs of a model among those of several; ``None``: there are none.
+    """All runs of a model among those of several; ``None``: there are none.
 
-    :raises ObservedFileError: all are of other models, and this model is the only one.
+    :raises ObservedFileError: all are of other models, and this model is the only one; or those of
+        this model are at several shapes of its inputs.
     """
     if not given:
         return None
     digest = digest_of(model)
-    found = next((each for each in given if each.digest == digest), None)
-    if found is None and not one_of_several:
-        given[0].refuse_other(model)
-    return found
+    own = [each for each in given if each.digest == digest]
+    if not own:
+        if not one_of_several:
+            given[0].refuse_other(model)
+        return None
+    first = own[0]
+    for other in own[1:]:
+        first.refuse_joining(other)
+    return replace(
+        first,
+        sources=tuple(source for each in own for source in each.sources),
+        runs=tuple(run for each in own for run in each.runs),
+    )
 
 
 def read_observed(path: str) -> Observed:

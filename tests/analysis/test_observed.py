@@ -173,6 +173,26 @@ def test_the_figure_of_a_session_is_that_of_the_largest_run(
     assert figures[0] < figures[1] == figures[2]
 
 
+@pytest.mark.parametrize("order", [(3, 8), (8, 3)])
+def test_runs_of_two_files_are_joined(
+    path: str, inputs: Callable[[int], str], tmp_path: Path, order: tuple[int, int]
+) -> None:
+    """The larger run decides, whichever file is named first."""
+    words = ["check", path, "--budget-peak", f"{INPUTS_BYTES + 8 * ROW_BYTES - 1}B"]
+    for rows in order:
+        saved = tmp_path / f"{rows}.json"
+        saved.write_text(onnxmem.observe(path, inputs=[inputs(rows)]).to_json())
+        words += ["--observed", str(saved)]
+    assert main([*words, "--accept", "data_dependent"]) == 1
+
+
+def test_runs_of_two_shapes_are_not_joined() -> None:
+    model = model_of("agraph (float[N,3] x) => (y) { y = NonZero(x) }")
+    seen = [onnxmem.observe(model, shapes={"x": (rows, 3)}) for rows in (4, 5)]
+    with pytest.raises(ObservedFileError, match="had x at 4,3 and at 5,3"):
+        onnxmem.analyze(model, observed=seen)
+
+
 def test_runs_are_of_their_own_dims(path: str) -> None:
     model = model_of("agraph (float[N,3] x) => (y) { y = NonZero(x) }")
     found = onnxmem.analyze(model, observed=onnxmem.observe(model, shapes={"x": (4, 3)}))
