@@ -14,7 +14,7 @@ import onnx
 import pytest
 from graphs import model_of
 from models_on_disk import HOSTILE, write_model
-from onnx.numpy_helper import from_array
+from onnx.numpy_helper import from_array, to_array
 from session_graphs import GAP
 
 from onnxmem.analysis.request import AnalysisRequest
@@ -142,6 +142,22 @@ def test_code_that_sets_a_process_runs(tmp_path: Path, options: SessionOptions) 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     expected = "heavy.onnx" if options.weights is None else f"{options.weights}.onnx"
     assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{expected}\n")
+
+
+def test_advised_lines_move_weights_that_are_stored_as_numbers(tmp_path: Path) -> None:
+    """``onnx.save_model`` moves raw data alone; the lines store other floats so before."""
+    model = model_of("agraph (float[N,509] x) => (float[N,509] y) { y = Add(x, w) }")
+    weight = onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [509], range(509))
+    model.graph.initializer.append(weight)
+    onnx.save(model, tmp_path / "typed.onnx")
+    options = SessionOptions(weights="external")
+    lines = option_lines(SessionOptions(), options, PROVIDERS["ort-cpu"])
+    once = [line[4:] for line in lines if line.startswith("#   ")]
+    code = "\n".join(["import onnx", "MODEL = 'typed.onnx'", *once])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    assert (tmp_path / "external.data").stat().st_size == 4 * 509
+    moved = onnx.load(tmp_path / "external.onnx").graph.initializer[0]
+    assert to_array(moved).tolist() == [*range(509)]
 
 
 # A settings file.

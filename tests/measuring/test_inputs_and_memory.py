@@ -269,15 +269,18 @@ def test_a_copy_keeps_the_weights_that_are_there(tmp_path: Path) -> None:
     assert to_array(copy.graph.initializer[0]).tolist() == [3, 5, 7]
 
 
-def test_a_copy_has_its_weights_in_the_file_or_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_a_copy_has_its_weights_in_the_file_or_beside_it(tmp_path: Path, is_raw: bool) -> None:
     values = ", ".join(map(str, range(509)))
     model = model_of(
         f"agraph (float[509] x) => (float[509] y) <float[509] w = {{{values}}}, float[3] b = "
         "{3, 5, 7}, float[307] absent> { h = Add(x, w) i = Identity(b) j = Identity(absent) "
         "y = Identity(h) }"
     )
-    raw = from_array(np.arange(509, dtype=np.float32), "w")  # as exporters write it
-    model.graph.initializer[0].CopyFrom(raw)
+    if is_raw:  # as exporters write it
+        raw = from_array(np.arange(509, dtype=np.float32), "w")
+        model.graph.initializer[0].CopyFrom(raw)
+    assert bool(model.graph.initializer[0].float_data) is not is_raw
     for storage, elsewhere in (("external", {"w", "absent"}), ("inline", set())):
         folder = tmp_path / storage
         folder.mkdir()

@@ -222,7 +222,12 @@ def _load_lines(name: str, options: SessionOptions) -> Iterator[str]:
     """Code that changes the process, not the session."""
     if name == "weights" and options.weights == "external":
         yield "# once, in a process of its own, for it holds all weights:"
-        yield "#   onnx.save_model(onnx.load(MODEL), 'external.onnx',"
+        yield "#   model = onnx.load(MODEL)"
+        yield "#   for weight in model.graph.initializer:"
+        yield "#       if weight.float_data:  # only raw data goes into another file"
+        yield "#           floats = onnx.numpy_helper.to_array(weight)"
+        yield "#           weight.CopyFrom(onnx.numpy_helper.from_array(floats, weight.name))"
+        yield "#   onnx.save_model(model, 'external.onnx',"
         yield "#                   save_as_external_data=True, location='external.data')"
         yield "MODEL = 'external.onnx'"
     elif name == "weights":

@@ -17,6 +17,7 @@ from onnx.external_data_helper import (
     load_external_data_for_model,
     write_external_data_tensors,
 )
+from onnx.numpy_helper import from_array, to_array
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import ShapeError, listed
@@ -202,7 +203,7 @@ def write_runnable(
     ``batches`` is empty, or has the batch that the file fixes and the one that replaces it in the
     inputs with these ``shapes``. The result has the ``path`` and ``num_filled``, the number of
     weights with random values: all external ones, whose files are not next to the copy. ``weights``
-    moves them into the copy, or into a file beside it as ``onnx.save_model`` does.
+    moves them into the copy, or into a file beside it as ``onnx.save_model`` does with raw data.
 
     :raises ShapeError: constants fix the batch of the graph.
     """
@@ -213,6 +214,7 @@ def write_runnable(
     name_nodes(model)
     elsewhere = [tensor for tensor in stored_tensors(model) if _is_elsewhere(tensor)]
     if weights == "external":
+        _store_raw(model)
         convert_model_to_external_data(model, location=_MOVED)
         write_external_data_tensors(model, folder)
     written = write_filled(model, elsewhere, Path(folder))
@@ -220,6 +222,13 @@ def write_runnable(
         load_external_data_for_model(model, folder)
         written.path.write_bytes(model.SerializeToString())
     return {"path": str(written.path), "num_filled": written.num_filled}
+
+
+def _store_raw(model: onnx.ModelProto) -> None:
+    """Store floats as raw data: ``onnx.save_model`` leaves ``float_data`` in the model file."""
+    for tensor in stored_tensors(model):
+        if tensor.float_data:
+            tensor.CopyFrom(from_array(to_array(tensor), tensor.name))
 
 
 def _is_elsewhere(tensor: onnx.TensorProto) -> bool:
