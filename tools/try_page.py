@@ -45,7 +45,7 @@ def main() -> None:
         parser.error(f"{words.folder}: exists")
     try:
         gather(words.folder, words.distribution)
-    except OSError as fault:
+    except (OSError, ValueError, subprocess.CalledProcessError) as fault:
         shutil.rmtree(words.folder, ignore_errors=True)
         parser.exit(3, f"error: {fault}; --distribution FOLDER takes Pyodide's wheels from there\n")
     total = sum(each.stat().st_size for each in words.folder.rglob("*"))

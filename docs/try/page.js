@@ -24,9 +24,12 @@ function words() {
   return found;
 }
 
+// A word of the shown command, as a shell reads it: a name may have quotes and blanks.
+function quoted(word) { return /^[\w.,:=/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`; }
+
 function update() {
-  const quoted = files.map((file) => (/^[\w./-]+$/.test(file.name) ? file.name : `'${file.name}'`));
-  const command = ["onnxmem", ...(quoted.length ? quoted : ["model.onnx"]), ...words(), of("more").value.trim()];
+  const names = files.length ? files.map((file) => file.name) : ["model.onnx"];
+  const command = ["onnxmem", ...[...names, ...words()].map(quoted), of("more").value.trim()];
   of("command").textContent = command.join(" ").trim();
   of("go").disabled = !files.length || !isReady || isBusy;
 }

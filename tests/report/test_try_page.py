@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -213,6 +214,50 @@ def test_nothing_is_sent_to_another_server_and_a_page_reaches_nothing(
     with pytest.raises(Exception, match=r"(?i)cross-origin|SecurityError"):
         browser.run("return parent.document.title")
     browser.driver.switch_to.default_content()
+
+
+@pytest.mark.browser
+@needs_browser
+@pytest.mark.parametrize("is_framed", [False, True])
+def test_a_page_is_drawn_in_the_sandbox_alone(
+    browser: Browser, stand_in: str, tmp_path: Path, is_framed: bool
+) -> None:
+    """A page of anyone could open the view, and its message would run as the server's own."""
+    other = tmp_path / "other"
+    other.mkdir()
+    made = "document.body.append(Object.assign(document.createElement('iframe'), {src: url}))"
+    opened = f"({made}, document.querySelector('iframe').contentWindow)"
+    view = opened if is_framed else "open(url)"
+    (other / "index.html").write_text("<!doctype html><title>other</title><body></body>")
+    with served(other) as url:
+        browser.driver.get(f"{url}index.html")
+        run = "<script>(opener || parent).postMessage(origin, '*')</script>"
+        asked = f"""const [url, page] = arguments; window.heard = [];
+            addEventListener('message', ({{ data }}) => heard.push(data));
+            const view = {view}; for (let i = 1; i < 20; i++)
+                setTimeout(() => view.postMessage(page, '*'), 100 * i);"""
+        first = browser.driver.current_window_handle
+        browser.run(asked, f"{stand_in}view.html", run)
+        time.sleep(2.5)
+        assert browser.run("return window.heard") == []
+        for handle in browser.driver.window_handles:
+            if handle != first:
+                browser.driver.switch_to.window(handle)
+                browser.driver.close()
+        browser.driver.switch_to.window(first)
+
+
+@pytest.mark.browser
+@needs_browser
+def test_the_shown_command_is_what_a_shell_reads(
+    browser: Browser, stand_in: str, tmp_path: Path
+) -> None:
+    name = "it's; echo $(me).onnx"
+    (tmp_path / name).write_bytes(MODEL.read_bytes())
+    open_at(browser, stand_in)
+    choose(browser, tmp_path / name, budget="24 GiB")
+    shown = shlex.split(text_of(browser, "command"))
+    assert shown == ["onnxmem", name, "--budget", "24 GiB"]
 
 
 @pytest.mark.browser
