@@ -25,6 +25,7 @@ of 11 messages of TensorRT and vLLM, which is a GPU, and the shape of two of Jav
 """
 
 import json
+import re
 import time
 from fractions import Fraction
 from typing import Any
@@ -52,6 +53,21 @@ def marked(row: dict[str, Any]) -> object:
     """A row; strictly expected to fail where it is known to be misread."""
     marks = [pytest.mark.xfail(strict=True)] if row.get("is_misread") else []
     return pytest.param(row, id=row["source"].partition("//")[2], marks=marks)
+
+
+@pytest.mark.parametrize("escape", ["\x1b", "\\x1b", "\\033", "\\u001b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Err: out of memory: failed to allocate *448* bytes",
+        "CUDA out of memory. Tried to allocate *2.00 GiB*. GPU 0 has a total capacity of *24 GiB*",
+        "*CUDA out of memory.* Tried to allocate *20.00 MiB* (GPU *0*; *8.00 GiB* total capacity)",
+    ],
+)
+def test_colors_of_a_terminal_are_no_sizes(text: str, escape: str) -> None:
+    colored = re.sub(r"\*([^*]*)\*", rf"{re.escape(escape)}[1;31m\1{re.escape(escape)}[0m", text)
+    assert escape in colored
+    assert read_message(colored) == read_message(text.replace("*", ""))
 
 
 @pytest.mark.parametrize("row", [marked(row) for row in MESSAGES])

@@ -45,6 +45,8 @@ _LONGEST: Final = 100_000
 """Characters that are read of a log, from its end: the message is the last thing in it."""
 _ESCAPED: Final = re.compile(r"\\([\[\]_*<>])")
 """Characters that Markdown escapes: ``shape\\[8,80\\]``."""
+_COLORS: Final = re.compile(r"(?:\x1b|\\x1b|\\033|\\u001[bB])\[[\d;?]{0,20}[A-Za-z]")
+"""What colors a terminal, as a log has it or as text: the 0 of ``ESC[0m`` is no size."""
 _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
@@ -368,7 +370,7 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 @lru_cache(maxsize=4)
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
-    unescaped = _ESCAPED.sub(r"\1", text[-_LONGEST:])
+    unescaped = _ESCAPED.sub(r"\1", _COLORS.sub("", text[-_LONGEST:]))
     lines = (" ".join(line.split()) for line in unescaped.splitlines())
     plain = "\n".join(filter(None, lines))
     found = quantities(plain)
