@@ -242,6 +242,26 @@ def test_a_wider_gradient_is_cast_to_its_tensors_type() -> None:
     assert happenings(found)[:2] == ["+gradient of p", "+gradient of h"]  # y's is p's own
 
 
+@pytest.mark.parametrize(("product", "is_cast_beside"), [("Mul(h, g)", True), ("Mul(g, h)", False)])
+def test_gradients_are_summed_and_cast_in_the_order_of_the_inputs(
+    product: str, *, is_cast_beside: bool
+) -> None:
+    """A wider factor's full gradient is alive while an earlier input's gradient is cast."""
+    found = step(
+        f"""
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] g> {{
+            h = MatMul(x, w)
+            y = {product}
+        }}""",
+        precision="mixed-bf16",
+    )
+    assert sorted(sizes(found)["gradient of h"]) == [20, 40]
+    seen = happenings(found)
+    cast = len(seen) - 1 - seen[::-1].index("+gradient of h")
+    freed = seen.index("-gradient of g before reduction")
+    assert (cast < freed) is is_cast_beside
+
+
 @pytest.mark.parametrize(
     ("loss", "precision", "copies", "gradients"),
     [

@@ -100,8 +100,6 @@ NONE = Miss(cause="")
 
 
 LOWER_PRECISION_MISSES = {
-    ("function_of_a_parameter", 9.1),  # gradients of an activation and of a wider parameter
-    ("logsumexp", 7.1),
     *(("spectral_norm", 4.6), ("weight_norm", 3.8), ("attention", 3.5)),
     *(("transformer_layer", 1.8), ("masked_softmax", 1.3)),
 }
