@@ -393,8 +393,11 @@ def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
     ("max_batch", "expected"),
     [
         (MaxBatch(None, 9, None, "closed form"), []),
-        (MaxBatch(7, 9, 11, "replays", comfortable=5), [(8, 8, "does not fit")]),
-        (MaxBatch(7, 9, None, "replays", is_stopped=True), []),
+        (
+            MaxBatch(7, 9, 11, "replays", comfortable=5),
+            [(1, 5, "fits"), (6, 7, "fits or tight"), (8, 8, "does not fit")],
+        ),
+        (MaxBatch(7, 9, None, "replays", is_stopped=True), [(1, 7, "fits")]),
         (
             MaxBatch(7, 9, 11, "every number", comfortable=5),
             [(1, 5, "fits"), (6, 7, "fits or tight"), (8, LARGEST_BATCH, "does not fit")],

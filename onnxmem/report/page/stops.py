@@ -196,20 +196,22 @@ class Stops:
 
 
 def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:
-    """The verdict from one batch to another; the margin is known at a stop alone."""
+    """The verdict from one batch to another, as the report says it: fits, tight from, largest.
+
+    The margin is known at a stop alone.
+    """
     largest = reach.number
     if largest is None:
-        return
-    if reach.method == "replays":
-        if not reach.is_stopped:
-            yield largest + 1, largest + 1, Verdict.OVER.value
         return
     comfortable = largest if reach.comfortable is None else reach.comfortable
     if comfortable:
         yield 1, comfortable, Verdict.FITS.value
     if comfortable < largest:
         yield comfortable + 1, largest, f"{Verdict.FITS.value} or {Verdict.TIGHT.value}"
-    if not reach.is_stopped and not reach.above:
+    if not reach.is_stopped and reach.method == "replays":
+        # Above it a number that was not replayed may fit.
+        yield largest + 1, largest + 1, Verdict.OVER.value
+    elif not reach.is_stopped and not reach.above:
         yield largest + 1, LARGEST_BATCH, Verdict.OVER.value
 
 
