@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import BASES, AnyBasis, Basis, Verdict
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
@@ -61,9 +62,11 @@ def questions_row(near: Sequence[Topic]) -> JsonDict:
 
 
 def where_text(path: str, analysis: Analysis) -> str:
-    """The model that a figure is of, and the batch if it has one."""
-    batch = analysis.settings.batch
-    return shortened(path) + ("" if batch is None else f", batch {batch:,}")
+    """The model that a figure is of, the batch if it has one, and dims that count as 1."""
+    batch, guessed = analysis.settings.batch, analysis.guessed_dims
+    parts = [] if batch is None else [f"batch {batch:,}"]
+    parts += [shortened(unbound_dims_text(guessed))] if guessed else []
+    return ", ".join((shortened(path), *parts))
 
 
 def render_topic(

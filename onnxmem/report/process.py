@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.proposals import Proposal
 from onnxmem.decisions.explain.process import ExplainedProcess
@@ -42,6 +43,8 @@ def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
         yield figure("", size_bytes, name)
     multiple = multiple_text(found.total_bytes, found.file_bytes)
     yield figure("= process, predicted", found.total_bytes, f"{multiple} the model")
+    if found.guessed_dims:
+        yield fact("  warning", shortened(unbound_dims_text(found.guessed_dims)))
     if found.measured_bytes is None:
         yield fact("  error", error_text(found.accuracy))
     else:

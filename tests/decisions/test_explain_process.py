@@ -163,3 +163,13 @@ def test_the_last_word_is_the_model_if_such_a_file_exists(
     Path("model").write_bytes(RESNET.read_bytes())
     assert main(["explain", "total", "model"]) == 0
     assert "model" in capsys.readouterr().out
+
+
+def test_a_dim_that_counts_as_1_is_named(capsys: Capture) -> None:
+    path = str(MODELS / "bert_base.onnx")
+    for words in (["process"], ["peak"], ["why is memory higher than the file"]):
+        assert main(["explain", *words, path]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert "'sequence' counts as 1; set --dim sequence=512" in text
+    assert main(["explain", "process", path, "--dim", "sequence=7"]) == 0
+    assert "counts as 1" not in capsys.readouterr().out

@@ -43,6 +43,8 @@ class ExplainedProcess:
     measured_bytes: int | None
     """Measured after the last run; ``None``: not requested, or the platform does not report it."""
     accuracy: Accuracy
+    guessed_dims: tuple[str, ...]
+    """Dims without a value, which count as 1."""
     settings: tuple[Proposal, ...]
     """At most two, the largest saving first; each was replayed alone."""
 
@@ -60,6 +62,7 @@ def explained_process(analysis: Analysis) -> ExplainedProcess | None:
         total_bytes=memory.process_bytes,
         measured_bytes=None if measured is None else measured.process_steady_bytes,
         accuracy=ACCURACIES[Basis.ORT_CPU],
+        guessed_dims=analysis.guessed_dims,
         settings=tuple(_lowering(analysis)),
     )
 
