@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from graphs import model_of
@@ -20,7 +21,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
-from onnxmem.program.sizes import Affine
+from onnxmem.program.sizes import Affine, Sizes
 from onnxmem.report.page.layers import layers_section
 from onnxmem.report.page.live import NO_MODULE, module_at, useful_depth
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
@@ -34,7 +35,7 @@ from onnxmem.report.page.stops import (
     line_through,
 )
 from onnxmem.report.page.timeline import affine_sizes, envelope, peak_lines, timeline_data
-from onnxmem.report.timelines import lifetimes_of
+from onnxmem.report.timelines import GROUPS, SAVED, lifetimes_of
 from onnxmem.settings import TrainingConfig
 
 SMALL = """
@@ -215,6 +216,20 @@ def test_the_largest_that_are_alive_at_each_step_are_named() -> None:
         "y": (2, 1),
     }
     assert data["moves"] == [1, 256]
+
+
+def test_a_group_of_unknown_sizes_alone_is_no_area_and_names_nothing() -> None:
+    analysis = small(batch=3, train=True)
+    lifetimes, stops = lifetimes_of(analysis), evaluated(analysis)
+    saved = [*GROUPS].index(SAVED)
+    unknown = np.where(lifetimes.groups == saved, 0, lifetimes.sizes.fixed_bytes)
+    data = timeline_data(replace(lifetimes, sizes=Sizes(unknown)), stops, None)
+    assert data is not None
+    series, tensors = data["series"], data["tensors"]
+    assert isinstance(series, list)
+    assert isinstance(tensors, dict)
+    assert SAVED not in [each["name"] for each in series]
+    assert all(tensors["fixed"])
 
 
 def test_what_a_model_without_a_batch_shows_does_not_move() -> None:

@@ -199,9 +199,12 @@ def _named(lifetimes: Lifetimes, steps: Sequence[int]) -> list[int]:
 
     They are the largest at each shown step, and of the others the largest.
     """
+    sizes_bytes = lifetimes.sizes.fixed_bytes
     named = {number for numbers in _largest_at(lifetimes, steps) for number in numbers}
-    by_size = np.argsort(-lifetimes.sizes.fixed_bytes, kind="stable").tolist()
+    by_size = np.argsort(-sizes_bytes, kind="stable").tolist()
     named.update(by_size[:_MOST_NAMED])
+    # One of unknown size has no bytes: where a whole group has none, the chart has no such area.
+    named = {number for number in named if sizes_bytes[number]}
     return sorted(named, key=lambda number: (int(lifetimes.starts[number]), number))
 
 
