@@ -17,12 +17,13 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final, Self
 
-from onnxmem.errors import UsageError
+from onnxmem.errors import UsageError, shortened
 
 MOST_BYTES: Final = 2**24
 """Of a list, a table or a configuration."""
@@ -196,6 +197,56 @@ def parsed_json(text: str) -> object:
         raise _too_deep() from None
     _refuse_depth(document)
     return document
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of TOML or an object of JSON, with its file and key for error messages.
+
+    The file is not trusted: a value of another type than the requested one raises ``error``. What
+    is missing, or null, is ``None`` or empty.
+    """
+
+    file: str
+    key: str
+    values: Mapping[str, object]
+    error: ClassVar[type[UsageError]] = UsageError
+    hint: ClassVar[str] = ""
+    """The end of each message."""
+    not_text: ClassVar[str] = "is not a string"
+    not_table: ClassVar[str] = "is not an object"
+    not_tables: ClassVar[str] = "is not a list of objects"
+
+    def fault(self, key: str, what: str) -> UsageError:
+        """The error for a key, for the caller to raise."""
+        parts = (shortened(self.file), shortened(self._key_of(key)), f"{what}{self.hint}")
+        return self.error(": ".join(part for part in parts if part))
+
+    def text(self, key: str) -> str | None:
+        """The string at a key."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.fault(key, self.not_text)
+        return value
+
+    def table(self, key: str) -> Self | None:
+        """The table at a key."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise self.fault(key, self.not_table)
+        return None if value is None else type(self)(self.file, self._key_of(key), value)
+
+    def tables(self, key: str) -> tuple[Self, ...]:
+        """The tables of the list at a key."""
+        value = self.values.get(key)
+        value = [] if value is None else value
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise self.fault(key, self.not_tables.format(self._key_of(key)))
+        own = self._key_of(key)
+        return tuple(type(self)(self.file, f"{own}[{n}]", each) for n, each in enumerate(value))
+
+    def _key_of(self, key: str) -> str:
+        return ".".join(part for part in (self.key, key) if part)
 
 
 def reason_of(fault: OSError | ValueError) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxmem.analysis.compute import Layer
 from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
-from onnxmem.files import parsed_json, read_text, reason_of
+from onnxmem.files import Table, parsed_json, read_text, reason_of
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
@@ -670,33 +670,11 @@ class SavedReportError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class SavedObject:
-    """A JSON object of a saved report, with its file and key for error messages."""
+class SavedObject(Table):
+    """A JSON object of a saved report."""
 
-    file: str
-    key: str
-    values: Mapping[str, object]
-
-    def part(self, key: str) -> "SavedObject | None":
-        """The object at a key; ``None`` if there is none."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.fault(key, "is not an object")
-        return SavedObject(self.file, self._key(key), value)
-
-    def parts(self, key: str) -> "tuple[SavedObject, ...] | None":
-        """The objects of the list at a key; ``None`` if there is none."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            raise self.fault(key, "is not a list of objects")
-        own_key = self._key(key)
-        return tuple(
-            SavedObject(self.file, f"{own_key}[{n}]", each) for n, each in enumerate(value)
-        )
+    error: ClassVar[type[UsageError]] = SavedReportError
+    hint: ClassVar[str] = f"; {_HINT}"
 
     def size_bytes(self, key: str) -> int | None:
         """The count at a key; ``None`` is unknown."""
@@ -704,21 +682,6 @@ class SavedObject:
         if value is not None and (type(value) is not int or value < 0):
             raise self.fault(key, "is not a count")
         return value
-
-    def text(self, key: str) -> str | None:
-        """The text at a key; ``None`` if there is none."""
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.fault(key, "is not a string")
-        return value
-
-    def fault(self, key: str, what: str) -> SavedReportError:
-        """The error for a value of the wrong type."""
-        message = f"{shortened(self.file)}: {self._key(key)}: {what}; {_HINT}"
-        return SavedReportError(message)
-
-    def _key(self, key: str) -> str:
-        return ".".join(part for part in (self.key, key) if part)
 
 
 def read_saved(file: str) -> tuple[SavedObject, ...]:
@@ -734,7 +697,7 @@ def read_saved(file: str) -> tuple[SavedObject, ...]:
     if (report.text("schema_version") or "").partition(".")[0] != "1":
         fault = report.fault("schema_version", "is not 1.x, which this onnxmem reads")
         raise fault
-    return report.parts("models") or ()
+    return report.tables("models")
 
 
 def _document(file: str) -> dict[str, object]:

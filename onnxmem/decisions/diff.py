@@ -293,7 +293,7 @@ def saved_snapshot(row: SavedObject) -> Snapshot:
     :raises SavedReportError: a value does not have the type that onnxmem writes.
     """
     settings = _part(row, "settings")
-    rows = row.parts("layers")
+    rows = None if row.values.get("layers") is None else row.tables("layers")
     return Snapshot(
         path=row.text("path") or "",
         is_saved=True,
@@ -303,11 +303,11 @@ def saved_snapshot(row: SavedObject) -> Snapshot:
         weight_bytes=_part(row, "weights").size_bytes("bytes"),
         inputs_bytes=row.size_bytes("inputs_bytes"),
         total_bytes=row.size_bytes("total_bytes"),
-        activations=_saved_peak(row.part("activations"), "in_place_peak_bytes"),
-        training=_saved_peak(row.part("training"), "peak_bytes"),
+        activations=_saved_peak(row.table("activations"), "in_place_peak_bytes"),
+        training=_saved_peak(row.table("training"), "peak_bytes"),
         layers=None if rows is None else tuple(map(_saved_layer, rows)),
-        step=_saved_step(row.part("training")),
-        findings=tuple(map(_saved_finding, row.parts("findings") or ())),
+        step=_saved_step(row.table("training")),
+        findings=tuple(map(_saved_finding, row.tables("findings"))),
         verdict=_saved_verdict(_part(row, "verdict")),
     )
 
@@ -319,7 +319,7 @@ def saved_setting(row: SavedObject) -> SavedSetting:
     """
     settings = _part(row, "settings")
     dims, shapes = _part(settings, "dims"), _part(settings, "shapes")
-    step = row.part("training")
+    step = row.table("training")
     return SavedSetting(
         batch=settings.size_bytes("batch"),
         dims={name: dims.size_bytes(name) or 1 for name in dims.values},
@@ -431,7 +431,7 @@ def _step(recipe: Mapping[str, object]) -> str:
 
 def _part(row: SavedObject, key: str) -> SavedObject:
     """The object at a key, empty if it is missing."""
-    return row.part(key) or SavedObject(row.file, f"{row.key}.{key}", {})
+    return row.table(key) or SavedObject(row.file, f"{row.key}.{key}", {})
 
 
 def _saved_peak(part: SavedObject | None, key: str) -> PeakContents | None:
@@ -440,9 +440,9 @@ def _saved_peak(part: SavedObject | None, key: str) -> PeakContents | None:
         return None
     blocks = [
         Allocation(each.text("tensor") or "", _category(each), each.size_bytes("bytes") or 0)
-        for each in part.parts("live_at_peak") or ()
+        for each in part.tables("live_at_peak")
     ]
-    by_kind = part.part("live_by_kind")
+    by_kind = part.table("live_by_kind")
     known = {Category.ACTIVATION: size_bytes}
     if by_kind is not None and by_kind.values:
         known = {

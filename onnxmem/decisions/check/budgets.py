@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.errors import MissingFileError, UsageError, shortened
-from onnxmem.files import parsed_toml, read_text, reason_of
+from onnxmem.files import Table, parsed_toml, read_text, reason_of
 from onnxmem.settings import BASES, LEFT_OPEN, TrainingConfig, listed_shape
 from onnxmem.units import format_bytes, parse_size
 
@@ -147,8 +147,8 @@ def read_configuration(file: str) -> Configuration:
         raise MissingFileError(message)
     found = _table(path)
     if found is None:
-        fault = Table(file, "", {}).fault(_TOP, "is missing; write [[tool.onnxmem.budgets]]")
-        raise fault
+        message = "is missing; write [[tool.onnxmem.budgets]]"
+        raise ConfigTable(file, "", {}).fault(_TOP, message)
     return _configuration(path, found)
 
 
@@ -186,17 +186,13 @@ def read_growth(text: str) -> Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """One table of a TOML file, with its file and key for error messages."""
+class ConfigTable(Table):
+    """One table of a configuration file."""
 
-    file: str
-    key: str
-    values: Mapping[str, object]
-
-    def fault(self, key: str, what: str) -> ConfigError:
-        """The error for a key, for the caller to raise."""
-        parts = (shortened(self.file), shortened(self._key_of(key)), what)
-        return ConfigError(": ".join(part for part in parts if part))
+    error: ClassVar[type[UsageError]] = ConfigError
+    not_text: ClassVar[str] = "is not a string; write it in quotes"
+    not_table: ClassVar[str] = "is not a table; write { name = value }"
+    not_tables: ClassVar[str] = "is not an array of tables; write [[{}]]"
 
     def refuse_unknown(self, known: Iterable[str]) -> None:
         """Check that every key is known.
@@ -206,28 +202,25 @@ class Table:
         known = tuple(known)
         for key in self.values:
             if key not in known:
-                fault = self.fault(key, f"unknown key; choose one of {', '.join(known)}")
-                raise fault
+                raise self.fault(key, f"unknown key; choose one of {', '.join(known)}")
 
-    def without(self, keys: Iterable[str]) -> "Table":
+    def without(self, keys: Iterable[str]) -> "ConfigTable":
         """The table without some keys."""
         left = {key: value for key, value in self.values.items() if key not in set(keys)}
-        return Table(self.file, self.key, left)
+        return ConfigTable(self.file, self.key, left)
 
     def text(self, key: str) -> str | None:
-        """A string; ``None`` if the key is missing."""
-        value = self.values.get(key)
-        if value is not None and (not isinstance(value, str) or not value):
-            fault = self.fault(key, "is not a string; write it in quotes")
-            raise fault
-        return value
+        """A string that is not empty; ``None`` if the key is missing."""
+        found = Table.text(self, key)
+        if found is not None and not found:
+            raise self.fault(key, self.not_text)
+        return found
 
     def texts(self, key: str, example: str = "unbound_dims") -> tuple[str, ...]:
         """A list of strings; empty if the key is missing."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            fault = self.fault(key, f'is not a list of strings; write ["{example}"]')
-            raise fault
+            raise self.fault(key, f'is not a list of strings; write ["{example}"]')
         return tuple(value)
 
     def path(self, key: str) -> Path | None:
@@ -243,16 +236,14 @@ class Table:
         """A boolean; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
-            fault = self.fault(key, "is not a boolean; write true or false without quotes")
-            raise fault
+            raise self.fault(key, "is not a boolean; write true or false without quotes")
         return value
 
     def count(self, key: str) -> int | None:
         """A positive integer; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and (type(value) is not int or value < 1):
-            fault = self.fault(key, "is not a positive integer; write one without quotes")
-            raise fault
+            raise self.fault(key, "is not a positive integer; write one without quotes")
         return value
 
     def size_bytes(self, key: str) -> int | None:
@@ -263,28 +254,6 @@ class Table:
         """An allowed growth: a percentage or a size; ``None`` if the key is missing."""
         return self._read(key, read_growth)
 
-    def table(self, key: str) -> "Table | None":
-        """An inner table; ``None`` if the key is missing."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            fault = self.fault(key, "is not a table; write { name = value }")
-            raise fault
-        return Table(self.file, self._key_of(key), value)
-
-    def tables(self, key: str) -> "tuple[Table, ...]":
-        """An array of tables; empty if the key is missing."""
-        value = self.values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            fault = self.fault(key, f"is not an array of tables; write [[{self._key_of(key)}]]")
-            raise fault
-        own = self._key_of(key)
-        return tuple(Table(self.file, f"{own}[{n}]", each) for n, each in enumerate(value))
-
-    def _key_of(self, key: str) -> str:
-        return ".".join(part for part in (self.key, key) if part)
-
     def _read(self, key: str, read: Callable[[str], _Read]) -> _Read | None:
         value = self.values.get(key)
         if value is None:
@@ -292,8 +261,7 @@ class Table:
         if type(value) is int and value >= 0:
             value = str(value)
         if not isinstance(value, str):
-            fault = self.fault(key, 'is not a size; write "256MiB" in quotes, or a number of bytes')
-            raise fault
+            raise self.fault(key, 'is not a size; write "256MiB" in quotes, or a number of bytes')
         try:
             return read(value)
         except UsageError as error:
@@ -301,28 +269,32 @@ class Table:
             raise fault from error
 
 
-def _table(file: Path) -> Table | None:
+def _table(file: Path) -> ConfigTable | None:
     """The table of onnxmem; ``None`` if a pyproject.toml has none."""
     name = os.path.relpath(file)
     try:
         document = parsed_toml(read_text(str(file)))
     except (OSError, ValueError) as error:
         reason = reason_of(error)
-        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {reason}; correct the file")
+        fault = ConfigTable(name, "", {}).fault(
+            "", f"cannot be read as TOML: {reason}; correct the file"
+        )
         raise fault from error
     tool = document.get("tool")
     own = tool.get("onnxmem") if isinstance(tool, dict) else None
     if isinstance(own, dict):
-        return Table(name, _TOP, own)
+        return ConfigTable(name, _TOP, own)
     if own is not None:
-        fault = Table(name, "", {}).fault(_TOP, "is not a table; write [[tool.onnxmem.budgets]]")
+        fault = ConfigTable(name, "", {}).fault(
+            _TOP, "is not a table; write [[tool.onnxmem.budgets]]"
+        )
         raise fault
     if file.name == _PROJECT_FILE:
         return None
-    return Table(name, "", document)
+    return ConfigTable(name, "", document)
 
 
-def _configuration(file: Path, table: Table) -> Configuration:
+def _configuration(file: Path, table: ConfigTable) -> Configuration:
     table.refuse_unknown(_TOP_KEYS)
     defaults = table.without(("baseline", "budgets"))
     budgets = [
@@ -340,7 +312,7 @@ def _configuration(file: Path, table: Table) -> Configuration:
     return Configuration(os.path.relpath(file), file.parent, tuple(budgets), table.path("baseline"))
 
 
-def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
+def _budget_of(table: ConfigTable, defaults: ConfigTable, name: str) -> Budget:
     """Read one budget; ``defaults`` has the settings that it does not set itself.
 
     :raises ConfigError: it is invalid, or has no limit.
@@ -377,25 +349,24 @@ def _first(own: bool | None, default: bool | None) -> bool:  # noqa: FBT001 - va
     return bool(default if own is None else own)
 
 
-def _counts(table: Table, key: str) -> dict[str, int]:
+def _counts(table: ConfigTable, key: str) -> dict[str, int]:
     inner = table.table(key)
     return {} if inner is None else {name: inner.count(name) or 1 for name in inner.values}
 
 
-def _shapes(table: Table) -> dict[str, tuple[int, ...]]:
+def _shapes(table: ConfigTable) -> dict[str, tuple[int, ...]]:
     inner = table.table("shapes")
     return {} if inner is None else {name: _shape(inner, name) for name in inner.values}
 
 
-def _shape(table: Table, name: str) -> tuple[int, ...]:
+def _shape(table: ConfigTable, name: str) -> tuple[int, ...]:
     shape = listed_shape(table.values[name])
     if shape is None:
-        fault = table.fault(name, "is not a list of dims; write [1, 3, 224, 224]")
-        raise fault
+        raise table.fault(name, "is not a list of dims; write [1, 3, 224, 224]")
     return shape
 
 
-def _basis(table: Table) -> str | None:
+def _basis(table: ConfigTable) -> str | None:
     name = table.text("basis")
     if name is not None and name not in BASES:
         fault = table.fault("basis", f"unknown basis; choose one of {', '.join(BASES)}")
@@ -403,7 +374,7 @@ def _basis(table: Table) -> str | None:
     return name
 
 
-def _recipe(table: Table, defaults: Table) -> TrainingConfig:
+def _recipe(table: ConfigTable, defaults: ConfigTable) -> TrainingConfig:
     """The training configuration: the fields of ``TrainingConfig`` by name."""
     values: dict[str, Any] = {}
     for each in (defaults.table("recipe"), table.table("recipe")):
@@ -417,7 +388,7 @@ def _recipe(table: Table, defaults: Table) -> TrainingConfig:
         raise fault from error
 
 
-def _recipe_value(table: Table, key: str) -> object:
+def _recipe_value(table: ConfigTable, key: str) -> object:
     """A value, which must have the type of the field's default."""
     default = getattr(TrainingConfig(), key)
     if isinstance(default, bool) or key in LEFT_OPEN:
@@ -427,8 +398,7 @@ def _recipe_value(table: Table, key: str) -> object:
     if isinstance(default, tuple):
         value = table.values[key]
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            fault = table.fault(key, 'is not a list of strings; write ["encoder.*"]')
-            raise fault
+            raise table.fault(key, 'is not a list of strings; write ["encoder.*"]')
         return tuple(value)
     return table.count(key)
 

@@ -202,10 +202,10 @@ class Baseline:
         row = self._row(analysis)
         if isinstance(row, str):
             return row
-        step = row.part("training")
+        step = row.table("training")
         if step is None:
             return f"the baseline has no training step; {_AGAIN} --train"
-        recipe = step.part("recipe")
+        recipe = step.table("recipe")
         now = recipe_row(analysis.settings.recipe)
         differs = _difference(now, {} if recipe is None else recipe.values)
         if differs:
@@ -551,7 +551,7 @@ def _whole(folder: Path, path: str) -> str:
 
 def _other_setting(analysis: Analysis, row: SavedObject) -> str:
     """The first setting that differs; ``""`` if none does."""
-    settings = row.part("settings")
+    settings = row.table("settings")
     if settings is None:
         return row.text("status") or "no settings"
     requested = analysis.settings
@@ -566,7 +566,7 @@ def _other_setting(analysis: Analysis, row: SavedObject) -> str:
 
 
 def _inner(row: SavedObject, key: str) -> Mapping[str, object]:
-    part = row.part(key)
+    part = row.table(key)
     return {} if part is None else part.values
 
 
