@@ -23,6 +23,7 @@ from onnxmem.cli.options import (
     add_result_options,
     add_size,
     add_training_options,
+    arena_options,
     dim,
     recipe_from,
     refuse_contradictions,
@@ -459,20 +460,10 @@ def _of_session(
 
 def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:
     from onnxmem.measuring.measuring import MeasureSettings
-    from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
+    from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 
-    options = SessionOptions(
-        level=LEVELS[arguments.graph],
-        fixed_dims=arguments.fixed_dims,
-        enable_mem_pattern=not arguments.no_mem_pattern,
-        enable_mem_reuse=not arguments.no_mem_reuse,
-        arena_extend_strategy=arguments.arena_extend_strategy,
-        shrinks_arena=arguments.shrink_arena,
-        num_threads=arguments.threads,
-        weights=arguments.weights,
-        trims_heap=arguments.malloc_trim,
-        malloc_threshold_bytes=arguments.malloc_threshold_bytes,
-    )
+    level = LEVELS[arguments.graph]
+    options = arena_options(arguments, level=level, fixed_dims=arguments.fixed_dims)
     return MeasureSettings(
         provider=arguments.device,
         runs=arguments.runs,

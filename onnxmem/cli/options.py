@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.decisions.devices import Catalog, Device
     from onnxmem.report.fit import ComparedMemory
+    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _NUL: Final = "\0"
 _UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
@@ -478,6 +479,23 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         "MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the process's environment, as in "
         "128KiB",
         dest="malloc_threshold_bytes",
+    )
+
+
+def arena_options(arguments: Namespace, **others: Any) -> "SessionOptions":  # noqa: ANN401
+    """The options of a session by the flags of ``add_arena_options``, and others by name."""
+    from onnxmem.runtimes.onnxruntime import session_options
+
+    return session_options.SessionOptions(
+        enable_mem_pattern=not arguments.no_mem_pattern,
+        enable_mem_reuse=not arguments.no_mem_reuse,
+        arena_extend_strategy=arguments.arena_extend_strategy,
+        shrinks_arena=arguments.shrink_arena,
+        num_threads=arguments.threads,
+        weights=arguments.weights,
+        trims_heap=arguments.malloc_trim,
+        malloc_threshold_bytes=arguments.malloc_threshold_bytes,
+        **others,
     )
 
 

@@ -17,6 +17,7 @@ from onnxmem.cli.options import (
     add_size,
     add_text_result_options,
     add_values,
+    arena_options,
     refuse_contradictions,
 )
 from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
@@ -166,17 +167,6 @@ def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:
 
 def _serving(arguments: Namespace) -> Serving:
     from onnxmem.decisions.simulate import Serving
-    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
-    options = SessionOptions(
-        enable_mem_pattern=not arguments.no_mem_pattern,
-        enable_mem_reuse=not arguments.no_mem_reuse,
-        arena_extend_strategy=arguments.arena_extend_strategy,
-        shrinks_arena=arguments.shrink_arena,
-        num_threads=arguments.threads,
-        weights=arguments.weights,
-        trims_heap=arguments.malloc_trim,
-        malloc_threshold_bytes=arguments.malloc_threshold_bytes,
-        gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes,
-    )
+    options = arena_options(arguments, gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes)
     return Serving(concurrency=arguments.concurrency, sessions=arguments.sessions, options=options)

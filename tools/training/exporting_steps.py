@@ -39,7 +39,7 @@ def export(
     torch.manual_seed(SEED)
     module = network.build().train()
     if trained:
-        _draw_values(module)
+        draw_values(module)
     inputs = network.inputs(EXPORT_BATCH)
     try:
         with warnings.catch_warnings():
@@ -55,7 +55,8 @@ def export(
     return data
 
 
-def _draw_values(module: nn.Module) -> None:
+def draw_values(module: nn.Module) -> None:
+    """As after training: exporters merge equal weights and drop a bias of zeros."""
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.uniform_(-0.05, 0.05)

@@ -17,6 +17,7 @@ from typing import Any
 
 import onnx
 import torch
+from exporting_steps import draw_values
 from folded_networks import CASES, HELD_OUT, Case
 from stripping import strip_weights
 from torch import nn
@@ -89,7 +90,7 @@ def _row(
 ) -> dict[str, Any]:
     torch.manual_seed(1)
     module = case.build()
-    _draw_values(module)
+    draw_values(module)
     sample = torch.randn(BATCH, *case.sample)
     row: dict[str, Any] = {
         "network": case.name,
@@ -123,16 +124,6 @@ def _figures(file: bytes) -> dict[str, Any]:
 
 def _peak(file: bytes, recipe: TrainingConfig) -> Any:  # noqa: ANN401
     return onnxmem.analyze(file, batch=TRAINED_BATCH, train=True, recipe=recipe).training
-
-
-def _draw_values(module: nn.Module) -> None:
-    """As after training: exporters merge equal weights and drop a bias of zeros."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.uniform_(-0.05, 0.05)
-        for name, buffer in module.named_buffers():
-            if name.endswith(("running_mean", "running_var")):
-                buffer.uniform_(0.5, 1.5)
 
 
 def _stripped(model: onnx.ModelProto) -> bytes:
