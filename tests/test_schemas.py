@@ -155,6 +155,15 @@ def test_the_json_of_a_recorded_run_matches_its_schema(
     assert row["allocator"]["is_same"] == bool(flags)
 
 
+def test_the_json_of_two_releases_matches_its_schema(net: str, capsys: Capture) -> None:
+    assert (
+        main(["diff", net, "--onnxruntime", "1.29", "1.31", "--emulate-optimizer", "--json"]) == 0
+    )
+    row = validated("upgrade", capsys.readouterr().out)
+    assert row["before"]["verified"]
+    assert row["after"]["measured"] == "1.31.1"
+
+
 @pytest.mark.parametrize("text", [growing(), GROUPED, HYBRID, MERGED])
 @pytest.mark.parametrize("context", [None, 1, 100])
 def test_the_json_report_of_a_cache_matches_its_schema(text: str, context: int | None) -> None:

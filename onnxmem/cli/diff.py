@@ -1,6 +1,7 @@
 """``onnxmem diff A [B]``: what changed between two models, settings or points in time.
 
-With ``--snapshot`` the other side is a run that PyTorch recorded on a GPU.
+With ``--snapshot`` the other side is a run that PyTorch recorded on a GPU; with ``--onnxruntime``
+the sides are two releases of onnxruntime.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ _GATED: Final = ("weights", "run", "training peak")
 _HEAD_BYTES: Final = 64
 _OF_TWO_SIDES: Final = ("budget_bytes", "fail_on_growth", "html", "runtimes")
 """Options that are not of a recorded run."""
+_OF_PREDICTIONS: Final = (*_OF_TWO_SIDES, "train", "snapshot")
+"""Options that are not of two releases."""
 _OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
@@ -99,7 +102,7 @@ def diff_parser() -> ArgumentParser:
         "A [B] [options]",
         "Say what changed between two models, two settings (--b-batch 8), or a report "
         "saved by onnxmem MODEL --json -o FILE and a model now; or where a prediction and a run "
-        "that PyTorch recorded part (--snapshot).",
+        "that PyTorch recorded part (--snapshot); or between two releases of onnxruntime.",
         run,
     )
     add_sized_models(parser)
@@ -108,6 +111,7 @@ def diff_parser() -> ArgumentParser:
     add_runtimes(parser.add_argument_group("runtime"))
     _add_own_options(parser)
     _add_recorded(parser)
+    _add_releases(parser)
     _add_output(parser)
     return parser
 
@@ -119,6 +123,8 @@ def run(arguments: Namespace) -> int:
     from onnxmem.report.diff import as_json, render
     from onnxmem.report.page.diff_page import diff_page
 
+    if arguments.onnxruntime is not None:
+        return _run_upgrade(arguments)
     if arguments.snapshot is not None:
         return _run_recorded(arguments)
     sides = _sides(arguments)
@@ -163,7 +169,7 @@ def _run_recorded(arguments: Namespace) -> int:
     from onnxmem.measuring.memory_snapshot import read_memory_snapshot
     from onnxmem.report.recorded_run import recorded_as_json, render_recorded
 
-    _refuse_two_sides(arguments)
+    _refuse(arguments, _OF_TWO_SIDES, "--snapshot, which compares with one run")
     (model,) = arguments.models
     check_output(arguments.output, (model, arguments.snapshot), force=arguments.force)
     refuse_contradictions(arguments)
@@ -183,19 +189,50 @@ def _run_recorded(arguments: Namespace) -> int:
     return EXIT_OK
 
 
-def _refuse_two_sides(arguments: Namespace) -> None:
-    """Refuse what compares two predictions beside a recorded run.
+def _run_upgrade(arguments: Namespace) -> int:
+    """Compare two releases of onnxruntime on one model."""
+    from onnxmem.decisions.upgrade import (
+        RUNTIME,
+        compare_releases,
+        installed_is_newest,
+        two_releases,
+    )
+    from onnxmem.report.upgrade import render_upgrade, upgrade_as_json
+
+    _refuse(arguments, _OF_PREDICTIONS, "--onnxruntime, which compares two releases")
+    (model,) = arguments.models
+    check_output(arguments.output, (model,), force=arguments.force)
+    refuse_contradictions(arguments)
+    refuse_without_budget(arguments)
+    refuse_untrained(arguments, trains=False)
+    settle_json(arguments)
+    releases = two_releases(arguments.onnxruntime)
+    asks = installed_is_newest() and not arguments.emulate_optimizer
+    try:
+        analysis = _analyzed(
+            model, _requested(arguments), runtimes=(RUNTIME,), asks_onnxruntime=asks
+        )
+        found = compare_releases(analysis, releases)
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
+        return report_fault(fault_of(error), error, model)
+    write_result(upgrade_as_json(found) if arguments.json else render_upgrade(found), arguments)
+    return EXIT_OK
+
+
+def _refuse(arguments: Namespace, names: Sequence[str], without: str) -> None:
+    """Refuse options that compare two predictions, and a second model.
 
     :raises UsageError: with the flag.
     """
     if len(arguments.models) != 1:
-        message = f"{len(arguments.models)} models; a recorded run is compared with one"
+        message = f"{len(arguments.models)} models; name one with {without}"
         raise UsageError(message)
     own = {name: value for name, value in vars(arguments).items() if name.startswith("b_")}
-    own |= {name: getattr(arguments, name) for name in _OF_TWO_SIDES}
-    flags = [f"--{name.replace('_', '-').removesuffix('-bytes')}" for name in own if own[name]]
+    own |= {name: getattr(arguments, name) for name in names}
+    words = (name.replace("_", "-").removesuffix("-bytes") for name in own if own[name])
+    flags = [f"--{word.replace('runtimes', 'runtime')}" for word in words]
     if flags:
-        message = f"{', '.join(flags)}: no effect with --snapshot, which compares with one run"
+        message = f"{', '.join(flags)}: no effect with {without}"
         raise UsageError(message)
 
 
@@ -219,6 +256,17 @@ def _add_recorded(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="compare A with a memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot): "
         "peaks, order, sizes, and whether the allocator's replay reserves what the run did",
+    )
+
+
+def _add_releases(parser: ArgumentParser) -> None:
+    releases = parser.add_argument_group("releases of onnxruntime")
+    releases.add_argument(
+        "--onnxruntime",
+        nargs=2,
+        metavar=("FROM", "TO"),
+        help="compare A in two releases, as in 1.29 1.32: what an upgrade costs, and what of it "
+        "was verified",
     )
 
 

@@ -204,6 +204,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("onnxmem diff m.onnx --batch 8 --b-batch 16", "two settings"),
                 ("onnxmem diff before.json m.onnx", "a report saved with --json"),
                 ("onnxmem diff m.onnx --train --snapshot s.pickle", "a run on a GPU"),
+                ("onnxmem diff m.onnx --onnxruntime 1.29 1.32", "what an upgrade costs"),
             ),
             options=(
                 *_SIZED,
@@ -211,6 +212,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 *_RUNTIME,
                 ("--b-batch N", "of the second; also --b-dim, --b-precision, ..."),
                 ("--snapshot FILE", "of PyTorch's memory: where run and prediction part"),
+                ("--onnxruntime A B", "two releases: what an upgrade costs"),
                 ("--fail-on-growth PCT", "exit with 1 if a peak grew by more"),
                 ("--html FILE", "a page with both timelines"),
                 *_JSON,

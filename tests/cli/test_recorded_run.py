@@ -47,7 +47,7 @@ def test_what_makes_the_replay_no_proof_is_said(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("net.onnx net.onnx", "2 models; a recorded run is compared with one"),
+        ("net.onnx net.onnx", "2 models; name one with --snapshot"),
         ("net.onnx --b-batch 4", "--b-batch: no effect with --snapshot"),
         ("net.onnx --budget 1GiB", "--budget: no effect with --snapshot"),
         ("net.onnx --fail-on-growth 5%", "--fail-on-growth: no effect with --snapshot"),

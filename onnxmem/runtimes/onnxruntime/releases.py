@@ -1,0 +1,300 @@
+"""The releases of onnxruntime that were verified, and what each does otherwise than the rules.
+
+The rules of this package are those of the newest verified release. Each earlier one was compared
+with them: its graphs, shapes, kernels and arena, case by case
+(``tests/data/onnxruntime/versions.json``). A ``Change`` stands for cases that differ, with the
+nodes that a model must have to be touched by it. The test of this module compares the changes with
+the cases, so that none is left out.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from onnxmem.errors import UsageError
+from onnxmem.model.graph import DType, Graph, Node, Role
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED
+from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import HANDLERS
+
+_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+_PLAIN_EPSILONS: Final = frozenset({DType.FLOAT32, DType.FLOAT16})
+_FOUR_BITS: Final = 4
+_WITH_ZERO_POINT: Final = 3
+"""Inputs of a QuantizeLinear that has a zero point."""
+_NEW_IN_1_30: Final = frozenset(
+    {
+        *("BranchwiseRMSNorm", "CausalConvWithState", "GatedAdd", "GatedRMSNorm"),
+        *("LinearAttentionGate", "ScaledSiLU"),
+    }
+)
+"""Operators whose shapes or kernels the release before did not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What releases up to one do otherwise than the rules."""
+
+    name: str
+    last: str
+    """The last release that differs."""
+    what: str
+    """What is treated differently, in words."""
+    touches: Callable[[Graph], bool]
+    """Whether a model has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A minor release on which the rules were verified."""
+
+    name: str
+    """Major and minor version."""
+    measured: str
+    """The patch release that was measured."""
+    floor_bytes: int
+    """Resident with Python, numpy and onnxruntime imported, in one environment for all releases
+    (``tools/onnxruntime/process_truth.py constants``, median of seven processes)."""
+    small_bytes: int
+    """What a model of half a megabyte adds to it: the release's registries and pages of its library
+    (``onnxmem measure models/mlp.onnx --batch 2 --weights external``, median of five)."""
+
+    def changes(self, graph: Graph) -> tuple[Change, ...]:
+        """What the release does otherwise than the rules, as far as a model has it."""
+        here = VERIFIED.index(self.name)
+        return tuple(
+            each for each in CHANGES if here <= VERIFIED.index(each.last) and each.touches(graph)
+        )
+
+    @property
+    def floor_offset_bytes(self) -> int:
+        """How much more the process takes before the session than the prediction assumes."""
+        return self.floor_bytes - RELEASES[_ASSUMED].floor_bytes
+
+    @property
+    def process_offset_bytes(self) -> int:
+        """The same once a session is loaded."""
+        return self.floor_offset_bytes + self.small_bytes - RELEASES[_ASSUMED].small_bytes
+
+
+_ASSUMED: Final = "1.31"
+"""The release of ``loading.MEASURED``."""
+
+
+# --------------------------------------------------------------------------------------------------
+# What a model must have. Each is as wide as the cases that differ, or wider: a model that is not
+# touched has none of them.
+
+
+def _has_operator(*op_types: str) -> Callable[[Graph], bool]:
+    return lambda graph: any(node.op_type in op_types for node in graph.all_nodes())
+
+
+def _chains(graph: Graph, *steps: str) -> Iterator[tuple[Node, ...]]:
+    """Nodes of these operators in a row, each of which reads what the one before writes."""
+    writers = {name: node for node in graph.all_nodes() for name in node.writes}
+    alternatives = [step.split("|") for step in steps]
+
+    def before(node: Node, left: int) -> Iterator[tuple[Node, ...]]:
+        if left < 0:
+            yield (node,)
+            return
+        for source in (writers[name] for name in node.reads if name in writers):
+            if source.op_type in alternatives[left]:
+                yield from ((*chain, node) for chain in before(source, left - 1))
+
+    for node in graph.all_nodes():
+        if node.op_type in alternatives[-1]:
+            yield from before(node, len(steps) - 2)
+
+
+def _has_chain(*steps: str) -> Callable[[Graph], bool]:
+    return lambda graph: any(True for _ in _chains(graph, *steps))
+
+
+def _has_other_epsilon(graph: Graph) -> bool:
+    """A normalization whose epsilon is not a number of single precision, named second."""
+    for _, add, _ in _chains(graph, "ReduceMean", "Add", "Sqrt"):
+        epsilon = graph.tensors[add.inputs[1]]
+        is_number = epsilon.role is Role.WEIGHT and epsilon.num_elements == 1
+        if not is_number or epsilon.dtype not in _PLAIN_EPSILONS:
+            return True
+    return False
+
+
+def _has_blocks_in_product(graph: Graph) -> bool:
+    """An integer product of a matrix with several scales."""
+    for pair, _, _ in _chains(graph, "DequantizeLinear", "MatMul", "QuantizeLinear"):
+        if graph.tensors[pair.inputs[1]].num_elements != 1:
+            return True
+    return False
+
+
+def _has_half_blocks(graph: Graph) -> bool:
+    """A product with blocks of 4 or 8 bits in half precision that are fed."""
+    return any(
+        node.op_type == "MatMulNBits"
+        and graph.tensors[node.inputs[0]].dtype is DType.FLOAT16
+        and graph.tensors[node.inputs[1]].role is not Role.WEIGHT
+        for node in graph.all_nodes()
+    )
+
+
+def _has_pair_without_zero_point(graph: Graph) -> bool:
+    return any(
+        node.op_type in {"QuantizeLinear", "DequantizeLinear"}
+        and len([name for name in node.inputs if name]) < _WITH_ZERO_POINT
+        for node in graph.all_nodes()
+    )
+
+
+def _has_double_gate(graph: Graph) -> bool:
+    return any(
+        graph.tensors[sigmoid.inputs[0]].dtype is DType.FLOAT64
+        for sigmoid, _ in _chains(graph, "Sigmoid", "Mul")
+    )
+
+
+def _has_four_bit_activation(graph: Graph) -> bool:
+    return any(
+        tensor.role is Role.ACTIVATION
+        and tensor.dtype is not None
+        and (tensor.dtype.bits or _FOUR_BITS + 1) <= _FOUR_BITS
+        for tensor in graph.tensors.values()
+    )
+
+
+def _has_half_precision(graph: Graph) -> bool:
+    return any(tensor.dtype is DType.FLOAT16 for tensor in graph.tensors.values())
+
+
+def _has_shared_transpose(graph: Graph) -> bool:
+    """Two transposes with a value between them that more than one node, or the caller, reads.
+
+    Between them are operators past which onnxruntime pushes a transpose.
+    """
+    num_readers = Counter(graph.outputs)
+    num_readers.update(name for node in graph.all_nodes() for name in {*node.reads})
+    reached: dict[str, bool] = {}  # by value behind a transpose: whether one up to it is shared
+    for node in graph.all_nodes():
+        before = [reached[name] for name in node.reads if name in reached]
+        is_transpose = node.op_type == "Transpose"
+        if is_transpose and any(before):
+            return True
+        if is_transpose or (before and _lets_transposes_pass(node)):
+            for name in node.writes:
+                reached[name] = any(before) or num_readers[name] > 1
+    return False
+
+
+def _lets_transposes_pass(node: Node) -> bool:
+    return (f"{node.domain}.{node.op_type}" if node.domain else node.op_type) in HANDLERS
+
+
+CHANGES: Final = (
+    Change(
+        "epsilon",
+        "1.31",
+        "normalizations whose epsilon is not a float named second",
+        _has_other_epsilon,
+    ),
+    Change(
+        "blocks in products",
+        "1.31",
+        "integer matrix products with several scales",
+        _has_blocks_in_product,
+    ),
+    Change(
+        "padding before pooling",
+        "1.31",
+        "padding before a pooling",
+        _has_chain("Pad", "MaxPool|AveragePool"),
+    ),
+    Change(
+        "grouped attention",
+        "1.31",
+        "shapes of GroupQueryAttention at load",
+        _has_operator("GroupQueryAttention"),
+    ),
+    Change(
+        "half blocks",
+        "1.31",
+        "MatMulNBits in half precision whose blocks are an input",
+        _has_half_blocks,
+    ),
+    Change("double gate", "1.30", "Sigmoid gates in double precision", _has_double_gate),
+    Change("gather by range", "1.30", "Gather by a Range", _has_chain("Range", "Gather")),
+    Change(
+        "no zero point",
+        "1.30",
+        "quantized values without a zero point",
+        _has_pair_without_zero_point,
+    ),
+    Change(
+        "cancelling pairs",
+        "1.30",
+        "pairs of DequantizeLinear and QuantizeLinear that cancel",
+        _has_chain("DequantizeLinear", "QuantizeLinear"),
+    ),
+    Change(
+        "activation of a sum",
+        "1.30",
+        "a Relu on a quantized Where or Sigmoid",
+        _has_chain("Where|Sigmoid", "Relu", "QuantizeLinear"),
+    ),
+    Change(
+        "transposed convolution",
+        "1.30",
+        "BatchNormalization after ConvTranspose",
+        _has_chain("ConvTranspose", "BatchNormalization"),
+    ),
+    Change(
+        "shared transposes",
+        "1.30",
+        "transposed values that several nodes read",
+        _has_shared_transpose,
+    ),
+    Change("4 bits", "1.30", "activations of 4 bits or fewer", _has_four_bit_activation),
+    Change("half precision", "1.29", "half precision", _has_half_precision),
+    Change("hard swish", "1.29", "HardSigmoid gates", _has_chain("HardSigmoid", "Mul")),
+    Change(
+        "transposed activations",
+        "1.29",
+        "transposes before Elu and Gelu",
+        _has_chain("Transpose", "Elu|Gelu|FastGelu|QuickGelu"),
+    ),
+    Change(
+        "transposes before Gemm", "1.29", "transposes before Gemm", _has_chain("Transpose", "Gemm")
+    ),
+    Change("new operators", "1.29", "operators that are new in 1.30", _has_operator(*_NEW_IN_1_30)),
+)
+
+RELEASES: Final[Mapping[str, Release]] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Release("1.29", "1.29.0", 45_797_376, 10_301_440),
+            Release("1.30", "1.30.0", 46_157_824, 9_781_248),
+            Release("1.31", "1.31.1", 46_481_408, 10_067_968),
+            Release("1.32", "1.32.0", 47_611_904, 10_870_784),
+        )
+    }
+)
+"""By minor version."""
+
+
+def release_named(version: str) -> Release:
+    """The verified release of a version: ``1.29`` or ``1.29.0``.
+
+    :raises UsageError: the version was not verified.
+    """
+    release = RELEASES.get(".".join(version.split(".")[:2]))
+    if release is None or not _VERSION.fullmatch(version):
+        message = (
+            f"onnxruntime {version!r} was not verified; choose among {', '.join(RELEASES)}, or "
+            "measure both: onnxmem measure MODEL in an environment of each"
+        )
+        raise UsageError(message)
+    return release
