@@ -16,6 +16,7 @@ from typing import Any
 from onnxmem.decisions.explain.messages import OutOfMemory, read_message
 
 MESSAGES = Path(__file__).parents[1] / "tests" / "data" / "oom_messages.json"
+_PARTS = ("allocated", "reserved", "unallocated")
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -47,6 +48,10 @@ def fields(row: dict[str, Any], message: OutOfMemory | None) -> dict[str, tuple[
     }
     if row.get("set") not in {None, "second", "third"}:
         pairs["device"] = (row.get("device"), None if message is None else message.device)
+    for name in _PARTS if row.get("set") in {"fourth", "twelfth", "thirteenth"} else ():
+        if name != "allocated" or name in row:
+            read = None if message is None else getattr(message, f"{name}_bytes")
+            pairs[name] = (in_bytes(row.get(name)), read)
     return {
         "kind": (True, None if message is None else True),
         "requested": (requested, requested if includes else sizes),

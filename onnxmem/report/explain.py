@@ -20,7 +20,7 @@ from onnxmem.errors import printable, shortened
 from onnxmem.model.graph import DType
 from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
-from onnxmem.units import format_count, plural
+from onnxmem.units import format_bytes, format_count, plural
 
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
@@ -213,15 +213,10 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
         lines.append(fact("  at", shortened(", ".join(words))))
     if message.device is not None:
         lines.append(fact("  device", message.device))
-    for label, num_bytes in (
-        ("  capacity", message.capacity_bytes),
-        ("  free", message.free_bytes),
-        ("  in use", message.used_bytes),
-        ("  reserved", message.reserved_bytes),
-        ("  peak", message.peak_bytes),
-    ):
-        if num_bytes is not None:
-            lines.append(figure(label, num_bytes))
+    lines += _device_memory(message)
+    why = _why(message)
+    if why is not None:
+        lines.append(fact("  why", why))
     if message.unnamed:
         named = ", ".join(message.unnamed[:_MOST_UNNAMED])
         more = len(message.unnamed) - _MOST_UNNAMED
@@ -235,6 +230,46 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
             fact("Next", "name a model, and --batch, to see which tensors have that size"),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _device_memory(message: OutOfMemory) -> Iterator[str]:
+    """The memory of the device as the message gives it."""
+    is_split = message.allocated_bytes not in {None, message.used_bytes}
+    is_of_torch = message.allocator_variable is not None and message.allocated_bytes is not None
+    used = "  allocated" if is_of_torch and not is_split else "  in use"
+    for label, num_bytes, note in (
+        ("  capacity", message.capacity_bytes, ""),
+        ("  free", message.free_bytes, ""),
+        (used, message.used_bytes, "by this process" if is_split else ""),
+        ("  allocated", message.allocated_bytes if is_split else None, "of that, by tensors"),
+        ("  reserved", message.reserved_bytes, "by the allocator, allocated or not"),
+        ("  not allocated", message.unallocated_bytes, "reserved, and in no tensor"),
+        ("  other processes", message.others_bytes, "the rest of the capacity"),
+        ("  peak", message.peak_bytes, ""),
+    ):
+        if num_bytes is not None:
+            yield figure(label, num_bytes, note)
+
+
+def _why(message: OutOfMemory) -> str | None:
+    """What the sizes of PyTorch's caching allocator say about the cause."""
+    variable, free_bytes = message.allocator_variable, message.free_bytes
+    if message.sizes is None or variable is None:
+        return None
+    if free_bytes is not None and free_bytes > message.sizes.most_bytes:
+        return (
+            "more is free than was requested: a limit of the process (a fraction that the program "
+            "set), or another process that took it and gave it back"
+        )
+    spare = f"{format_bytes(message.spare_bytes)} is reserved and in no tensor"
+    if message.is_fragmented:
+        return (
+            f"fragmentation: {spare}, but in pieces too small for the request. "
+            f"{variable}=expandable_segments:True lets segments grow in place of new ones"
+        )
+    if message.is_fragmented is False:
+        return f"not fragmentation: {spare}, which is less than the request, with what is free too"
+    return None
 
 
 def _request(message: OutOfMemory) -> list[str]:
@@ -368,7 +403,11 @@ def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
         "capacity_bytes": message.capacity_bytes,
         "free_bytes": message.free_bytes,
         "held_bytes": message.used_bytes,
+        "allocated_bytes": message.allocated_bytes,
         "reserved_bytes": message.reserved_bytes,
+        "unallocated_bytes": message.unallocated_bytes,
+        "others_bytes": message.others_bytes,
+        "is_fragmented": message.is_fragmented,
         "peak_bytes": message.peak_bytes,
         "device": message.device,
         "requested_either": list(message.rivals),

@@ -22,6 +22,11 @@ searches for them by name, at most eight of each: 77 of 91 right. Corrected sinc
 of 11 messages of TensorRT and vLLM, which is a GPU, and the shape of two of JavaCPP. The ninth, by
 12 other searches with the rules mended, 58 of 62; the tenth, by 8 more, 46 of 47; the eleventh, by
 11 more, 20 of 22 (corrected since: the request behind "Tried to allocate 2.00 MiB").
+
+The twelfth is what 37 searches found of programs, languages and systems of all sorts, and of which
+no earlier set has the page: 104 of 117 at first sight. The thirteenth, by 18 other searches with
+the rules mended, 54 of 62. Corrected since, in earlier sets: "reserved by PyTorch but unallocated"
+is not what is reserved, the device of two messages of TensorRT and wgpu, a limit of PBS.
 """
 
 import json
@@ -87,8 +92,80 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert message.used_bytes == in_bytes(row.get("used"))
     if row.get("set") not in WITHOUT_DEVICE:
         assert message.device == row.get("device")
-    if row.get("set") == "fourth":
+    if row.get("set") in {"fourth", "twelfth", "thirteenth"}:
         assert message.reserved_bytes == in_bytes(row.get("reserved"))
+        assert message.unallocated_bytes == in_bytes(row.get("unallocated"))
+    if "allocated" in row:
+        assert message.allocated_bytes == in_bytes(row["allocated"])
+
+
+GIB = 2**30
+
+
+def torch_message(
+    request: str, allocated: float, spare: float, free: float, process: float | None = None
+) -> str:
+    """What PyTorch prints since 2.1, of a GPU of 24 GiB."""
+    used = f"Process 7 has {process} GiB memory in use. " if process else ""
+    return (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {request}. GPU 3 has a "
+        f"total capacity of 24.00 GiB of which {free} GiB is free. {used}Of the allocated memory "
+        f"{allocated} GiB is allocated by PyTorch, and {spare} GiB is reserved by PyTorch but "
+        "unallocated. If reserved but unallocated memory is large try setting "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "spare", "is_fragmented", "says"),
+    [
+        (torch_message("2.00 GiB", 13, 3.5, 1, 17), 3.5, True, "expandable_segments:True lets"),
+        (torch_message("5.00 GiB", 13, 3.5, 1, 17), 3.5, False, "not fragmentation"),
+        (torch_message("2.00 GiB", 13, 0.5, 3), 0.5, True, "more is free than was requested"),
+        (
+            (
+                "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 3; 24.00 GiB total capacity; "
+                "13 GiB already allocated; 1 GiB free; 17 GiB reserved in total by PyTorch)"
+            ),
+            4,
+            True,
+            "4.00 GiB is reserved and in no tensor",
+        ),
+        (
+            torch_message("2.00 GiB", 13, 3, 1).replace("CUDA", "HIP"),
+            3,
+            True,
+            "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
+        ),
+    ],
+)
+def test_a_reserve_of_pytorch_is_fragmented_if_it_holds_the_request(
+    text: str, spare: float, is_fragmented: bool, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = read_message(text)
+    assert message is not None
+    assert (message.allocated_bytes, message.device) == (13 * GIB, "GPU 3")
+    assert (message.spare_bytes, message.is_fragmented) == (spare * GIB, is_fragmented)
+    assert main(["explain", text]) == 0
+    assert says in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_neither_free_nor_of_the_process_is_of_others() -> None:
+    message = read_message(torch_message("2.00 GiB", 13, 3.5, 1, 17))
+    assert message is not None
+    assert message.others_bytes == 6 * GIB
+    alone = read_message(torch_message("2.00 GiB", 13, 3.5, 1, 22.9))
+    assert alone is not None
+    assert alone.others_bytes is None
+
+
+def test_the_cache_that_pytorch_named_until_2019_is_not_allocated() -> None:
+    message = read_message(
+        "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 11.00 GiB total capacity; 7 GiB "
+        "already allocated; 1 GiB free; 3 GiB cached)"
+    )
+    assert message is not None
+    assert (message.reserved_bytes, message.unallocated_bytes) == (None, 3 * GIB)
 
 
 @pytest.mark.parametrize("text", json.loads((DATA / "no_oom_messages.json").read_text("utf-8")))

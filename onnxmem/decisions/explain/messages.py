@@ -12,7 +12,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -86,9 +86,13 @@ class OutOfMemory:
     """The memory of the device, or the limit of the allocator."""
     free_bytes: int | None = None
     used_bytes: int | None = None
-    """The memory in use: of the process that was killed, else of the allocator or the program."""
+    """The memory in use: of the process, else of the program or what its allocator handed out."""
+    allocated_bytes: int | None = None
+    """What an allocator handed out, to tensors and the like."""
     reserved_bytes: int | None = None
-    """What an allocator holds and does not use, or holds in all."""
+    """What an allocator holds in all."""
+    unallocated_bytes: int | None = None
+    """What of it is handed out to nothing."""
     peak_bytes: int | None = None
     device: str | None = None
     """Such as ``GPU 0``; without a number if the message names none."""
@@ -101,6 +105,48 @@ class OutOfMemory:
     def is_on_accelerator(self) -> bool:
         """Whether it names a device other than the CPU."""
         return self.device is not None and not self.device.startswith("CPU")
+
+    @property
+    def allocator_variable(self) -> str | None:
+        """The variable of the environment that configures PyTorch's caching allocator."""
+        return _CACHING.get(self.program)
+
+    @property
+    def spare_bytes(self) -> int | None:
+        """What PyTorch's allocator holds and no tensor uses: as stated, or by difference."""
+        if self.program not in _CACHING:
+            return None
+        if self.unallocated_bytes is not None or self.reserved_bytes is None:
+            return self.unallocated_bytes
+        if self.allocated_bytes is None:
+            return None
+        return max(self.reserved_bytes - self.allocated_bytes, 0)
+
+    @property
+    def is_fragmented(self) -> bool | None:
+        """Whether the request fits what is free or spare; ``None`` where a size is missing.
+
+        PyTorch gives cached segments back before it fails, so what is spare lies in segments that
+        tensors still use.
+        """
+        if self.sizes is None or self.free_bytes is None or self.spare_bytes is None:
+            return None
+        return self.sizes.most_bytes <= self.free_bytes + self.spare_bytes
+
+    @property
+    def others_bytes(self) -> int | None:
+        """What other processes hold of the device, if it says what this one does.
+
+        ``None`` below a hundredth of the capacity: the sizes are printed rounded.
+        """
+        if self.program not in _CACHING or self.used_bytes == self.allocated_bytes:
+            return None
+        known = (self.capacity_bytes, self.free_bytes, self.used_bytes)
+        if None in known:
+            return None
+        capacity_bytes, free_bytes, used_bytes = (each or 0 for each in known)
+        rest_bytes = capacity_bytes - free_bytes - used_bytes
+        return rest_bytes if rest_bytes * 100 > capacity_bytes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +370,15 @@ _PROGRAMS: Final = (
     ),
 )
 """In this order, the special before the general: a log may have words of several programs."""
-_CACHING: Final = frozenset(f"PyTorch on {kind}" for kind in ("CUDA", "HIP", "NPU", "XPU"))
-"""Programs that print the segment of a caching allocator."""
+_CACHING: Final = {
+    "PyTorch on CUDA": "PYTORCH_CUDA_ALLOC_CONF",
+    "PyTorch on HIP": "PYTORCH_HIP_ALLOC_CONF",
+    "PyTorch on NPU": "PYTORCH_NPU_ALLOC_CONF",
+    "PyTorch on XPU": "PYTORCH_ALLOC_CONF",
+}
+"""Programs that print the segment of a caching allocator, with the variable that configures it."""
+_UNTIL_2019: Final = re.compile(r"[KMG]iB cached")
+"""What PyTorch printed of its reserve then: the part that is not allocated, not all of it."""
 
 # Whether a text is a message of a program that was out of memory.
 
@@ -359,10 +412,21 @@ _COMPARISON: Final = re.compile(
 _CONDITION: Final = re.compile(rf"(?i)\b(?:{words('conditions')})\b")
 _TALK: Final = re.compile(rf"(?i){words('talk')}")
 """A question about memory, or prose, is not a message."""
+_IS_ERROR: Final = re.compile(r"(?i)(?:\w{0,24}error|fatal|panic)\b:? ")
+"""A sentence that begins as the messages of programs do."""
 _NODES: Final = (
     r"Name: ?\\?['\"]([^'\"\\]*)",
     r"\[\[\{\{node ([^\s}]+)",
     r"\[\[[nN]ode:? ([^\s\]}=]+)",
+)
+_FIGURES: Final = (
+    Role.FREE,
+    Role.TOTAL,
+    Role.USED,
+    Role.ALLOCATED,
+    Role.RESERVED,
+    Role.UNALLOCATED,
+    Role.PEAK,
 )
 _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 
@@ -389,12 +453,10 @@ def read_message(text: str) -> OutOfMemory | None:
         None,
     ) or _Program("an unknown program", "", _meaning(plain, evidence))
     near = shape.start if shape else asked[0].start if asked else evidence
-    used = chosen(found, Role.USED, near)
     sizes = _requested(asked, shape, plain, program.name)
-    values = {
-        role: chosen(found, role, near)
-        for role in (Role.FREE, Role.TOTAL, Role.RESERVED, Role.PEAK)
-    }
+    values = {role: _size(chosen(found, role, near)) for role in _FIGURES}
+    if program.name in _CACHING and _UNTIL_2019.search(plain):
+        values[Role.UNALLOCATED] = values.pop(Role.RESERVED)
     return OutOfMemory(
         program=program.name,
         meaning=program.meaning,
@@ -405,17 +467,23 @@ def read_message(text: str) -> OutOfMemory | None:
         node=_first(_NODES, plain),
         op_type=_first(_OPERATORS, plain),
         device=None if _is_kill(plain, evidence, found) else device_of(plain, near),
-        capacity_bytes=_size(values[Role.TOTAL]),
-        free_bytes=_size(values[Role.FREE]),
-        used_bytes=_killed_bytes(plain) or _size(used),
-        reserved_bytes=_size(values[Role.RESERVED]),
-        peak_bytes=_size(values[Role.PEAK]),
+        capacity_bytes=values[Role.TOTAL],
+        free_bytes=values[Role.FREE],
+        used_bytes=_killed_bytes(plain) or _first_known(values, Role.USED, Role.ALLOCATED),
+        allocated_bytes=values[Role.ALLOCATED],
+        reserved_bytes=values.get(Role.RESERVED),
+        unallocated_bytes=values[Role.UNALLOCATED],
+        peak_bytes=values[Role.PEAK],
         unnamed=tuple(each.text for each in found if each.role is None and each.has_unit),
     )
 
 
 def _size(quantity: Quantity | None) -> int | None:
     return None if quantity is None else quantity.size_bytes
+
+
+def _first_known(values: Mapping[Role, int | None], *roles: Role) -> int | None:
+    return next((values[role] for role in roles if values[role] is not None), None)
 
 
 def _is_kill(text: str, evidence: int, found: Sequence[Quantity]) -> bool:
@@ -463,6 +531,8 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
         is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "("))
         around = text[max(match.start() - _FRAMED, 0) : match.end() + _FRAMED]
         is_said = is_first or len(sentence) <= _PHRASE or _COMPARISON.search(around)
+        if _IS_ERROR.match(sentence):
+            return match.start()
         if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):
             return match.start()
     return None
@@ -512,7 +582,7 @@ def _requested(
     if "Buy new RAM" in text:
         most += printed.factor - 1
     if program in _CACHING:
-        return _of_segment(least, most, is_block=re.search(r"[KMG]iB cached", text) is not None)
+        return _of_segment(least, most, is_block=_UNTIL_2019.search(text) is not None)
     if program == "onnxruntime":
         return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)
     return RequestedBytes(least, most)

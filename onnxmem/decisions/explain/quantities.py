@@ -34,7 +34,10 @@ class Role(StrEnum):
     REQUESTED = "requested"
     FREE = "free"
     USED = "in use"
+    ALLOCATED = "allocated"
+    """Handed out by an allocator; by a message that names no use of the process, what is in use."""
     RESERVED = "reserved"
+    UNALLOCATED = "reserved and not allocated"
     PEAK = "at the peak"
     TOTAL = "total or limit"
     OTHER = "something else"
@@ -110,7 +113,7 @@ _NUMBER: Final = (
 )
 _UNIT: Final = words("units")
 _QUANTITY: Final = re.compile(
-    rf"(?<![A-Za-z0-9_.$#@-])(?P<number>{_NUMBER})"
+    rf"(?<![A-Za-z0-9_.$#@-])(?<![A-Za-z0-9_]\*)(?P<number>{_NUMBER})"
     rf"(?:[\s-]?(?P<unit>{_UNIT})(?![A-Za-z0-9_\u0430-\u044f\u0451])(?!/s|ps))?"
     r"(?![A-Za-z0-9_%]|\.\d)"
 )
@@ -188,7 +191,8 @@ def _numbers(text: str) -> Iterator[Quantity]:
             before = text[max(match.start() - 24, 0) : match.start()]
             is_index = number.isdigit() and _NUMBERED.search(before)
             is_item = len(number) == 1 and before.endswith("(") and text[match.end() :][:1] == ")"
-            if is_index or is_item or _COUNTED.match(text, match.end()):
+            is_padded = len(number) > 1 and number.isdigit() and number.startswith("0")
+            if is_index or is_item or is_padded or _COUNTED.match(text, match.end()):
                 continue
             unit = _distant_unit(number, before, text, match.end())
             if unit is None and not number.isdigit() and "," not in number:
@@ -233,10 +237,13 @@ _CUE: Final = re.compile(
 _KEY: Final = re.compile(
     r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory reported))\s?[\"']?\s?[:=]"
 )
+_CALL: Final = re.compile(r"\((?=\d{4,})")
+"""``malloc(92274696``, where the size is an argument."""
 _JOINED: Final = re.compile(rf"(?i)(?:{words('joined')})*")
 _LONGEST_JOINT: Final = 40
 _PRECEDENCE: Final = (
-    Role.PEAK, Role.FREE, Role.RESERVED, Role.USED, Role.OTHER, Role.REQUESTED, Role.TOTAL,
+    Role.PEAK, Role.FREE, Role.UNALLOCATED, Role.RESERVED, Role.USED, Role.ALLOCATED, Role.OTHER,
+    Role.REQUESTED, Role.TOTAL,
 )  # fmt: skip
 """Of a phrase of cues, the role that prevails: ``total`` and ``maximum`` qualify the others."""
 
@@ -251,12 +258,14 @@ def _cues(text: str, stops: Sequence[int], quantities: Sequence[Quantity]) -> li
         is_limit = role is Role.TOTAL and match[0].lower().startswith(
             ("max", "limit", "最大", "上限")
         )
-        is_key = _KEY.match(text, match.end()) is not None
+        is_called = role is Role.REQUESTED and _CALL.match(text, match.end()) is not None
+        is_key = is_called or _KEY.match(text, match.end()) is not None
         cue = _Cue(match.start(), match.end(), role, rank, is_limit, is_key)
         last = found[-1] if found else None
         if (
             last is None
             or last.is_key
+            or (last.role is Role.OTHER and "\n" in text[last.end : cue.start])
             or cue.start - last.end > _LONGEST_JOINT
             or not _JOINED.fullmatch(text, last.end, cue.start)
             or _count(starts, last.end, cue.start)
@@ -460,7 +469,8 @@ def _is_of_pair(one: Quantity, two: Quantity, text: str) -> bool:
     if _OF.fullmatch(gap):
         return True
     around = text[max(one.start - 60, 0) : two.end + 10]
-    return bool(one.has_unit and _SLASH.fullmatch(gap) and _NEAR_MEMORY.search(around))
+    is_near = _NEAR_MEMORY.search(around) or "memory usage" in text[two.end : two.end + 60]
+    return bool(one.has_unit and _SLASH.fullmatch(gap) and is_near)
 
 
 def _assign(
@@ -498,8 +508,9 @@ _SIZED: Final = re.compile(rf"(?i){_NOUNS}|bytes|request|required|needed")
 
 def _with_role(quantity: Quantity, cue: _Cue, text: str) -> Quantity:
     gap = text[cue.end : quantity.start]
-    is_value = gap == " " and text[cue.start : cue.end].endswith("value")
-    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS or is_value)
+    is_value = gap == " " and text[cue.start : cue.end].endswith(("value", "limit"))
+    is_alone = gap == " (" and text.startswith(")", quantity.end)
+    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS or is_value or is_alone)
     if cue.role is not Role.REQUESTED:
         return replace(quantity, role=cue.role, rank=cue.rank, is_keyed=is_keyed)
     first = min(cue.start, quantity.start)
@@ -525,6 +536,11 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
             continue
         gap = text[one.end : two.start]
         is_pair = _is_of_pair(one, two, text)
+        if gap.strip() == "+" and at + 2 < len(named) and _exceeds(two, named[at + 2], text):
+            # JavaCPP: what is allocated and the request exceed the limit.
+            compared[at] = replace(one, role=Role.USED, rank=_STATED)
+            compared[at + 1] = replace(two, role=Role.REQUESTED, rank=_STATED)
+            continue
         if _SLASH.fullmatch(gap) and is_pair and one.role is None:
             compared[at] = replace(one, role=Role.USED, rank=3)
         elif not is_pair and _MORE.search(gap) and not _STOP.search(gap):
@@ -533,6 +549,14 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
             if compared[at].role is None and compared[at + 1].role is Role.TOTAL:
                 compared[at] = replace(one, role=Role.USED)
     return compared
+
+
+_STATED: Final = 3
+"""The rank of a role that a formula states."""
+
+
+def _exceeds(one: Quantity, two: Quantity, text: str) -> bool:
+    return bool(re.match(r"\s?>\s?[\w ]{0,24}=?\s?$", text[one.end : two.start]))
 
 
 _LARGE: Final = 1 << 20
@@ -620,6 +644,8 @@ _SHAPE: Final = re.compile(
     rf"|torch\.Size\(\[(?P<torch>{_DIMS})\]\)"
     rf"|(?<![A-Za-z])(?:f|bf|s|u|float|bfloat|int|uint)\d{{1,3}}\[(?P<xla>{_DIMS})\]"
     # JavaCPP, of DL4J: ``new FloatPointer(900)`` is one of 900 floats.
+    # onnxruntime for Java: the size of a buffer of a type is in elements.
+    r"|(?:\bsize (?P<elements>\d{1,18})(?=, type = [A-Z]))"
     r"|(?-i:new (?P<pointer>Float|Double|Byte|Short|Int|Long)Pointer\((?P<count>\d{1,18})\))"
     r"|(?<![\w.])(?P<by>\d{1,18}(?:\s?[x\u00d7]\s?\d{1,18}){1,7})"
     r"(?=\s(?:\([^()]{1,20}\)\s)?(?:array|matrix|tensor))"
@@ -716,18 +742,29 @@ _DEVICE: Final = re.compile(
     + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
     r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
+_LIBRARY: Final = re.compile(r"[A-Za-z0-9_]+\.(?:dll|so|pyd)\b")
+"""A library that could not be loaded for want of memory is no device: ``cublas64_11.dll``."""
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
 
 
 def device_of(text: str, near: int | None) -> str | None:
     """The device that a text names, with its number if it has one, nearest to a position."""
     found: list[tuple[tuple[bool, bool, bool, int, int], str]] = []
+    kinds: set[str] = set()
     for match in _DEVICE.finditer(text):
+        if _LIBRARY.match(text, match.start()):
+            continue
         index = match["index"]
         kind = next(kind for kind, pattern in _KINDS if pattern.match(text, match.start()))
+        kinds.add(kind)
         if kind == "device" and index is None:
             continue
         name = kind if index is None else f"{kind} {int(index)}"
         far = 0 if near is None else abs(match.start() - near) // 300
         found.append(((far > 0, index is None, kind == "device", far, match.start()), name))
-    return min(found)[1] if found else None
+    name = min(found)[1] if found else None
+    kinds.discard("device")
+    # ``device 0`` of a message that speaks of CUDA alone is GPU 0.
+    if name is not None and name.startswith("device ") and len(kinds) == 1:
+        return name.replace("device", kinds.pop())
+    return name
