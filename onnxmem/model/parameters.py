@@ -11,7 +11,8 @@ neither a mask nor a table of positions. The inputs of layers (Conv, Gemm, MatMu
 BatchNormalization...) are parameters in any form: some exporters write weights as Constant nodes.
 
 A registered buffer looks like a parameter in the file. A weight with two axes or more that is added
-to the scores of a softmax is a mask; a weight that reaches a sine or cosine through products and
+to the scores of a softmax is a mask, and so is one that the framework's attention adds, unless each
+head has its own; a weight that reaches a sine or cosine through products and
 layout operators is a table of frequencies; one that reaches the grid of a GridSample through
 arithmetic is a table of positions. The vectors of spectral_norm (``weight_u`` beside
 ``weight_orig``) and the masks of pruning are buffers by their names.
@@ -33,6 +34,8 @@ _LAYOUT_AND_CASTS = frozenset(
 _TO_ANGLES = _LAYOUT_AND_CASTS | {"Div", "Einsum", "MatMul", "Mul"}
 _TO_SCORES = _LAYOUT_AND_CASTS | {"Add", "Where"}
 _TO_GRIDS = _LAYOUT_AND_CASTS | {"Add", "Clip", "Div", "Mul", "Sub"}
+_ATTENTION = frozenset({"scaled_dot_product_attention"})
+_BIAS_RANK = 3
 _GRID = 1
 """Its index among the inputs of GridSample."""
 _OF_HOOKS = re.compile(r"(.*)_(u|v|mask)$|.*parametrizations\.\w+\.\d+\._[uv]$")
@@ -67,9 +70,20 @@ def is_table(weight: Tensor, readers: Readers) -> bool:
     """Whether a weight is a mask or a table of frequencies or positions."""
     if is_wide(weight) and _reaches(weight.name, readers, _TO_SCORES, frozenset({"Softmax"})):
         return True
+    if is_mask_of_attention(weight, readers):
+        return True
     if _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"})):
         return True
     return _reaches(weight.name, readers, _TO_GRIDS, frozenset({"GridSample"}), at=_GRID)
+
+
+def is_mask_of_attention(weight: Tensor, readers: Readers) -> bool:
+    """Whether the framework's attention adds a weight that is the same for all heads."""
+    # [heads, rows, columns], perhaps with a batch before: a trained bias is of each head
+    has_heads = (weight.shape or ())[-_BIAS_RANK:-2] not in {(), (1,)}
+    if has_heads or not is_wide(weight):
+        return False
+    return _reaches(weight.name, readers, _TO_SCORES, _ATTENTION)
 
 
 def _reaches(
@@ -87,7 +101,7 @@ def _reaches(
         name = pending.pop()
         for node in readers.get(name, ()):
             seen += 1
-            if node.onnx_op in ends and (at is None or name in node.inputs[at : at + 1]):
+            if node.op_type in ends and (at is None or name in node.inputs[at : at + 1]):
                 return True
             if node.onnx_op in through:
                 pending += node.writes
@@ -247,6 +261,8 @@ class _Search:
             return False
         if node.onnx_op not in _LITERAL_OPERANDS:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
+            if node.op_type in _ATTENTION:
+                return not is_mask_of_attention(weight, self.readers)
             return node.onnx_op != "MatMul" or is_wide(weight) or not is_table(weight, self.readers)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
@@ -307,14 +323,16 @@ class _Search:
     def is_literal(self, weight: Tensor) -> bool:
         """Whether a weight is a literal of the program: a shape, axes, a factor.
 
-        These are Constant nodes, a few integers, single elements, and short lists with a generated
-        name.
+        These are Constant nodes, integers in Constant nodes however many (positions that a trace
+        made constant), a few integers, single elements, and short lists with a generated name.
         """
-        if weight.storage_key in self.buffers or weight.name not in self.graph.values:
+        if weight.storage_key in self.buffers:
             return False
         producer = self.producers.get(weight.name)
         is_constant = producer is not None and producer.onnx_op == "Constant"
         is_integer = weight.dtype is not None and weight.dtype.is_integer
+        if weight.name not in self.graph.values:
+            return is_constant and is_integer
         is_short = (weight.num_elements or 0) <= _SHORT or not weight.shape
         is_folded = is_short and _NAME_OF_FOLDED.search(weight.name) is not None
         return is_constant or is_integer or is_folded or weight.num_elements == 1

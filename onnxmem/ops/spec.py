@@ -112,6 +112,9 @@ class GradientRule(StrEnum):
     """A view of a part of the output's gradient."""
     EXPANDED = "expanded"
     """A view that repeats the output's gradient."""
+    OF_EXPANDED = "of_expanded"
+    """A new tensor of ``temporary_bytes``, the operand's size once it is expanded; the backward of
+    that expansion, a node of its own, then sums it to the input's shape."""
 
 
 @dataclass(frozen=True, slots=True)

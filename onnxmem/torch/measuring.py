@@ -254,7 +254,7 @@ class _Step:
 
     def __init__(self, run: _Run, copied: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.loss = run.loss
-        self.module = _copy_of(run.module, copied)
+        self.module = copy_of(run.module, copied)
         if not self.module.training:
             self.module.train()
         found = _copies(run.inputs, copied)
@@ -364,7 +364,7 @@ def _is_stepped_by(
     return lambda parameter: id(parameter) in stepped
 
 
-def _copy_of(module: nn.Module, copied: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+def copy_of(module: nn.Module, copied: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
     """A copy of a module in which each tensor is another one, those that it shares still shared."""
     tensors = [*module.parameters(), *module.buffers()]
     for each in module.modules():
@@ -384,13 +384,14 @@ def _as_parameter(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return values.requires_grad_(tensor.requires_grad)
 
 
-class _WithoutData:
+class WithoutData:
     """Makes a fake tensor of each tensor; those on one storage share one again."""
 
     def __init__(self) -> None:
         self._bases: dict[int, torch.Tensor] = {}
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake tensor like it."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # its address, the one identity a storage has
         if key not in self._bases:
@@ -414,7 +415,7 @@ def _counted(
     """Run the steps under the counter."""
     live = LiveBytes()
     mode = Counting(live)
-    copied = _WithoutData() if fake else partial(_with_data, device="cpu")
+    copied = WithoutData() if fake else partial(_with_data, device="cpu")
     phases: dict[Phase, tuple[Allocation, ...]] = {}
     after_forward = 0
 

@@ -117,6 +117,21 @@ def test_integer_lists_are_literals_and_tables_are_buffers() -> None:
     assert found == Parameters((), (), ("mask",), 0)
 
 
+@pytest.mark.parametrize(("dtype", "buffers"), [("int64", ()), ("float", ("table",))])
+def test_positions_that_a_trace_made_constant_are_literals(
+    dtype: str, buffers: tuple[str, ...]
+) -> None:
+    """A Constant node of as many integers as a window has pairs; a table of floats stays."""
+    count = 61 * 67
+    values = ", ".join(map(str, range(count)))
+    found = of(f"""
+        agraph ({dtype}[{count}] x) => (bool[{count}] y) {{
+            table = Constant <value = {dtype}[{count}] {{{values}}}> ()
+            y = Less(table, x)
+        }}""")
+    assert found.buffers == buffers
+
+
 def test_a_weight_that_two_layers_share_counts_once() -> None:
     found = of("""
         agraph (int64[2] i) => (float[2,9] y) <float[9,4] table> {

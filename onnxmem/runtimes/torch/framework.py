@@ -54,7 +54,7 @@ def _attention_saved_bytes(call: Call) -> int | None:
 def _score_bytes(call: Call) -> int | None:
     """Bytes of the scores: query [batch, heads, rows, width] @ key [batch, heads, columns, width]'.
 
-    The gradient of a mask is computed at that shape.
+    `preprocess_mask` expands the bias to that shape, so its gradient is computed at it.
     """
     query, key = known_dims(shape_at(call)), known_dims(shape_at(call, 1))
     operand = call.input_at(0)
@@ -116,7 +116,8 @@ ATTENTION = OpSpec(
     # The fused kernels save no scores: they recompute them
     saved=(Saved("query"), Saved("key"), Saved("value"), Saved("attn_bias"), Saved("output")),
     saved_extra_bytes=_attention_saved_bytes,
-    gradients=(Gradient("attn_bias", GradientRule.NEW, _score_bytes),),
+    parameters=("attn_bias",),
+    gradients=(Gradient("attn_bias", GradientRule.OF_EXPANDED, _score_bytes),),
     source="torch derivatives.yaml: _scaled_dot_product_efficient_attention, _flash_attention;"
     " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
 )

@@ -234,7 +234,15 @@ def input_gradients(
     valid.reverse()
     for tensor in (*zeros, *incoming.values()):
         heap.drop(tensor)
-    return valid
+    expanded = {
+        request.name
+        for request, _ in gradients
+        if request.gradient.rule is GradientRule.OF_EXPANDED
+    }
+    return [
+        (name, _reduced_to_operand(tape, heap, name, tensor) if name in expanded else tensor)
+        for name, tensor in valid
+    ]
 
 
 def _validated(
@@ -314,6 +322,14 @@ def _reduced(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     return full
 
 
+def _of_expanded(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
+    num_bytes = request.gradient.temporary_bytes(request.tape.call(request.node))
+    if num_bytes is None or not request.bits:
+        return _like_input(heap, request, request.bits)
+    dims: Dims = (8 * num_bytes // request.bits,)
+    return heap.new(f"{request.label}, expanded", dims, request.bits)
+
+
 def _same(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     if request.incoming.dims == request.dims:
         return heap.share(request.incoming)
@@ -386,6 +402,7 @@ _RULES: Mapping[GradientRule, _Rule] = MappingProxyType(
         GradientRule.PERMUTED: _permuted,
         GradientRule.SLICED: _sliced,
         GradientRule.EXPANDED: _expanded,
+        GradientRule.OF_EXPANDED: _of_expanded,
     }
 )
 

@@ -5,7 +5,7 @@ B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 
 import pytest
 from graphs import graph_of, model_of
-from runtimes.torch.training_steps import network, run_as, step
+from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -248,6 +248,45 @@ def test_the_gradient_of_a_bias_is_computed_for_all_scores() -> None:
     assert gradient.of == "attn_bias"
     assert gradient.temporary_bytes(call) == 4 * 2 * 3 * 5 * 11
     assert gradient.temporary_bytes(Call((Operand(None, 32),), ())) is None
+
+
+BIASED = """
+    agraph (float[2,3,5,7] x) => (float[2,3,5,7] y)
+    <float s = {{0.61}}, float[7,7] read, float[{shape}] bias, int64[1] zero = {{0}},
+     int64[1] five = {{5}}, int64[1] rows = {{-2}}> {{
+        q = MatMul(x, read)
+        a = Mul(q, s)
+        t = Transpose <perm = [0, 1, 3, 2]> (q)
+        b = Mul(t, s)
+        c = MatMul(a, b)
+        {sliced}
+        e = Add(c, used)
+        d = Softmax <axis = -1> (e)
+        y = MatMul(d, q)
+    }}"""
+
+
+@pytest.mark.parametrize("rows", [5, 11])
+@pytest.mark.parametrize(
+    ("heads", "is_trained"), [("3,", True), ("1,3,", True), ("1,1,", False), ("", False)]
+)
+def test_a_bias_of_each_head_is_trained(heads: str, is_trained: bool, rows: int) -> None:
+    """A mask is the same for all heads; either may be sliced to the rows of the sequence."""
+    sliced = "used = Slice(bias, zero, five, rows)" if rows > 5 else "used = Identity(bias)"
+    found = network(BIASED.format(shape=f"{heads}{rows},5", sliced=sliced))
+    assert ("bias" in found.parameters.trained) == is_trained
+    assert ("bias" in found.parameters.buffers) != is_trained
+
+
+def test_the_gradient_of_a_bias_is_summed_once_the_kernel_has_returned() -> None:
+    """One kernel returns four gradients; the bias [3,5,5] was expanded to [2,3,5,5] before."""
+    found = step(BIASED.format(shape="3,5,5", sliced="used = Identity(bias)"), loss="mse")
+    events = happenings(found)
+    assert sizes(found)["gradient of used, expanded"] == [4 * 2 * 3 * 5 * 5]
+    assert events[2:9] == [
+        *("+gradient of used, expanded", *["+gradient of q"] * 3, "-gradient of y"),
+        *("+gradient of bias", "-gradient of used, expanded"),
+    ]
 
 
 POSITIONS = """
