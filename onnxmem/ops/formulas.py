@@ -20,9 +20,9 @@ def per_element(count: int, output: int = 0) -> Formula:
     return lambda call: times(count, num_elements(call.output_at(output)))
 
 
-def per_input_element(count: int, input_: int = 0) -> Formula:
-    """``count`` for each element of an input."""
-    return lambda call: times(count, num_elements(call.input_at(input_)))
+def per_input_element(count: int) -> Formula:
+    """``count`` for each element of the first input."""
+    return lambda call: times(count, num_elements(call.input_at(0)))
 
 
 one_per_element = per_element(1)
@@ -32,21 +32,21 @@ one_per_input_element = per_input_element(1)
 """One for each element of the first input: a reduction."""
 
 
-def bytes_of_output(count: int = 1, output: int = 0) -> Formula:
-    """Bytes of ``count`` tensors as large as an output."""
+def bytes_of_output(count: int = 1) -> Formula:
+    """Bytes of ``count`` tensors as large as the first output."""
 
     def formula(call: Call) -> int | None:
-        operand = call.output_at(output)
+        operand = call.output_at(0)
         return None if operand is None else times(count, operand.size_bytes)
 
     return formula
 
 
-def bytes_of_input(count: int = 1, input_: int = 0) -> Formula:
-    """Bytes of ``count`` tensors as large as an input."""
+def bytes_of_input(count: int = 1) -> Formula:
+    """Bytes of ``count`` tensors as large as the first input."""
 
     def formula(call: Call) -> int | None:
-        operand = call.input_at(input_)
+        operand = call.input_at(0)
         return None if operand is None else times(count, operand.size_bytes)
 
     return formula

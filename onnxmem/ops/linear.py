@@ -140,14 +140,14 @@ def _implicit(terms: tuple[_Term, ...]) -> _Term:
 _MATRIX_RANK = 2
 
 
-def gemm_macs(a: int = 0, b: int = 1) -> Formula:
+def gemm_macs(b: int = 1) -> Formula:
     """Count A: [M, K] @ B: [K, N] -> Y: [M, N]: M * K * N.
 
     A comes as [K, M] where ``transA`` is set, B as [N, K] where ``transB`` is.
     """
 
     def formula(call: Call) -> int | None:
-        left, right = dims(call.input_at(a), _MATRIX_RANK), dims(call.input_at(b), _MATRIX_RANK)
+        left, right = dims(call.input_at(0), _MATRIX_RANK), dims(call.input_at(b), _MATRIX_RANK)
         if left is None or right is None:
             return None
         rows, depth = reversed(left) if int_attribute(call, "transA", 0) else left
@@ -157,7 +157,7 @@ def gemm_macs(a: int = 0, b: int = 1) -> Formula:
     return formula
 
 
-def matmul_macs(a: int = 0, b: int = 1) -> Formula:
+def matmul_macs(b: int = 1) -> Formula:
     """Count A: [*batch, M, K] @ B: [*batch, K, N] -> Y: [*batch, M, N]: elements(Y) * K.
 
     A 1-D operand is a row on the left, a column on the right, and its dim of 1 is removed from Y.
@@ -167,7 +167,7 @@ def matmul_macs(a: int = 0, b: int = 1) -> Formula:
     def formula(call: Call) -> int | None:
         transposed_a, transposed_b = (bool(int_attribute(call, n, 0)) for n in ("transA", "transB"))
         moved_a, moved_b = (bool(int_attribute(call, f"transBatch{n}", 0)) for n in "AB")
-        depth = _depth(call.input_at(a), last=not transposed_a, moved=moved_a)
+        depth = _depth(call.input_at(0), last=not transposed_a, moved=moved_a)
         inner = _depth(call.input_at(b), last=transposed_b, moved=moved_b)
         if depth is None or depth != inner:
             return None

@@ -42,9 +42,9 @@ _LEADING_DIMS = 2
 """Batch and channels."""
 
 
-def _convolution_dims(call: Call, x: int = 0, w: int = 1) -> tuple[Dims, Dims, Dims] | None:
+def _convolution_dims(call: Call, w: int = 1) -> tuple[Dims, Dims, Dims] | None:
     """Dims of the image, the weight and the output: all known, and of one rank."""
-    image, weight = dims(call.input_at(x)), dims(call.input_at(w))
+    image, weight = dims(call.input_at(0)), dims(call.input_at(w))
     output = dims(call.output_at(0))
     if not image or not weight or not output:
         return None
@@ -52,14 +52,14 @@ def _convolution_dims(call: Call, x: int = 0, w: int = 1) -> tuple[Dims, Dims, D
     return (image, weight, output) if is_valid else None
 
 
-def convolution_macs(x: int = 0, w: int = 1) -> Formula:
+def convolution_macs(w: int = 1) -> Formula:
     """X: [N, C, *D], W: [M, C/g, *K] -> Y: [N, M, *D']: one dot product of C/g * K per output.
 
     The count is elements(Y) * C/g * prod(K), so it is valid for channels last as well.
     """
 
     def formula(call: Call) -> int | None:
-        found = _convolution_dims(call, x, w)
+        found = _convolution_dims(call, w)
         if found is None:
             return None
         _, weight, output = found

@@ -114,11 +114,10 @@ def rewrite_batch(
     )
 
 
-def _hollow(name: str, data_type: int, dims: Sequence[int]) -> onnx.TensorProto:
+def _hollow(data_type: int, dims: Sequence[int]) -> onnx.TensorProto:
     """A tensor without elements."""
-    return onnx.TensorProto(
-        name=name, data_type=data_type, dims=dims, data_location=onnx.TensorProto.EXTERNAL
-    )
+    place = onnx.TensorProto.EXTERNAL
+    return onnx.TensorProto(data_type=data_type, dims=dims, data_location=place)
 
 
 def _constant_dims(graph: onnx.GraphProto) -> dict[str, Dims]:
@@ -384,7 +383,7 @@ class BatchRewrite:
             tensor = onnx.numpy_helper.from_array(value)
         else:
             value = None
-            tensor = _hollow("", self.old_types[name].tensor_type.elem_type, dims)
+            tensor = _hollow(self.old_types[name].tensor_type.elem_type, dims)
         placeholder = self._add_placeholder(node, index, tensor, value)
         if name in self.constants:
             self.grown.add(placeholder)

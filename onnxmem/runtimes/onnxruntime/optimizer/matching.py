@@ -233,11 +233,11 @@ def put(node: Node, name: str, value: float | str | Sequence[int] | Sequence[flo
     node.attributes[name] = onnx.helper.make_attribute(name, value)
 
 
-def axes_of(graph: Graph, node: Node, input_index: int = 1) -> list[int] | None:
-    """The axes in an attribute or, in later versions, in a constant input; else ``None``."""
+def axes_of(graph: Graph, node: Node) -> list[int] | None:
+    """The axes in an attribute or, in later versions, in a constant second input; else ``None``."""
     if "axes" in node.attributes:
         return list(node.attributes["axes"].ints)
-    values = graph.array(node.input_at(input_index)) if node.input_at(input_index) else None
+    values = graph.array(node.input_at(1)) if node.input_at(1) else None
     return None if values is None else [int(axis) for axis in values.ravel()]
 
 

@@ -254,12 +254,12 @@ def _rank_before(push: Push) -> int:
     return push.rank + len(axes)
 
 
-def _set_axes(push: Push, axes: Sequence[int], input_index: int = 1) -> None:
-    """Write a node's axes as an attribute or input, whichever it has."""
+def _set_axes(push: Push, axes: Sequence[int]) -> None:
+    """Write a node's axes as an attribute or second input, whichever it has."""
     if "axes" in push.node.attributes:
         put(push.node, "axes", list(axes))
         return
-    push.graph.set_input(push.node, input_index, add_integers(push.graph, axes))
+    push.graph.set_input(push.node, 1, add_integers(push.graph, axes))
 
 
 def _dtype(like: Array | None) -> type:
