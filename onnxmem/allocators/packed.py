@@ -379,6 +379,8 @@ def _improved(
     found: Iterable[_Placement], spans: Spans, lower_bound: int, effort: Effort
 ) -> Iterator[_Placement]:
     """Improve placements by ejection chains."""
+    # Steps are counted, never seconds: one packing on every machine. A step costs up to one pass
+    # over all blocks, so that a larger graph takes fewer.
     num_blocks, num_steps = len(spans.sizes), effort.num_steps
     if spans.conflicts is not None and effort.blocks_per_step:
         num_steps = max(num_steps, num_blocks // effort.blocks_per_step)

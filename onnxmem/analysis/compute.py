@@ -149,6 +149,8 @@ def _by_node(counter: _Counter, scope: Graph) -> Iterator[tuple[str, NodeCompute
         if not node.subgraphs:
             yield node.name, counter.node(node)
             continue
+        # A run takes one branch of an If: the one of most FLOPs is counted. Inner nodes are yielded
+        # per iteration; the node itself has the sum over all its iterations.
         branches = []
         for _, inner in node.subgraphs:
             counted = dict(_by_node(counter, inner))

@@ -367,6 +367,8 @@ def _counterparts(
     predicted: Sequence[Allocation], recorded: Sequence[RecordedAllocation]
 ) -> Counterparts:
     """Pair what has equal bytes: each of the one with at most one of the other."""
+    # Addresses and names do not match between a prediction and a run, sizes do. ``left`` counts the
+    # recorded allocations of each size that no predicted one has taken: none is matched twice.
     left = Counter(each.size_bytes for each in recorded)
     total: Counter[Category] = Counter()
     matched: Counter[Category] = Counter()
@@ -378,6 +380,7 @@ def _counterparts(
             matched[each.category] += each.size_bytes
         else:
             only_predicted.append(each)
+    # Those of a size are alike, and any of them may be the unmatched: the newest are named.
     only_recorded = []
     for allocation in reversed(recorded):
         if left[allocation.size_bytes] > 0:

@@ -182,6 +182,8 @@ def _by_buckets(
     numbers = [dict(row)[name] for row in rows]
     flops = _Flops(model)
     own_flops = sum(map(flops.at, rows))
+    # As many buckets as there are lengths would change nothing, so one less is the most. Even steps
+    # serve a flat distribution, quantiles a skewed one; which it is, the replay decides.
     for count in range(_FEWEST, min(_MOST, len(set(numbers)) - 1) + 1):
         found = []
         for buckets in dict.fromkeys((_even(numbers, count), _by_quantiles(numbers, count))):

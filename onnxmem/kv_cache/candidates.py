@@ -249,6 +249,8 @@ class _PassThrough:
         self._outputs = {value.name for value in graph.output}
         self._before: dict[str, str] = {}
         self._after: defaultdict[str, list[str]] = defaultdict(list)
+        # Upwards an output has one producer, so ``_before`` is a function; downwards a tensor may
+        # have several readers, and both branches of an If write the same output.
         for node in columns.of_types(_SHAPE_PRESERVING | {"If"}):
             if node.op_type in _SHAPE_PRESERVING and not node.domain and node.input:
                 self._before[node.output[0]] = node.input[0]

@@ -230,6 +230,8 @@ def _findings(readings: list[_Reading], seconds: float, *, has_ended: bool) -> I
 
 def _descendants(pid: int, proc: Path) -> list[int]:
     """The children of a process, and theirs, each behind its parent."""
+    # One pass over /proc, not one per level: a process that starts in between is seen at the
+    # next poll, and one that ends has no fields.
     children: dict[int, list[int]] = {}
     for entry in os.listdir(proc):
         if entry.isdigit():

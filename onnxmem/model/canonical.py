@@ -474,6 +474,8 @@ def _steps(columns: Columns) -> Columns:
 
 def _producers(steps: Columns, defined: set[str]) -> dict[str, int]:
     """Map each tensor to its producer; a tensor with two is an error."""
+    # ONNX is in static single assignment form: everything behind this (order, lifetimes, shapes)
+    # takes a name for one value.
     producer: dict[str, int] = {}
     for index, names in enumerate(steps.outputs):
         for name in names:

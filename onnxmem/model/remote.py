@@ -162,6 +162,8 @@ class RemoteWindow:
 
     def _parts(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes of a range, those that were not kept fetched exactly."""
+        # Kept pieces do not overlap: what is fetched ends where the next one starts, so that no
+        # byte of the file is fetched twice.
         while start < stop:
             kept = self._kept(start)
             if kept is not None:

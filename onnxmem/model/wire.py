@@ -216,6 +216,8 @@ def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tu
 
 def _read_varint(data: ByteSource, position: int, end: int) -> tuple[int, int]:
     """Read a base-128 integer; returns its value and end."""
+    # Seven bits a byte, the lowest first; the high bit says that another follows. Ten bytes hold 64
+    # bits, and more is refused: a file of 0x80 alone would otherwise be one number without an end.
     value = shift = 0
     while position < end and shift < _VARINT_BITS:
         byte = data[position]

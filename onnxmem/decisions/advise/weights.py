@@ -238,6 +238,7 @@ def _bits(elem_type: int) -> int:
 
 def _stored_narrow(casts: Mapping[str, int]) -> Change:
     def edit(proto: onnx.ModelProto) -> None:
+        # The weight takes the place of its cast's output, which subgraphs may read too.
         renamed = _without_casts(proto.graph, casts)
         for graph in graphs_in(proto.graph):
             for node in graph.node:

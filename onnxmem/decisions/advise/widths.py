@@ -263,6 +263,8 @@ def _all_but_last(graph: onnx.GraphProto, weights: Mapping[str, Dims]) -> frozen
     last: set[int] = set()
     seen: set[str] = set()
     names = [value.name for value in graph.output]
+    # Upwards from the outputs, and no further than the first layer on each path: what it makes
+    # is an output of the network, which keeps its width.
     while names:
         name = names.pop()
         index = producers.get(name)
@@ -304,6 +306,8 @@ def _ends_in(
 ) -> bool:
     """Whether only the layers read tensors, through operators of single elements."""
     found, left, seen = False, list(names), set[str]()
+    # Every path down has to end in a layer: one reader of another kind (a reduction, a shape, an
+    # output) would see the new width, and the model would compute something else.
     while left:
         name = left.pop()
         if name in seen or not name:

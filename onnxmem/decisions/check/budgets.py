@@ -477,6 +477,8 @@ class _Automaton:
 
     def _reachable(self, entered: Iterable[tuple[int, bool]]) -> frozenset[int]:
         """The steps entered, or repeated, and those that follow without a character."""
+        # A pattern may be hostile: states are finite and each is visited once, where a regular
+        # expression could backtrack for as long as the path is deep.
         found: set[tuple[int, bool]] = set()
         waiting = list(entered)
         while waiting:

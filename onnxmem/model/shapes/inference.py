@@ -151,6 +151,7 @@ def _pairs(
     graph: onnx.GraphProto, source: onnx.GraphProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
     """Each graph of a model with the corresponding graph of its original."""
+    # Inference adds no node and keeps their order, so that equal indices are the same node.
     stack = [(graph, source)]
     while stack:
         graph, source = stack.pop()

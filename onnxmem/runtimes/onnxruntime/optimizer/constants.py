@@ -406,6 +406,8 @@ def merge_equal_nodes(graph: Graph) -> bool:
 
 
 def _merge(graph: Graph, numbers: dict[str, Hashable]) -> bool:
+    # ``CommonSubexpressionElimination::ApplyImpl``, the second loop: all readers read the first
+    # equal value, a graph output keeps its name and its node, and a node that nothing reads goes.
     changed = False
     for node in execution_order(graph):
         is_replaced = False

@@ -182,6 +182,8 @@ def inline_branch(graph: Graph, node: Node) -> bool:
     branch = node.bodies[branch_name]
     prefix = graph.fresh_node_name(f"_if_{branch_name}")
     names = _new_names(node, branch, prefix)
+    # The If goes first: its outputs are those of the branch's nodes from here on, and a value has
+    # one producer.
     graph.remove(node)
     for name, tensor in branch.initializers.items():
         copy = onnx.TensorProto()

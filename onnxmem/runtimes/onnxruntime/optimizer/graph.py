@@ -151,6 +151,7 @@ def _as_inferred(inferred: ValueType | None) -> ValueType | None:
         return inferred
     bare = onnx.TypeProto()
     bare.CopyFrom(inferred)
+    # Sequences of maps of optionals: downwards to the tensor inside, which keeps its element type.
     inner = bare
     while (kind := inner.WhichOneof("value")) in _NESTED:
         container = getattr(inner, kind)

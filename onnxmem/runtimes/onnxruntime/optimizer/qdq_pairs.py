@@ -220,6 +220,8 @@ def propagate_pairs(graph: Graph) -> bool:
     for node in nodes:
         for body in node.bodies.values():
             changed |= propagate_pairs(body)
+    # All backward moves come before any forward one, each in the order of execution: a pair that
+    # one of them inserts is not in ``nodes``, and so is not moved again in this round.
     for node in nodes:
         if is_quantize(node) and _has_constant_scale(graph, node):
             changed |= _backward(graph, node)

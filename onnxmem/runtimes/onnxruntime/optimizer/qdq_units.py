@@ -636,6 +636,7 @@ def _replace_unit(
         if old is not None:
             graph.remove(old)
     graph.set_outputs(fused, outputs)
+    # Last, as a DequantizeLinear that another node or a graph output reads stays.
     for producer in dict.fromkeys(unit.dequantizers):
         if not graph.num_edges(producer) and not graph.is_output(producer):
             graph.remove(producer)

@@ -84,6 +84,8 @@ def _target(graph: Graph, reshape: Node, concat: Node) -> list[int] | None:
 
 
 def _merge_following(graph: Graph, reshape: Node) -> bool:
+    # Elements keep their order through any chain of reshapes, so that the last shape alone counts.
+    # A second reader of a shape between them would lose it.
     chain = [reshape]
     while has_single_reader(graph, chain[-1]):
         following = graph.children(chain[-1])[0]

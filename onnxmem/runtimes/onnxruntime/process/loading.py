@@ -288,6 +288,10 @@ class Loading:
 
     def run(self) -> "Loading":
         """Simulate all stages."""
+        # As InferenceSession::Load and ::Initialize (core/session/inference_session.cc): the file
+        # is parsed, the graph optimizer creates weights round by round and drops those that it
+        # replaced, kernels prepack (SessionState::PrepackConstantInitializedTensors), and the arena
+        # takes its regions last. What a stage frees is a hole that only later ones can fill.
         self._note()
         self._parse()
         for round_, created in enumerate(self.spec.created):

@@ -402,6 +402,8 @@ class _Simulation:
         )
         if running.observed is not None:
             return self._observed_loop(running, iterations, running.observed.runs)
+        # As onnxruntime's LoopImpl::Execute (core/providers/cpu/controlflow/loop.cc): the condition
+        # is tested before each iteration, and what the last one carries is the Loop's output.
         while self._continues(iterations, bound):
             self._iterate(running, iterations)
         number = self._number(running, iterations, bound)

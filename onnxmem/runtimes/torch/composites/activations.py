@@ -163,6 +163,8 @@ def tanh_gelus(view: GraphView) -> Iterator[Match]:
 
 def _cubic(view: GraphView, total: str) -> tuple[str, tuple[Node, ...]] | None:
     """``x + 0.044715 * (x * (x * x))``: return ``x`` and the nodes."""
+    # Exporters write both operands of an Add and a Mul in either order, so each is tried. ``data``
+    # must be the same tensor in all three places, or the curve is not that of GELU.
     add = view.producer(total, "Add")
     for data, term in () if add is None else view.operands(add):
         scaling = view.producer(term, "Mul")

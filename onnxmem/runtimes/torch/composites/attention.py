@@ -198,6 +198,8 @@ def _exists_only_in_trace(view: GraphView, name: str) -> bool:
 
 def _position_nodes(view: GraphView, name: str) -> tuple[Node, ...] | None:
     """The nodes that compute a tensor; ``None`` if it depends on an input's data."""
+    # Only what is read as data counts: a mask of positions is computed from sizes, one of padding
+    # from what the caller passes.
     seen: dict[str, Node] = {}
     names = [name]
     while names:
