@@ -580,7 +580,9 @@ def test_the_smallest_devices_that_fit_are_listed(net: str, capsys: Capture) -> 
     assert main(["fit", net, "--which-device", "--reserve", "4TiB"]) == 1
 
 
-def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
+def test_the_exit_code_tells_fits_from_over_unknown_and_wrong_usage(
+    net: str, tmp_path: Path, capsys: Capture
+) -> None:
     write_model(tmp_path / "mystery.onnx", MYSTERY)
     assert main(["fit", net, "--device", "1MiB"]) == 0
     assert main(["fit", net, "--device", "1KiB"]) == 1

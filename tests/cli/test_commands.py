@@ -104,7 +104,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("schema net.onnx", 2),
     ],
 )
-def test_exit_codes(line: str, code: int) -> None:
+def test_each_outcome_of_a_report_has_its_exit_code(line: str, code: int) -> None:
     assert main(line.split()) == code
 
 
@@ -216,7 +216,7 @@ def test_a_traceback_is_for_debugging_alone(
         (MemoryError(), 3, "error: net.onnx: out_of_memory: "),
     ],
 )
-def test_other_ends(
+def test_a_run_that_is_interrupted_or_fails_ends_in_one_line(
     error: BaseException,
     code: int,
     line: str,
@@ -355,7 +355,7 @@ def test_a_run_is_reported_beside_its_prediction(
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])
-def test_the_version(flag: str, capsys: Capture) -> None:
+def test_the_version_is_printed_alone(flag: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         main([flag])
     assert capsys.readouterr().out == f"onnxmem {onnxmem.__version__}\n"

@@ -107,7 +107,7 @@ def is_sound(done: subprocess.CompletedProcess[str], num_models: int) -> bool:
     return [row["status"] for row in rows] == ["ok"] * num_models
 
 
-def test_traps_spring(traps: Traps) -> None:
+def test_a_module_of_the_current_folder_would_leave_evidence(traps: Traps) -> None:
     """A test that finds no evidence shows something only if there would be some."""
     traps.run(sys.executable, "-c", "import random")
     assert traps.sprung()
@@ -160,7 +160,7 @@ def run_all(traps: Traps, lines: Collection[str]) -> Iterator[subprocess.Complet
             yield done
 
 
-def test_every_command(traps: Traps, tmp_path: Path) -> None:
+def test_no_command_imports_from_the_current_folder(traps: Traps, tmp_path: Path) -> None:
     """In one process, which imports what each of them needs."""
     assert {*COMMANDS, "measure"} == set(onnxmem.cli.COMMANDS)
     lines = [line.format(models=traps.models) for line in COMMANDS.values()]
@@ -169,7 +169,7 @@ def test_every_command(traps: Traps, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_many_models(traps: Traps) -> None:
+def test_workers_of_many_models_import_nothing_from_the_current_folder(traps: Traps) -> None:
     assert all(is_sound(done, 3) for done in run_all(traps, AUDITS))
 
 
@@ -311,7 +311,9 @@ def test_a_current_folder_that_was_removed(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_a_cluster(traps: Traps, tmp_path: Path) -> None:
+def test_tasks_on_a_cluster_import_nothing_from_the_current_folder(
+    traps: Traps, tmp_path: Path
+) -> None:
     """Its processes are the user's, started safely here; onnxmem's client and tasks are too."""
     pytest.importorskip("distributed")
     file = tmp_path / "scheduler.json"

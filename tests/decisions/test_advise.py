@@ -414,7 +414,7 @@ def test_advice_is_for_the_cpu_by_default(asked: list[tuple[str, Settings]]) -> 
         ("net.onnx -o nowhere/advice.txt", 2),
     ],
 )
-def test_exit_codes(line: str, code: int) -> None:
+def test_each_outcome_of_advise_has_its_exit_code(line: str, code: int) -> None:
     assert main(["advise", *line.split()]) == code
 
 

@@ -103,7 +103,7 @@ def outcomes(capsys: Capture) -> dict[tuple[str, str, str], str]:
         ("net.onnx --dim N=4 --dim N=5 --budget-peak 1GiB", 2),
     ],
 )
-def test_exit_codes(line: str, code: int) -> None:
+def test_each_outcome_of_check_has_its_exit_code(line: str, code: int) -> None:
     assert main(["check", *line.split()]) == code
 
 
@@ -183,7 +183,7 @@ def test_no_checked_model_is_unknown() -> None:
         ("n(e+t.onnx", "n(e+t.onnx", True),
     ],
 )
-def test_patterns(pattern: str, path: str, is_of: bool) -> None:
+def test_a_pattern_matches_paths_by_their_parts(pattern: str, path: str, is_of: bool) -> None:
     assert matches(pattern, path) is is_of
 
 

@@ -173,7 +173,7 @@ def test_boards_phones_and_apple_chips_are_arm64_and_cards_have_no_cpu() -> None
 # The command.
 
 
-def test_the_list(capsys: Capture) -> None:
+def test_the_list_of_devices_fits_100_columns(capsys: Capture) -> None:
     assert main(["devices"]) == 0
     reported = capsys.readouterr().out
     assert reported.count("\n") > 60

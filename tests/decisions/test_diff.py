@@ -340,7 +340,7 @@ def test_one_of_several_saved_models_is_found_by_its_path() -> None:
         ("a.onnx page.json", 2),
     ],
 )
-def test_exit_codes(folder: Path, line: str, code: int) -> None:
+def test_each_outcome_of_diff_has_its_exit_code(folder: Path, line: str, code: int) -> None:
     (folder / "page.json").write_text("<!DOCTYPE html>")
     assert main(["diff", *line.split()]) == code
 

@@ -253,7 +253,7 @@ def test_a_killed_command_in_a_shell(text: str) -> None:
         ("failed to allocate 32.00M (33554433 bytes) from device", 33_554_433),
     ],
 )
-def test_number_formats(text: str, size_bytes: int) -> None:
+def test_numbers_of_messages_are_read_in_every_format(text: str, size_bytes: int) -> None:
     message = read_message(text)
     assert message is not None
     assert message.sizes is not None

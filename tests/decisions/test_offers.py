@@ -180,7 +180,9 @@ def test_an_unknown_order_is_rejected() -> None:
         Choice(prices=PRICES, order="color")
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_fit_ranks_devices_by_a_file_of_prices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     monkeypatch.chdir(tmp_path)
     net = write_model(tmp_path / "net.onnx")
     (tmp_path / "prices.toml").write_text(HEAD + ENTRY.replace("small", "T4"), encoding="utf-8")

@@ -122,7 +122,7 @@ def test_query_heads_come_from_the_operator() -> None:
     assert {part.query_heads for part in cache_of(ATTENTION).parts} == {6}
 
 
-def test_length_rules() -> None:
+def test_each_part_of_a_cache_has_the_rule_of_its_length() -> None:
     rules = {part.name: part.length_rule for part in cache_of(HYBRID).parts}
     assert rules == {
         "past_key_values.1.key": LengthRule.GROWS,

@@ -490,7 +490,9 @@ def test_attributes_and_operands_have_defaults() -> None:
         ((3,), None, None),
     ],
 )
-def test_common_shapes(one: Dims | None, other: Dims | None, common: Dims | None) -> None:
+def test_shapes_are_broadcast_as_far_as_they_are_known(
+    one: Dims | None, other: Dims | None, common: Dims | None
+) -> None:
     assert broadcast(one, other) == common
 
 

@@ -74,7 +74,7 @@ def test_every_key_of_a_row_is_required_and_described() -> None:
     assert [key for key in row["properties"] if key not in optional] == list(KEYS)
 
 
-def test_inference(folder: Path) -> None:
+def test_a_row_of_inference_has_every_key_in_order(folder: Path) -> None:
     path = write_model(folder / "net.onnx")
     (row,) = validated(analyze(path))
     assert tuple(row) == KEYS

@@ -38,7 +38,7 @@ def section(text: str, context: int | None, batch: int = 2) -> str:
     return told + "\n"
 
 
-def test_the_sections() -> None:
+def test_the_section_shows_each_kind_of_cache() -> None:
     texts = [
         section(growing(mask="s53"), 100),
         section(GROUPED, 100, batch=1),
@@ -194,7 +194,7 @@ def decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return write_model(tmp_path / "decoder.onnx", growing())
 
 
-def test_the_command(decoder: str, capsys: Capture) -> None:
+def test_fit_shows_a_row_for_each_context(decoder: str, capsys: Capture) -> None:
     assert main(["fit", decoder, "--device", "1MiB", "--context", "1024", "--batch", "2"]) == 0
     assert_golden(capsys.readouterr().out, "fit_contexts.txt")
 

@@ -51,7 +51,7 @@ def test_a_training_step_within_a_budget(resnet: Analysis, monkeypatch: pytest.M
     assert lines[1].startswith("Fits  24.0 GiB: takes 12.4 GiB at batch 128, 11.6 GiB free")
 
 
-def test_inference_alone() -> None:
+def test_an_answer_without_training_is_the_expected_text() -> None:
     assert_golden(render_answer(analyze(write_model(Path("net.onnx")))), "answer.txt")
 
 

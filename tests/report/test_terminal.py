@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_inference(folder: Path) -> None:
+def test_a_report_of_inference_is_the_expected_text(folder: Path) -> None:
     assert_golden(render(analyze(write_model(folder / "net.onnx"))), "inference.txt")
 
 

@@ -139,7 +139,7 @@ y = HardSwish(x) -> HardSigmoid Mul
 y = RandomUniform<shape = [3]>() -> RandomUniform
 """),
 )
-def test_quick_gelu(body: str, expected: str) -> None:
+def test_a_product_with_its_scaled_sigmoid_becomes_quick_gelu(body: str, expected: str) -> None:
     assert ops_after(body) == expected
 
 
@@ -627,7 +627,7 @@ def optimized_norms(body: str, opset: int = 17) -> str:
         ("t = Sqrt(s)", "t = Sqrt(p)", "Sqrt ReduceMean Sub Div Mul Add Pow ReduceMean Add"),
     ],
 )
-def test_layer_normalization(old: str, new: str, expected: str) -> None:
+def test_a_normalization_in_parts_becomes_one_node(old: str, new: str, expected: str) -> None:
     body = NORM.replace(old, new) if old else NORM
     if "z = Identity(m)" in body:
         body = NORM.replace("e = Mul", "z = Identity(m) e = Mul")
@@ -716,7 +716,7 @@ RMS = """c = Pow(x, two) w = ReduceMean<axes = [-1]>(c) s = Add(w, tiny) t = Sqr
         ),
     ],
 )
-def test_rms_normalization(old: str, new: str, expected: str) -> None:
+def test_a_normalization_without_a_mean_becomes_one_node(old: str, new: str, expected: str) -> None:
     assert optimized_norms(RMS.replace(old, new) if old else RMS) == expected
 
 

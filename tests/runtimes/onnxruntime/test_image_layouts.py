@@ -88,7 +88,9 @@ def test_the_bias_of_a_blocked_convolution_is_constant_and_padded(body: str, exp
         ("y = Conv<group = 2>(x, small_in)", "Conv"),
     ],
 )
-def test_grouped_convolutions(body: str, expected: str) -> None:
+def test_grouped_convolutions_are_blocked_where_their_channels_allow_it(
+    body: str, expected: str
+) -> None:
     assert optimized_ops(body) == expected
 
 

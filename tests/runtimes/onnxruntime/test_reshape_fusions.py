@@ -153,7 +153,7 @@ a = Reshape(fixed, target) b = Flatten(a) y = Reshape(b, flat) -> Reshape Flatte
 a = Unsqueeze(fixed, zeros) y = Reshape(a, flat) -> Unsqueeze Reshape
 """),
 )
-def test_consecutive_reshapes(body: str, expected: str) -> None:
+def test_consecutive_reshapes_become_the_last_one(body: str, expected: str) -> None:
     assert ops_after(body) == expected
 
 

@@ -74,7 +74,7 @@ def test_identity_and_dropout(body: str, expected: str) -> None:
         ("a = Slice(x, first, end, second, given)", "Slice Exp"),
     ],
 )
-def test_slices(body: str, expected: str) -> None:
+def test_slices_of_everything_are_removed(body: str, expected: str) -> None:
     assert ops_after(f"{body} y = Exp(a)") == expected
 
 
@@ -101,7 +101,7 @@ def test_slice_bounds_may_be_attributes(ends: str, expected: str) -> None:
         ("a = Expand(x, ones) z = Neg(a)", "Exp Neg"),
     ],
 )
-def test_expands(body: str, expected: str) -> None:
+def test_expands_to_the_same_shape_are_removed(body: str, expected: str) -> None:
     assert ops_after(f"{body} y = Exp(a)") == expected
 
 
@@ -200,7 +200,7 @@ def test_multiplications_by_reciprocals(body: str, expected: str) -> None:
         ("d = Cast<to = 1>(b) c = CastLike(x, d) y = Exp(c)", "Cast Exp Cast"),
     ],
 )
-def test_casts(body: str, expected: str) -> None:
+def test_casts_are_removed_where_nothing_reads_what_they_change(body: str, expected: str) -> None:
     assert ops_after(body) == expected
 
 

@@ -240,7 +240,7 @@ def graph_of(text: str, opset: int = 21) -> Graph:
         ("y = ai.onnx.ml.Scaler(h)", 21, False),
     ],
 )
-def test_kernels(node: str, opset: int, runs: bool) -> None:
+def test_a_node_has_a_kernel_for_its_types_and_version(node: str, opset: int, runs: bool) -> None:
     inputs = "float[2] f, float16[2] h, bfloat16[2] b, int64[1] s"
     graph = graph_of(f"g ({inputs}) => () {{ {node} }}", opset)
     (found,) = graph.nodes.values()

@@ -72,7 +72,7 @@ images = partial(optimized_ops, IMAGES)
         ("Dropout(a)", "Identity"),
     ],
 )
-def test_unary_operators(operation: str, expected: str) -> None:
+def test_a_transpose_moves_behind_a_unary_operator(operation: str, expected: str) -> None:
     assert images(f"a = Last(x) c = {operation} y = First(c)") == expected
 
 
@@ -83,7 +83,7 @@ def test_unary_operators(operation: str, expected: str) -> None:
         ("a = Last(u) c = BitwiseNot(a) y = First(c)", "Transpose BitwiseNot Transpose"),
     ],
 )
-def test_bitwise_operators(body: str, expected: str) -> None:
+def test_a_transpose_moves_behind_a_bitwise_operator(body: str, expected: str) -> None:
     assert images(body) == expected
 
 
@@ -113,7 +113,9 @@ def test_bitwise_operators(body: str, expected: str) -> None:
         ("u", "BitwiseAnd", "Transpose Transpose BitwiseAnd Transpose"),
     ],
 )
-def test_elementwise_operators(given: str, operator: str, expected: str) -> None:
+def test_a_transpose_moves_behind_an_elementwise_operator(
+    given: str, operator: str, expected: str
+) -> None:
     assert (
         images(f"a = Last({given}) c = Last({given}2) d = {operator}(a, c) y = First(d)")
         == expected
@@ -126,7 +128,7 @@ def test_elementwise_operators(given: str, operator: str, expected: str) -> None
         ("a = Last(b) c = Last(x) d = Last(x2) e = Where(a, c, d) y = First(e)", "Where"),
     ],
 )
-def test_where(body: str, expected: str) -> None:
+def test_a_transpose_moves_behind_where(body: str, expected: str) -> None:
     assert images(body) == expected
 
 
@@ -155,7 +157,9 @@ def test_where(body: str, expected: str) -> None:
         ("ReduceSumSquare", 1, "ReduceSumSquare Transpose"),
     ],
 )
-def test_reductions(operator: str, keepdims: int, expected: str) -> None:
+def test_a_transpose_moves_behind_a_reduction_with_its_axes(
+    operator: str, keepdims: int, expected: str
+) -> None:
     assert (
         images(f"a = Last(x) y = {operator}<keepdims = {keepdims}>(a, axes)", opset=18) == expected
     )
@@ -226,7 +230,9 @@ def test_concat_and_split(body: str, opset: int, expected: str) -> None:
         ("Softmax", 2, 12, "Transpose Softmax Transpose"),
     ],
 )
-def test_softmax(operator: str, axis: int, opset: int, expected: str) -> None:
+def test_a_transpose_moves_behind_softmax_with_its_axis(
+    operator: str, axis: int, opset: int, expected: str
+) -> None:
     assert (
         images(f"a = Last(x) c = {operator}<axis = {axis}>(a) y = First(c)", opset=opset)
         == expected
@@ -416,7 +422,9 @@ axes = partial(optimized_ops, AXIS_IMAGES)
         ("a = Last(x1) b = Squeeze(a) y = Swap(b)", 12, "Transpose Squeeze Transpose"),
     ],
 )
-def test_squeeze(body: str, opset: int, expected: str) -> None:
+def test_a_transpose_moves_behind_squeeze_with_its_axes(
+    body: str, opset: int, expected: str
+) -> None:
     assert axes(body, opset=opset) == expected
 
 
@@ -449,7 +457,9 @@ def test_squeeze(body: str, opset: int, expected: str) -> None:
         ("a = Swap(flat) b = Unsqueeze(a, fed) y = Other(b)", 21, "Transpose Unsqueeze Transpose"),
     ],
 )
-def test_unsqueeze(body: str, opset: int, expected: str) -> None:
+def test_a_transpose_moves_behind_unsqueeze_with_its_axes(
+    body: str, opset: int, expected: str
+) -> None:
     assert axes(body, opset=opset) == expected
 
 
@@ -469,7 +479,7 @@ def test_unsqueeze(body: str, opset: int, expected: str) -> None:
         ("some, some", "Transpose Slice Transpose"),
     ],
 )
-def test_slice(inputs: str, expected: str) -> None:
+def test_a_transpose_moves_behind_slice_with_its_axes(inputs: str, expected: str) -> None:
     assert axes(f"a = Last(x) b = Slice(a, {inputs}) y = First(b)") == expected
 
 

@@ -72,7 +72,7 @@ def test_lists_grew_from_release_to_release(name: str, releases: tuple[str, ...]
         ("cpu", "Concat", Policy.PROMOTE),
     ],
 )
-def test_policies(device: str, name: str, policy: Policy) -> None:
+def test_an_operator_has_the_policy_of_the_device(device: str, name: str, policy: Policy) -> None:
     assert lists_of(device)[name] is policy
 
 

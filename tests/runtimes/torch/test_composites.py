@@ -26,7 +26,7 @@ def run(body: str, outputs: str = f"{SHAPE} y") -> list[str]:
 
 
 @pytest.mark.parametrize("operands", ["x, s", "s, x"])
-def test_silu(operands: str) -> None:
+def test_a_tensor_times_its_sigmoid_is_silu(operands: str) -> None:
     assert run(f"s = Sigmoid(x)  y = Mul({operands})") == ["Swish"]
 
 
@@ -39,12 +39,12 @@ def test_silu(operands: str) -> None:
         "s = Sigmoid(x)  y = Add(x, s)",
     ],
 )
-def test_no_silu(body: str) -> None:
+def test_another_product_with_a_sigmoid_is_not_silu(body: str) -> None:
     """A gate of something else, read again, or by another curve, or added."""
     assert "Swish" not in run(body)
 
 
-def test_mish() -> None:
+def test_a_tensor_times_tanh_of_softplus_is_mish() -> None:
     assert run("p = Softplus(x)  t = Tanh(p)  y = Mul(x, t)") == ["Mish"]
 
 
@@ -57,7 +57,7 @@ def test_mish() -> None:
         "p = Softplus(x)  t = Sigmoid(p)  y = Mul(x, t)",
     ],
 )
-def test_no_mish(body: str) -> None:
+def test_another_product_with_tanh_is_not_mish(body: str) -> None:
     assert "Mish" not in run(body)
 
 
@@ -82,13 +82,13 @@ def test_glu_of_two_halves() -> None:
         ),
     ],
 )
-def test_no_glu(body: str, outputs: str) -> None:
+def test_another_product_of_pieces_is_not_glu(body: str, outputs: str) -> None:
     """The first half gates, or is read again, or there are three pieces."""
     assert "glu" not in run(body, outputs)
 
 
 @pytest.mark.parametrize("body", ["y = Reciprocal(r)", "y = Div(one, r)"])
-def test_rsqrt(body: str) -> None:
+def test_one_over_a_square_root_is_rsqrt(body: str) -> None:
     assert run(f"r = Sqrt(x)  {body}") == ["rsqrt"]
 
 
@@ -101,7 +101,7 @@ def test_rsqrt(body: str) -> None:
         "r = Sqrt(x)  y = Div(v, r)",
     ],
 )
-def test_no_rsqrt(body: str) -> None:
+def test_another_quotient_of_a_square_root_is_not_rsqrt(body: str) -> None:
     assert "rsqrt" not in run(body)
 
 
@@ -149,7 +149,7 @@ def test_a_clamp_by_two_numbers(body: str) -> None:
         "m = Max(x, one, two)  y = Min(m, two)",
     ],
 )
-def test_no_clamp(body: str) -> None:
+def test_other_limits_are_not_clamp(body: str) -> None:
     assert "Clip" not in run(body)
 
 
@@ -225,7 +225,7 @@ def test_gelu_in_any_order_of_its_factors(scaling: str, plus: str, rest: str) ->
         "e = Div(x, root)  f = Erf(e)  a = Add(f, one)  y = Mul(x, a)",
     ],
 )
-def test_no_gelu(body: str) -> None:
+def test_another_curve_is_not_gelu(body: str) -> None:
     """Another number, another operand, or something between is read again."""
     assert "Gelu" not in run(body)
 

@@ -113,7 +113,7 @@ def test_a_key_that_is_only_flattened_in_another_rank() -> None:
         f"{QUERY}  {KEY}  {SCORES}  {WEIGHTS}  y = Mul(v, s)",
     ],
 )
-def test_no_attention(body: str) -> None:
+def test_other_products_around_a_softmax_are_not_attention(body: str) -> None:
     """One side unscaled, no softmax, scaled later, no matmul before it, the key not transposed."""
     assert ONE not in run_as(text_of(body))
 

@@ -156,7 +156,7 @@ def test_dropout_by_random_numbers(body: str) -> None:
         "r = RandomUniformLike(x)  l = Less(r, keep)  c = Cast <to = 1> (l)  y = Add(x, c)",
     ],
 )
-def test_no_dropout(body: str) -> None:
+def test_another_mask_is_not_dropout(body: str) -> None:
     """Not random, a limit that varies, a row of numbers for all, read again, or added."""
     assert "Dropout" not in run_as(RANDOM.format(body=body))
 
@@ -222,7 +222,7 @@ def test_a_roll_puts_the_end_before_the_start() -> None:
         (f"{END}  {START}  y = Concat <axis = 1> (a, b, a)", "float[2,10,7] y"),
     ],
 )
-def test_no_roll(body: str, outputs: str) -> None:
+def test_other_joined_pieces_are_not_roll(body: str, outputs: str) -> None:
     assert "roll" not in moved(body, outputs)
 
 
@@ -245,7 +245,7 @@ def test_slices_of_one_axis_are_an_unbind() -> None:
         ("s = Split <axis = 0, num_outputs = 1> (t)  a = Slice(s, zero, one)", "y = Squeeze(a)"),
     ],
 )
-def test_no_unbind(pieces: str, rest: str) -> None:
+def test_other_slices_are_not_unbind(pieces: str, rest: str) -> None:
     """A wider piece, one that is not squeezed, a single one, and one without axes."""
     before = len(moved(f"t = Exp(x)  {pieces}  {rest}", "float y"))
     assert "Slice" in moved(f"t = Exp(x)  {pieces}  {rest}", "float y")
@@ -343,7 +343,7 @@ def test_a_variance_is_one_operator() -> None:
     ],
     ids=["no square", "of other data", "no mean", "read elsewhere", "a sum"],
 )
-def test_no_variance(body: str, more: str) -> None:
+def test_another_mean_of_squares_is_not_variance(body: str, more: str) -> None:
     assert "var" not in run_as(VARIANCE.format(body=body, more=more))
 
 
