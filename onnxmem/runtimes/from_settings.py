@@ -10,7 +10,7 @@ from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import input_arrays
 from onnxmem.model.observed import NO_RUN, GraphRun
-from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
+from onnxmem.runtimes.onnxruntime.advice import Choice, changed_alone, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,
     SessionGraphs,
@@ -47,11 +47,11 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     model = ModelAt(file, prepared, bound)
     sessions = SessionGraphs(model, next(_session_requests(settings)))
+    options, dims = sessions.request.session_options(), bound.binding.dims
+    sessions.optimize_together((options, *changed_alone(options, dims)))
     runtime = session_memory(sessions)
     provider = PROVIDERS[runtime.name]
-    return Advice(
-        runtime, single_choices(sessions.graph, runtime.own.options, provider, bound.binding.dims)
-    )
+    return Advice(runtime, single_choices(sessions.graph, runtime.own.options, provider, dims))
 
 
 def predict(file: ModelFile, request: Request, session: SessionRequest) -> RuntimeMemory:

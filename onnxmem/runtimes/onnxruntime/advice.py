@@ -88,14 +88,21 @@ def single_choices(
 
     ``dims`` are the numbers of the model's symbols; if empty, there are none to fix.
     """
-    others = [other for other in _single_changes(options) if other != options]
+    others = changed_alone(options, dims)
     if not provider.is_host:
         others += _limited(graph_of(options), options, provider)
     return _ranked(
-        choice(graph_of(other), options, other, provider, dims)
-        for other in (options, *others)
-        if dims or other.fixed_dims == options.fixed_dims
+        choice(graph_of(other), options, other, provider, dims) for other in (options, *others)
     )
+
+
+def changed_alone(options: SessionOptions, dims: Mapping[str, int]) -> list[SessionOptions]:
+    """Options that differ in one setting; without ``dims`` none is fixed."""
+    return [
+        other
+        for other in _single_changes(options)
+        if other != options and (dims or other.fixed_dims == options.fixed_dims)
+    ]
 
 
 def choice(

@@ -1,7 +1,7 @@
 """The memory of one model in one session (definition 9), and the findings on its figures."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
@@ -20,6 +20,7 @@ from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    OptimizedModel,
     SessionGraph,
     session_graph,
     varying_order,
@@ -29,6 +30,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     Optimizing,
     SessionConfig,
     optimized_model,
+    optimized_together,
 )
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
@@ -144,6 +146,15 @@ class SessionGraphs:
     ``optimized_model``."""
     _graphs: dict[SessionConfig, SessionGraph] = field(default_factory=dict)
 
+    def optimize_together(self, others: Iterable[SessionOptions]) -> None:
+        """Let one child optimize the graphs of all sessions with these options.
+
+        :raises OnnxmemError: what ``optimized_together`` raises.
+        """
+        configs = dict.fromkeys(map(self.request.config_with, others))
+        for config, found in optimized_together(self.model, [*configs]).items():
+            self._graphs[config] = self._session(found)
+
     def graph(self, options: SessionOptions) -> SessionGraph:
         """The graph of a session with these options.
 
@@ -152,12 +163,12 @@ class SessionGraphs:
         config = self.request.config_with(options)
         if config not in self._graphs:
             make = self.optimized or optimized_model
-            optimized = make(self.model, config)
-            shapes = self.model.bound.binding.shapes
-            self._graphs[config] = session_graph(
-                optimized, shapes, self.request.values, self.request.observed
-            )
+            self._graphs[config] = self._session(make(self.model, config))
         return self._graphs[config]
+
+    def _session(self, optimized: OptimizedModel) -> SessionGraph:
+        shapes = self.model.bound.binding.shapes
+        return session_graph(optimized, shapes, self.request.values, self.request.observed)
 
 
 def session_memory(sessions: SessionGraphs) -> RuntimeMemory:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import onnx
 import pytest
@@ -31,7 +31,11 @@ from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     SessionConfig,
     emulated,
     optimized_model,
+    optimized_together,
 )
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import Session
 
 EMULATED = SessionConfig(level="off", asks_onnxruntime=False)
 BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
@@ -287,53 +291,68 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str
     return requested
 
 
+def saving(path: Path, shapes: str) -> Answer:
+    """A child that saves the file as it is for every session."""
+
+    def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
+        for session in arguments["sessions"]:
+            folder = Path(session["folder"])
+            folder.mkdir()
+            shutil.copy(path, folder / "optimized.onnx")
+            (folder / "shapes.json").write_text(shapes)
+            for name in ("contents", "indices"):
+                (folder / f"{name}.json").write_text("{}")
+        reply: dict[str, JSON] = {"version": "1.31.1", "changed": True, "in_file_order": []}
+        return {"sessions": [reply for _ in arguments["sessions"]]}
+
+    return save
+
+
 def test_the_graph_is_the_one_that_onnxruntime_saves(
     path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = {"": {"x": ["N", 2], "h": None, "y": ["N", None]}}
 
-    def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
-        folder = Path(arguments["folder"])
-        shutil.copy(path, folder / "optimized.onnx")
-        (folder / "shapes.json").write_text(json.dumps(shapes))
-        for name in ("contents", "indices"):
-            (folder / f"{name}.json").write_text("{}")
-        return {"version": "1.31.1", "changed": True, "in_file_order": []}
-
-    requested = answering(monkeypatch, save)
+    requested = answering(monkeypatch, saving(path, json.dumps(shapes)))
     made = optimized_model(model_at(path, N=5), SessionConfig("basic"))
     assert made.shapes == {"": {"x": ("N", 2), "h": None, "y": ("N", None)}}
     assert (made.graph_optimizer, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
     assert made.is_in_running_order
     assert [node.name for node in made.proto.graph.node] == ["add", "exp"]
     ((name, arguments),) = requested
-    folder = arguments.pop("folder")
+    folder = arguments["sessions"][0].pop("folder")
     assert name == "save_optimized"
     assert arguments == {
         "model": str(path),
-        "level": "basic",
-        "overrides": {},
+        "sessions": [{"level": "basic", "overrides": {}}],
         "weight_bytes": 8,
         "limit": 10**9,
     }
     assert not Path(folder).exists()
     assert os.listdir(temporary) == []
     optimized_model(model_at(path, N=5), SessionConfig(fixed_dims=True))
-    assert requested[1][1]["overrides"] == {"N": 5}
+    assert requested[1][1]["sessions"][0]["overrides"] == {"N": 5}
+
+
+def test_one_child_serves_several_sessions(
+    path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requested = answering(monkeypatch, saving(path, "{}"))
+    model, off, fixed = model_at(path, N=5), SessionConfig("off"), SessionConfig(fixed_dims=True)
+    together = optimized_together(model, [off, EMULATED, fixed])
+    assert {config: made.level for config, made in together.items()} == {off: "off", fixed: "all"}
+    ((_, arguments),) = requested
+    assert [each["overrides"] for each in arguments["sessions"]] == [{}, {"N": 5}]
+    assert together[off] == optimized_model(model, off)
+    answering(monkeypatch, lambda *_: ChildFault("crash", "SIGSEGV"))
+    assert optimized_together(model, [off, fixed]) == optimized_together(model, [EMULATED]) == {}
+    assert os.listdir(temporary) == []
 
 
 def test_a_model_too_large_for_its_own_format_gets_computed_shapes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
-        folder = Path(arguments["folder"])
-        shutil.copy(path, folder / "optimized.onnx")
-        (folder / "shapes.json").write_text("{}")
-        for name in ("contents", "indices"):
-            (folder / f"{name}.json").write_text("{}")
-        return {"version": "1.31.1", "changed": True, "in_file_order": []}
-
-    answering(monkeypatch, save)
+    answering(monkeypatch, saving(path, "{}"))
     made = optimized_model(model_at(path, N=5), SessionConfig())
     assert made.graph_optimizer == "onnxruntime 1.31.1"
     assert made.shapes[""]["h"] == ("N", 2)
@@ -449,23 +468,27 @@ MIXED = """agraph (float[N,7] x, float[?,7] z, float u, bool b, seq(float[2]) q)
 }"""
 
 
+def sessions_saved(reply: Mapping[str, JSON]) -> list[dict[str, JSON]]:
+    return cast("list[dict[str, JSON]]", reply["sessions"])
+
+
 @pytest.mark.measure
 def test_shapes_equal_those_of_onnxruntime(tmp_path: Path) -> None:
     """In this process instead of a child, because only the result matters here."""
     pytest.importorskip("onnxruntime")
-    from onnxmem.runtimes.onnxruntime.session_graph.saving import (
-        save_optimized,
-    )
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import save_optimized
 
     model = model_of(MIXED)
     model.graph.input[2].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "net.onnx")
-    text_of = save_optimized(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
+    folder = tmp_path / "saved"
+    session: Session = {"folder": str(folder), "level": "off", "overrides": {}}
+    (text_of,) = sessions_saved(save_optimized(str(tmp_path / "net.onnx"), [session], 0))
     assert text_of["changed"] is True  # its nodes are saved in another order
     inner = {"y/then_branch/t/then_branch", "y/then_branch/t/else_branch"}
     assert isinstance(text_of["in_file_order"], list)
     assert set(text_of["in_file_order"]) == {"y/then_branch", "y/else_branch", *inner}
-    shapes = json.loads((tmp_path / "shapes.json").read_text())
+    shapes = json.loads((folder / "shapes.json").read_text())
     assert shapes == {
         "": {
             "x": ["N", 7],
@@ -484,7 +507,7 @@ def test_shapes_equal_those_of_onnxruntime(tmp_path: Path) -> None:
         "y/then_branch/t/else_branch": {"s": ["N", 7], "x": ["N", 7]},
         "y/else_branch": {"d": ["N", 7], "e": ["N", 7], "x": ["N", 7]},
     }
-    assert not (tmp_path / "own.ort").exists()
+    assert not (folder / "own.ort").exists()
 
 
 @pytest.mark.measure
@@ -492,13 +515,13 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
     path: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxruntime")
-    from onnxmem.runtimes.onnxruntime.session_graph.saving import (
-        save_optimized,
-    )
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import save_optimized
 
-    text_of = save_optimized(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
+    folder = tmp_path / "saved"
+    session: Session = {"folder": str(folder), "level": "all", "overrides": {"N": 3}}
+    (text_of,) = sessions_saved(save_optimized(str(path), [session], 2 * 10**9))
     assert (text_of["changed"], text_of["in_file_order"]) == (False, [""])
-    assert json.loads((tmp_path / "shapes.json").read_text()) == {}
+    assert json.loads((folder / "shapes.json").read_text()) == {}
 
 
 @pytest.mark.measure

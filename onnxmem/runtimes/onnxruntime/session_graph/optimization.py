@@ -1,7 +1,7 @@
 """Optimizes the graph of a session: with onnxruntime in a child process, or by emulation."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
@@ -92,13 +92,35 @@ def optimized_model(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     return found
 
 
+def optimized_together(
+    model: ModelAt, configs: Sequence[SessionConfig]
+) -> dict[SessionConfig, OptimizedModel]:
+    """What ``optimized_model`` returns for each of these sessions, all from one child.
+
+    Sessions that onnxruntime is not asked for are left out, and all of them if the child fails:
+    each on its own, the others may succeed.
+
+    :raises OnnxmemError: what ``on_disk`` raises.
+    """
+    asked = [each for each in configs if each.asks_onnxruntime and each.is_of_this_machine()]
+    found = _optimized_by_onnxruntime(model.file, model.bound, asked) if asked else None
+    if found is None or isinstance(found, Finding):
+        return {}
+    made = {}
+    for config, each in zip(asked, found, strict=True):
+        with_channel_block(each.proto, each.cpu.channel_block)
+        made[config] = replace(each, findings=(*_cpu_findings(config), *each.findings))
+    return made
+
+
 def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
     findings: tuple[Finding, ...] = _cpu_findings(config)
     cpu = cpu_named(config.cpu)
     if config.asks_onnxruntime and config.is_of_this_machine():
-        found = _optimized_by_onnxruntime(model.file, model.bound, config)
-        if isinstance(found, OptimizedModel):
-            return replace(found, findings=(*findings, *found.findings))
+        found = _optimized_by_onnxruntime(model.file, model.bound, [config])
+        if not isinstance(found, Finding):
+            (only,) = found
+            return replace(only, findings=(*findings, *only.findings))
         findings = (*findings, found)
     elif config.asks_onnxruntime:
         here = cpu_named("native").name
@@ -108,15 +130,15 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
         findings = (*findings, Finding("emulated_optimizer", text))
     dims = model.bound.binding.dims if config.fixed_dims else {}
     try:
-        found = emulated(model.prepared, config.level, dims, cpu)
+        made = emulated(model.prepared, config.level, dims, cpu)
     except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
         text = (
             f"the emulated graph optimizer failed ({type(fault).__name__}); "
             "the graph of the file was used"
         )
-        found = unoptimized(model.prepared, config.level, cpu)
+        made = unoptimized(model.prepared, config.level, cpu)
         findings = (*findings, Finding("optimizer_failed", text))
-    return replace(found, findings=findings)
+    return replace(made, findings=findings)
 
 
 def _cpu_findings(config: SessionConfig) -> tuple[Finding, ...]:
@@ -132,20 +154,20 @@ def _cpu_findings(config: SessionConfig) -> tuple[Finding, ...]:
 
 
 def _optimized_by_onnxruntime(
-    file: ModelFile, bound: BoundModel, config: SessionConfig
-) -> OptimizedModel | Finding:
+    file: ModelFile, bound: BoundModel, configs: Sequence[SessionConfig]
+) -> list[OptimizedModel] | Finding:
     with temporary_folder() as name:
         folder = Path(name)
         try:
             refuse_data_elsewhere(stored_tensors(file.proto), Path(file.path))
         except RefusedError as refusal:
             return Finding("emulated_optimizer", f"{refusal}; {_ADVICE}")
-        return _saved(on_disk(file, folder), bound, config, folder)
+        return _saved(on_disk(file, folder), bound, configs, folder)
 
 
 def _saved(
-    source: OnDisk, bound: BoundModel, config: SessionConfig, folder: Path
-) -> OptimizedModel | Finding:
+    source: OnDisk, bound: BoundModel, configs: Sequence[SessionConfig], folder: Path
+) -> list[OptimizedModel] | Finding:
     limits = ChildLimits(_SECONDS, available_bytes())
     model = runnable(source, bound, folder, limits)
     if isinstance(model, ChildFault):
@@ -153,20 +175,36 @@ def _saved(
     if limits.memory_bytes is not None:
         # Mapped weights need addresses but no memory.
         limits = replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
-    reply = run_in_child(
-        _SAVE,
+    folders = [folder / str(index) for index in range(len(configs))]
+    sessions: list[JSON] = [
         {
-            "model": str(model.path.absolute()),
-            "folder": str(folder),
+            "folder": str(each),
             "level": config.level,
             "overrides": dict(bound.binding.dims) if config.fixed_dims else {},
-            "weight_bytes": sum(map(stored_bytes, stored_tensors(source.file.proto))),
-        },
-        limits,
-    )
+        }
+        for each, config in zip(folders, configs, strict=True)
+    ]
+    weight_bytes = sum(map(stored_bytes, stored_tensors(source.file.proto)))
+    arguments: dict[str, JSON] = {
+        "model": str(model.path.absolute()),
+        "sessions": sessions,
+        "weight_bytes": weight_bytes,
+    }
+    reply = run_in_child(_SAVE, arguments, limits)
     if isinstance(reply, ChildFault):
         message = without_noise(reply.message).replace(str(model.path), source.file.path)
         return _fault(replace(reply, message=message))
+    replies = cast("list[dict[str, JSON]]", reply["sessions"])
+    return [
+        _loaded(source, config, each, found)
+        for config, each, found in zip(configs, folders, replies, strict=True)
+    ]
+
+
+def _loaded(
+    source: OnDisk, config: SessionConfig, folder: Path, reply: Mapping[str, JSON]
+) -> OptimizedModel:
+    """What the child saved of one session."""
     shapes, contents, indices = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("shapes", "contents", "indices")

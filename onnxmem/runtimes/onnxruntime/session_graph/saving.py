@@ -1,17 +1,17 @@
-"""Runs in the child: lets onnxruntime optimize a model, and saves the result.
+"""Runs in the child: lets onnxruntime optimize a model, once for each session, and saves results.
 
-Two sessions save the same graph. The file in ONNX format is in the order of execution and has no
-shapes. The file in onnxruntime's own format has the shape of every value as known to the planner,
-and all constants with their elements, folded ones included. The weights of the first are written to
-the null device, and the second is deleted after reading.
+Two sessions of onnxruntime save the same graph. The file in ONNX format is in the order of
+execution and has no shapes. The file in onnxruntime's own format has the shape of every value as
+known to the planner, and all constants with their elements, folded ones included. The weights of
+the first are written to the null device, and the second is deleted after reading.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import onnx
 import onnxruntime as ort
@@ -32,6 +32,8 @@ from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 
 _Dims = list[int | str | None] | None
+_Nodes = list[tuple[str, list[str], list[str]]]
+"""Operator, inputs and outputs of each node of a graph."""
 
 
 _HEAD_BYTES = 4096
@@ -141,16 +143,32 @@ _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 """Of weights in bytes: a file in onnxruntime's own format is limited to 2 GiB."""
 
 
-def save_optimized(
-    model: str, folder: str, level: str, overrides: Mapping[str, int], weight_bytes: int
-) -> dict[str, JSON]:
-    """Write ``optimized.onnx`` and the files of ``_READ`` into ``folder``.
+class Session(TypedDict):
+    """A session whose graph is saved."""
 
-    The result has onnxruntime's ``version``, ``changed``: whether any node differs from the file's,
-    and ``in_file_order``: the paths of the graphs in which none does. An unchanged graph is saved
-    in the order of the file, any other in the order of execution. Constants are ignored, for they
-    always become initializers.
+    folder: str
+    """Made for it: its files have the same names in every folder."""
+    level: str
+    overrides: Mapping[str, int]
+
+
+def save_optimized(model: str, sessions: Sequence[Session], weight_bytes: int) -> dict[str, JSON]:
+    """Write ``optimized.onnx`` and the files of ``_READ`` into the folder of each session.
+
+    The result has for each of the ``sessions`` onnxruntime's ``version``, ``changed``: whether any
+    node differs from the file's, and ``in_file_order``: the paths of the graphs in which none does.
+    An unchanged graph is saved in the order of the file, any other in the order of execution.
+    Constants are ignored, for they always become initializers.
     """
+    before = _nodes(model)
+    return {"sessions": [_saved(model, each, weight_bytes, before) for each in sessions]}
+
+
+def _saved(
+    model: str, session: Session, weight_bytes: int, before: Mapping[str, _Nodes]
+) -> dict[str, JSON]:
+    folder, level, overrides = Path(session["folder"]), session["level"], session["overrides"]
+    folder.mkdir()
     Path(folder, _WEIGHTS).symlink_to(os.devnull)
     target = Path(folder, "optimized.onnx")
     options = _options(level, overrides)
@@ -166,7 +184,7 @@ def save_optimized(
     for name, read in _READ:
         plain = {} if saved is None else read(saved)
         Path(folder, f"{name}.json").write_text(json.dumps(plain), encoding="utf-8")
-    before, after = _nodes(model), _nodes(str(target))
+    after = _nodes(str(target))
     unchanged: list[JSON] = [path for path, nodes in after.items() if before.get(path) == nodes]
     changed = len(unchanged) < len(after)
     return {"version": ort.__version__, "changed": changed, "in_file_order": unchanged}
@@ -194,7 +212,7 @@ def _in_own_format(model: str, target: Path, options: ort.SessionOptions) -> byt
         target.unlink(missing_ok=True)
 
 
-def _nodes(path: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
+def _nodes(path: str) -> dict[str, _Nodes]:
     """The nodes of each graph of a file, by the path of the graph."""
     main = onnx.load(path, load_external_data=False).graph
     return {
