@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from onnxmem.cli.output import (
     settle_json,
     write_result,
 )
-from onnxmem.errors import EXIT_OK, printable
+from onnxmem.errors import EXIT_OK, UsageError, printable, shortened
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def run(arguments: Namespace) -> int:
     settle_json(arguments)
     refuse_untrained(arguments, trains=arguments.train)
     known = catalog(arguments.devices_file)
+    for name in arguments.names:
+        _refuse_model(name)
     devices = tuple(known.find(name) for name in arguments.names) or known.devices
     if arguments.model is None:
         text, row = _listed(devices, is_named=bool(arguments.names))
@@ -70,6 +73,20 @@ def run(arguments: Namespace) -> int:
         text = document_text(document(SCHEMA, SCHEMA_VERSION, row))
     write_result(in_color(text, arguments), arguments)
     return EXIT_OK
+
+
+def _refuse_model(name: str) -> None:
+    """A device is a name; of a model there are two questions.
+
+    :raises UsageError: the name is that of a model.
+    """
+    if name.lower().endswith(".onnx") or os.path.isfile(name):
+        model = shortened(name)
+        message = (
+            f"{model} is a model: onnxmem fit {model} --which-device says which devices it fits, "
+            f"onnxmem devices --model {model} how fast it can be on each"
+        )
+        raise UsageError(message)
 
 
 def _listed(devices: tuple[Device, ...], *, is_named: bool) -> tuple[str, JsonDict]:

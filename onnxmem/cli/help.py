@@ -117,7 +117,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("onnxmem sweep m.onnx --device 'RTX 4090' --train", "with verdicts"),
             ),
             options=(
-                ("--batch A..B[:STEP]", "the batches (default: 1..256)"),
+                ("--batch A..B[:STEP]", "the batches, or a list: 1,8,32 (default: 1..256)"),
                 *_DEVICE,
                 *_SIZED[1:],
                 *_TRAINING,

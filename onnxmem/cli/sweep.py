@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,7 @@ SCHEMA: Final = "onnxmem.sweep"
 SCHEMA_VERSION: Final = "1.0"
 _MOST: Final = 1000
 """Batches of one curve: each is a walk of the model."""
+_SPAN: Final = re.compile(r"(?P<first>\d+)(?:\.\.(?P<last>\d+)(?::(?P<step>\d+))?)?", re.ASCII)
 
 
 def sweep_parser() -> ArgumentParser:
@@ -75,9 +77,10 @@ def _add_model(parser: ArgumentParser) -> None:
         "--batch",
         dest="batches",
         type=batches,
-        default=(1, 256, None),
+        default="1..256",
         metavar="A..B[:STEP]",
-        help="both ends and the powers of two between them, or every STEP (default: 1..256)",
+        help="both ends and the powers of two between them, or every STEP; or a list, as in 1,8,32 "
+        "(default: 1..256)",
     )
     add_dims(model)
     add_shapes(model)
@@ -107,19 +110,34 @@ def _add_runtime(parser: ArgumentParser) -> None:
     add_verdict_options(runtime)
 
 
-def batches(text: str) -> tuple[int, int, int | None]:
-    """Read ``A..B`` or ``A..B:STEP``; a number alone is one batch."""
-    span, colon, step = text.partition(":")
-    first, dots, last = span.partition("..")
-    low, high = dim(first), dim(last if dots else first)
+def batches(text: str) -> tuple[int, ...]:
+    """Read ``A..B``, ``A..B:STEP``, one batch, or a list of these: ``1,8,32``."""
+    found = sorted({batch for part in text.split(",") for batch in _span(part)})
+    if len(found) > _MOST:
+        raise ArgumentTypeError(_too_many(text))
+    return tuple(found)
+
+
+def _span(text: str) -> tuple[int, ...]:
+    from onnxmem.decisions.batch_curve import batches_between
+
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        message = f"{shortened(text)!r} is not one of 1..256, 1..256:16 and 1,8,32"
+        raise ArgumentTypeError(message)
+    low = dim(match["first"])
+    high = dim(match["last"] or match["first"])
+    step = dim(match["step"]) if match["step"] else None
     if high < low:
         message = f"{text!r}: the first batch is larger than the last"
         raise ArgumentTypeError(message)
-    found = dim(step) if colon else None
-    if found is not None and (high - low) // found >= _MOST:
-        message = f"{text!r} is more than {_MOST:,} batches; take a larger STEP"
-        raise ArgumentTypeError(message)
-    return low, high, found
+    if step is not None and (high - low) // step >= _MOST:
+        raise ArgumentTypeError(_too_many(text))
+    return batches_between(low, high, step)
+
+
+def _too_many(text: str) -> str:
+    return f"{shortened(text)!r} is more than {_MOST:,} batches; take a larger STEP"
 
 
 def run(arguments: Namespace) -> int:
@@ -157,16 +175,15 @@ def run(arguments: Namespace) -> int:
 def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
     """The curve as text, as CSV and as a page where one is requested, and its JSON object."""
     from onnxmem.analysis.fitting.footprints import on_device, request_of
-    from onnxmem.decisions.batch_curve import batch_curve, batches_between
+    from onnxmem.decisions.batch_curve import batch_curve
     from onnxmem.report.batch_curve import curve_csv, curve_row, render_curve
 
-    first, last, step = arguments.batches
     memory = None if arguments.device is None else target_memory(arguments)
     device = None if memory is None else memory.device
     refuse_unused_of_fit(arguments, device)
     setup = fit_request_of(arguments, memory)
     settings = Settings(
-        **(step_settings(arguments) | {"batch": first}),
+        **(step_settings(arguments) | {"batch": arguments.batches[0]}),
         **verdict_settings(arguments),
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=False,
@@ -174,9 +191,7 @@ def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
     request = request_of(arguments.model, settings)
     if device is not None:
         request = on_device(request, device.cpu, setup.basis)
-    found = batch_curve(
-        request, batches_between(first, last, step), setup, device, has_limit=memory is not None
-    )
+    found = batch_curve(request, arguments.batches, setup, device, has_limit=memory is not None)
     texts = {"text": render_curve(arguments.model, found, memory), "csv": curve_csv(found)}
     if arguments.html is not None or form == "html":
         from onnxmem.report.page.curve_page import curve_page

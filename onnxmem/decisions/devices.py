@@ -33,6 +33,14 @@ _VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "inte
 """Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
 _NEAR: Final = 5
+_NO_NAMES: Final = frozenset(
+    "this here mine my me own local localhost host current default machine thismachine mymachine "
+    "computer pc laptop gpu mygpu thisgpu gpu0 cuda cuda0 cpu all any every each which best "
+    "cheapest smallest available".split()
+)
+_NO_NAME: Final = (
+    "--device auto is this machine, and onnxmem fit MODEL --which-device ranks all devices"
+)
 _MEMORIES: Final = re.compile(r"(ram|flash)=([^,]+),(ram|flash)=([^,]+)", re.IGNORECASE)
 """A microcontroller by its sizes: ``ram=512KiB,flash=2MiB``."""
 AS_GIVEN: Final = "as given"
@@ -138,6 +146,8 @@ class Catalog:
             except UsageError:
                 pass
             message = f"{unknown}; a size such as 24GiB is also accepted"
+            if _key(text) in _NO_NAMES:
+                message = f"unknown device {shortened(text)!r}; {_NO_NAME}"
             raise DeviceError(message) from unknown
 
     def this_machine(self, *, is_gpu: bool | None = None) -> tuple[Device, str]:

@@ -123,6 +123,7 @@ def render_ranking(
         )
         for label, each in zip(labels, (taken[key] for key in keys), strict=True)
     ]
+    lines += _unranked(found, choice)
     fitting = [each for each in found if each.ranked.verdict is Verdict.FITS]
     tight = [each for each in found if each.ranked.verdict is Verdict.TIGHT]
     others = [each for each in found if not each.ranked.verdict.is_met]
@@ -141,6 +142,23 @@ def render_ranking(
     lines += ["", *aligned(table, _NUM_TEXTS, _SPARE_OF_RANKING).splitlines()]
     lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE), *_notes(found, choice)]
     return "\n".join(lines) + "\n"
+
+
+def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
+    """How many of those that fit have nothing to be ranked by: the first of the table is of few."""
+    met = [each for each in found if each.ranked.verdict.is_met]
+    ranked = [each for each in met if each.value is not None]
+    if choice.order == RANKS[0] or len(ranked) == len(met):
+        return []
+    what = {"bandwidth": "bandwidth", "samples-per-dollar": "price or no time"}
+    hint = "; add what you pay with --prices FILE"
+    if choice.order == "bandwidth":
+        hint = ""
+    elif choice.is_priced:
+        hint = "; add theirs to the file of --prices"
+    unknown = what.get(choice.order, "price")
+    text = f"{len(ranked):,} of {len(met):,} that fit: of the others no {unknown} is known{hint}"
+    return ["", *prose("Ranked  ", text)]
 
 
 def _first(found: Sequence[Offer], choice: Choice) -> list[Sequence[str]]:

@@ -78,7 +78,7 @@ def render_fit(
     blocks = [
         _head(result, memory, requests),
         _verdict_section(result, memory),
-        _largest_section(result),
+        _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
         _instances_section(result),
@@ -233,7 +233,7 @@ def _memory_remark(memory: ComparedMemory) -> str:
     return "as sold; a driver may keep some back: --reserve"
 
 
-def _largest_section(result: FitResult) -> list[str]:
+def _largest_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     name = shortened(result.setup.dim or "batch")
     lines = [
         f"Largest {name}",
@@ -243,7 +243,18 @@ def _largest_section(result: FitResult) -> list[str]:
     is_by_size = not result.requested.lacks_flash  # the flash has no batch
     if is_by_size and max_batch and max_batch.number is not None and not max_batch.is_stopped:
         lines += _limits(result.limiting, max(max_batch.number, 1))
-    return [*lines, *_power(result)]
+    return [*lines, *_power(result), *_left(result, memory)]
+
+
+def _left(result: FitResult, memory: ComparedMemory) -> Iterator[str]:
+    """What the largest leaves of memory that was free a moment ago."""
+    setup, max_batch = result.setup, result.max_batch
+    number = None if max_batch is None else max_batch.number
+    row = next((each for each in result.table if each.number == number), None)
+    if memory.source and not setup.reserve_bytes and row is not None and row.num_bytes is not None:
+        left = format_bytes(setup.limit_bytes - row.num_bytes)
+        what = f"{left} at {row.number:,}, and what is free changes: --reserve 1GiB keeps some back"
+        yield fact("  margin", what)
 
 
 def _limits(limiting: Footprint | None, number: int) -> Iterator[str]:

@@ -201,7 +201,20 @@ def test_the_table_is_written_as_csv_by_flag_or_by_ending(
     assert main([*words, "--json", "--csv"]) == 2
 
 
-@pytest.mark.parametrize("text", ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3"])
+@pytest.mark.parametrize(
+    "text", ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3", "1-4", "1:4", "1,,2"]
+)
 def test_an_invalid_range_is_rejected(text: str, capsys: Capture) -> None:
     assert main(["sweep", MLP, "--batch", text]) == 2
     assert "--batch" in capsys.readouterr().err
+
+
+def test_an_invalid_range_is_told_the_forms_that_there_are(capsys: Capture) -> None:
+    assert main(["sweep", MLP, "--batch", "1-256"]) == 2
+    assert "'1-256' is not one of 1..256, 1..256:16 and 1,8,32" in capsys.readouterr().err
+
+
+def test_batches_may_be_a_list_and_several_ranges(capsys: Capture) -> None:
+    assert main(["sweep", MLP, "--batch", "11,3, 5..7,11", "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert [point["batch"] for point in points] == [3, 5, 7, 11]

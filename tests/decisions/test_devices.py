@@ -113,6 +113,21 @@ def test_an_unknown_device_is_reported_with_similar_names() -> None:
         catalog().find("abacus of wood")
 
 
+@pytest.mark.parametrize("name", ["this", "ALL", "any", "gpu", "here", "my gpu", "cuda:0"])
+def test_a_word_for_this_machine_or_every_device_is_answered(name: str) -> None:
+    with pytest.raises(DeviceError, match=r"--device auto is this machine, .* --which-device"):
+        catalog().device_or_size(name)
+
+
+def test_a_model_among_devices_is_told_which_command_takes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["devices", "gone.onnx"]) == 2
+    error = capsys.readouterr().err
+    assert "onnxmem fit gone.onnx --which-device" in error
+    assert "onnxmem devices --model gone.onnx" in error
+
+
 def test_a_price_gives_flops_and_bytes_per_dollar() -> None:
     (mine,) = read_devices(OWN, "own")
     assert mine.gflops_per_usd == 6.5

@@ -22,6 +22,11 @@ from onnxmem.model.graph import DType
         ("(23,) uint8", DType.UINT8, (23,), 23),
         ("3x5 string", DType.STRING, (3, 5), None),
         ("TensorProto.FLOAT", DType.FLOAT32, None, 4),
+        ("11x13:int4", DType.INT4, (11, 13), 72),
+        ("int4:11x13", DType.INT4, (11, 13), 72),
+        ("how large is an 11x13 int4 tensor?", DType.INT4, (11, 13), 72),
+        ("size of a matrix with shape [7, 5] and dtype float64", DType.FLOAT64, (7, 5), 280),
+        ("how many bytes does bf16 take", DType.BFLOAT16, None, 2),
     ],
 )
 def test_sizes_are_parsed_from_common_notations(
@@ -41,7 +46,18 @@ def test_every_element_type_of_onnx_is_parsed(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "peak", "7x", "7x9 gigafloat", "x" * 1000, "3x" * 64 + "3"]
+    "text",
+    [
+        "",
+        "7",
+        "peak",
+        "7x",
+        "how much is half",
+        "why is 7x9 large",
+        "7x9 gigafloat",
+        "x" * 1000,
+        "3x" * 64 + "3",
+    ],
 )
 def test_other_texts_are_not_tensors(text: str) -> None:
     assert read_tensor(text) is None

@@ -96,6 +96,16 @@ Capture = pytest.CaptureFixture[str]
         ("why is backprop so expensive", "training takes more than inference"),
         ("fine-tuning needs way more than serving", "training takes more than inference"),
         ("maximum batch on a 4090", "the largest batch"),
+        ("which batch fits a 4090", "the largest batch"),
+        ("which GPU should I buy", "a GPU to buy"),
+        ("what GPU do I need", "a GPU to buy"),
+        ("which card is cheapest for my model", "a GPU to buy"),
+        ("which graphics card fits", "a GPU to buy"),
+        ("what is the difference between Keras and PyTorch memory", "TensorFlow and Keras"),
+        ("how much memory will tensorflow use", "TensorFlow and Keras"),
+        ("my model does not fit what can I do", "a model that does not fit"),
+        ("model doesn't fit on the GPU", "a model that does not fit"),
+        ("not enough memory on my laptop", "a model that does not fit"),
     ],
 )
 def test_a_question_finds_its_topic(question: str, answer: str) -> None:

@@ -203,6 +203,10 @@ def test_fit_ranks_devices_by_a_file_of_prices(
     assert main([*words, "--rank", "samples-per-dollar"]) == 0
     text = capsys.readouterr().out
     assert "RANKED by samples for one EUR" in text
+    head, _, table = text.partition("FITS")
+    assert "Ranked  1 of " in head
+    assert "add theirs to the file of --prices" in " ".join(head.split())
+    assert "without what they would be ranked by" in table
     assert "PRICE: EUR per hour, of 2026-01-02" in text
     assert "source: a page" in text
 

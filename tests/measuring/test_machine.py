@@ -120,4 +120,8 @@ def test_fit_compares_with_what_is_free(
     assert (row["device"], row["limit_bytes"]) == ("H100 SXM", 80 * GIB - 17)
     assert row["memory_source"] == "free now, by NVML"
     assert main(["fit", net, "--device", "auto"]) == 0
-    assert "free now, by NVML, of 80.0 GiB" in capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
+    assert "free now, by NVML, of 80.0 GiB" in text
+    assert "what is free changes: --reserve 1GiB keeps some back" in text
+    assert main(["fit", net, "--device", "auto", "--reserve", "3GiB"]) == 0
+    assert "keeps some back" not in capsys.readouterr().out

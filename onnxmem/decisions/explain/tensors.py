@@ -35,9 +35,18 @@ _ALIASES: Final = {
 _TYPE: Final = r"(?:(?:torch|tf|np|numpy|tensorproto)\.|dt_)?(?P<type>[a-z][a-z0-9_]*)"
 _DIMS: Final = r"[\[(]?(?P<dims>\d+(?:\s*[x\u00d7*,]\s*\d+)*,?)[\])]?"
 _FORMS: Final = tuple(
-    re.compile(form) for form in (rf"{_TYPE}", rf"{_DIMS}\s*{_TYPE}", rf"{_TYPE}\s*{_DIMS}", _DIMS)
+    re.compile(form)
+    for form in (rf"{_TYPE}", rf"{_DIMS}\s*:?\s*{_TYPE}", rf"{_TYPE}\s*:?\s*{_DIMS}", _DIMS)
 )
+_NOTATION: Final = re.compile(r"\d\s*[x\u00d7*,]\s*\d|[a-z]\d")
+"""What a question must have to be one about a tensor or a type: 3x5, int8."""
 _MOST_DIMS: Final = 64
+_ASKING: Final = frozenset(
+    "a an and are array big bytes do does dtype element elements gib has have hold how in is it "
+    "kib large many matrix mb memory mib much need needs of shape size space take takes tensor "
+    "the type use uses what with".split()
+)
+"""Words of a question that say nothing of the tensor: how large is a 3x5 int8 tensor?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +75,16 @@ class TensorSize:
 
 
 def read_tensor(text: str) -> TensorSize | None:
-    """Read a type, a shape, or both in either order; ``None`` if the text is something else."""
+    """Read a type, a shape, or both in either order; ``None`` if the text is something else.
+
+    A question about a shape or a type is read as these.
+    """
     plain = " ".join(text.lower().split())
+    asked = " ".join(word for word in plain.rstrip("?. ").split() if word not in _ASKING)
+    return _read(plain) or (_read(asked) if _NOTATION.search(asked) else None)
+
+
+def _read(plain: str) -> TensorSize | None:
     for form in _FORMS:
         match = form.fullmatch(plain)
         if match is None:

@@ -18,13 +18,13 @@ from typing import Final
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
 
 _FILLER: Final = frozenset(
-    "a about all also am an and any are as at be been but by can could did do does doing "
-    "during each else even ever every explain for from gb get gets getting gib give given go "
-    "goes going happen happens has have how i if in into is isn it its just kb keep like lot "
-    "make many mb me mean meaning means memory mib model models more most much my need needs "
-    "no non not of off on only onnx onnxmem or our own please really s should show so some t "
-    "take takes taking tell than that the their them then there they this to too took up us "
-    "usage use used uses using very want was way we were what when where which while who why "
+    "a about all also am an and any are as at be been but by can could did didn do does doesn "
+    "doing don during each else even ever every explain for from gb get gets getting gib give "
+    "given go goes going happen happens has have how i if in into is isn it its just kb keep "
+    "like lot make many mb me mean meaning means memory mib model models more most much my need "
+    "needs no non not of off on only onnx onnxmem or our own please really s should show so "
+    "some t take takes taking tell than that the their them then there they this to too took up "
+    "us usage use used uses using very want was way we were what when where which while who why "
     "will with would you your".split()
 )
 _ENDINGS: Final = ("ings", "ing", "ed", "es", "s", "e")
