@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children.safe_path import leave_current_folder_out
-from onnxmem.cli.options import Parser
 from onnxmem.cli.output import WAITING, open_closed_streams, report_fault
+from onnxmem.cli.parsing import Parser
 from onnxmem.errors import UsageError, fault_of, nearest
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(

@@ -7,22 +7,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.cli.options import (
-    Parser,
-    add_json_option,
-    add_model_options,
-    add_most,
-    add_result_options,
-    add_runtime_options,
-    add_size,
-    add_training_options,
-    add_verdict_options,
+from onnxmem.cli.chosen import (
     refuse_contradictions,
     refuse_unused_options,
     step_settings,
     verdict_settings,
 )
+from onnxmem.cli.options import (
+    add_json_option,
+    add_model_options,
+    add_most,
+    add_result_options,
+    add_runtime_options,
+    add_training_options,
+    add_verdict_options,
+)
 from onnxmem.cli.output import check_output, form_of, report_fault, settle_json, write_result
+from onnxmem.cli.parsing import Parser, add_size
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYZED,

@@ -7,21 +7,22 @@ onnx takes longer to import than ``onnxmem --help`` should take to answer.
 from __future__ import annotations
 
 import os
-from argparse import (
-    ArgumentParser,
-    BooleanOptionalAction,
-    Namespace,
-    _ArgumentGroup,
-)
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxmem.cli.chosen import (
+    analyze_settings,
+    device_catalog,
+    refuse_contradictions,
+    refuse_unused_options,
+    verdict_settings,
+)
 from onnxmem.cli.observing import add_observing_options, observed_runs
 from onnxmem.cli.options import (
-    Parser,
     add_context_option,
     add_devices_file,
     add_json_option,
@@ -29,28 +30,14 @@ from onnxmem.cli.options import (
     add_most,
     add_order_option,
     add_packing_option,
-    add_repeatable,
     add_report_options,
     add_result_options,
     add_runtime_options,
-    add_size,
     add_training_options,
     add_verdict_options,
-    analyze_settings,
-    device_catalog,
-    dim,
-    refuse_contradictions,
-    refuse_unused_options,
-    seconds,
-    verdict_settings,
 )
-from onnxmem.cli.output import (
-    check_output,
-    form_of,
-    notify,
-    pieces_to,
-    wants_color,
-)
+from onnxmem.cli.output import check_output, form_of, notify, pieces_to, wants_color
+from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim, seconds
 from onnxmem.errors import OnnxmemError, UsageError, fault_of, shortened, worst_exit_code
 from onnxmem.files import reason_of
 from onnxmem.settings import BACKENDS, Settings

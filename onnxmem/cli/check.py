@@ -9,24 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import named_fields, recipe_from, refuse_contradictions, refuse_untrained
 from onnxmem.cli.observing import add_observed
 from onnxmem.cli.options import (
-    Parser,
     add_dims,
     add_most,
-    add_repeatable,
     add_result_options,
     add_shapes,
     add_training_options,
     add_verdict_options,
-    dim,
-    named_fields,
-    recipe_from,
-    refuse_contradictions,
-    refuse_untrained,
-    size,
 )
 from onnxmem.cli.output import check_output, form_of, report_fault, write_file, write_result
+from onnxmem.cli.parsing import Parser, add_repeatable, dim, size
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYZED,

@@ -6,22 +6,15 @@ import os
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import recipe_from, refuse_untrained
 from onnxmem.cli.options import (
-    Parser,
     add_devices_file,
     add_dims,
     add_text_result_options,
     add_training_options,
-    dim,
-    recipe_from,
-    refuse_untrained,
 )
-from onnxmem.cli.output import (
-    check_output,
-    in_color,
-    settle_json,
-    write_result,
-)
+from onnxmem.cli.output import check_output, in_color, settle_json, write_result
+from onnxmem.cli.parsing import Parser, dim
 from onnxmem.errors import EXIT_OK, UsageError, printable, shortened
 from onnxmem.settings import Settings
 

@@ -12,26 +12,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem.cli.options import (
-    Parser,
-    add_json_option,
-    add_repeatable,
-    add_result_options,
-    add_runtimes,
-    add_size,
-    add_sized_models,
-    add_training_options,
-    add_verdict_options,
-    dim,
-    named_dim,
+from onnxmem.cli.chosen import (
     named_fields,
-    named_shape,
     refuse_contradictions,
     refuse_untrained,
     refuse_without_budget,
     verdict_settings,
 )
+from onnxmem.cli.options import (
+    add_json_option,
+    add_result_options,
+    add_runtimes,
+    add_sized_models,
+    add_training_options,
+    add_verdict_options,
+)
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
+from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim, named_dim, named_shape
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

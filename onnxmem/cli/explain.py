@@ -8,8 +8,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from onnxmem.cli.chosen import (
+    refuse_contradictions,
+    refuse_untrained,
+    refuse_unused_options,
+    step_settings,
+)
 from onnxmem.cli.options import (
-    Parser,
     add_context_option,
     add_dims,
     add_json_option,
@@ -20,13 +25,9 @@ from onnxmem.cli.options import (
     add_shapes,
     add_training_options,
     add_values,
-    dim,
-    refuse_contradictions,
-    refuse_untrained,
-    refuse_unused_options,
-    step_settings,
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
+from onnxmem.cli.parsing import Parser, dim
 from onnxmem.errors import UsageError, fault_of, printable
 from onnxmem.files import blocks, reason_of
 from onnxmem.settings import BACKENDS, Settings

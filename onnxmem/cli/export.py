@@ -12,18 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import analyze_settings, refuse_contradictions, refuse_unused_options
 from onnxmem.cli.options import (
-    Parser,
     add_context,
     add_model_options,
     add_most,
     add_result_options,
     add_runtime_options,
-    add_size,
     add_training_options,
-    analyze_settings,
-    refuse_contradictions,
-    refuse_unused_options,
 )
 from onnxmem.cli.output import (
     check_output,
@@ -34,6 +30,7 @@ from onnxmem.cli.output import (
     write_bytes_to_stdout,
     write_pieces,
 )
+from onnxmem.cli.parsing import Parser, add_size
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.settings import Settings
 from onnxmem.units import plural

@@ -6,9 +6,17 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import (
+    device_catalog,
+    fit_request_of,
+    refuse_contradictions,
+    refuse_unused_of_fit,
+    step_settings,
+    target_memory,
+    verdict_settings,
+)
 from onnxmem.cli.observing import add_observed, saved_runs
 from onnxmem.cli.options import (
-    Parser,
     add_devices_file,
     add_model_options,
     add_most,
@@ -17,23 +25,9 @@ from onnxmem.cli.options import (
     add_text_result_options,
     add_training_options,
     add_verdict_options,
-    device_catalog,
-    dim,
-    fit_request_of,
-    named_dim,
-    refuse_contradictions,
-    refuse_unused_of_fit,
-    step_settings,
-    target_memory,
-    verdict_settings,
 )
-from onnxmem.cli.output import (
-    check_output,
-    in_color,
-    report_fault,
-    settle_json,
-    write_result,
-)
+from onnxmem.cli.output import check_output, in_color, report_fault, settle_json, write_result
+from onnxmem.cli.parsing import Parser, dim, named_dim
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

@@ -12,23 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from onnxmem.cli.chosen import arena_options, recipe_from, refuse_contradictions, refuse_untrained
 from onnxmem.cli.observing import add_save_observed
 from onnxmem.cli.options import (
-    Parser,
     add_arena_options,
     add_json_option,
     add_model_options,
     add_report_options,
     add_requests,
     add_result_options,
-    add_size,
     add_training_options,
-    arena_options,
-    dim,
-    recipe_from,
-    refuse_contradictions,
-    refuse_untrained,
-    seconds,
 )
 from onnxmem.cli.output import (
     check_output,
@@ -39,6 +32,7 @@ from onnxmem.cli.output import (
     write_file,
     write_result,
 )
+from onnxmem.cli.parsing import Parser, add_size, dim, seconds
 from onnxmem.errors import (
     EXIT_UNANALYZED,
     Fault,

@@ -4,8 +4,8 @@ from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onnxmem.cli.options import add_repeatable
 from onnxmem.cli.output import check_output, write_file
+from onnxmem.cli.parsing import add_repeatable
 from onnxmem.errors import Finding, UsageError, shortened
 
 if TYPE_CHECKING:

@@ -1,35 +1,29 @@
-"""The flags that commands share: their parsers, what they set, and what they contradict.
+"""The flags that commands share.
 
-Nothing here is slow to import, so that ``--help`` is quick. The functions that add flags come
-first, then the settings that follow from them, then the refusal of flags that have no effect: most
-likely another flag was forgotten.
+Nothing here is slow to import, so that ``--help`` is quick. ``parsing`` has the parser and the
+values, ``chosen`` what parsed flags choose.
 """
 
-import re
-from argparse import (
-    SUPPRESS,
-    Action,
-    ArgumentParser,
-    ArgumentTypeError,
-    BooleanOptionalAction,
-    HelpFormatter,
-    Namespace,
-    RawDescriptionHelpFormatter,
-    _ArgumentGroup,
-)
-from collections.abc import Callable, Iterable, Sequence
+from argparse import ArgumentParser, BooleanOptionalAction, _ArgumentGroup
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Final
 
-from onnxmem.cli.output import write_stdout
-from onnxmem.errors import UsageError, nearest, shortened
+from onnxmem.cli.parsing import (
+    add_repeatable,
+    add_size,
+    dim,
+    named_dim,
+    named_shape,
+    named_value,
+    seed,
+)
 from onnxmem.settings import (
     ATTENTIONS,
     BASES,
     CPUS,
     GRAPHS,
     LOSSES,
-    NATIVE,
     OPTIMIZER_FORMS,
     OPTIMIZERS,
     ORDERS,
@@ -39,157 +33,14 @@ from onnxmem.settings import (
     SHARDINGS,
     TORCHES,
     ZERO_GRADS,
-    Settings,
     TrainingConfig,
-    Values,
-    parse_values,
 )
-from onnxmem.units import parse_size
 from onnxmem.version import __version__
 
-if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.assessing import FitRequest
-    from onnxmem.decisions.devices import Catalog, Device
-    from onnxmem.report.fit import ComparedMemory
-    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-
-_NUL: Final = "\0"
-_UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
-_INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
-_MAX_DIGITS: Final = 18
-"""Of a dim: larger numbers are no size of anything."""
-_MOST_SECONDS: Final = 7 * 24 * 3600
-_SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
-_CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
-_FLAGS: Final = {"outputs": "--loss-output"}
-_THIS_MACHINE: Final = "auto"
 _VALUE_HELP: Final = (
     "what a small input holds, where shapes or a runtime follow from it (repeatable; "
     "lists with commas)"
 )
-_IS_GPU: Final = {"ort-cpu": False, "ort-cuda": True}
-
-
-class Parser(ArgumentParser):
-    """A parser whose faults are reported like any other, and whose ``--help`` is one screen."""
-
-    def __init__(
-        self,
-        command: str,
-        words: str,
-        description: str,
-        run: Callable[[Namespace], int],
-        *,
-        epilog: str | None = None,
-    ) -> None:
-        """``words`` is what its usage names after the command; an epilog keeps its lines."""
-        prog = "onnxmem" if command == "analyze" else f"onnxmem {command}"
-        super().__init__(
-            prog=prog,
-            usage=f"{prog} {words}",
-            description=description,
-            epilog=epilog,
-            formatter_class=HelpFormatter if epilog is None else RawDescriptionHelpFormatter,
-            add_help=False,
-            allow_abbrev=False,
-        )
-        self.command = command
-        self.set_defaults(run=run)
-        help_ = self.add_argument_group("help")
-        help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
-        help_.add_argument("--help-all", action="help", help="every option")
-
-    def parse_command(self, words: Sequence[str]) -> Namespace:
-        """Read a command line; what follows ``--`` is a name, however it begins.
-
-        ``argparse`` takes the names of an intermixed line in a second pass, in which it has
-        forgotten where ``--`` was. So they begin with a character that no argument of a process
-        can hold until it has read them.
-        """
-        words = list(words)
-        at = words.index("--") if "--" in words else len(words)
-        names = [_NUL + word if word[:1] == "-" else word for word in words[at + 1 :]]
-        arguments = self.parse_intermixed_args([*words[:at], *names])
-        for key, value in vars(arguments).items():
-            if isinstance(value, list):
-                setattr(arguments, key, [_without_nul(each) for each in value])
-            else:
-                setattr(arguments, key, _without_nul(value))
-        return arguments
-
-    def _print_message(self, message: str, file: object = None) -> None:
-        """Write help or a version, as any other result; faults go to ``error``."""
-        del file
-        write_stdout(message)
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the fault, with the nearest flag or choice, and where to read on."""
-        message = f"{message}; {self._nearest(message)}see {self.prog} --help"
-        raise UsageError(message)
-
-    def _nearest(self, message: str) -> str:
-        """What a word that argparse refuses may be meant to be, with its punctuation."""
-        refused = _UNKNOWN_FLAG.match(message)
-        if refused is not None:
-            return _suggestion(refused[1], [*self._option_string_actions])
-        refused = _INVALID_CHOICE.match(message)
-        if refused is None:
-            return ""
-        action = self._option_string_actions.get(refused[1].partition("/")[0])
-        choices = None if action is None else action.choices
-        return _suggestion(refused[2], [str(each) for each in choices or ()])
-
-
-class _ShortHelp(Action):
-    """Print one screen of help and exit."""
-
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
-        super().__init__(nargs=0, default=SUPPRESS, **{**settings, "dest": SUPPRESS})
-
-    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
-        """Print it on stdout."""
-        from onnxmem.cli.help import short_help
-        from onnxmem.cli.output import write_stdout
-
-        command = parser.command if isinstance(parser, Parser) else ""
-        write_stdout(short_help(parser, command))
-        parser.exit()
-
-
-def _suggestion(word: str, known: Sequence[str]) -> str:
-    hint = nearest(word, known).rstrip()
-    return f"{hint}; " if hint else ""
-
-
-def _without_nul(value: object) -> object:
-    return value.removeprefix(_NUL) if isinstance(value, str) else value
-
-
-def add_size(
-    group: _ArgumentGroup,
-    flag: str,
-    text: str,
-    *,
-    dest: str | None = None,
-    default: int | None = None,
-) -> None:
-    """Add a size in bytes; ``--budget`` sets ``budget_bytes``."""
-    dest = dest or f"{flag.lstrip('-').replace('-', '_')}_bytes"
-    group.add_argument(flag, dest=dest, type=size, default=default, metavar="SIZE", help=text)
-
-
-def add_repeatable(
-    group: ArgumentParser | _ArgumentGroup,
-    flag: str,
-    dest: str,
-    shown: tuple[str, str],
-    read: Callable[[str], object] = str,
-) -> None:
-    """Add a flag of which every use counts; ``shown`` is its metavar and its help."""
-    metavar, text = shown
-    group.add_argument(
-        flag, dest=dest, type=read, action="append", default=[], metavar=metavar, help=text
-    )
 
 
 def add_reserve(device: _ArgumentGroup) -> None:
@@ -289,67 +140,6 @@ def add_context_option(parser: ArgumentParser) -> None:
 def add_context(group: _ArgumentGroup, text: str) -> None:
     """Add the length of a language model's cache."""
     group.add_argument("--context", type=dim, metavar="N", help=text)
-
-
-def seconds(text: str) -> float:
-    """Read a time in seconds, of at most a week."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= _MOST_SECONDS:
-        message = f"{text!r} is not a time: seconds, above 0 and up to {_MOST_SECONDS:,}"
-        raise ArgumentTypeError(message)
-    return number
-
-
-def dim(text: str) -> int:
-    """Read a positive number of at most 18 digits."""
-    if not (text.isascii() and text.isdigit() and text.strip("0")):
-        message = f"{text!r} is not a positive integer"
-        raise ArgumentTypeError(message)
-    if len(text) > _MAX_DIGITS:
-        message = f"{text!r} is larger than any size"
-        raise ArgumentTypeError(message)
-    return int(text)
-
-
-def named_dim(text: str) -> tuple[str, int]:
-    """Read ``NAME=N``, split at the last equals sign."""
-    name, equals, number = text.rpartition("=")
-    if not (name and equals):
-        message = f"{text!r} is not NAME=N, as in seq_len=512"
-        raise ArgumentTypeError(message)
-    return name, dim(number)
-
-
-def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Split at the last colon: an input's name may hold others."""
-    name, colon, dims = text.rpartition(":")
-    if not (name and colon):
-        message = f"{text!r} is not INPUT:1,3,224,224"
-        raise ArgumentTypeError(message)
-    return name, tuple(dim(each.strip()) for each in dims.split(",")) if dims else ()
-
-
-def named_value(text: str) -> tuple[str, Values]:
-    """Read ``INPUT=VALUE``, split at the last equals sign."""
-    name, equals, value = text.rpartition("=")
-    if not (name and equals):
-        message = f"{text!r} is not INPUT=VALUE, as in sr=16000"
-        raise ArgumentTypeError(message)
-    try:
-        return name, parse_values(value)
-    except UsageError as fault:
-        raise ArgumentTypeError(str(fault)) from None
-
-
-def size(text: str) -> int:
-    """Read a size in bytes."""
-    try:
-        return parse_size(text)
-    except UsageError as fault:
-        raise ArgumentTypeError(str(fault)) from None
 
 
 def add_devices_file(parser: ArgumentParser | _ArgumentGroup) -> None:
@@ -482,23 +272,6 @@ def add_arena_options(session: _ArgumentGroup) -> None:
     )
 
 
-def arena_options(arguments: Namespace, **others: Any) -> "SessionOptions":  # noqa: ANN401
-    """The options of a session by the flags of ``add_arena_options``, and others by name."""
-    from onnxmem.runtimes.onnxruntime import session_options
-
-    return session_options.SessionOptions(
-        enable_mem_pattern=not arguments.no_mem_pattern,
-        enable_mem_reuse=not arguments.no_mem_reuse,
-        arena_extend_strategy=arguments.arena_extend_strategy,
-        shrinks_arena=arguments.shrink_arena,
-        num_threads=arguments.threads,
-        weights=arguments.weights,
-        trims_heap=arguments.malloc_trim,
-        malloc_threshold_bytes=arguments.malloc_threshold_bytes,
-        **others,
-    )
-
-
 def add_requests(parser: ArgumentParser, *, is_required: bool = False) -> None:
     """Add the requests of a server, and how many are served at once."""
     requests = parser.add_argument_group("requests")
@@ -528,14 +301,6 @@ def add_requests(parser: ArgumentParser, *, is_required: bool = False) -> None:
         metavar="N",
         help="sessions in the process, each with its arena, which take requests in turn",
     )
-
-
-def seed(text: str) -> int:
-    """A seed of what is drawn, as an argument."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
-        message = f"{text!r} is not a seed: an integer from 0 on"
-        raise ArgumentTypeError(message)
-    return int(text)
 
 
 def add_cuda_sizes(group: _ArgumentGroup) -> None:
@@ -669,24 +434,6 @@ def _add_switches(group: _ArgumentGroup) -> None:
     )
 
 
-def named_fields(arguments: Namespace) -> dict[str, Any]:
-    """The fields of a training configuration that flags name, though it be their default."""
-    given = {field.name: getattr(arguments, field.name) for field in fields(TrainingConfig)}
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if value is not None
-    }
-
-
-def recipe_from(arguments: Namespace) -> TrainingConfig:
-    """The training configuration of the flags.
-
-    :raises UsageError: a count or a way of checkpointing that is none.
-    """
-    return TrainingConfig().with_fields(**named_fields(arguments))
-
-
 def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
     """Add what a verdict compares, and which warnings it may disregard."""
     group.add_argument(
@@ -699,198 +446,3 @@ def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
     add_repeatable(
         group, "--accept", "accepted", ("CODE", "give a verdict in spite of this warning")
     )
-
-
-def refuse_contradictions(arguments: Namespace) -> None:
-    """Refuse a dim or an input that is given twice with different values.
-
-    :raises UsageError: with its name and both values.
-    """
-    _refuse("--dim", arguments.dims)
-    _refuse("--shape", arguments.shapes)
-    _refuse("--value", arguments.values)
-    _refuse("--max", vars(arguments).get("most", ()))
-
-
-def _refuse(flag: str, pairs: Iterable[tuple[str, object]]) -> None:
-    given: dict[str, object] = {}
-    for name, value in pairs:
-        if given.setdefault(name, value) != value:
-            message = f"{flag} {shortened(name)} is given twice: {given[name]} and {value}"
-            raise UsageError(message)
-
-
-def step_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings of every command that sizes a model: keywords of ``Settings``."""
-    return {
-        "batch": arguments.batch,
-        "dims": {name: number for name, number in arguments.dims if number is not None},
-        "shapes": dict(arguments.shapes),
-        "values": dict(arguments.values),
-        "most": dict(arguments.most),
-        "train": arguments.train,
-        "recipe": recipe_from(arguments),
-        "cuda_context_bytes": arguments.cuda_context_bytes,
-        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
-        "expandable_segments": arguments.expandable_segments,
-        "cpu": arguments.cpu or NATIVE,
-    }
-
-
-def device_catalog(arguments: Namespace) -> "Catalog":
-    """The known devices; a CPU that is given replaces their own.
-
-    :raises DeviceError: the user's file cannot be read, or makes no sense.
-    """
-    from onnxmem.decisions.devices import catalog
-
-    known = catalog(arguments.devices_file)
-    return known if arguments.cpu is None else known.without_cpus()
-
-
-def target_memory(arguments: Namespace) -> "ComparedMemory":
-    """The device of ``--device``, this machine, or a size alone.
-
-    :raises UsageError: none is named, or what is named is neither.
-    """
-    from onnxmem.decisions.devices import Device
-    from onnxmem.report.fit import ComparedMemory
-
-    name = arguments.device
-    if name is None:
-        message = (
-            "name a device or a size: --device 'RTX 4090', --device 24GiB, --device auto (this "
-            "machine); or --which-device"
-        )
-        raise UsageError(message)
-    known = device_catalog(arguments)
-    if name == _THIS_MACHINE:
-        is_gpu = _IS_GPU.get(arguments.runtime)
-        own, source = known.this_machine(is_gpu=is_gpu)
-        return ComparedMemory(own.name, own.limit_bytes, own, source)
-    found = known.device_or_size(name)
-    if isinstance(found, Device):
-        return ComparedMemory(found.name, found.limit_bytes, found)
-    return ComparedMemory(shortened(name), found, None)
-
-
-def fit_request_of(arguments: Namespace, memory: "ComparedMemory | None") -> "FitRequest":
-    """What is compared with a device or a size; ``None``: with no limit.
-
-    :raises UsageError: ``--basis process`` for inference without ``--runtime``.
-    """
-    from onnxmem.decisions.fit import fit_request
-
-    return fit_request(
-        None if memory is None else memory.device or memory.memory_bytes,
-        train=arguments.train,
-        runtime=arguments.runtime,
-        basis=arguments.basis,
-        accepted=arguments.accepted,
-        reserve_bytes=arguments.reserve_bytes,
-    )
-
-
-def verdict_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings of a verdict: keywords of ``Settings``."""
-    return {"basis": arguments.basis, "accepted": tuple(arguments.accepted)}
-
-
-def analyze_settings(arguments: Namespace) -> dict[str, Any]:
-    """The settings of an analysis: keywords of ``onnxmem.analyze``."""
-    return step_settings(arguments) | {
-        "context": arguments.context,
-        "budget_bytes": arguments.budget_bytes,
-        "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
-        "graph": arguments.graph,
-        "fixed_dims": arguments.fixed_dims,
-        "asks_onnxruntime": not arguments.emulate_optimizer,
-    }
-
-
-def refuse_unused_options(arguments: Namespace, settings: Settings) -> None:
-    """Refuse flags of a training step or of a session where there is none.
-
-    :raises UsageError: with the flags, and what they need.
-    """
-    refuse_untrained(arguments, trains=settings.train)
-    _refuse_unused(settings)
-
-
-def refuse_untrained(arguments: Namespace, *, trains: bool) -> None:
-    """Refuse flags of a training step where none is requested.
-
-    :raises UsageError: with their names.
-    """
-    given = named_fields(arguments)
-    if given and not trains:
-        flags = ", ".join(_FLAGS.get(name, f"--{name.replace('_', '-')}") for name in given)
-        message = f"{flags}: no effect without a training step; add --train"
-        raise UsageError(message)
-
-
-def refuse_without_budget(arguments: Namespace) -> None:
-    """Refuse the flags of a verdict where there is no budget.
-
-    :raises UsageError: with the flag.
-    """
-    given = {"--basis": arguments.basis is not None, "--accept": bool(arguments.accepted)}
-    for flag in (flag for flag, is_given in given.items() if is_given):
-        if arguments.budget_bytes is None:
-            message = f"{flag}: no effect without a budget; add --budget SIZE"
-            raise UsageError(message)
-
-
-def _refuse_unused(settings: Settings) -> None:
-    """Refuse what changes no figure: the step, the session or the run that would use it is missing.
-
-    :raises UsageError: with the option, and what it needs.
-    """
-    graph = settings.graph not in {None, "raw"}
-    session = bool(settings.runtimes) or graph
-    cuda = settings.train or "ort-cuda" in settings.runtimes
-    for flag, is_given, is_used, users in (
-        ("--fixed-dims", settings.fixed_dims, session or settings.measure, _SESSION),
-        ("--cpu", settings.cpu != "native", session, _SESSION),
-        ("--cuda-context", settings.cuda_context_bytes is not None, cuda, _CUDA),
-        ("--cuda-workspace", settings.cuda_workspace_bytes is not None, cuda, _CUDA),
-        ("--expandable-segments", settings.expandable_segments, settings.train, "--train: add it"),
-    ):
-        if is_given and not is_used:
-            message = f"{flag}: no effect without {users}"
-            raise UsageError(message)
-
-
-def refuse_unused_of_fit(arguments: Namespace, device: "Device | None") -> None:
-    """Refuse flags that have no effect on the figure that is compared with the device.
-
-    :raises UsageError: with the flag, and the figure that it is not of.
-    """
-    from onnxmem.analysis.fitting.verdicts import Basis, basis_for
-
-    train = arguments.train
-    refuse_untrained(arguments, trains=train)
-    if train and arguments.runtime is not None:
-        message = f"--runtime {arguments.runtime}: no effect on a training step; leave it out"
-        raise UsageError(message)
-    if arguments.which_device:
-        from onnxmem.decisions.devices import KINDS
-
-        bases = {basis_for(kind, train=train, runtime=arguments.runtime) for kind in KINDS}
-    else:
-        kind = None if device is None else device.kind
-        bases = {basis_for(kind, train=train, runtime=arguments.runtime)}
-    session = bool(bases & {Basis.ORT_CPU, Basis.ORT_CUDA})
-    cuda = bool(bases & {Basis.TORCH, Basis.ORT_CUDA})
-    for flag, is_given, is_used in (
-        ("--fixed-dims", arguments.fixed_dims, session),
-        ("--cpu", arguments.cpu not in {None, "native"}, session),
-        ("--ask-onnxruntime", arguments.ask_onnxruntime, session),
-        ("--cuda-context", arguments.cuda_context_bytes is not None, cuda),
-        ("--cuda-workspace", arguments.cuda_workspace_bytes is not None, cuda),
-        ("--expandable-segments", arguments.expandable_segments, Basis.TORCH in bases),
-    ):
-        if is_given and not is_used:
-            figure = " or ".join(sorted(basis.value for basis in bases))
-            message = f"{flag}: no effect on the figure that is compared ({figure}); see --runtime"
-            raise UsageError(message)

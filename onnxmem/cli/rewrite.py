@@ -12,27 +12,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import recipe_from, refuse_contradictions, refuse_untrained
 from onnxmem.cli.export import only_model, staged
 from onnxmem.cli.options import (
-    Parser,
     add_dims,
     add_model_options,
     add_one_model,
     add_result_options,
     add_shapes,
     add_training_options,
-    dim,
-    recipe_from,
-    refuse_contradictions,
-    refuse_untrained,
 )
-from onnxmem.cli.output import (
-    check_output,
-    notify,
-    report_fault,
-    write_bytes,
-    write_stdout,
-)
+from onnxmem.cli.output import check_output, notify, report_fault, write_bytes, write_stdout
+from onnxmem.cli.parsing import Parser, dim
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.units import plural
 

@@ -6,8 +6,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
-from onnxmem.cli.options import Parser
 from onnxmem.cli.output import write_stdout
+from onnxmem.cli.parsing import Parser
 from onnxmem.errors import EXIT_OK, UsageError, shortened
 
 _SUFFIX: Final = ".schema.json"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import arena_options, refuse_contradictions
 from onnxmem.cli.options import (
-    Parser,
     add_arena_options,
     add_cuda_sizes,
     add_dims,
@@ -14,13 +14,11 @@ from onnxmem.cli.options import (
     add_one_model,
     add_requests,
     add_shapes,
-    add_size,
     add_text_result_options,
     add_values,
-    arena_options,
-    refuse_contradictions,
 )
 from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
+from onnxmem.cli.parsing import Parser, add_size
 from onnxmem.errors import EXIT_OK, UsageError, fault_of
 from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
 

@@ -6,8 +6,15 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.cli.chosen import (
+    fit_request_of,
+    refuse_contradictions,
+    refuse_unused_of_fit,
+    step_settings,
+    target_memory,
+    verdict_settings,
+)
 from onnxmem.cli.options import (
-    Parser,
     add_devices_file,
     add_dims,
     add_most,
@@ -19,13 +26,6 @@ from onnxmem.cli.options import (
     add_training_options,
     add_values,
     add_verdict_options,
-    dim,
-    fit_request_of,
-    refuse_contradictions,
-    refuse_unused_of_fit,
-    step_settings,
-    target_memory,
-    verdict_settings,
 )
 from onnxmem.cli.output import (
     check_output,
@@ -35,6 +35,7 @@ from onnxmem.cli.output import (
     write_file,
     write_result,
 )
+from onnxmem.cli.parsing import Parser, dim
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, printable, shortened
 from onnxmem.settings import RUNTIMES, Settings
 

@@ -23,16 +23,11 @@ from model_explorer.config_editor import SlideToggleConfigEditor, TextInputConfi
 from model_explorer.graph_builder import (
     Graph as DrawnGraph,
 )
-from model_explorer.graph_builder import (
-    GraphNode,
-    IncomingEdge,
-    KeyValue,
-    MetadataItem,
-)
+from model_explorer.graph_builder import GraphNode, IncomingEdge, KeyValue, MetadataItem
 from model_explorer.node_data_builder import GraphNodeData, NodeDataResult
 
 from onnxmem.analysis.analysis import Analysis, analyze
-from onnxmem.cli.options import dim, named_dim
+from onnxmem.cli.parsing import dim, named_dim
 from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.export.figures import assumptions, named_figures, shape_text
 from onnxmem.export.graphs import Facts, node_facts

@@ -11,7 +11,7 @@ from paths import ROOT
 from onnxmem.cli import COMMANDS, main
 from onnxmem.cli.export import FORMATS
 from onnxmem.cli.help import HELP
-from onnxmem.cli.options import Parser
+from onnxmem.cli.parsing import Parser
 
 Capture = pytest.CaptureFixture[str]
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][a-z-]*")

@@ -9,7 +9,8 @@ from graphs import model_of
 from runtimes.torch.training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
-from onnxmem.cli.options import add_training_options, recipe_from
+from onnxmem.cli.chosen import recipe_from
+from onnxmem.cli.options import add_training_options
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile

@@ -1,0 +1,222 @@
+"""The parser of a command, and the values that flags take: counts, sizes, dims, shapes.
+
+A value that cannot be read is a line that says what to write. Nothing here is slow to import, so
+that ``--help`` is quick.
+"""
+
+import re
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    HelpFormatter,
+    Namespace,
+    RawDescriptionHelpFormatter,
+    _ArgumentGroup,
+)
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from onnxmem.cli.output import write_stdout
+from onnxmem.errors import UsageError, nearest
+from onnxmem.settings import Values, parse_values
+from onnxmem.units import parse_size
+
+_NUL: Final = "\0"
+_UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
+_INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
+_MAX_DIGITS: Final = 18
+"""Of a dim: larger numbers are no size of anything."""
+_MOST_SECONDS: Final = 7 * 24 * 3600
+
+
+class Parser(ArgumentParser):
+    """A parser whose faults are reported like any other, and whose ``--help`` is one screen."""
+
+    def __init__(
+        self,
+        command: str,
+        words: str,
+        description: str,
+        run: Callable[[Namespace], int],
+        *,
+        epilog: str | None = None,
+    ) -> None:
+        """``words`` is what its usage names after the command; an epilog keeps its lines."""
+        prog = "onnxmem" if command == "analyze" else f"onnxmem {command}"
+        super().__init__(
+            prog=prog,
+            usage=f"{prog} {words}",
+            description=description,
+            epilog=epilog,
+            formatter_class=HelpFormatter if epilog is None else RawDescriptionHelpFormatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.command = command
+        self.set_defaults(run=run)
+        help_ = self.add_argument_group("help")
+        help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
+        help_.add_argument("--help-all", action="help", help="every option")
+
+    def parse_command(self, words: Sequence[str]) -> Namespace:
+        """Read a command line; what follows ``--`` is a name, however it begins.
+
+        ``argparse`` takes the names of an intermixed line in a second pass, in which it has
+        forgotten where ``--`` was. So they begin with a character that no argument of a process
+        can hold until it has read them.
+        """
+        words = list(words)
+        at = words.index("--") if "--" in words else len(words)
+        names = [_NUL + word if word[:1] == "-" else word for word in words[at + 1 :]]
+        arguments = self.parse_intermixed_args([*words[:at], *names])
+        for key, value in vars(arguments).items():
+            if isinstance(value, list):
+                setattr(arguments, key, [_without_nul(each) for each in value])
+            else:
+                setattr(arguments, key, _without_nul(value))
+        return arguments
+
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Write help or a version, as any other result; faults go to ``error``."""
+        del file
+        write_stdout(message)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the fault, with the nearest flag or choice, and where to read on."""
+        message = f"{message}; {self._nearest(message)}see {self.prog} --help"
+        raise UsageError(message)
+
+    def _nearest(self, message: str) -> str:
+        """What a word that argparse refuses may be meant to be, with its punctuation."""
+        refused = _UNKNOWN_FLAG.match(message)
+        if refused is not None:
+            return _suggestion(refused[1], [*self._option_string_actions])
+        refused = _INVALID_CHOICE.match(message)
+        if refused is None:
+            return ""
+        action = self._option_string_actions.get(refused[1].partition("/")[0])
+        choices = None if action is None else action.choices
+        return _suggestion(refused[2], [str(each) for each in choices or ()])
+
+
+class _ShortHelp(Action):
+    """Print one screen of help and exit."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - those of argparse
+        super().__init__(nargs=0, default=SUPPRESS, **{**settings, "dest": SUPPRESS})
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> NoReturn:
+        """Print it on stdout."""
+        from onnxmem.cli.help import short_help
+        from onnxmem.cli.output import write_stdout
+
+        command = parser.command if isinstance(parser, Parser) else ""
+        write_stdout(short_help(parser, command))
+        parser.exit()
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    hint = nearest(word, known).rstrip()
+    return f"{hint}; " if hint else ""
+
+
+def _without_nul(value: object) -> object:
+    return value.removeprefix(_NUL) if isinstance(value, str) else value
+
+
+def add_size(
+    group: _ArgumentGroup,
+    flag: str,
+    text: str,
+    *,
+    dest: str | None = None,
+    default: int | None = None,
+) -> None:
+    """Add a size in bytes; ``--budget`` sets ``budget_bytes``."""
+    dest = dest or f"{flag.lstrip('-').replace('-', '_')}_bytes"
+    group.add_argument(flag, dest=dest, type=size, default=default, metavar="SIZE", help=text)
+
+
+def add_repeatable(
+    group: ArgumentParser | _ArgumentGroup,
+    flag: str,
+    dest: str,
+    shown: tuple[str, str],
+    read: Callable[[str], object] = str,
+) -> None:
+    """Add a flag of which every use counts; ``shown`` is its metavar and its help."""
+    metavar, text = shown
+    group.add_argument(
+        flag, dest=dest, type=read, action="append", default=[], metavar=metavar, help=text
+    )
+
+
+def seconds(text: str) -> float:
+    """Read a time in seconds, of at most a week."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST_SECONDS:
+        message = f"{text!r} is not a time: seconds, above 0 and up to {_MOST_SECONDS:,}"
+        raise ArgumentTypeError(message)
+    return number
+
+
+def dim(text: str) -> int:
+    """Read a positive number of at most 18 digits."""
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
+        message = f"{text!r} is not a positive integer"
+        raise ArgumentTypeError(message)
+    if len(text) > _MAX_DIGITS:
+        message = f"{text!r} is larger than any size"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def named_dim(text: str) -> tuple[str, int]:
+    """Read ``NAME=N``, split at the last equals sign."""
+    name, equals, number = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not NAME=N, as in seq_len=512"
+        raise ArgumentTypeError(message)
+    return name, dim(number)
+
+
+def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Split at the last colon: an input's name may hold others."""
+    name, colon, dims = text.rpartition(":")
+    if not (name and colon):
+        message = f"{text!r} is not INPUT:1,3,224,224"
+        raise ArgumentTypeError(message)
+    return name, tuple(dim(each.strip()) for each in dims.split(",")) if dims else ()
+
+
+def named_value(text: str) -> tuple[str, Values]:
+    """Read ``INPUT=VALUE``, split at the last equals sign."""
+    name, equals, value = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not INPUT=VALUE, as in sr=16000"
+        raise ArgumentTypeError(message)
+    try:
+        return name, parse_values(value)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
+
+
+def size(text: str) -> int:
+    """Read a size in bytes."""
+    try:
+        return parse_size(text)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
+
+
+def seed(text: str) -> int:
+    """A seed of what is drawn, as an argument."""
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
+        message = f"{text!r} is not a seed: an integer from 0 on"
+        raise ArgumentTypeError(message)
+    return int(text)
