@@ -213,10 +213,7 @@ def boxes(sketch: Sketch, x: str) -> None:
 
 def chosen(sketch: Sketch, x: str) -> None:
     k = sketch.columns[x]
-    axes = sketch.constant([0, 1])
-    total = sketch.op("ReduceSum", x, axes, keepdims=0)
-    zero = sketch.constant([0.0], TensorProto.FLOAT, scalar=True)
-    condition = sketch.op("Greater", total, zero)
+    condition = is_positive(sketch, x)
     out = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
     twice = helper.make_graph(
         [helper.make_node("Concat", [x, x], ["o"], axis=0)], "then", [], [out]
@@ -256,6 +253,80 @@ def repeated(sketch: Sketch, x: str) -> None:
         sketch.matrix(name, k)
 
 
+def is_positive(sketch: Sketch, x: str) -> str:
+    """Whether the sum of a matrix is above zero."""
+    total = sketch.op("ReduceSum", x, sketch.constant([0, 1]), keepdims=0)
+    return sketch.op("Greater", total, sketch.constant([0.0], TensorProto.FLOAT, scalar=True))
+
+
+def alternating(sketch: Sketch, x: str) -> None:
+    """A Loop whose iterations take one branch or the other."""
+    k, zero = sketch.columns[x], sketch.constant([0.0], TensorProto.FLOAT, scalar=True)
+    first, both = sketch.constant([0]), sketch.constant([0, 1])
+    out = helper.make_tensor_value_info("o", TensorProto.FLOAT, (k,))
+    twice = [
+        helper.make_node("Concat", ["h", "h", "h"], ["w"], axis=0),
+        helper.make_node("ReduceSum", ["w", first], ["o"], keepdims=0),
+    ]
+    once = [helper.make_node("ReduceMax", ["h"], ["o2"], axes=[0], keepdims=0)]
+    other = helper.make_tensor_value_info("o2", TensorProto.FLOAT, (k,))
+    choice = helper.make_node(
+        "If",
+        ["p"],
+        ["s"],
+        then_branch=helper.make_graph(twice, "twice", [], [out]),
+        else_branch=helper.make_graph(once, "once", [], [other]),
+    )
+    typed = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["c"], ["co"]),
+            helper.make_node("Neg", ["h"], ["ho"]),
+            helper.make_node("ReduceSum", ["h", both], ["t"], keepdims=0),
+            helper.make_node("Greater", ["t", zero], ["p"]),
+            choice,
+        ],
+        "alternating",
+        [
+            typed("i", TensorProto.INT64, ()),
+            typed("c", TensorProto.BOOL, ()),
+            typed("h", TensorProto.FLOAT, (None, k)),
+        ],
+        [
+            typed("co", TensorProto.BOOL, ()),
+            typed("ho", TensorProto.FLOAT, (None, k)),
+            typed("s", TensorProto.FLOAT, (k,)),
+        ],
+    )
+    count = sketch.op("Squeeze", sketch.rows(x))
+    going = sketch.constant([1], TensorProto.BOOL, scalar=True)
+    names = [sketch.name(), sketch.name()]
+    sketch.nodes.append(helper.make_node("Loop", [count, going, x], names, body=body))
+    for name in names:
+        sketch.matrix(name, k)
+
+
+def at_most_once(sketch: Sketch, x: str) -> None:
+    """A Loop that begins only if the data let it, and ends after one iteration."""
+    k, typed = sketch.columns[x], helper.make_tensor_value_info
+    never = sketch.constant([0], TensorProto.BOOL, scalar=True)
+    body = helper.make_graph(
+        [
+            helper.make_node("And", ["c", never], ["co"]),
+            helper.make_node("Concat", ["h", "h", "h"], ["w"], axis=1),
+            helper.make_node("Slice", ["w", *(sketch.constant([n]) for n in (0, k, 1))], ["ho"]),
+        ],
+        "once",
+        [
+            typed("i", TensorProto.INT64, ()),
+            typed("c", TensorProto.BOOL, ()),
+            typed("h", TensorProto.FLOAT, (None, k)),
+        ],
+        [typed("co", TensorProto.BOOL, ()), typed("ho", TensorProto.FLOAT, (None, k))],
+    )
+    sketch.matrix(sketch.op("Loop", "", is_positive(sketch, x), x, body=body), k)
+
+
 def sequenced(sketch: Sketch, x: str) -> None:
     k = sketch.columns[x]
     others = [name for name, columns in sketch.columns.items() if columns == k]
@@ -269,7 +340,7 @@ def sequenced(sketch: Sketch, x: str) -> None:
 DRAWS: Final[Sequence[Draw]] = (
     *(compressed, gathered, gathered_nd, elements, top, sliced, unary, binary, joined, product),
     *(similarity, flat, unique, counted, filled, tiled, padded, expanded, boxes, chosen, repeated),
-    sequenced,
+    *(sequenced, alternating, at_most_once),
 )
 
 

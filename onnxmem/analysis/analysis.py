@@ -458,19 +458,21 @@ class Analysis:
     def _left_out(self) -> str:
         """Why the figures leave tensors out, and what inference takes at most."""
         dims, at_most = self.results.data_text(), self.at_most
+        least_bytes = self.results.at_least.total_bytes
+        bounds = "figures are lower bounds"
+        if least_bytes != self.total_bytes:
+            bounds = f"a run takes at least {format_bytes(least_bytes)}"
         if not dims:
             return "tensors of unknown size are left out, figures are lower bounds"
         if at_most is None:
             flags = self.results.data_flags()
             settled = f"; set {flags}, or run it with --observe random" if flags else ""
-            return f"figures are lower bounds: {dims}{settled}"
-        if at_most.total_bytes == self.total_bytes:
+            return f"{bounds}: {dims}{settled}"
+        if at_most.total_bytes == least_bytes:
             return f"{dims}, which does not change the peak; other figures are lower bounds"
         seen = None if self.observed is None else self.observed.total_bytes
         known = "" if seen is None else f", {format_bytes(seen.most)} in observed runs"
-        return (
-            f"figures are lower bounds, at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
-        )
+        return f"{bounds}, at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
 
     @property
     def at_most(self) -> StageResults | None:

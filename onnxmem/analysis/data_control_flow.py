@@ -1,7 +1,8 @@
 """What inference takes in each branch of an If, and by the iterations of a Loop, where the data of
 a run decide which branch runs and how often.
 
-A figure is that of the upper end of every other dim. All other branches count as the larger one.
+At most, every other dim has its upper end and all other branches count as the larger one; at least,
+unknown sizes have no bytes and the smaller ones count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ class BranchBytes:
     branch: str
     """``then_branch`` or ``else_branch``."""
     total_bytes: int | None
+    """At least."""
     total_upper_bytes: int | None
 
 
@@ -74,7 +76,7 @@ def _branch(results: StageResults, name: str, attribute: str) -> BranchBytes:
     found = results.with_graph(graph)
     at_most = found.at_most
     upper_bytes = None if at_most is None else at_most.total_bytes
-    return BranchBytes(attribute, found.total_bytes, upper_bytes)
+    return BranchBytes(attribute, found.at_least.total_bytes, upper_bytes)
 
 
 def _with_branch(graph: Graph, name: str, attribute: str) -> Graph:

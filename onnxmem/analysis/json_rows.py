@@ -322,9 +322,11 @@ def rules_row(rules: "RulesOfThumb") -> JsonDict:
 def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     """The memory of a session of a runtime."""
     arena = runtime.arena
-    upper = {}
-    if runtime.unknown.tensors:
-        upper = {"requested_peak_upper_bytes": runtime.requested_peak_upper_bytes}
+    ends: JsonDict = {}
+    if runtime.requested_peak_lower_bytes is not None:
+        ends["requested_peak_lower_bytes"] = runtime.requested_peak_lower_bytes
+    if runtime.unknown.tensors or ends:
+        ends["requested_peak_upper_bytes"] = runtime.requested_peak_upper_bytes
     outcomes = {}
     if runtime.process_range is not None:
         outcomes = {
@@ -338,7 +340,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         "cpu": runtime.cpu,
         "base_bytes": arena.base_bytes,
         "requested_peak_bytes": arena.requested_peak_bytes,
-        **upper,
+        **ends,
         "with_scratch_peak_bytes": arena.with_scratch_peak_bytes,
         "pattern_block_bytes": arena.pattern_block_bytes,
         "in_use_peak_bytes": arena.in_use_peak_bytes,
@@ -372,27 +374,47 @@ def fetched_row(fetched: "Fetched | None") -> JsonDict:
 
 
 def data_rows(results: "StageResults") -> JsonDict:
-    """What the data of a run decide, and the figures at most; no key where they decide nothing.
+    """What the data of a run decide, and the figures at least and at most; no key where they
+    decide no figure.
 
     A figure is null if a dim has no upper end.
     """
     upper, at_most = results.upper, results.at_most
-    if upper is None or not upper.data_dims:
+    dims, unbounded = ((), ()) if upper is None else (upper.data_dims, upper.unbounded)
+    if not dims and not results.data_nodes:
         return {}
-    memory = None if at_most is None else at_most.activations
+    lower, higher = data_figures(results.at_least), data_figures(at_most)
+    if not dims and lower == higher:
+        return {}
+    # No block is smaller than what is live at once.
+    lower["arena"] = lower["in_place_peak"]
     return {
         "data_dependent": {
-            "dims": [printable(name) for name in upper.data_dims],
-            "unbounded_dims": [printable(name) for name in upper.unbounded],
-            "total_upper_bytes": at_most and at_most.total_bytes,
-            "naive_upper_bytes": memory and memory.naive_bytes,
-            "naive_in_place_upper_bytes": memory and memory.naive_in_place_bytes,
-            "peak_upper_bytes": memory and memory.peak_bytes,
-            "in_place_peak_upper_bytes": memory and memory.in_place_peak_bytes,
-            "arena_upper_bytes": memory and memory.arena_bytes,
-            "training_peak_upper_bytes": at_most and at_most.training_peak_bytes,
+            "dims": [printable(name) for name in dims],
+            "unbounded_dims": [printable(name) for name in unbounded],
+            "nodes": [printable(name) for name in results.data_nodes],
+            **{f"{name}_lower_bytes": size_bytes for name, size_bytes in lower.items()},
+            **{f"{name}_upper_bytes": size_bytes for name, size_bytes in higher.items()},
         }
     }
+
+
+def data_figures(results: "StageResults | None") -> dict[str, int | None]:
+    """The figures that have two ends, without their suffix in the report; ``None``: unknown."""
+    if results is None:
+        return dict.fromkeys(_TWO_ENDS)
+    memory = results.activations
+    figures = (
+        *(results.total_bytes, memory.naive_bytes, memory.naive_in_place_bytes),
+        *(memory.peak_bytes, memory.in_place_peak_bytes, memory.arena_bytes),
+        results.training_peak_bytes,
+    )
+    return dict(zip(_TWO_ENDS, figures, strict=True))
+
+
+_TWO_ENDS: Final = (
+    *("total", "naive", "naive_in_place", "peak", "in_place_peak", "arena", "training_peak"),
+)
 
 
 def observed_rows(observed: "ObservedMemory | None") -> JsonDict:

@@ -49,20 +49,21 @@ class ObservedMemory:
 
 
 def observed_memory(request: AnalysisRequest) -> ObservedMemory | None:
-    """The figures of observed runs; ``None``: none are given, or the data decide no dim.
+    """The figures of observed runs; ``None``: none are given, or the data decide nothing.
 
     :raises ObservedFileError: the runs are of another model, or of other dims.
     """
     runs, upper = request.observed_runs, request.results.upper
-    if request.observed is None or upper is None:
+    if request.observed is None or not runs:
         return None
+    dims = () if upper is None else upper.data_dims
     distinct = {id(each): each.run for each in runs}
     peaks = {key: dict(_requested_peaks(request, run)) for key, run in distinct.items()}
     return ObservedMemory(
         sources=request.observed.sources,
         figures=dict(_spreads([dict(_figures(each.results)) for each in runs])),
         runtimes=dict(_spreads([peaks[id(each)] for each in runs])),
-        dims=dict(_spreads([_dims(each.shapes, upper.data_dims) for each in runs])),
+        dims=dict(_spreads([_dims(each.shapes, dims) for each in runs])),
         iterations=dict(_spreads([each.shapes.iterations for each in runs])),
     )
 

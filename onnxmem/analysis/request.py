@@ -4,7 +4,7 @@ An ``AnalysisRequest`` is a model that was read and prepared once, with settings
 same at another batch or other dims. Its ``StageResults`` are computed when they are first read.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
@@ -16,6 +16,7 @@ from onnxmem.errors import Finding, OnnxmemError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import Request, guessed_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
+from onnxmem.model.control_flow import trip_count, with_least_branches, with_least_trips
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.input_values import (
@@ -77,6 +78,10 @@ class StageResults:
     """What the user knows of the dims that data decide."""
     values: "Mapping[str, Values]" = field(default_factory=dict, repr=False)
     """Known elements of inputs."""
+    counts_smaller: bool = False
+    """Whether the smaller branch of an If counts, and not the larger one."""
+    is_run: bool = False
+    """Whether the graph is that of one run, in which nothing is left to the data."""
 
     @cached_property
     def upper(self) -> "UpperGraph | None":
@@ -95,20 +100,42 @@ class StageResults:
         releases, so each live set has the same tensors.
         """
         if self.upper is None:
-            return self
+            return None if self._unknown_tensors else self
         if self.upper.unbounded:
             return None
         found = self.with_graph(self.upper.graph)
         return None if found.activations.unknown_tensors else found
+
+    @cached_property
+    def at_least(self) -> "StageResults":
+        """The same figures at the lower end of what the data of a run decide.
+
+        Tensors of unknown size have no bytes, an If counts its smaller branch, and a body that
+        need not run does not.
+        """
+        if not self.data_nodes:
+            return self
+        found = self.with_graph(with_least_trips(self.graph))
+        return replace(found, counts_smaller=True)
+
+    @cached_property
+    def data_nodes(self) -> tuple[str, ...]:
+        """Ifs and Loops of which the data of a run decide the branch or the iterations."""
+        if self.is_run or not any(node.subgraphs for node in self.graph.nodes):
+            return ()
+        return tuple(_undecided(self.graph))
 
     def with_graph(self, graph: Graph) -> "StageResults":
         """The results of another graph of the same model, in the order of the file."""
         return replace(self, bound=replace(self.bound, graph=graph), order="file")
 
     def data_text(self) -> str:
-        """Which dims the data of a run decide, and those without an upper end; empty: none."""
+        """Which dims the data of a run decide, and those without an upper end, else which nodes;
+        empty: neither.
+        """
         if self.upper is None or not self.upper.data_dims:
-            return ""
+            names = self.data_nodes if self.is_whole else ()
+            return f"the data of a run decide what {listed(names)} runs" if names else ""
         if self.upper.unbounded:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
         text = f"the data of a run decide {listed(self.upper.data_dims)}"
@@ -145,7 +172,10 @@ class StageResults:
             return None
         from onnxmem.runtimes.torch.step import training_memory
 
-        return training_memory(self.bound.graph, self.recipe)
+        graph = self.bound.graph
+        if self.counts_smaller:
+            graph = with_least_branches(graph)
+        return training_memory(graph, self.recipe)
 
     @cached_property
     def training_range(self) -> "PeakRange | None":
@@ -185,7 +215,7 @@ class StageResults:
     @cached_property
     def activations(self) -> ActivationMemory:
         """The memory of activations."""
-        return activation_memory(self.graph, self.pack)
+        return activation_memory(self.graph, self.pack, counts_smaller=self.counts_smaller)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
@@ -202,7 +232,7 @@ class StageResults:
         """The peak without the rest of ``activations``, which most batches don't need."""
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
-        return in_place_peak_bytes(self.graph)
+        return in_place_peak_bytes(self.graph, counts_smaller=self.counts_smaller)
 
     @property
     def is_whole(self) -> bool:
@@ -323,7 +353,7 @@ class AnalysisRequest:
 
     @cached_property
     def observed_runs(self) -> "tuple[ObservedRun, ...]":
-        """The results of observed runs; empty: none are given, or the data decide no dim.
+        """The results of observed runs; empty: none are given, or the data decide nothing.
 
         Runs with the same shapes share their results.
 
@@ -333,7 +363,7 @@ class AnalysisRequest:
             return ()
         self.observed.refuse_other(self.source)
         self.observed.refuse_other_inputs(self.results.bound.graph)
-        if self.results.upper is None:
+        if self.results.upper is None and not self.results.data_nodes:
             return ()
         made: dict[str, ObservedRun] = {}
         for run in self.observed.runs:
@@ -579,12 +609,21 @@ def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:
     if hidden:
         limits = {**results.limits, **seen.limits()}
         upper = with_upper_dims(graph, results.prepared.proto, limits, results.values)
-    of_run = graph if upper is None else graph_of(graph, upper.graph, seen)
-    found = at_least = results.with_graph(of_run)
+    of_run = graph_of(graph, graph if upper is None else upper.graph, seen)
+    found = at_least = replace(results.with_graph(of_run), is_run=True)
     if hidden:
         unknown = {name: graph.tensors[name] for name in hidden}
-        at_least = results.with_graph(of_run.with_tensors({**of_run.tensors, **unknown}))
+        of_run = of_run.with_tensors({**of_run.tensors, **unknown})
+        at_least = replace(results.with_graph(of_run), is_run=True)
     return ObservedRun(run=run, shapes=seen, results=found, at_least=at_least)
+
+
+def _undecided(graph: Graph) -> Iterator[str]:
+    """Nodes with subgraphs of which a run decides the branch or the number of iterations."""
+    for node in graph.all_nodes():
+        is_if = node.onnx_op == "If"
+        if len(node.subgraphs) > 1 if is_if else node.subgraphs and trip_count(graph, node) is None:
+            yield node.name
 
 
 def model_size(model: ModelFile, results: StageResults) -> ModelSize:

@@ -95,7 +95,8 @@ def _observed(
 ) -> Observed | Finding:
     settled = [_settings_of(settings, each) for each in sources]
     bound, _ = bind_inputs(prepare(source.file), request, settled[0])
-    if not any(tensor.is_open for tensor in bound.graph.tensors.values()):
+    is_open = any(tensor.is_open for tensor in bound.graph.tensors.values())
+    if not is_open and not any(node.subgraphs for node in bound.graph.nodes):
         return _of(source, bound.graph, sources, [NO_RUN] * len(sources))
     staged = stage(source, request, settled[0], folder)
     if isinstance(staged, Finding):

@@ -9,6 +9,7 @@ have no limit. The semantics are those of https://onnx.ai/onnx/operators/onnx__L
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -204,6 +205,74 @@ def trip_count(graph: Graph, node: Node) -> int | None:
     if node.onnx_op == "Scan":
         return _scan_trips(graph, node)
     return 1
+
+
+def least_trips(graph: Graph, node: Node) -> int:
+    """The fewest iterations of any run: if a run decides them, 1 where a Loop's limit and first
+    condition are known to let it begin, else 0.
+    """
+    exact = trip_count(graph, node)
+    if exact is not None or node.onnx_op != "Loop":
+        return exact or 0
+    limit, condition = (*node.inputs, "", "")[:2]
+    most = _scalar(graph, limit) if limit else 1
+    going = _scalar(graph, condition) if condition else True
+    return int(bool(going) and most is not None and most >= 1)
+
+
+def with_least_trips(graph: Graph) -> Graph:
+    """The graph in which bodies that need not run in a run write no bytes."""
+    return _with_idle(graph, _skipped_bodies(graph))
+
+
+def with_least_branches(graph: Graph) -> Graph:
+    """The graph in which each If has only the branch whose tensors have the fewest bytes."""
+    idle: set[str] = set()
+    _least_written(graph, idle)
+    return _with_idle(graph, idle)
+
+
+def _with_idle(graph: Graph, idle: AbstractSet[str]) -> Graph:
+    changed = {
+        name: replace(graph.tensors[name], max_elements=0)
+        for name in idle
+        if graph.tensors[name].role is Role.ACTIVATION
+    }
+    return graph.with_tensors({**graph.tensors, **changed}) if changed else graph
+
+
+def _skipped_bodies(graph: Graph) -> set[str]:
+    """The tensors of bodies whose number of iterations a run decides, and may be 0."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        for _, body in node.subgraphs:
+            if trip_count(graph, node) is None and not least_trips(graph, node):
+                found.update(_written(body))
+            else:
+                found |= _skipped_bodies(body)
+    return found
+
+
+def _least_written(graph: Graph, idle: set[str]) -> int:
+    """The bytes that the nodes of a graph write; adds the branches that are left out to ``idle``.
+
+    All of them have one lifetime in a training step, so the fewest bytes are the lowest peak.
+    """
+    total_bytes = 0
+    for node in graph.nodes:
+        total_bytes += sum(graph.tensors[name].size_bytes or 0 for name in node.writes)
+        bodies = [(_least_written(body, idle), body) for _, body in node.subgraphs]
+        if node.onnx_op != "If":
+            total_bytes += sum(size_bytes for size_bytes, _ in bodies)
+        elif bodies:
+            least_bytes, least = min(bodies, key=lambda each: each[0])
+            total_bytes += least_bytes
+            idle.update(name for _, body in bodies if body is not least for name in _written(body))
+    return total_bytes
+
+
+def _written(graph: Graph) -> Iterator[str]:
+    return (name for node in graph.all_nodes() for name in node.writes)
 
 
 def _loop_trips(graph: Graph, node: Node) -> int | None:

@@ -26,6 +26,7 @@ TEXT = """agraph (float[4] x, int64 n) => (s, y)
     >
 }"""
 S_BYTES, Z_BYTES, ROW_BYTES = 9 * 16, 16, 16
+FED_BYTES, WEIGHT_BYTES = 16 + 8, 1 + 4 + 8
 
 
 @pytest.fixture
@@ -43,6 +44,14 @@ def test_an_if_has_the_figures_of_both_branches(analysis: Analysis) -> None:
     assert then_branch.total_upper_bytes - else_branch.total_upper_bytes == S_BYTES
     assert analysis.at_most is not None
     assert then_branch.total_upper_bytes == analysis.at_most.total_bytes
+
+
+def test_a_loop_that_need_not_run_takes_its_outputs_at_least(analysis: Analysis) -> None:
+    # z and m are alive while it runs; the body, h' and s of one iteration, are not there.
+    assert analysis.results.at_least.total_bytes == FED_BYTES + WEIGHT_BYTES + Z_BYTES + 8
+    row = analysis.to_dict()["data_dependent"]
+    assert isinstance(row, dict)
+    assert (row["nodes"], row["in_place_peak_lower_bytes"]) == (["Loop_1", "If_4"], Z_BYTES + 8)
 
 
 def test_a_loop_is_a_line_in_its_iterations(analysis: Analysis) -> None:
@@ -96,7 +105,7 @@ def test_the_text_says_that_a_line_is_no_proof(
     assert main([str(tmp_path / "loop.onnx"), "-v"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert "16 B + 16 B x iterations: a line through 1, 2, 3 and 9 iterations, not a proof" in words
-    assert "then_branch 77 B to 470 B; else_branch 77 B to 326 B" in words
+    assert "then_branch 61 B to 470 B; else_branch 61 B to 326 B" in words
 
 
 def test_a_model_without_subgraphs_has_none() -> None:

@@ -56,6 +56,14 @@ def test_json_has_the_upper_figures() -> None:
     assert row["data_dependent"] == {
         "dims": ["z:0"],
         "unbounded_dims": [],
+        "nodes": [],
+        "total_lower_bytes": INPUTS_BYTES,
+        **dict.fromkeys(
+            (
+                *("naive_lower_bytes", "naive_in_place_lower_bytes", "peak_lower_bytes"),
+                *("in_place_peak_lower_bytes", "arena_lower_bytes", "training_peak_lower_bytes"),
+            )
+        ),
         "total_upper_bytes": AT_MOST_BYTES,
         "naive_upper_bytes": 13 * ROW_BYTES,
         "naive_in_place_upper_bytes": 13 * ROW_BYTES,
@@ -141,6 +149,13 @@ def test_a_verdict_within_the_upper_figure_shows_it(path: str) -> None:
     assert isinstance(found, dict)
     assert (found["verdict"], found["bytes"], found["unlimited_bytes"]) == ("fits", 1469, 1469)
     assert found["doubts"] == []
+
+
+def test_strings_have_no_size_and_no_verdict() -> None:
+    model = model_of("agraph (string[5] x) => (y) { y = Identity(x) }")
+    fit = onnxmem.analyze(model, budget_bytes=2**30).fit
+    assert fit is not None
+    assert (fit.verdict, [each.code for each in fit.doubts]) == ("unknown", ["partial"])
 
 
 def test_the_verdict_names_the_dim_to_set(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -168,7 +168,12 @@ CUDA = runtime_of(
 def test_a_runtime_s_row(folder: Path) -> None:
     unknown = Unknowns(("h", "k"), Counter({"Mystery": 2, "Riddle": 5}), ())
     runtime = runtime_of(unknown=unknown, findings=(Finding("unverified_runtime", "1.99"),))
-    runtime = replace(runtime, requested_peak_upper_bytes=2_150_027, process_range=(4_099, 4_111))
+    runtime = replace(
+        runtime,
+        requested_peak_lower_bytes=2_150_011,
+        requested_peak_upper_bytes=2_150_027,
+        process_range=(4_099, 4_111),
+    )
     analysis = analyze(write_model(folder / "net.onnx"))
     (row,) = validated(replace(analysis, runtimes=(runtime, CUDA)))
     cpu, cuda = row["runtimes"]
@@ -181,6 +186,7 @@ def test_a_runtime_s_row(folder: Path) -> None:
         "cpu": "avx512",
         "base_bytes": 1_009,
         "requested_peak_bytes": 2_100_013,
+        "requested_peak_lower_bytes": 2_150_011,
         "requested_peak_upper_bytes": 2_150_027,
         "with_scratch_peak_bytes": 2_200_013,
         "pattern_block_bytes": 2_300_013,

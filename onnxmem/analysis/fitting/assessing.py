@@ -576,7 +576,8 @@ def _doubts(
         others = tuple(each for each in findings if each.code != UNBOUND)
         doubts += (*doubts_of(others, setup.accepted), *_unbound(request, setup))
         # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
-        if not (results.is_whole or footprint.is_whole or doubts):
+        is_open = not results.is_whole or results.data_nodes
+        if is_open and not (footprint.is_whole or doubts):
             doubts += _partial(results, footprint, setup)
     is_own = isinstance(setup.basis, RuntimeBasis)
     if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:

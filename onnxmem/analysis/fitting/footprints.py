@@ -63,8 +63,8 @@ class Footprint:
     is_whole: bool = True
     """False: the total is a lower bound."""
     upper_bytes: int | None = None
-    """The total at the upper end of every dim that the data of a run decide; ``None``: a dim has no
-    upper end, or the figure is that of an allocator, which may fall as tensors grow."""
+    """The total at the upper end of what the data of a run decide; ``None``: a dim has no upper
+    end, or the figure is that of an allocator, which may fall as tensors grow."""
     phase: str | None = None
     """The phase of a training step that has the peak."""
     node: str | None = None
@@ -285,7 +285,7 @@ def in_integers(request: AnalysisRequest) -> AnalysisRequest:
 
 
 def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
-    step = _step(request, results)
+    step, results = _step(request, results), results.at_least
     memory = request.torch_memory(results)
     if memory is None:
         message = "no training is requested"
@@ -336,7 +336,7 @@ def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> F
 
 
 def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
-    training = results.training
+    training = results.at_least.training
     if training is None:
         message = "no training is requested"
         raise NoFigureError(message)
@@ -347,7 +347,7 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
-        is_whole=results.is_whole,
+        is_whole=results.is_whole and training.peak_bytes == results.training_peak_bytes,
         phase=training.peak_phase.value,
         node=training.peak_node,
         tensors=live,
@@ -363,19 +363,20 @@ def _range_bytes(results: StageResults) -> int:
 
 
 def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
-    memory, num_bytes = results.activations, results.total_bytes
+    at_least, at_most = results.at_least, results.at_most
+    memory, num_bytes = at_least.activations, at_least.total_bytes
     if num_bytes is None:
         message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
     live = memory.live_at_peak[:_LISTED]
-    upper_bytes = None if results.at_most is None else results.at_most.total_bytes
+    upper_bytes = None if at_most is None else at_most.total_bytes
     return Footprint(
         total_bytes=num_bytes,
         upper_bytes=upper_bytes,
         least_bytes=num_bytes,
         shared_bytes=results.weight_bytes or 0,
         # Data may decide sizes that are not alive at the peak.
-        is_whole=results.is_whole or (results.bound.follows_batch and upper_bytes == num_bytes),
+        is_whole=results.bound.follows_batch and upper_bytes == num_bytes,
         node=memory.peak_node,
         tensors=live,
     )
@@ -405,21 +406,30 @@ def _session(
     try:
         runtime, graph = request.session(basis.value, observed)
         made, overheads = runtime.program(graph), runtime.overheads(graph)
-        arena, unknown = made.session.figures()
+        possible, are_all = runtime.possible_programs(graph, made)
+        arenas = [each.session.figures()[0] for each in possible]
     except InputValueError:
         raise
     except OnnxmemError as fault:
         raise NoFigureError(str(fault)) from fault
     outside_bytes = overheads.outside_bytes
+    totals = [
+        each.total_bytes(arena.held_steady_bytes, arena.steady_regions) + outside_bytes
+        for each, arena in zip(possible, arenas, strict=True)
+    ]
+    num_bytes = min(totals)
+    made, arena = possible[totals.index(num_bytes)], arenas[totals.index(num_bytes)]
     own_bytes = arena.resident_peak_bytes + overheads.workspace.size_bytes
-    num_bytes = made.total_bytes(arena.held_steady_bytes, arena.steady_regions) + outside_bytes
+    is_sized = made.is_complete and (results.is_whole or footprint.is_whole)
     common_bytes = min(_BEFORE, num_bytes) if made.is_paged else overheads.context.size_bytes
     run = RuntimeRun(runtime, made, overheads)
     return replace(
         footprint,
         total_bytes=num_bytes,
-        upper_bytes=None,
-        least_bytes=arena.base_bytes + arena.requested_peak_bytes + outside_bytes,
+        # Every combination of branches is replayed, so the largest is the most.
+        upper_bytes=max(totals) if are_all and is_sized else None,
+        least_bytes=outside_bytes
+        + min(each.base_bytes + each.requested_peak_bytes for each in arenas),
         context=overheads.context,
         workspace=overheads.workspace,
         common_bytes=common_bytes,
@@ -427,7 +437,7 @@ def _session(
         # neither common nor in the arena can be shared.
         shared_bytes=max(min(footprint.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
         node=footprint.node if arena.peak_node is None else arena.peak_node.name,
-        is_whole=footprint.is_whole and not unknown.tensors,
+        is_whole=is_sized and are_all and num_bytes == max(totals),
         findings=made.diagnostics,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
         taken_in=None if made.is_paged else run.taken_in,

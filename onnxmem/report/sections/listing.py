@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from onnxmem.analysis.json_rows import data_rows
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.errors import listed, shortened
@@ -305,32 +306,37 @@ def activations(analysis: "Analysis") -> Section:
 
 
 def data_dependent(analysis: "Analysis") -> Section | None:
-    """The figures at the upper end of each dim that the data of a run decide."""
-    upper, at_most = analysis.results.upper, analysis.at_most
-    if upper is None or not upper.data_dims:
+    """The figures at both ends of what the data of a run decide."""
+    row = data_rows(analysis.results).get("data_dependent")
+    if not isinstance(row, dict):
         return None
-    names = listed(upper.unbounded or upper.data_dims)
-    lines = [Line("without a bound" if upper.unbounded else "decided by the data", text=names)]
-    if at_most is not None:
-        memory = at_most.activations
-        rows = (
-            (INFERENCE, "total", at_most.total_bytes),
-            (PEAK, "in_place_peak", memory.in_place_peak_bytes),
-            ("without buffer reuse", "peak", memory.peak_bytes),
-            ("packed in one block", "arena", memory.arena_bytes),
-            ("sum of all buffers", "naive_in_place", memory.naive_in_place_bytes),
-            ("sum of all activations", "naive", memory.naive_bytes),
-            (TRAINING_STEP, "training_peak", at_most.training_peak_bytes),
-        )
+    results, upper = analysis.results, analysis.results.upper
+    names = listed(() if upper is None else upper.unbounded or upper.data_dims)
+    is_unbounded = upper is not None and upper.unbounded
+    lines = [Line("without a bound" if is_unbounded else "decided by the data", text=names)]
+    if not names:
+        lines = [Line("decided by the data", text=f"what {listed(results.data_nodes)} runs")]
+    for label, key in (
+        (INFERENCE, "total"),
+        (PEAK, "in_place_peak"),
+        ("without buffer reuse", "peak"),
+        ("packed in one block", "arena"),
+        ("sum of all buffers", "naive_in_place"),
+        ("sum of all activations", "naive"),
+        (TRAINING_STEP, "training_peak"),
+    ):
+        ends = [("at most", f"{key}_upper_bytes")]
+        if results.data_nodes:
+            ends = [("at least", f"{key}_lower_bytes"), *ends]
         lines += [
-            Line(label, size_bytes, "at most", key=f"data_dependent.{key}_upper_bytes")
-            for label, key, size_bytes in rows
-            if size_bytes is not None
+            Line(label, size_bytes, detail, key=f"data_dependent.{name}")
+            for detail, name in ends
+            if isinstance(size_bytes := row[name], int)
         ]
-    elif flags := analysis.results.data_flags():
+    if analysis.at_most is None and (flags := results.data_flags()):
         lines.append(Line("next", text=f"{flags} bounds it"))
-    else:
-        lines.append(Line("of any size", text=listed(analysis.results.without_size)))
+    elif analysis.at_most is None:
+        lines.append(Line("of any size", text=listed(results.without_size)))
     return Section(key="data-dependent", title="Depends on the data", lines=tuple(lines))
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.footprints import Footprint
     from onnxmem.analysis.fitting.verdicts import Doubt
+    from onnxmem.analysis.request import StageResults
     from onnxmem.errors import Finding
     from onnxmem.program.program import Allocation
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
@@ -305,9 +306,19 @@ def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> It
     elif basis is Basis.TOTAL:
         yield Line("weights", analysis.weight_bytes)
         yield Line("inputs", analysis.inputs_bytes)
-        yield Line(PEAK, analysis.activations.in_place_peak_bytes)
+        results = _results_of(analysis, total_bytes)
+        yield Line(PEAK, results.activations.in_place_peak_bytes)
     else:
         yield from _session_terms(analysis, basis, total_bytes)
+
+
+def _results_of(analysis: "Analysis", total_bytes: int | None) -> "StageResults":
+    """The results whose inference takes so many bytes: at either end, or of an observed run."""
+    results = analysis.results
+    runs = (each.results for each in analysis.request.observed_runs)
+    ends = (results, results.at_least, results.at_most, *runs)
+    known = (each for each in ends if each is not None and each.total_bytes == total_bytes)
+    return next(known, results)
 
 
 def _session_terms(

@@ -92,16 +92,19 @@ class ActivationMemory:
         return None if self.in_place_peak_bytes is None else self.packing.is_optimal
 
 
-def activation_memory(graph: Graph, pack: str = "quick") -> ActivationMemory:
+def activation_memory(
+    graph: Graph, pack: str = "quick", *, counts_smaller: bool = False
+) -> ActivationMemory:
     """Compute the memory of a graph's activations, subgraphs included.
 
-    ``pack`` is how far a smaller packed block is searched for, a name of ``EFFORTS``.
+    ``pack`` is how far a smaller packed block is searched for, a name of ``EFFORTS``. With
+    ``counts_smaller`` the smaller branch of an If counts, of each figure on its own.
 
     With tensors of unknown size the figures are lower bounds, and ``None`` if nothing is known. A
     graph without activations takes 0 bytes.
     """
-    tensors = read_scope(graph, tensor_buffers)
-    buffers = read_scope(graph, shared_buffers)
+    tensors = read_scope(graph, tensor_buffers, counts_smaller=counts_smaller)
+    buffers = read_scope(graph, shared_buffers, counts_smaller=counts_smaller)
     return ActivationMemory(
         naive_bytes=_if_known(tensors, tensors.sum_bytes),
         naive_in_place_bytes=_if_known(buffers, buffers.sum_bytes),
@@ -122,9 +125,9 @@ def activation_memory(graph: Graph, pack: str = "quick") -> ActivationMemory:
     )
 
 
-def in_place_peak_bytes(graph: Graph) -> int | None:
+def in_place_peak_bytes(graph: Graph, *, counts_smaller: bool = False) -> int | None:
     """The in-place peak of ``activation_memory`` alone, in half the time."""
-    buffers = read_scope(graph, shared_buffers)
+    buffers = read_scope(graph, shared_buffers, counts_smaller=counts_smaller)
     return _if_known(buffers, buffers.peak_bytes)
 
 

@@ -40,10 +40,11 @@ Definition 4, views and in-place chains in one buffer (``shared_buffers``):
 A buffer lives from the first step of its first tensor to the last step of its last one.
 
 Subgraphs: a node with subgraphs allocates and releases within its own step what they have live at
-their peak: of an If the larger branch, of a Loop or a Scan the body once, for every iteration uses
-the same bytes again. A branch writes its outputs directly into the If's outputs (``if.cc`` of
-onnxruntime), so that the two are one tensor: it is counted outside if its size is known there, else
-inside. A loop's body has outputs of its own, which are copied out (``loop.cc``).
+their peak: of an If the larger branch (or the smaller one, for the lower end of what a run takes),
+of a Loop or a Scan the body once, for every iteration uses the same bytes again. A branch writes
+its outputs directly into the If's outputs (``if.cc`` of onnxruntime), so that the two are one
+tensor: it is counted outside if its size is known there, else inside. A loop's body has outputs of
+its own, which are copied out (``loop.cc``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -279,6 +280,8 @@ VIEWS: Final = Pairs(lambda operator: operator.alias)
 CHAINS: Final = Pairs(lambda operator: operator.may_inplace)
 
 
+_Live = tuple[Buffers, int, list[int]]
+"""The buffers of a subgraph, their bytes at the peak, and which are live then."""
 FindBuffers = Callable[[Graph], Buffers]
 """The buffers of one graph: ``tensor_buffers`` or ``shared_buffers``."""
 
@@ -296,6 +299,8 @@ class Scope:
     """The buffers of the graph, then the live sets of its subgraphs at their peaks."""
     nested: tuple[range, ...]
     """The buffers of subgraphs, by the node that has them."""
+    counts_smaller: bool = False
+    """Whether the smaller branch of an If counts, and not the larger one."""
 
     @cached_property
     def replay(self) -> Replay:
@@ -309,9 +314,10 @@ class Scope:
         return self.sum_of(lambda buffers: sum(filter(None, buffers.sizes_bytes)))
 
     def sum_of(self, measure: Callable[[Buffers], int]) -> int:
-        """Sum a measure of the buffers: of an If the larger branch, of a loop the body once."""
+        """Sum a measure of the buffers: of an If one branch, of a loop the body once."""
+        counted = min if self.counts_smaller else max
         return measure(self.buffers) + sum(
-            max(body.sum_of(measure) for body in bodies) for bodies in self.bodies.values()
+            counted(body.sum_of(measure) for body in bodies) for bodies in self.bodies.values()
         )
 
     @property
@@ -328,19 +334,31 @@ class Scope:
 
 
 def read_scope(
-    graph: Graph, find_buffers: FindBuffers, written_outside: frozenset[str] = frozenset()
+    graph: Graph,
+    find_buffers: FindBuffers,
+    written_outside: frozenset[str] = frozenset(),
+    *,
+    counts_smaller: bool = False,
 ) -> Scope:
     """Build the programs of a graph and of its subgraphs, recursively.
 
     A buffer with a tensor in ``written_outside`` belongs to an enclosing graph and is left out.
     """
-    # Bodies first: the larger one's live set at its peak becomes allocations of the node's step.
+    # Bodies first: the counted one's live set at its peak becomes allocations of the node's step.
+    # Whatever branch runs, the outer graph has the same buffers: what a branch returns is counted
+    # there only if its size is the same in both. So the smaller branch of each If gives the least
+    # of all combinations.
     found = find_buffers(graph)
     nodes = [(step, node) for step, node in enumerate(graph.nodes) if node.subgraphs]
     counted = _counted(found, written_outside) if nodes else frozenset()
     bodies = {
         step: tuple(
-            read_scope(body, find_buffers, _written_outside(node, body, counted))
+            read_scope(
+                body,
+                find_buffers,
+                _written_outside(node, body, counted),
+                counts_smaller=counts_smaller,
+            )
             for _, body in node.subgraphs
         )
         for step, node in nodes
@@ -353,15 +371,19 @@ def read_scope(
     allocated, nested = buffers, []
     if bodies:
         allocated = buffers.select(range(len(buffers)))
-        nested = [_add_nested(allocated, step, inner) for step, inner in bodies.items()]
-    return Scope(graph, buffers, bodies, allocated, tuple(filter(None, nested)))
+        counted_of = min if counts_smaller else max
+        nested = [_add_nested(allocated, step, each, counted_of) for step, each in bodies.items()]
+    nested_buffers = tuple(filter(None, nested))
+    return Scope(graph, buffers, bodies, allocated, nested_buffers, counts_smaller)
 
 
-def _add_nested(buffers: Buffers, step: int, bodies: tuple[Scope, ...]) -> range:
-    """Add the live set of the larger subgraph at its peak to its node's step, and return it."""
+def _add_nested(
+    buffers: Buffers, step: int, bodies: tuple[Scope, ...], counted: Callable[..., _Live]
+) -> range:
+    """Add the live set of the counted subgraph at its peak to its node's step, and return it."""
     first = len(buffers)
     peaks = [(body.allocated, *_live_at_peak(body.allocated)) for body in bodies]
-    inner, _, alive = max(peaks, key=lambda each: each[1])
+    inner, _, alive = counted(peaks, key=lambda each: each[1])
     for number in alive:
         size_bytes, tensors = inner.sizes_bytes[number], inner.tensors.get(number, ())
         if size_bytes:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import product
 from typing import Final
 
 from onnxmem.errors import Finding
@@ -16,7 +15,12 @@ from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession, Unknowns
+from onnxmem.runtimes.onnxruntime.prediction import (
+    ArenaFigures,
+    PlannedSession,
+    PossibleRuns,
+    Unknowns,
+)
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
@@ -42,8 +46,6 @@ tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
 _LEAST_PERCENT: Final = 5
 """Outcomes of the heap that are closer are one figure: its own error is as large."""
-_MOST_BRANCHES: Final = 4
-"""Ifs whose branches are combined; each one doubles the replays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,12 @@ class RuntimeMemory:
     """The process after run 1."""
     process_bytes: int | None
     """The process after run 3."""
+    requested_peak_lower_bytes: int | None = None
+    """The peak requested by kernels at the lower end of the branches and iterations that data
+    decide; ``None``: they decide neither."""
     requested_peak_upper_bytes: int | None = None
-    """The peak requested by kernels where every dim that data decide is at its upper end;
-    ``None``: all sizes are known, or one has no upper end."""
+    """The same where every dim that data decide is at its upper end, and the larger branch runs;
+    ``None``: data decide neither, or a dim has no upper end."""
     process_parts: tuple[tuple[str, int], ...] = ()
     """Parts of the process, which add up to it."""
     process_range: tuple[int, int] | None = None
@@ -205,8 +210,11 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         load_peak_bytes=None if process is None else process.load_peak_bytes,
         process_first_run_bytes=first_run_bytes,
         process_bytes=None if process is None else sum(size_bytes for _, size_bytes in parts),
+        requested_peak_lower_bytes=requested_peak_at_least(session, options, provider),
         requested_peak_upper_bytes=(
-            requested_peak_at_most(session, options, provider, request) if unknown.tensors else None
+            requested_peak_at_most(session, options, provider, request)
+            if unknown.tensors or unknown.branches
+            else None
         ),
         process_parts=parts,
         process_range=outcomes,
@@ -236,6 +244,25 @@ def _heap_finding(outcomes: tuple[int, int]) -> Finding:
     return Finding("heap_outcomes", text)
 
 
+def requested_peak_at_least(
+    session: SessionGraph, options: SessionOptions, provider: ExecutionProvider
+) -> int | None:
+    """The peak requested by kernels in the least of all runs; ``None``: data decide no branch and
+    no number of iterations.
+
+    Unknown sizes count as 0 bytes, which never raises a peak. Each combination of branches is
+    replayed; of what is left, an If counts its outputs and a Loop its fewest iterations.
+    """
+    if not undecided(session.trace).names():
+        return None
+    return min(
+        PlannedSession.of(
+            each, options, provider
+        ).at_least.recorded.runs.plain.requested_peak.size_bytes
+        for each in PossibleRuns.of(session).sessions
+    )
+
+
 def requested_peak_at_most(
     session: SessionGraph,
     options: SessionOptions,
@@ -248,25 +275,16 @@ def requested_peak_at_most(
     requests and releases, and more bytes of one of them never lower the peak. Each combination of
     branches is replayed; the iterations of a Loop have no such replay.
     """
-    graph, left = session.graph, undecided(session.trace)
-    proto = session.optimized.proto
+    graph, proto = session.graph, session.optimized.proto
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
-    branches = {name: each for name, each in session.trace.branches.items() if each.index is None}
-    is_known = upper is None or not upper.unbounded
-    if left.loops or left.bounded_loops or len(branches) < len(left.branches) or not is_known:
+    possible = PossibleRuns.of(session)
+    if not possible.are_all or (upper is not None and upper.unbounded):
         return None
-    if len(branches) > _MOST_BRANCHES:
-        return None
-    raised = replace(session, graph=graph if upper is None else upper.graph)
     peaks = []
-    for chosen in product(range(2), repeat=len(branches)):
-        taken = {
-            name: replace(each, index=index)
-            for (name, each), index in zip(branches.items(), chosen, strict=True)
-        }
-        trace = replace(session.trace, branches={**session.trace.branches, **taken})
-        runs = PlannedSession.of(replace(raised, trace=trace), options, provider).recorded.runs
+    for each in possible.sessions:
+        raised = replace(each, graph=graph if upper is None else upper.graph)
+        runs = PlannedSession.of(raised, options, provider).recorded.runs
         if runs.unsized:
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import ClassVar, Final, Self
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
@@ -31,6 +32,8 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 STEADY_RUNS: Final = 3
 """Runs up to the steady state: the second requests the memory-pattern buffer, and later runs repeat
 it."""
+_MOST_BRANCHES: Final = 4
+"""Ifs whose branches are combined; each one doubles the replays."""
 _TRANSPOSED: Final = -1
 """The number of a request that a kernel makes while it prepacks a weight."""
 
@@ -202,6 +205,8 @@ class RecordedSession:
     provider: ExecutionProvider
     plan: Plan
     rules: _Rules
+    counts_least: bool = False
+    """Whether what the data of a run decide counts as little as may be (``Session``)."""
 
     @classmethod
     def of(
@@ -254,7 +259,7 @@ class RecordedSession:
 
     def session(self, *, uses_pattern: bool) -> Session:
         """The session before its first run."""
-        return Session(self.plan, self.rules.of, uses_pattern, self.graph.trace)
+        return Session(self.plan, self.rules.of, uses_pattern, self.graph.trace, self.counts_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +292,17 @@ class PlannedSession:
             return self._figures(self.recorded.runs), self.unknowns
         except OutOfMemoryError as fault:
             raise ReplayError(self.exhausted) from fault
+
+    @property
+    def at_least(self) -> "PlannedSession":
+        """The same where what the data of a run decide counts as little as may be."""
+        recorded = self.recorded
+        return replace(
+            self,
+            recorded=RecordedSession(
+                recorded.graph, recorded.provider, recorded.plan, recorded.rules, counts_least=True
+            ),
+        )
 
     @property
     def unknowns(self) -> Unknowns:
@@ -383,6 +399,32 @@ def arena_figures(
     :raises ReplayError: its requests exceed the address space or the arena's limit.
     """
     return PlannedSession.of(session_graph, options, provider).figures()
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleRuns:
+    """A session with each combination of the branches that the data of a run decide."""
+
+    sessions: tuple[SessionGraph, ...]
+    are_all: bool
+    """Whether no run differs from all of them; else what is left counts as little as may be."""
+
+    @classmethod
+    def of(cls, session: SessionGraph) -> Self:
+        """The combinations of the Ifs of the main graph, where there are few."""
+        left, trace = undecided(session.trace), session.trace
+        branches = {name: each for name, each in trace.branches.items() if each.index is None}
+        if len(branches) > _MOST_BRANCHES:
+            return cls((session,), are_all=False)
+        found = []
+        for chosen in product(range(2), repeat=len(branches)):
+            taken = {
+                name: replace(each, index=index)
+                for (name, each), index in zip(branches.items(), chosen, strict=True)
+            }
+            of_run = replace(trace, branches={**trace.branches, **taken})
+            found.append(replace(session, trace=of_run))
+        return cls(tuple(found), are_all=len(branches) == len(left.names()))
 
 
 def _serve(arena: BfcArena, run: Run) -> Replay:

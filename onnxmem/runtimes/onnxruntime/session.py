@@ -24,10 +24,16 @@ from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import Affine, ByteColumn, Sizes
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram, Served
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
 from onnxmem.runtimes.onnxruntime.memory import session_findings
-from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Runs, new_arena
+from onnxmem.runtimes.onnxruntime.prediction import (
+    PlannedSession,
+    PossibleRuns,
+    Runs,
+    new_arena,
+)
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, Resident
 from onnxmem.runtimes.onnxruntime.process.loading import (
     Region,
@@ -71,10 +77,31 @@ class SessionRuntime:
             if shape is not None
         }
         session = session_graph(self.optimized, shapes, self.values, self.observed)
-        planned = PlannedSession.of(session, self.options, self._provider)
+        return self._program(graph, PlannedSession.of(session, self.options, self._provider))
+
+    def possible_programs(
+        self, graph: Graph, made: "SessionProgram"
+    ) -> "tuple[tuple[SessionProgram, ...], bool]":
+        """The program of each combination of branches that data decide, and whether no run differs
+        from all of them; else what is left counts as little as may be.
+
+        ``made`` is ``program(graph)``.
+        """
+        session = made.session.recorded.graph
+        if not undecided(session.trace).names():
+            return (made,), True
+        possible = PossibleRuns.of(session)
+        planned = [
+            PlannedSession.of(each, self.options, self._provider) for each in possible.sessions
+        ]
+        if not possible.are_all:
+            planned = [each.at_least for each in planned]
+        return tuple(self._program(graph, each) for each in planned), possible.are_all
+
+    def _program(self, graph: Graph, planned: PlannedSession) -> "SessionProgram":
         process = HostProcess(graph, self.file_bytes, planned) if self._provider.is_host else None
         resident = None if process is None else process.resident
-        findings = session_findings(session, self._provider, planned.unknowns)
+        findings = session_findings(planned.recorded.graph, self._provider, planned.unknowns)
         return SessionProgram.of(planned, planned.recorded.runs, resident, findings)
 
     def allocator(self, capacity_bytes: int | None = None) -> BfcArena:

@@ -95,9 +95,12 @@ class Tape:
         """Bytes of a tensor in the step."""
         # Looked up at every reference to a storage, once more by each checkpointing schedule.
         tensor = self.graph.tensors[name]
-        key = tensor.shape, tensor.dtype
+        key = tensor.shape, tensor.dtype, tensor.max_elements
         if key not in self.sizes:
-            self.sizes[key] = self.operand(name).size_bytes
+            operand = self.operand(name)
+            if tensor.max_elements is not None:
+                operand = replace(operand, shape=(tensor.max_elements,))
+            self.sizes[key] = operand.size_bytes
         return self.sizes[key]
 
     def bits(self, name: str) -> int:

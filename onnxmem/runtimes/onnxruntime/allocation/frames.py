@@ -35,7 +35,7 @@ from functools import partial, reduce
 from operator import xor
 from typing import Final, cast
 
-from onnxmem.model.control_flow import trip_count
+from onnxmem.model.control_flow import least_trips, trip_count
 from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.program.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
@@ -231,6 +231,9 @@ class Session:
     """``enable_mem_pattern``."""
     trace: ControlFlowTrace = EMPTY_TRACE
     """The control flow of each run."""
+    counts_least: bool = False
+    """Whether what the data of a run decide counts as little as may be: of an If the outputs alone,
+    of a Loop its fewest iterations. Requests that are left out never raise a peak."""
     patterns: dict[PatternKey, PatternTrace] = field(default_factory=dict)
     """The pattern of each graph that has run."""
     unsized: dict[str, None] = field(default_factory=dict)
@@ -383,8 +386,12 @@ class _Frame:
         return self.buffers.recorder.malloc(label, Category.TEMPORARY, size_bytes)
 
     def _branch(self, step: Step) -> None:
-        """Run the branch that the trace has; if it is unknown, the one that allocates more."""
+        """Run the branch that the trace has; if it is unknown, the one that allocates more, or
+        neither where the least counts.
+        """
         branch = self.binding.trace.branches.get(step.node.name, _ANY)
+        if branch.index is None and self.session.counts_least:
+            return
         index = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
         if branch.index is not None:
             index = branch.index
@@ -464,8 +471,12 @@ class _Frame:
 
     def _loop_trace(self, step: Step) -> LoopTrace:
         """The iterations of a body by the frame's trace, or else by the graph alone."""
-        known = self.binding.trace.loops.get(step.node.name)
-        return known or LoopTrace(trip_count(self.binding.graph, step.node), ())
+        node, graph = step.node, self.binding.graph
+        found = self.binding.trace.loops.get(node.name) or LoopTrace(trip_count(graph, node), ())
+        is_known = found.is_certain and found.num_iterations is not None
+        if self.session.counts_least and not is_known:
+            return replace(found, num_iterations=least_trips(graph, node))
+        return found
 
     def _num_simulated(self, loop: LoopTrace) -> int:
         """The number of simulated iterations; 1 if the number of iterations is unknown."""

@@ -1,0 +1,262 @@
+"""The lower end of what a run takes, where data decide branches and iterations.
+
+Random graphs of Ifs and Loops, in each other too: every combination of conditions and trip counts
+is an analysis of its own, of a model in which nothing is left to the data.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from random import Random
+
+import onnx
+import pytest
+from graphs import model_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import onnxmem
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.fitting.assessing import FitRequest, assess
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.analysis.fitting.verdicts import Basis
+from onnxmem.analysis.json_rows import data_rows
+from onnxmem.settings import Settings
+
+FIGURES = ("total", "naive", "naive_in_place", "peak", "in_place_peak", "arena", "training_peak")
+SIZES = (3, 7, 13, 31)
+MOST_TRIPS = 3
+MOST_DECIDED = 3
+"""Conditions and counts of a graph, whose combinations multiply."""
+
+
+class Sketch:
+    """Mutable: the text of a graph, whose names are unique in the model."""
+
+    def __init__(self, draws: Random) -> None:
+        self.draws = draws
+        self.num_names = 0
+        self.conditions: list[str] = []
+        self.counts: list[str] = []
+
+    def name(self, prefix: str = "t") -> str:
+        self.num_names += 1
+        return f"{prefix}{self.num_names}"
+
+    def statement(self, known: list[str], depth: int) -> str:
+        """A node that writes one tensor more."""
+        kinds = ["plain", "plain", "If", "Loop"] if depth else ["plain"]
+        kind = self.draws.choice(kinds)
+        if kind == "If":
+            return self.branches(known, depth)
+        if kind == "Loop":
+            return self.loop(known, depth)
+        one, other, made = self.draws.choice(known), self.draws.choice(known), self.name()
+        text = self.draws.choice(
+            (f"Relu({one})", f"Identity({one})", f"Concat<axis = 0>({one}, {other})", f"Neg({one})")
+        )
+        known.append(made)
+        return f"{made} = {text}"
+
+    def body(self, known: list[str], depth: int) -> tuple[str, str]:
+        """Statements of a subgraph, and the tensor that the last of them writes."""
+        inner = list(known)
+        rows = [self.statement(inner, depth - 1) for _ in range(self.draws.randint(1, 3))]
+        return "  ".join(rows), inner[-1]
+
+    def branches(self, known: list[str], depth: int) -> str:
+        if not self.conditions or self.draws.random() < 0.7:
+            self.conditions.append(self.name("c"))
+        condition, made = self.draws.choice(self.conditions), self.name()
+        (one, a), (two, b) = self.body(known, depth), self.body(known, depth)
+        then, other = self.name("g"), self.name("g")
+        known.append(made)
+        return f"""{made} = If ({condition}) <
+            then_branch = {then} () => ({a}) {{ {one} }},
+            else_branch = {other} () => ({b}) {{ {two} }} >"""
+
+    def loop(self, known: list[str], depth: int) -> str:
+        self.counts.append(count := self.name("n"))
+        i, going, carried, after = self.name("i"), self.name("k"), self.name("h"), self.name("k")
+        text, result = self.body([*known, carried], depth)
+        made, stacked, again = self.name(), self.name("s"), self.name("a")
+        row = self.name()
+        first = self.draws.choice(known)
+        known.append(made)
+        return f"""{made}, {stacked} = Loop ({count}, on, {first}) <
+            body = {self.name("g")} (int64 {i}, bool {going}, float[{self.name("D")}] {carried})
+                => ({after}, {again}, {row})
+            {{ {after} = Identity({going})  {text}  {again} = Neg({carried})
+               {row} = ReduceSum<keepdims = 0>({result}) }} >"""
+
+
+def random_text(draws: Random) -> tuple[str, Sketch]:
+    """A graph in text; what it is fed besides x are conditions and counts of iterations."""
+    sketch, known = Sketch(draws), ["x"]
+    rows = [sketch.statement(known, 2) for _ in range(draws.randint(2, 5))]
+    rows.append(f"y = Concat<axis = 0>({known[-1]}, x)")
+    fed = [*(f"bool {name}" for name in sketch.conditions)]
+    fed += [f"int64 {name}" for name in sketch.counts]
+    inputs = ", ".join((f"float[{draws.choice(SIZES)}] x", *fed))
+    body = "\n".join(rows)
+    return f"agraph ({inputs}) => (y) <bool on = {{1}}> {{ {body} }}", sketch
+
+
+def possible_values(sketch: Sketch) -> Iterator[Mapping[str, int]]:
+    """Every combination of conditions and of the numbers of iterations."""
+    names = (*sketch.conditions, *sketch.counts)
+    ranges = [*((0, 1) for _ in sketch.conditions), *((0, 1, MOST_TRIPS) for _ in sketch.counts)]
+    for numbers in product(*ranges):
+        yield dict(zip(names, numbers, strict=True))
+
+
+def analyzed(model: onnx.ModelProto, values: Mapping[str, int], *, train: bool) -> Analysis:
+    runtimes = () if train else ("ort-cpu",)
+    return onnxmem.analyze(
+        model,
+        values=values,
+        runtimes=runtimes,
+        graph="raw",
+        asks_onnxruntime=False,
+        train=train,
+    )
+
+
+def figures(analysis: Analysis) -> dict[str, int | None]:
+    memory, runtime = analysis.activations, analysis.runtime
+    return {
+        "total": analysis.total_bytes,
+        "naive": memory.naive_bytes,
+        "naive_in_place": memory.naive_in_place_bytes,
+        "peak": memory.peak_bytes,
+        "in_place_peak": memory.in_place_peak_bytes,
+        "arena": memory.arena_bytes,
+        "training_peak": analysis.results.training_peak_bytes,
+        "requested": None if runtime is None else runtime.arena.requested_peak_bytes,
+    }
+
+
+def ends(analysis: Analysis) -> dict[str, tuple[int, int | None]]:
+    """The lower and the upper end of each figure; equal where nothing is left to the data."""
+    row, found = data_rows(analysis.results).get("data_dependent"), figures(analysis)
+    pairs: dict[str, tuple[int, int | None]] = {
+        name: (size_bytes, size_bytes)
+        for name, size_bytes in found.items()
+        if size_bytes is not None
+    }
+    if isinstance(row, dict):
+        pairs |= {
+            name: (row[f"{name}_lower_bytes"] or 0, row[f"{name}_upper_bytes"]) for name in FIGURES
+        }
+    runtime = analysis.runtime
+    if runtime is not None and runtime.requested_peak_lower_bytes is not None:
+        pairs["requested"] = (
+            runtime.requested_peak_lower_bytes,
+            runtime.requested_peak_upper_bytes,
+        )
+    return pairs
+
+
+def check(draws: Random, *, train: bool = False) -> None:
+    text, sketch = random_text(draws)
+    model = model_of(text)
+    if len(sketch.conditions) + len(sketch.counts) > MOST_DECIDED:
+        return
+    pairs = ends(analyzed(model, {}, train=train))
+    for values in possible_values(sketch):
+        for name, size_bytes in figures(analyzed(model, values, train=train)).items():
+            least, most = pairs.get(name, (0, None))
+            assert size_bytes is None or least <= size_bytes, (name, values, text)
+            # A known number of iterations has one figure, and no figure of 0 iterations.
+            assert most is None or size_bytes is None or size_bytes <= most, (name, values, text)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_no_combination_is_beyond_either_end(draws: Random) -> None:
+    check(draws)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_no_combination_of_many_graphs_is_beyond_either_end(draws: Random) -> None:
+    check(draws)
+
+
+CHOICE = """agraph (float[53] x, bool c) => (y) <float one = {1}> {
+    y = If (c) <
+        then_branch = four () => (a) { t = Concat<axis = 0>(x, x, x, x)
+            s = ReduceSum<keepdims = 0>(t)  a = Add(s, x) },
+        else_branch = none () => (b) { b = Add(one, x) }
+    >
+}"""
+"""Both branches return 53 floats; one concatenates four times as many first."""
+INPUT_BYTES, WEIGHT_BYTES, Y_BYTES = 53 * 4 + 1, 4, 53 * 4
+LEAST_BYTES = INPUT_BYTES + WEIGHT_BYTES + Y_BYTES
+MOST_BYTES = LEAST_BYTES + 4 * Y_BYTES + 4
+"""The sum's 4 bytes are alive beside what it sums."""
+
+
+def test_a_branch_has_two_ends_although_all_sizes_are_known() -> None:
+    analysis = onnxmem.analyze(model_of(CHOICE))
+    assert (analysis.status, analysis.total_bytes) == ("ok", MOST_BYTES)
+    row = analysis.to_dict()["data_dependent"]
+    assert isinstance(row, dict)
+    assert (row["dims"], row["nodes"]) == ([], ["If_0"])
+    assert (row["total_lower_bytes"], row["total_upper_bytes"]) == (LEAST_BYTES, MOST_BYTES)
+    assert "data_dependent" not in onnxmem.analyze(model_of(CHOICE), values={"c": 1}).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("budget_bytes", "verdict"),
+    [
+        (MOST_BYTES, "fits"),
+        (MOST_BYTES - 1, "unknown"),
+        (LEAST_BYTES, "unknown"),
+        (LEAST_BYTES - 1, "does not fit"),
+    ],
+)
+def test_a_budget_between_two_branches_depends_on_the_data(budget_bytes: int, verdict: str) -> None:
+    fit = onnxmem.analyze(model_of(CHOICE), budget_bytes=budget_bytes).fit
+    assert fit is not None
+    assert fit.verdict == verdict
+    assert fit.depends_on_data == (verdict == "unknown")
+
+
+def test_a_session_has_two_ends_too() -> None:
+    request = request_of(
+        model_of(CHOICE.replace("53", "5300003")),
+        Settings(runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False),
+    )
+    found = assess([request], FitRequest(memory_bytes=1, basis=Basis.ORT_CPU))
+    least_bytes, most_bytes = found.footprint.total_bytes, found.footprint.upper_bytes
+    assert most_bytes is not None
+    assert most_bytes - least_bytes > 4 * 5300003 * 4
+    verdicts = [
+        found.compared(limit_bytes).verdict
+        for limit_bytes in (least_bytes - 1, least_bytes, most_bytes - 1, most_bytes)
+    ]
+    # At the most it is met within the figure's own error.
+    assert verdicts == ["does not fit", "unknown", "unknown", "tight"]
+    assert found.compared(2 * most_bytes).verdict == "fits"
+    assert [each.code for each in found.doubts_at(most_bytes - 1)] == ["data_dependent"]
+
+
+def test_a_training_step_takes_the_smaller_branch_at_least() -> None:
+    text = CHOICE.replace("<float one", "<float[53] w, float one").replace(
+        "y = If", "v = Mul(x, w)  y = If"
+    )
+    text = text.replace("(x, x, x, x)", "(v, v, v, v)").replace("(s, x)", "(s, v)")
+    model = model_of(text.replace("(one, x)", "(one, v)"))
+    analysis = onnxmem.analyze(model, train=True)
+    row = analysis.to_dict()["data_dependent"]
+    assert isinstance(row, dict)
+    peaks = [
+        onnxmem.analyze(model, train=True, values={"c": c}).results.training_peak_bytes
+        for c in (0, 1)
+    ]
+    most_bytes = row["training_peak_upper_bytes"]
+    assert (None in peaks, isinstance(most_bytes, int)) == (False, True)
+    assert row["training_peak_lower_bytes"] == peaks[0]
+    # A step saves what either branch writes, so the most is more than one of them.
+    assert sorted([*peaks, most_bytes]) == [*peaks, most_bytes]
