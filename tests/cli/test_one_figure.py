@@ -78,12 +78,12 @@ def pairs_in(combination: Combination) -> set[tuple[int, Words, int, Words]]:
 
 def covering(model: str) -> list[Combination]:
     """Few combinations that have every pair of choices: the one with most new pairs comes next."""
-    everything: list[Combination] = list(product(*options_of(model)))
-    left = set().union(*map(pairs_in, everything))
-    found = []
+    pairs = {each: pairs_in(each) for each in product(*options_of(model))}
+    left = set().union(*pairs.values())
+    found: list[Combination] = []
     while left:
-        best = max(everything, key=lambda each: len(left & pairs_in(each)))
-        left -= pairs_in(best)
+        best = max(pairs, key=lambda each: len(left & pairs[each]))
+        left -= pairs[best]
         found.append(best)
     return found
 

@@ -224,6 +224,7 @@ def test_a_doubtful_question_lists_those_that_have_an_answer(capsys: Capture) ->
     assert sorted(row["topics"]) == sorted(each.name for each in topics())
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize(
     ("question", "keys"), [(each.name, each.figures) for each in topics() if each.figures]
 )

@@ -178,11 +178,11 @@ def test_other_texts_are_not_read_as_out_of_memory(text: str) -> None:
     "part", ["1", "1,", "1 ", "1/", "(", "shape[1,", "[1,", "allocate 1 MB of ", "free total used "]
 )
 def test_a_long_text_is_read_in_linear_time(part: str) -> None:
-    text = part * (1_000_000 // len(part))
+    text = part * (30_000 // len(part))
     start = time.process_time()
     read_message(text)
-    # Between 0.4 and 2.5 s; a regular expression that tries every split would never end.
-    assert time.process_time() - start < 30
+    # At most 0.8 s; a regular expression that tries every split would never end.
+    assert time.process_time() - start < 8
 
 
 def test_of_two_requested_sizes_none_is_picked(capsys: pytest.CaptureFixture[str]) -> None:

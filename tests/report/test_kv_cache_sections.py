@@ -126,6 +126,7 @@ def test_contexts_of_one_s_own_are_the_rows() -> None:
     assert [row.context for row in found.rows] == [7, 300]
 
 
+@pytest.mark.slow
 def test_a_session_is_replayed_at_the_contexts_asked_for_alone() -> None:
     question, setup = asked(growing(layers=1)), FitRequest(memory_bytes=10**9, basis=Basis.ORT_CUDA)
     found = contexts_of([question], setup, [64])

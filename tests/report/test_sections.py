@@ -35,7 +35,7 @@ NOT_IN_JSON = re.compile(r"runtimes\.\d\.growth_bytes")
 
 
 def trained() -> Analysis:
-    recipe = TrainingConfig(checkpoint="best")
+    recipe = TrainingConfig(checkpoint="sqrt")
     return analyze(MODELS / "mlp.onnx", batch=3, train=True, recipe=recipe, budget_bytes=2**30)
 
 

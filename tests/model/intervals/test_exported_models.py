@@ -17,8 +17,8 @@ ROWS = {
 }
 QUICK = frozenset(
     {
-        *("answer_spans", "beam_search", "ctc", "experts", "greedy_decoding", "paddle_rows"),
-        *("sklearn_texts", "tf_nms", "tf_unique", "transducer", "vits", "voxels"),
+        *("answer_spans", "ctc", "experts", "greedy_decoding", "paddle_rows"),
+        *("sklearn_texts", "tf_nms", "tf_unique", "vits", "voxels"),
     }
 )
 
