@@ -12,6 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTION_KINDS = ("math", "efficient")
+_FLAT = 2
+"""Dims of a matrix."""
 
 
 def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -65,6 +67,24 @@ def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     return outputs[0]
 
 
+def _linear(
+    data: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`linear`, whose bias is added in place where it is no part of the product.
+
+    Source: `linear` of aten/src/ATen/native/Linear.cpp. It asks `isTensorSubclassLike`, which holds
+    for every tensor while a mode is on, and would make another tensor of the sum.
+    """
+    if bias is None:
+        return torch.matmul(data, weight.t())
+    if data.dim() == _FLAT:
+        return torch.addmm(bias, data, weight.t())
+    if data.dim() == _FLAT + 1 and data.is_contiguous():
+        rows = data.reshape(-1, data.size(-1))
+        return torch.addmm(bias, rows, weight.t()).view(*data.shape[:-1], weight.size(0))
+    return torch.matmul(data, weight.t()).add_(bias)
+
+
 class _RmsNorm(torch.autograd.Function):
     """`_fused_rms_norm` (aten/src/ATen/native/cuda/layer_norm_kernel.cu): x and rstd are kept."""
 
@@ -115,7 +135,7 @@ def cuda_like(attention: str = "math") -> Iterator[None]:
     (the packed reserve of cuDNN has no public size).
     """
     library = torch.library.Library("aten", "IMPL")
-    overrides: dict[str, Any] = {"dropout": _dropout, "rms_norm": _rms_norm}
+    overrides: dict[str, Any] = {"dropout": _dropout, "linear": _linear, "rms_norm": _rms_norm}
     if attention == "efficient":
         overrides["scaled_dot_product_attention"] = _efficient_attention
     with warnings.catch_warnings():

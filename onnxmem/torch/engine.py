@@ -4,12 +4,14 @@ While any mode is on, `at::isTensorSubclassLike` (ATen/TensorSubclassLikeUtils.h
 tensor, and code that asks it takes a slower path that writes nothing in place. A counter that is a
 mode therefore sees tensors that a training run never makes. Here such calls are turned back.
 
-Two paths are known to matter for memory:
+Three kinds of paths are known to matter for memory:
 
 * `accumulate` of torch/csrc/autograd/input_buffer.cpp adds a second gradient of one value into the
   first if nothing else holds that one (tensor and storage), and it is dense;
-* `value_selecting_reduction_backward` of torch/csrc/autograd/FunctionsManual.cpp scatters into the
-  zeros that it just made.
+* `value_selecting_reduction_backward` and `index_backward` of
+  torch/csrc/autograd/FunctionsManual.cpp, `gather_backward` and `index_select_backward_symint` of
+  aten/src/ATen/native/TensorAdvancedIndexing.cpp write into the zeros that they just made;
+* `linear` adds its bias in place: see `cuda_like`.
 """
 
 # mypy: disable-error-code="no-untyped-call,no-any-return"
@@ -24,8 +26,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _ATEN = torch.ops.aten
 
-_IN_PLACE_INSIDE_NODES = {_ATEN.scatter.src: _ATEN.scatter_.src}
+_IN_PLACE_INSIDE_NODES = {
+    _ATEN.index_add.default: _ATEN.index_add_.default,
+    _ATEN.index_put.default: _ATEN.index_put_.default,
+    _ATEN.scatter.src: _ATEN.scatter_.src,
+    _ATEN.scatter_add.default: _ATEN.scatter_add_.default,
+}
 """Operators that a backward formula calls out of place only because a mode is on."""
+_ACCUMULATES = 3
+"""The argument of `index_put`: the formula of `index_put` itself does not set it."""
 
 
 class Engine:
@@ -50,7 +59,10 @@ class Engine:
             return func
         if func is _ATEN.add.Tensor and self.between_nodes and self._is_sole_owner(args[0]):
             return _ATEN.add_.Tensor
-        if func in _IN_PLACE_INSIDE_NODES and not self.between_nodes:
+        # What a checkpoint runs again inside a node has gradients enabled.
+        is_formula = not self.between_nodes and not torch.is_grad_enabled()
+        is_assigned = func is _ATEN.index_put.default and args[_ACCUMULATES:] != (True,)
+        if func in _IN_PLACE_INSIDE_NODES and is_formula and not is_assigned:
             return _IN_PLACE_INSIDE_NODES[func]
         return func
 
