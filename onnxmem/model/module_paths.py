@@ -6,7 +6,7 @@ name: ``/layers/layers.0/attn/MatMul``.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from onnxmem.model.graph import Node
@@ -25,6 +25,21 @@ def modules_of(node: Node) -> Modules:
     scopes = node.metadata.get(_NAME_SCOPES)
     names = _QUOTED.findall(scopes) if scopes is not None else node.name.split("/")
     return tuple(filter(None, names[:-1]))[:_MAX_DEPTH]
+
+
+def paths_of(nodes: Sequence[Node]) -> list[Modules]:
+    """The modules around each node, in order.
+
+    A node that a pass of the exporter inserted names none: it is in those of the next one.
+    """
+    found: list[Modules] = []
+    after: Modules = ()
+    for node in reversed(nodes):
+        if _NAME_SCOPES in node.metadata or "/" in node.name:
+            after = modules_of(node)
+        found.append(after)
+    found.reverse()
+    return found
 
 
 def dotted_path(names: Iterable[str]) -> str:

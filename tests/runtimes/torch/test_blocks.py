@@ -14,7 +14,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
 from onnxmem.model.graph import Graph, Node
-from onnxmem.model.module_paths import modules_of
+from onnxmem.model.module_paths import modules_of, paths_of
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.blocks import blocks_named, repeated_blocks
 from onnxmem.runtimes.torch.checkpointing import schedules
@@ -49,6 +49,13 @@ def test_modules_come_from_metadata_else_from_the_name(
     name: str, scopes: str | None, modules: tuple[str, ...]
 ) -> None:
     assert modules_of(node(name, scopes)) == modules
+
+
+def test_an_inserted_node_is_in_the_modules_of_the_next_one() -> None:
+    scopes = ("['', 'a', 'relu']", None, "['', 'b', 'relu']", "['', 'relu']", None)
+    nodes = [node(f"node_{index}", each) for index, each in enumerate(scopes)]
+    assert paths_of(nodes) == [("a",), ("b",), ("b",), (), ()]
+    assert paths_of([node("/a/Relu"), node("Relu_7"), node("/b/Relu")]) == [("a",), ("b",), ("b",)]
 
 
 def graph_named(text: str, names: Mapping[str, str]) -> Graph:

@@ -11,6 +11,7 @@ from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.strides import Dims
 
 _LAYOUT = frozenset({"CastLike", "Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})
+_PIECES = frozenset({"Slice", "Split"})
 _CASTS = frozenset({"Cast", "CastLike", "Identity"})
 _TOLERANCE = 1e-3
 """Exporters round constants to float16 and back."""
@@ -72,11 +73,12 @@ class GraphView:
             return None
         return node
 
-    def is_weight(self, name: str) -> bool:
-        """Whether a tensor is a weight, perhaps reshaped or cast."""
+    def is_weight(self, name: str, *, or_piece: bool = False) -> bool:
+        """Whether a tensor is a weight, perhaps reshaped or cast, or on request a piece of one."""
+        through = _LAYOUT | _PIECES if or_piece else _LAYOUT
         while self.graph.tensors[name].role is not Role.WEIGHT:
             producer = self.producers.get(name)
-            if producer is None or producer.onnx_op not in _LAYOUT:
+            if producer is None or producer.onnx_op not in through:
                 return False
             name = producer.inputs[0]
         return True
