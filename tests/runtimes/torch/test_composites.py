@@ -3,11 +3,12 @@
 Each pattern once as it is, and once for each condition that makes it another thing.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from graphs import graph_of
-from runtimes.torch.training_steps import network, run_as
+from runtimes.torch.training_steps import network, operators, run_as
 
 from onnxmem.runtimes.torch.composites.rewriting import GraphView
 from onnxmem.runtimes.torch.network import as_run
@@ -280,6 +281,28 @@ def test_a_composite_has_the_name_and_position_of_its_last_node() -> None:
         agraph ({SHAPE} x) => ({SHAPE} y) {{ s = Sigmoid(x)  y = Mul(x, s) }}""").graph
     (node,) = graph.nodes
     assert (node.name, node.inputs, node.outputs) == ("Mul_1", ("x",), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("names", "metadata", "is_square"),
+    [
+        (("/m/Relu", "/m/Mul"), {}, True),
+        (("/m/act/Relu", "/m/Mul"), {}, False),
+        (("node_relu", "node_mul"), {}, False),
+        (("/m/Relu", "/m/Mul"), {"pkg.torch.onnx.fx_node": "%mul"}, False),
+    ],
+)
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_a_product_of_an_expression_with_itself_is_a_square(
+    names: tuple[str, str], metadata: dict[str, str], is_square: bool, is_read_again: bool
+) -> None:
+    """``relu(x).square()``: an argument has a name, and torch.export writes squares as Pow."""
+    end = "y = Add(s, r)" if is_read_again else "y = Exp(s)"
+    graph = graph_of(f"agraph ({SHAPE} x) => ({SHAPE} y) {{ r = Relu(x)  s = Mul(r, r)  {end} }}")
+    renamed = zip(graph.nodes, (*names, "/m/end"), strict=True)
+    nodes = tuple(replace(node, name=name, metadata=metadata) for node, name in renamed)
+    found = operators(as_run(replace(graph, nodes=nodes)))
+    assert ("square" in found) == (is_square and not is_read_again)
 
 
 def test_the_first_of_matches_that_share_nodes_is_used() -> None:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from math import pi, sqrt
 
 from onnxmem.model.graph import Node
+from onnxmem.model.module_paths import modules_of
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import GLU, RSQRT, SQUARE, is_idle_cast
 
 _HALVES = 2
+_FX_NODE = "pkg.torch.onnx.fx_node"
 
 
 def gated(view: GraphView) -> Iterator[Match]:
@@ -69,15 +71,30 @@ def rsqrts(view: GraphView) -> Iterator[Match]:
 
 
 def squares(view: GraphView) -> Iterator[Match]:
-    """Find ``x * x`` that only a cast between equal types reads: ``x.square().float()``."""
-    # The script exporter writes `square` as a Mul (`square` of torch/onnx/symbolic_opset9.py). The
-    # framework runs it as `pow`, which saves its operand and which autocast runs in float32.
+    """Find ``x * x`` that stands for ``x.square()``."""
+    # The script exporter writes `square` as a Mul (`square` of torch/onnx/symbolic_opset9.py),
+    # torch.export as Pow. The framework runs it as `pow`, which saves its operand and which
+    # autocast runs in float32.
     for node in view.graph.nodes:
-        if node.onnx_op != "Mul" or node.inputs[0] != node.inputs[1]:
-            continue
-        reader = _only_reader(view, node.outputs[0])
-        if reader is not None and is_idle_cast(view.graph, reader):
-            yield Match((node,), SQUARE, node.inputs[:1])
+        if node.onnx_op == "Mul" and node.inputs[0] == node.inputs[1]:
+            reader = _only_reader(view, node.outputs[0])
+            is_cast = reader is not None and is_idle_cast(view.graph, reader)
+            if is_cast or _is_of_expression(view, node):
+                yield Match((node,), SQUARE, node.inputs[:1])
+
+
+def _is_of_expression(view: GraphView, node: Node) -> bool:
+    """Whether the script exporter wrote a product of a tensor that has no name in the network.
+
+    A network that multiplies ``x`` by itself has a name for it: it is an argument of ``forward``,
+    or read elsewhere too. ``relu(x).square()`` needs none.
+    """
+    name = node.inputs[0]
+    producer = view.producers.get(name)
+    is_scripted = "/" in node.name and _FX_NODE not in node.metadata
+    if producer is None or not is_scripted or view.reads[name] > len(node.inputs):
+        return False
+    return modules_of(producer) == modules_of(node)
 
 
 def softpluses(view: GraphView) -> Iterator[Match]:
