@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.model.graph import Node
-from onnxmem.model.module_paths import modules_of
+from onnxmem.model.graph import Graph, Node
+from onnxmem.model.module_paths import paths_of
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
@@ -39,8 +39,8 @@ class Storages:
     """Reads that have not ended, by the node at whose end they do."""
     assigned: dict[str, int] = field(default_factory=dict)
     """Blocks of the last step's weights that hooks assigned, by the tensors that replace them."""
-    unpacked: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Pieces of a Split, by the last node of the module that splits."""
+    variables: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Tensors that variables of a module's ``forward`` hold, by the last node of that module."""
 
     @classmethod
     def before(
@@ -59,8 +59,8 @@ class Storages:
         }
         cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
-        unpacked = _unpacked(nodes)
-        reads.update((*retained, *cached, *chain.from_iterable(unpacked.values())))
+        variables = _variables(nodes, callers, tape)
+        reads.update((*retained, *cached, *chain.from_iterable(variables.values())))
         has_autocast = tape.precision.autocast is not None
         returns = _returns(nodes, callers) if callers and has_autocast else {}
         return cls(
@@ -68,7 +68,7 @@ class Storages:
             cached=cached,
             callers=callers,
             returns=returns,
-            unpacked=unpacked,
+            variables=variables,
         )
 
     def read_by(self, node: Node) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Storages:
     def end_reads(self, node: Node) -> None:
         """End the reads of a node; the last one of a tensor drops the reference of its writer."""
         ended = self.read_by(node) if self.callers else data_reads(node)
-        for name in (*ended, *self.unpacked.get(node.name, ())):
+        for name in (*ended, *self.variables.get(node.name, ())):
             self.reads_left[name] -= 1
             if not self.reads_left[name]:
                 self.release(name)
@@ -158,8 +158,8 @@ def _returns(nodes: Sequence[Node], callers: Mapping[str, str]) -> Mapping[tuple
     """
     # A call of a module is a run of nodes with its path as a prefix of theirs. `last` has the last
     # node of each such run that the current node is in, by the length of the prefix.
-    named = {node.name: node for node in nodes}
-    paths = [modules_of(named[callers.get(node.name, node.name)]) for node in nodes]
+    path_of = dict(zip((node.name for node in nodes), paths_of(nodes), strict=True))
+    paths = [path_of[callers.get(node.name, node.name)] for node in nodes]
     written = {name: path for node, path in zip(nodes, paths, strict=True) for name in node.writes}
     found: dict[tuple[str, str], str] = {}
     last: list[str] = []
@@ -176,25 +176,74 @@ def _returns(nodes: Sequence[Node], callers: Mapping[str, str]) -> Mapping[tuple
     return found
 
 
-def _unpacked(nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
-    """The pieces of each Split by the last node of the innermost module around it.
+_REBINDING = frozenset({"Add", "Div", "Mul", "Sub"})
 
-    ``a, b = x.chunk(2, -1)`` unpacks them into variables, which live until ``forward`` returns.
+
+def _variables(
+    nodes: Sequence[Node], callers: Mapping[str, str], tape: Tape
+) -> Mapping[str, Sequence[str]]:
+    """The tensors that variables hold, by the last node of the module whose ``forward`` runs then.
+
+    Variables live until ``forward`` returns. ``a, b = x.chunk(2, -1)`` unpacks the pieces of a
+    Split into variables; and what two calls read has a name, for an expression is read once. The
+    sum or product that reads it last assigns that name anew: ``x = x + f(x)``. Views are left out:
+    where the network has ``contiguous``, which exporters drop, the variable holds a copy instead.
     """
-    if all(node.onnx_op != "Split" for node in nodes):
-        return {}
+    paths = paths_of(nodes)
+    read = _read_twice(nodes, paths, callers)
     found: dict[str, list[str]] = {}
     last: list[str] = []
     after: tuple[str, ...] = ()
-    for node in reversed(nodes):
-        # Nodes that a pass of the exporter inserted have no module: that of the next one.
-        path = modules_of(node) or after
+    for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
         del last[_num_shared(path, after) :]
         last += [node.name] * (len(path) - len(last))
         if node.onnx_op == "Split" and last:
             found.setdefault(last[-1], []).extend(node.writes)
+        elif read and node.name not in callers:
+            for name in filter(tape.allocates_storage, node.writes):
+                depth = _depth_of_variable(tape.graph, name, path, read.get(name, ()))
+                if depth:
+                    found.setdefault(last[depth - 1], []).append(name)
         after = path
     return found
+
+
+_Read = tuple[Node, tuple[str, ...]]
+"""A node that reads a tensor, and the modules around it."""
+
+
+def _read_twice(
+    nodes: Sequence[Node], paths: Sequence[tuple[str, ...]], callers: Mapping[str, str]
+) -> Mapping[str, Sequence[_Read]]:
+    """The reads of each tensor that several calls read, in order; none if no modules are named."""
+    if not any(paths):
+        return {}
+    named = {node.name: node for node in nodes} if callers else {}
+    found: dict[str, list[_Read]] = {}
+    for node, path in zip(nodes, paths, strict=True):
+        caller = named[callers[node.name]] if node.name in callers else node
+        for name in dict.fromkeys(data_reads(node)):
+            reads = found.setdefault(name, [])
+            if all(reader is not caller for reader, _ in reads):
+                reads.append((caller, path))
+    return {name: reads for name, reads in found.items() if len(reads) > 1}
+
+
+def _depth_of_variable(
+    graph: Graph, name: str, path: tuple[str, ...], reads: Sequence[_Read]
+) -> int:
+    """How many modules are around the ``forward`` of which a tensor is a variable; 0 if of none."""
+    depth = min((_num_shared(path, reader_path) for _, reader_path in reads), default=0)
+    calls = {
+        reader_path[: depth + 1] if len(reader_path) > depth else reader.name
+        for reader, reader_path in reads
+    }
+    if depth == 0 or len(calls) < 2:  # noqa: PLR2004 - a call reads an expression without a name
+        return 0
+    reader, reader_path = reads[-1]
+    is_own = len(reader_path) == depth and reader.onnx_op in _REBINDING
+    shapes = {graph.tensors[each].shape for each in (name, reader.outputs[0])}
+    return 0 if is_own and len(shapes) == 1 else depth
 
 
 def _num_shared(path: tuple[str, ...], other: tuple[str, ...]) -> int:

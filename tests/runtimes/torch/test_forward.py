@@ -267,3 +267,35 @@ def test_pieces_of_a_split_live_until_their_module_returns() -> None:
 
     assert freed_after(("/m/MatMul", "/m/Split", "/m/Add", "/m/MatMul_1", "/Neg")) == "+c"
     assert freed_after(("MatMul", "Split", "Add", "MatMul_1", "Neg")) == "+p"
+
+
+VARIABLE = """
+    agraph (float[2,3] x) => (float[2,3] y) {{
+        a = Exp(x)
+        b = Neg(a)
+        c = {last}(a, b)
+        d = Neg(c)
+        y = Neg(d)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("last", "names", "freed_by"),
+    [
+        ("Max", ("/m/Exp", "/m/Neg", "/m/Max", "/m/Neg", "/Neg"), "+d"),
+        ("Max", ("/m/i/Exp", "/m/Neg", "/m/j/Max", "/m/Neg", "/Neg"), "+d"),
+        ("Add", ("/m/Exp", "/m/Neg", "/m/Add", "/m/Neg", "/Neg"), "+c"),
+        ("Max", ("/m/Exp", "/n/Neg", "/n/Max", "/n/Neg", "/Neg"), "+c"),
+        ("Max", ("Exp", "Neg", "Max", "Neg", "Neg"), "+c"),
+    ],
+)
+def test_what_two_calls_read_is_a_variable(
+    last: str, names: tuple[str, ...], freed_by: str
+) -> None:
+    """It lives until ``forward`` of /m returns; ``a = a + f(a)`` assigns its name anew."""
+    graph = graph_of(VARIABLE.format(last=last))
+    renamed = zip(graph.nodes, names, strict=True)
+    nodes = tuple(replace(node, name=f"{name}_{i}") for i, (node, name) in enumerate(renamed))
+    events = forward(training_memory(replace(graph, nodes=nodes), recipe_of()))
+    made = [each for each in events[: events.index("-a")] if each.startswith("+")]
+    assert made[-1] == freed_by
