@@ -145,6 +145,27 @@ INDEX_ADD = OpSpec(
     source="torch derivatives.yaml: index_add",
 )
 
+WEIGHT_NORM = OpSpec(
+    op_type="weight_norm",
+    domain=FRAMEWORK,
+    inputs=("v", "g"),
+    outputs=("w",),
+    parameters=("v", "g"),
+    saved=(Saved("v"), Saved("g")),  # with n = |v|: dg = sum(dW * v) / n, dv = g / n * (...)
+    saved_extra_bytes=bytes_of_input(1, 1),  # the norms n, as many as g has elements
+    source="torch derivatives.yaml: _weight_norm_interface; aten/src/ATen/native/WeightNorm.cpp",
+)
+
+PARAMETER_FUNCTION = OpSpec(
+    op_type="function_of_parameter",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    parameters=("self",),
+    gradients=(Gradient("self", GradientRule.NEW),),
+    source="torch derivatives.yaml: rsub, neg",  # what others save is as small as the parameter
+)
+
 EINSUM_OPERAND = OpSpec(
     op_type="einsum_operand",
     domain=FRAMEWORK,

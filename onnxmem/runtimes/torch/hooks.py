@@ -14,7 +14,7 @@ from onnxmem.model.parameters import is_of_hook
 from onnxmem.runtimes.torch.framework import FRAMEWORK
 
 _ORIGINAL = re.compile(r"(.*)_(orig|v)$")
-_COMPUTING = frozenset({"Div", "Mul"})
+_COMPUTING = frozenset({"Div", "Mul", "function_of_parameter", "weight_norm"})
 _READ_WEIGHTS = frozenset(
     {"Cast", "Conv", "ConvTranspose", "Gemm", "MatMul", "Transpose", "linear"}
 )
@@ -28,7 +28,7 @@ def hooked_weights(graph: Graph) -> tuple[str, ...]:
     computed = {
         node.outputs[0]
         for node in graph.nodes
-        if node.onnx_op in _COMPUTING and not originals.isdisjoint(node.inputs)
+        if node.op_type in _COMPUTING and not originals.isdisjoint(node.inputs)
     }
     reads = (node for node in graph.nodes if node.op_type in _READ_WEIGHTS)
     known = (node for node in reads if node.domain in {"", FRAMEWORK})

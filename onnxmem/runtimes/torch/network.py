@@ -41,6 +41,7 @@ from onnxmem.runtimes.torch.composites.layers import (
     sequences,
     unbinds,
     variances,
+    weight_norms,
 )
 from onnxmem.runtimes.torch.composites.rewriting import (
     GraphView,
@@ -51,6 +52,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
+from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_if_known
@@ -82,6 +84,7 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Pad"}), mirrored_pads),
     (frozenset({"ScatterND"}), index_adds),
     (frozenset({"Mul"}), dropouts),
+    (frozenset({"ReduceL2", "Div", "Mul"}), weight_norms),
     (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
     (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
     (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
@@ -95,7 +98,7 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Softplus", "Mul"}), gated),
     (frozenset({"Softplus", "Where"}), softpluses),
     (frozenset({"Sqrt"}), rsqrts),
-    (frozenset({"Mul", "Cast"}), squares),
+    (frozenset({"Mul"}), squares),
 )
 """Each with the operators that the graph must have. The order matters: a composite that is part of
 another comes after it, as ``variances`` after ``layer_norms``."""
@@ -200,6 +203,9 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     # BatchNormalization and Dropout first: they are inserted between nodes of the file, which
     # composites then fuse. Adapters last: they train beside what is frozen by then.
     graph, batchnorms, findings = _with_batchnorms(graph, recipe)
+    put_back = unfolded(graph)
+    graph = put_back.graph
+    findings += put_back.findings
     if recipe.assume_dropout:
         dropped = dropped_nodes(graph)
         findings.append(_dropout_finding(tuple(node.name for node in dropped)))

@@ -1,7 +1,9 @@
 """Normalizations, attention, Dropout, linear layers and moves that exporters write out."""
 
 import pytest
-from runtimes.torch.training_steps import network, run_as, step
+from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
+
+from onnxmem.runtimes.torch.memory import Phase
 
 NORM = """
     agraph (float[2,5,7] x, float[2,5,7] v) => ({outputs})
@@ -163,7 +165,8 @@ def test_another_mask_is_not_dropout(body: str) -> None:
 
 LINEAR = """
     agraph (float[2,5,7] x, float[11] v, float[2,7,11] z) => (float[2,5,11] y)
-    <float[7,11] w, float[11] b, float[5,11] table, float[11,7] t, int64[1] flat = {{-1}}> {{
+    <float[7,11] w, float[11] b, float[22] long, float[5,11] table, float[11,7] t,
+     int64[1] flat = {{-1}}> {{
         {body}
     }}"""
 
@@ -174,6 +177,7 @@ LINEAR = """
         "m = MatMul(x, w)  y = Add(m, b)",
         "m = MatMul(x, w)  y = Add(b, m)",
         "m = MatMul(x, w)  c = Reshape(b, flat)  y = Add(m, c)",
+        "m = MatMul(x, w)  c, d = Split <num_outputs = 2> (long)  y = Add(m, c)",
     ],
 )
 def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
@@ -377,3 +381,35 @@ def test_a_pad_that_repeats_its_operand_saves_it(mode: str, kept: int) -> None:
     out = 4 * 2 * 3 * 7 * 9
     found = step(PAD.format(mode=mode))
     assert found.saved_activation_bytes == out + kept * 4 * 2 * 3 * 5 * 7
+
+
+NORMED = """
+    agraph (float[2,3,11] x) => (float[2,5,9] y)
+    <float[5,3,3] m_v, float[5,1,1] m_g, float[5,1,1] one, int64[2] axes = {{1, 2}}> {{
+        n = ReduceL2 <keepdims = 1> (m_v, axes)
+        {body}
+        y = Conv(x, w)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_one"),
+    [
+        ("d = Div(m_v, n)  w = Mul(d, m_g)", True),
+        ("d = Div(m_g, n)  w = Mul(m_v, d)", True),
+        ("d = Div(m_g, n)  w = Mul(d, one)", False),
+        ("d = Div(m_v, n)  e = Exp(m_g)  w = Mul(d, e)", False),
+    ],
+)
+def test_a_weight_norm_is_one_operator(body: str, is_one: bool) -> None:
+    """Of a direction, its own norm and a length, in both orders in which exporters write it."""
+    assert ("weight_norm" in run_as(NORMED.format(body=body))) == is_one
+
+
+def test_a_weight_norm_saves_norms_and_the_weight_stays_assigned() -> None:
+    """The module keeps the weight of the last step until the next one is there."""
+    found = step(NORMED.format(body="d = Div(m_v, n)  w = Mul(d, m_g)"))
+    assert happenings(found, Phase.FORWARD) == [
+        *("+w of the last step", "+w", "-w of the last step", "+saved by Mul_2", "+y"),
+    ]
+    assert sizes(found)["saved by Mul_2"] == [4 * 5]

@@ -26,8 +26,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 KINDS = (
     *(("seen", "fp32", "none", 1, 95), ("seen", "mixed-bf16", "none", 1, 95)),
-    *(("unseen", "fp32", "none", 1, 87), ("unseen", "mixed-bf16", "none", 1, 60)),
-    ("unseen", "fp32", "blocks", 2, 75),
+    *(("unseen", "fp32", "none", 1, 95), ("unseen", "mixed-bf16", "none", 1, 87)),
+    ("unseen", "fp32", "blocks", 2, 84),
 )
 """Of a group and a kind of step: precision, checkpoints, an error in percent, and the share of rows
 within it."""

@@ -12,6 +12,7 @@ from onnxmem.runtimes.torch.framework import (
     ROLL,
     RSQRT,
     VARIANCE,
+    WEIGHT_NORM,
     data_reads,
 )
 from onnxmem.runtimes.torch.strides import reduced_axes
@@ -127,6 +128,21 @@ def rms_norms(view: GraphView) -> Iterator[Match]:
         yield Match(nodes, lookup("RMSNormalization", opset=23), (data, *scale[:1]), (), axis)
 
 
+def weight_norms(view: GraphView) -> Iterator[Match]:
+    """Find ``v / |v| * g``, and ``v * (g / |v|)``, of two weights."""
+    # The first is `_weight_norm` of torch/onnx/symbolic_opset9.py, the second
+    # `_weight_norm_interface` of torch/_decomp/decompositions.py.
+    for product in view.graph.nodes:
+        for quotient, factor in view.operands(product) if product.onnx_op == "Mul" else ():
+            division = view.producer(quotient, "Div")
+            norm = None if division is None else view.producer(division.inputs[1], "ReduceL2")
+            if division is None or norm is None:
+                continue
+            pair = {factor, division.inputs[0]} - {norm.inputs[0]}
+            if len(pair) == 1 and all(map(view.is_weight, (norm.inputs[0], *pair))):
+                yield Match((norm, division, product), WEIGHT_NORM, (norm.inputs[0], *pair))
+
+
 def batch_norms(view: GraphView) -> Iterator[Match]:
     """Find a BatchNormalization whose statistics of the batch the file computes with nodes."""
     # `batch_norm` of torch/onnx/symbolic_opset9.py writes them where there are no running ones, as
@@ -211,7 +227,9 @@ def linears(view: GraphView) -> Iterator[Match]:
             continue
         for name, bias in view.operands(node):
             product = view.producer(name, "MatMul")
-            if product is None or not view.is_weight(bias) or len(view.dims(bias) or ()) != 1:
+            # A piece too: `_in_projection_packed` of torch/nn/functional.py chunks the packed bias.
+            is_bias = len(view.dims(bias) or ()) == 1 and view.is_weight(bias, or_piece=True)
+            if product is None or not is_bias:
                 continue
             if any(len(view.dims(each) or ()) == _MATRIX_RANK for each in product.inputs):
                 yield Match((product, node), LINEAR, (*product.inputs, bias))

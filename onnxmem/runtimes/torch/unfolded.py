@@ -1,0 +1,220 @@
+"""What an exporter computed or merged when it wrote the file, and the network runs in every step.
+
+torch.export names the operands of the call that each node comes from (``fx_node``): ``%p_...`` for
+a parameter, and after its operator for what the network computes (``%pad``, ``%mul_4``).
+onnxscript's optimizer then merges a Pad into the Conv behind it
+(onnxscript/rewriter/rules/common/_fuse_pad_into_conv.py) and computes what depends on stored
+tensors alone (onnxscript/optimizer/_constant_folding.py): a weight that ``weight_norm`` computes,
+or ``1 - p`` of a parameter. What a step saves of these is put back.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnxmem.errors import Finding, listed
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.module_paths import dotted_path, modules_of
+from onnxmem.model.parameters import is_table, readers_of
+from onnxmem.ops.registry import lookup
+from onnxmem.ops.spec import OpSpec, Shape, known_dims
+from onnxmem.runtimes.torch.framework import FRAMEWORK, PARAMETER_FUNCTION, WEIGHT_NORM
+from onnxmem.runtimes.torch.strides import Dims
+from onnxmem.units import plural
+
+_FX_NODE: Final = "pkg.torch.onnx.fx_node"
+_ARGUMENTS: Final = re.compile(r"\]\(args = \((.*)\), kwargs")
+_ARGUMENT: Final = re.compile(r"%\w+|\[[^\]]*\]|[^\s,\[\]]+")
+_NUMBER: Final = re.compile(r"-?\d+")
+_PADDED: Final = re.compile(r"%_?(constant_)?pad(_nd)?(_default)?(_\d+)?")
+"""What ``functional.pad`` returns, in the name that torch.export gives it."""
+_NORMED: Final = re.compile(r"(%|^|/)_?(mul|weight_norm\w*?)(_\d+)?$")
+"""What ``weight_norm`` returns: it ends in ``v * (g / norm)``."""
+_COMPUTED: Final = re.compile(r"(%|^|/)(add|div|sub)(_\d+)?$")
+"""What ``spectral_norm`` (``weight / sigma``) and standardized weights end in."""
+_OF_PARAMETER: Final = re.compile(r"(^|/)(add|div|exp|mul|neg|rsub|sub)(_\d+)?$")
+_SQUASHED: Final = re.compile(r"(?:^|/)(sigmoid|softplus|tanh)(?:_\d+)?$")
+"""What bounds a parameter: nobody computes it of a mask or a table in every step."""
+_ACTIVATIONS: Final = {"sigmoid": "Sigmoid", "softplus": "Softplus", "tanh": "Tanh"}
+_PADDING: Final = 4
+"""Its index among the arguments of a convolution."""
+_WEIGHT: Final = 1
+"""Its index among those of a convolution and of ``linear``, and among a node's inputs."""
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
+_LAYERS: Final = frozenset({*_CONVOLUTIONS, "Gemm", "MatMul"})
+_ELEMENTWISE: Final = frozenset({"Add", "Div", "Mul", "Sub"})
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """A graph with what was merged or computed put back, and the notes on it."""
+
+    graph: Graph
+    findings: tuple[Finding, ...]
+
+
+def unfolded(graph: Graph) -> Unfolded:
+    """Put back the padding, the weight norms and the functions of parameters."""
+    unfolding = _Unfolding(graph, dict(graph.tensors))
+    for node in graph.nodes:
+        unfolding.run(node)
+    if not unfolding.padded and not unfolding.computed:
+        return Unfolded(graph, ())
+    whole = replace(graph, nodes=tuple(unfolding.nodes), tensors=unfolding.tensors)
+    return Unfolded(whole, tuple(_findings(unfolding)))
+
+
+@dataclass(slots=True)
+class _Unfolding:
+    graph: Graph
+    tensors: dict[str, Tensor]
+    nodes: list[Node] = field(default_factory=list)
+    padded: list[str] = field(default_factory=list)
+    """The convolutions whose padding was put back."""
+    layers: list[str] = field(default_factory=list)
+    """The layers whose weight is computed."""
+    computed: set[str] = field(default_factory=set)
+    """Weights of the file that the network computes."""
+
+    def run(self, node: Node) -> None:
+        """Append a node, after what the network runs before it."""
+        if node.onnx_op in _LAYERS:
+            self._compute_weight(node)
+        if node.onnx_op in _ELEMENTWISE:
+            self._compute_operands(node)
+        padded = self._padded(node) if node.onnx_op == "Conv" else None
+        self.nodes.append(node if padded is None else self._behind_padding(node, padded))
+
+    def _padded(self, node: Node) -> Dims | None:
+        """The dims of a convolution's operand after padding that is an operator of its own."""
+        found = node.attributes.get("pads", ())
+        dims = known_dims(self.tensors[node.inputs[0]].shape)
+        pads = [pad for pad in found if isinstance(pad, int)] if isinstance(found, tuple) else []
+        if dims is None or not any(pads):
+            return None
+        half = len(pads) // 2
+        before, after = pads[:half], pads[half:]
+        arguments = _arguments(node)
+        if not arguments:
+            # No convolution of PyTorch pads one side more than the other.
+            own = (0,) * half if before != after else tuple(before)
+        elif _PADDED.fullmatch(arguments[0]):
+            own = _numbers(arguments[_PADDING] if len(arguments) > _PADDING else "[0]", half)
+        else:
+            return None
+        sizes = zip(dims[-half:], before, after, own, strict=True)
+        padded = (size + a + b - 2 * c for size, a, b, c in sizes)
+        whole = (*dims[:-half], *padded)
+        return None if whole == dims else whole
+
+    def _behind_padding(self, node: Node, dims: Dims) -> Node:
+        data = node.inputs[0]
+        name = f"{node.name}/Pad"
+        self._insert(node, lookup("Pad"), name, (data,), f"{name}_output", dims)
+        self.padded.append(node.name)
+        return replace(node, inputs=(f"{name}_output", *node.inputs[1:]))
+
+    def _compute_weight(self, node: Node) -> None:
+        """Compute the weight of a layer, if the network does in every step."""
+        name = node.inputs[_WEIGHT]
+        dims = known_dims(self.tensors[name].shape)
+        if self.tensors[name].role is not Role.WEIGHT or dims is None or len(dims) < 2:  # noqa: PLR2004 - a matrix
+            return
+        arguments = _arguments(node)
+        source = arguments[_WEIGHT] if len(arguments) > _WEIGHT else name
+        if _NORMED.search(source):
+            # One length for each row; torch.export transposes the weights of linear layers.
+            is_first = node.onnx_op in _CONVOLUTIONS or node.attributes.get("transB")
+            axis = 0 if is_first else 1
+            lengths = tuple(dim if index == axis else 1 for index, dim in enumerate(dims))
+            parts = self._weight(f"{name}_v", name, dims), self._weight(f"{name}_g", name, lengths)
+            self._compute(node, WEIGHT_NORM, parts, name)
+            self.layers.append(node.name)
+        elif _COMPUTED.search(source):
+            original = self._weight(f"{name}_orig", name, dims)
+            self._compute(node, PARAMETER_FUNCTION, (original,), name)
+            self.layers.append(node.name)
+
+    def _compute_operands(self, node: Node) -> None:
+        """Compute operands that were folded from a parameter of the module that reads them."""
+        for name in node.inputs:
+            tensor = self.tensors[name]
+            if tensor.role is not Role.WEIGHT or (tensor.num_elements or 1) == 1:
+                continue
+            if found := _SQUASHED.search(name):
+                source = self._weight(f"{name} of", name, known_dims(tensor.shape) or ())
+                self._compute(node, lookup(_ACTIVATIONS[found[1]]), (source,), name)
+            elif _OF_PARAMETER.search(name) and (source := self._parameter_like(node, tensor)):
+                self._compute(node, PARAMETER_FUNCTION, (source,), name)
+
+    def _parameter_like(self, node: Node, folded: Tensor) -> str:
+        """A parameter of a node's module with the shape of a folded tensor; empty if none has."""
+        module = dotted_path(modules_of(node))
+        if not module or is_table(folded, readers_of(self.graph)):
+            return ""
+        stems = (
+            (name, name.rpartition("."))
+            for name, tensor in self.graph.tensors.items()
+            if tensor.role is Role.WEIGHT and tensor.shape == folded.shape
+        )
+        return next((name for name, (path, _, _) in stems if path == module), "")
+
+    def _compute(self, node: Node, operator: OpSpec, inputs: tuple[str, ...], name: str) -> None:
+        """Insert what computes a weight of the file, which is an activation from then on."""
+        shape = self.tensors[name].shape
+        self._insert(
+            node, operator, f"{node.name}/{operator.op_type} of {name}", inputs, name, shape
+        )
+        self.computed.add(name)
+
+    def _weight(self, name: str, like: str, dims: Dims) -> str:
+        self.tensors[name] = Tensor(name, self.tensors[like].dtype, dims, Role.WEIGHT)
+        return name
+
+    def _insert(
+        self,
+        before: Node,
+        operator: OpSpec,
+        name: str,
+        inputs: tuple[str, ...],
+        output: str,
+        shape: Shape | None,
+    ) -> None:
+        dtype = self.tensors[inputs[0]].dtype
+        self.tensors[output] = Tensor(output, dtype, shape, Role.ACTIVATION)
+        domain = operator.domain if operator.domain == FRAMEWORK else ""
+        self.nodes.append(
+            Node(
+                *(name, operator.op_type, domain, inputs, (output,), operator),
+                metadata=before.metadata,
+            )
+        )
+
+
+def _arguments(node: Node) -> list[str]:
+    """The arguments of the call that torch.export wrote a node for; empty if it names none."""
+    found = _ARGUMENTS.search(node.metadata.get(_FX_NODE, ""))
+    return [] if found is None else _ARGUMENT.findall(found[1])
+
+
+def _numbers(text: str, count: int) -> tuple[int, ...]:
+    """The numbers of a list; one of a single number is for every axis. Words are 0."""
+    found = tuple(int(number) for number in _NUMBER.findall(text))
+    return found if len(found) == count else (found[:1] or (0,)) * count
+
+
+def _findings(unfolding: _Unfolding) -> Iterator[Finding]:
+    if unfolding.padded:
+        text = (
+            f"{plural(len(unfolding.padded), 'padding')} put back that the export merged into "
+            f"convolutions: {listed(unfolding.padded)}"
+        )
+        yield Finding("padding_put_back", text, unfolding.padded[0])
+    if unfolding.layers:
+        text = (
+            f"the weights of {plural(len(unfolding.layers), 'layer')} are computed in every step, "
+            f"as weight_norm and spectral_norm do: {listed(unfolding.layers)}; the export computed "
+            "them once"
+        )
+        yield Finding("weights_computed", text, unfolding.layers[0])

@@ -1,0 +1,125 @@
+"""What exporters merged into other nodes or computed, put back: by hand, with distinct primes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from graphs import graph_of
+from runtimes.torch.training_steps import happenings, recipe_of, sizes
+
+from onnxmem.model.graph import Graph
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.runtimes.torch.unfolded import unfolded
+
+FX = "pkg.torch.onnx.fx_node"
+SCOPES = "pkg.torch.onnx.name_scopes"
+CONV = """
+    agraph (float[2,3,11] x) => (float[2,5,{length}] y) <float[5,3,3] {weight}> {{
+        y = Conv <kernel_shape = [3], pads = [{pads}]> (x, {weight})
+    }}"""
+
+
+def call(arguments: str) -> str:
+    return f"%c : call_function[target=torch.ops.aten.x](args = ({arguments}), kwargs = {{}})"
+
+
+def with_metadata(graph: Graph, metadata: Mapping[str, str]) -> Graph:
+    nodes = tuple(replace(node, metadata=metadata) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def conv(pads: str, length: int, arguments: str = "", weight: str = "kernel") -> TrainingMemory:
+    graph = graph_of(CONV.format(pads=pads, length=length, weight=weight))
+    graph = with_metadata(graph, {FX: call(arguments)} if arguments else {})
+    return training_memory(graph, recipe_of())
+
+
+def padded_bytes(found: TrainingMemory) -> int:
+    return next((sum(s) for label, s in sizes(found).items() if "Pad" in label), 0)
+
+
+@pytest.mark.parametrize(
+    ("pads", "length", "arguments", "padded"),
+    [
+        ("2, 0", 11, "", 13),
+        ("2, 2", 13, "", 0),
+        ("2, 2", 13, "%x, %p_m_weight, None, [1], [2]", 0),
+        ("2, 2", 13, "%pad, %p_m_weight", 15),
+        ("3, 1", 13, "%pad_4, %p_m_weight, %p_m_bias, [1], [1]", 13),
+        ("2, 2", 13, "%constant_pad_nd, %p_m_weight, None, [1], [0]", 15),
+        ("2, 2", 13, "%padded, %p_m_weight", 0),
+        ("0, 0", 9, "%pad, %p_m_weight", 0),
+    ],
+)
+def test_a_padding_that_was_merged_into_a_convolution_is_saved(
+    pads: str, length: int, arguments: str, padded: int
+) -> None:
+    """What the call pads itself, its fifth argument, is not copied."""
+    found = conv(pads, length, arguments)
+    assert padded_bytes(found) == 4 * 2 * 3 * padded
+    assert [each.code for each in found.findings] == ["padding_put_back"] * (padded > 0)
+
+
+NORMED_BYTES = 4 * (5 * 3 * 3 + 5)
+
+
+@pytest.mark.parametrize(
+    ("weight", "arguments", "computed"),
+    [
+        ("mul_4", "%x, %mul_4, %p_m_bias", True),
+        ("mul", "", True),
+        ("kernel", "%x, %p_m_weight", False),
+        ("multiple", "", False),
+    ],
+)
+def test_a_weight_that_the_network_computes_has_two_parameters(
+    weight: str, arguments: str, computed: bool
+) -> None:
+    """A direction of the weight's shape and a length for each of 5 rows; it saves 5 norms."""
+    found = conv("0, 0", 9, arguments, weight)
+    assert found.weight_bytes == (NORMED_BYTES if computed else 4 * 5 * 3 * 3)
+    assert any(4 * 5 in each for each in sizes(found).values()) == computed
+    assert [each.code for each in found.findings] == ["weights_computed"] * computed
+
+
+def test_a_linear_layer_has_a_length_for_each_column_of_its_transposed_weight() -> None:
+    graph = graph_of("""
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,5] val_7> { y = MatMul(x, val_7) }""")
+    found = training_memory(with_metadata(graph, {FX: call("%x, %mul_1, None")}), recipe_of())
+    assert found.weight_bytes == 4 * (3 * 5 + 5)
+
+
+def test_a_weight_over_its_norm_is_computed_of_one_parameter() -> None:
+    found = conv("0, 0", 9, "%x, %div_2, None", "div_2")
+    assert found.weight_bytes == 4 * 5 * 3 * 3
+    assert "+gradient of div_2_orig" in happenings(found, Phase.BACKWARD)
+
+
+SHARES = """
+    agraph (float[2,3] x) => (float[2,3] y) <float[3] share, float[{dims}] {name}> {{
+        a = Mul(x, share)
+        b = Mul(x, {name})
+        y = Add(a, b)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "scopes", "inputs"),
+    [
+        ("sub_3", "3", "['', 'm', 'mul']", ["m.share"]),
+        ("sub_3", "1,3", "['', 'm', 'mul']", []),
+        ("sub_3", "3", "['', 'other', 'mul']", []),
+        ("cos_3", "3", "['', 'm', 'mul']", []),
+        ("sigmoid", "1,3", "['', 'other', 'mul']", ["sigmoid of"]),
+    ],
+)
+def test_a_function_of_a_parameter(name: str, dims: str, scopes: str, inputs: list[str]) -> None:
+    """``x * (1 - share)`` of a module's own parameter; a sigmoid is of a parameter anyway."""
+    graph = with_metadata(graph_of(SHARES.format(name=name, dims=dims)), {SCOPES: scopes})
+    share = replace(graph.tensors["share"], name="m.share")
+    first = replace(graph.nodes[0], inputs=("x", "m.share"))
+    tensors = {**graph.tensors, "m.share": share}
+    graph = replace(graph, nodes=(first, *graph.nodes[1:]), tensors=tensors)
+    nodes = unfolded(graph).graph.nodes
+    assert [node.inputs[0] for node in nodes if name in node.writes] == inputs
