@@ -63,6 +63,12 @@ def _score_bytes(call: Call) -> int | None:
     return prod(query[:-1]) * key[-2] * operand.bits // 8
 
 
+def _length_bytes(call: Call) -> int | None:
+    """Bytes of the lengths of a weight norm, its second operand."""
+    lengths = call.input_at(1)
+    return None if lengths is None else lengths.size_bytes
+
+
 RSQRT = OpSpec(
     op_type="rsqrt",
     domain=FRAMEWORK,
@@ -152,7 +158,7 @@ WEIGHT_NORM = OpSpec(
     outputs=("w",),
     parameters=("v", "g"),
     saved=(Saved("v"), Saved("g")),  # with n = |v|: dg = sum(dW * v) / n, dv = g / n * (...)
-    saved_extra_bytes=bytes_of_input(1, 1),  # the norms n, as many as g has elements
+    saved_extra_bytes=_length_bytes,  # the norms n
     source="torch derivatives.yaml: _weight_norm_interface; aten/src/ATen/native/WeightNorm.cpp",
 )
 
