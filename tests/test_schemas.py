@@ -155,6 +155,15 @@ def test_the_json_of_a_recorded_run_matches_its_schema(
     assert row["allocator"]["is_same"] == bool(flags)
 
 
+def test_the_json_of_a_pod_matches_its_schema(net: str, capsys: Capture) -> None:
+    simulated = ["simulate", net, "--requests", "N=1..3", "--num-requests", "5"]
+    assert main([*simulated, "--json", "-q", "-o", "one.json"]) == 0
+    assert main([*simulated, "--beside", "one.json", "--emit", "json"]) == 0
+    row = validated("sizing", capsys.readouterr().out)
+    assert row["models"][0] == row["models"][1]
+    assert row["request_bytes"] < row["limit_bytes"]
+
+
 def test_the_json_of_two_releases_matches_its_schema(net: str, capsys: Capture) -> None:
     assert (
         main(["diff", net, "--onnxruntime", "1.29", "1.31", "--emulate-optimizer", "--json"]) == 0

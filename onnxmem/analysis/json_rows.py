@@ -706,15 +706,15 @@ class SavedObject(Table):
         return value
 
 
-def read_saved(file: str) -> tuple[SavedObject, ...]:
-    """Read the rows of a report.
+def read_saved(file: str, schema: str = SCHEMA) -> tuple[SavedObject, ...]:
+    """Read the rows of a report, or of another result with a row for each model.
 
     :raises MissingFileError: the file cannot be opened.
     :raises SavedReportError: it is not a report of onnxmem with schema 1.x.
     """
     report = SavedObject(file, "", _document(file))
-    if report.values.get("schema") != SCHEMA:
-        fault = report.fault("schema", f"is not {SCHEMA}")
+    if report.values.get("schema") != schema:
+        fault = report.fault("schema", f"is not {schema}")
         raise fault
     if (report.text("schema_version") or "").partition(".")[0] != "1":
         fault = report.fault("schema_version", "is not 1.x, which this onnxmem reads")

@@ -18,7 +18,7 @@ from onnxmem.cli.options import (
     add_values,
 )
 from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
-from onnxmem.cli.parsing import Parser, add_size
+from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim
 from onnxmem.errors import EXIT_OK, UsageError, fault_of
 from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from onnxmem.decisions.simulate import Serving, Simulation
     from onnxmem.model.requests import Requests
 
+_SIZED: Final = ("k8s", "triton", "json")
 SCHEMA: Final = "onnxmem.simulation"
 SCHEMA_VERSION: Final = "1.0"
 
@@ -55,10 +56,28 @@ def simulate_parser() -> ArgumentParser:
         "and show these in place of the timeline",
     )
     advice.add_argument(
-        "--emit", choices=("python",), help="write the best settings as onnxruntime's Python"
+        "--emit",
+        choices=("python", *_SIZED),
+        help="write the best settings as onnxruntime's Python; or the memory of a pod that serves "
+        "this with these settings, as a patch for Kubernetes, as Triton's instance groups, or as "
+        "JSON",
     )
+    _add_pod(parser)
     add_text_result_options(parser)
     return parser
+
+
+def _add_pod(parser: ArgumentParser) -> None:
+    pod = parser.add_argument_group("pod, with --emit k8s, triton or json")
+    add_repeatable(
+        pod,
+        "--beside",
+        "beside",
+        ("FILE.json", "a model that each process serves too: what simulate --json wrote of it"),
+    )
+    pod.add_argument(
+        "--workers", type=dim, metavar="N", help="such processes in the pod (default: 1)"
+    )
 
 
 def _add_session(parser: ArgumentParser) -> None:
@@ -91,6 +110,7 @@ def run(arguments: Namespace) -> int:
     if arguments.emit is not None and arguments.json:
         message = "--emit and --json: two forms of one result; --advise --json has the code too"
         raise UsageError(message)
+    _refuse_without_pod(arguments)
     code = EXIT_OK
     try:
         if arguments.emit is not None:
@@ -130,8 +150,37 @@ def _advised(asked: tuple[AnalysisRequest, Requests, Serving]) -> ServingAdvice:
     return advise_serving(*asked)
 
 
+def _refuse_without_pod(arguments: Namespace) -> None:
+    """Refuse options of a pod where none is written.
+
+    :raises UsageError: with the flag.
+    """
+    if arguments.emit in _SIZED:
+        if arguments.advise:
+            message = "--advise: no effect with --emit k8s, triton or json, a pod as given"
+            raise UsageError(message)
+        return
+    for name in ("beside", "workers"):
+        if getattr(arguments, name):
+            message = f"--{name}: no effect without --emit k8s, triton or json"
+            raise UsageError(message)
+
+
+def _sized(arguments: Namespace) -> str:
+    """A pod in the form that is requested."""
+    from onnxmem.decisions.simulate import simulate
+    from onnxmem.decisions.sizing import SIZERS, ServedProcess, Sizing, read_process
+
+    beside = tuple(map(read_process, arguments.beside))
+    found = simulate(*_asked(arguments))
+    processes = (ServedProcess.of(arguments.model, found), *beside)
+    return SIZERS[arguments.emit](Sizing(processes, arguments.workers or 1))
+
+
 def _emitted(arguments: Namespace) -> str:
-    """The best settings of the session as a Python program."""
+    """The best settings of the session as a Python program, or a pod."""
+    if arguments.emit in _SIZED:
+        return _sized(arguments)
     from onnxmem.decisions.advise.emitting import session_code
 
     advice = _advised(_asked(arguments))

@@ -153,6 +153,8 @@ class Simulation:
     nothing of the others, or of runs at once."""
     num_replayed: int
     """Distinct requests of the range that were replayed for that."""
+    heap_spread_bytes: int
+    """How much more the process takes in the larger outcome of the C library's heap."""
     findings: tuple[Finding, ...]
     is_complete: bool
     """False: figures are lower bounds."""
@@ -183,6 +185,14 @@ class Simulation:
         """The order that takes most, of those that were tried."""
         return max(self.orders, key=lambda order: order.reserved_peak_bytes)
 
+    @property
+    def process_most_bytes(self) -> int:
+        """The most of all that was tried: in the worst order and the largest draw, and with the
+        larger outcome of the heap.
+        """
+        more_bytes = self.worst.reserved_peak_bytes - self.arena_reserved_peak_bytes
+        return self.process_peak_bytes + max(more_bytes, 0) + self.heap_spread_bytes
+
     @cached_property
     def maxima(self) -> tuple[int, ...]:
         """The requests after which the arenas reserve more than ever before, by index."""
@@ -212,6 +222,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     timeline = tuple(
         ServedRequest.of(dims, process, memory) for dims in process.serve(ordered, median_draw)
     )
+    spread_bytes = memory.spread_bytes(session.arena for session in process.sessions)
     peaks = peaks or [process.peak_bytes]
     median_bytes = peaks[median_draw]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
@@ -233,6 +244,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
         is_bounded=is_closed if is_all or is_closed is False else None,
         num_replayed=len(in_range),
+        heap_spread_bytes=spread_bytes,
         findings=(*model.findings, *model.session_findings(unknowns)),
         is_complete=not unknowns.is_lower_bound,
     )
@@ -337,12 +349,12 @@ class ServedModel:
         served = dict.fromkeys(requests)
         resident = host.resident_after(self.runs.graph(dims).graph for dims in served)
         loaded_bytes = resident.total_bytes(arena_regions(planned.loaded_arena()))
-        earlier_bytes = (num_sessions - 1) * (loaded_bytes - _SHARED_BYTES)
+        earlier_bytes = (num_sessions - 1) * (loaded_bytes - SHARED_BYTES)
         load_peak_bytes = MEASURED.process_bytes + host.load_peak_bytes + earlier_bytes
         return ProcessMemory(resident=resident, load_peak_bytes=load_peak_bytes)
 
 
-_SHARED_BYTES: Final = MEASURED.process_bytes + MEASURED.running_bytes + MEASURED.library_bytes
+SHARED_BYTES: Final = MEASURED.process_bytes + MEASURED.running_bytes + MEASURED.library_bytes
 """What the sessions of a process have in common: Python, and the pages of onnxruntime's library."""
 
 
@@ -363,12 +375,21 @@ class ProcessMemory:
         """The process without inputs; on a GPU the arenas and what is outside of them."""
         if self.resident is None:
             return self.outside_bytes + sum(arena.reserved_bytes for arena in arenas)
-        total_bytes = _SHARED_BYTES
+        total_bytes = SHARED_BYTES
         for regions in map(arena_regions, arenas):
             if regions not in self._totals:
                 self._totals[regions] = self.resident.total_bytes(regions)
-            total_bytes += self._totals[regions] - _SHARED_BYTES
+            total_bytes += self._totals[regions] - SHARED_BYTES
         return total_bytes
+
+    def spread_bytes(self, arenas: Iterable[BfcArena]) -> int:
+        """How much more the process takes in the larger outcome of the heap."""
+        if self.resident is None:
+            return 0
+        return sum(
+            max(self.resident.range_bytes(regions)) - self.resident.total_bytes(regions)
+            for regions in map(arena_regions, arenas)
+        )
 
 
 class Process:

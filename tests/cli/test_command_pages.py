@@ -19,7 +19,7 @@ from onnxmem.cli import COMMANDS, main
 PAGES = ROOT / "docs" / "commands"
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)```\n", re.DOTALL)
-LONG = frozenset({"fit", "lower-it", "simulate", "why-so-much", "will-it-fit"})
+LONG = frozenset({"fit", "lower-it", "simulate", "size-a-server", "why-so-much", "will-it-fit"})
 """Pages whose commands take several seconds."""
 VARYING = re.compile(r"^ *(load peak|process|time)")
 """Lines of a measurement that differ from run to run: their figures are not compared."""

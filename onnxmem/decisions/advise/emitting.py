@@ -176,10 +176,10 @@ def triton_config(settled: Settled) -> str:
             f"max_batch_size: {batch}",
             f"instance_group [ {{ count: 1 kind: {_KINDS[runtime]} }} ]",
             *_optimization(options, runtime),
-            _parameter("enable_mem_arena", int(options.enable_cpu_mem_arena)),
-            _parameter("enable_mem_pattern", int(options.enable_mem_pattern)),
+            parameter("enable_mem_arena", int(options.enable_cpu_mem_arena)),
+            parameter("enable_mem_pattern", int(options.enable_mem_pattern)),
             *(
-                (_parameter("memory.enable_memory_arena_shrinkage", _DEVICES[runtime]),)
+                (parameter("memory.enable_memory_arena_shrinkage", _DEVICES[runtime]),)
                 if options.shrinks_arena
                 else ()
             ),
@@ -325,5 +325,6 @@ def _optimization(options: SessionOptions, runtime: str) -> list[str]:
     return [f"optimization {{ {' '.join(parts)} }}"] if parts else []
 
 
-def _parameter(key: str, value: int | str) -> str:
+def parameter(key: str, value: int | str) -> str:
+    """A parameter of Triton's backend."""
     return f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}'

@@ -1,0 +1,304 @@
+"""The memory of a server's pod: what to request and where to limit it, from simulated processes.
+
+Several models in one process have Python and the pages of onnxruntime's library once, and so their
+processes add up to less than their sum. The request is what all of them hold after their last
+request. The limit is the most that was found: each model's peak in the worst order that was tried
+and of the largest draw of concurrent runs, in the larger outcome of the heap where it has two, all
+at once, and the error of the prediction on top. The peaks of several models seldom come at once, so
+the limit of one process may be high, not low. Workers are processes of their own, which share
+nothing but the pages of mapped external weights; these are counted for each of them.
+
+Written as a patch of a Deployment (Kubernetes), as ``instance_group`` of Triton's onnxruntime
+backend, each instance of which has a session and runs one request at a time, or as JSON.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Final, Self
+
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis
+from onnxmem.analysis.json_rows import (
+    JsonDict,
+    SavedObject,
+    document,
+    document_text,
+    read_saved,
+)
+from onnxmem.decisions.advise.emitting import parameter
+from onnxmem.decisions.simulate import SHARED_BYTES, Simulation
+from onnxmem.errors import UsageError, printable, shortened
+from onnxmem.runtimes.onnxruntime.session_options import MALLOC_VARIABLES
+from onnxmem.units import format_bytes, plural
+from onnxmem.version import __version__
+
+SCHEMA: Final = "onnxmem.sizing"
+SCHEMA_VERSION: Final = "1.0"
+SIMULATION_SCHEMA: Final = "onnxmem.simulation"
+_MIB: Final = 1 << 20
+_MOST_LABEL: Final = 63
+"""Characters of a name in Kubernetes (RFC 1123)."""
+_MOST_WORKERS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedProcess:
+    """One model that a process serves, in bytes of a process that serves nothing else."""
+
+    path: str
+    runtime: str
+    sessions: int
+    concurrency: int
+    num_threads: int
+    enable_mem_pattern: bool
+    shrinks_arena: bool
+    variables: Mapping[str, str]
+    """In the environment of the process."""
+    steady_bytes: int
+    """After the last request."""
+    most_bytes: int
+    """The most that was found."""
+
+    @classmethod
+    def of(cls, path: str, found: Simulation) -> Self:
+        """The process of a simulation."""
+        options = found.serving.options
+        return cls(
+            path=path,
+            runtime=found.runtime,
+            sessions=found.serving.sessions,
+            concurrency=found.serving.concurrency,
+            num_threads=options.num_threads,
+            enable_mem_pattern=options.enable_mem_pattern,
+            shrinks_arena=options.shrinks_arena,
+            variables=options.variables,
+            steady_bytes=found.timeline[-1].process_bytes,
+            most_bytes=found.process_most_bytes,
+        )
+
+    @property
+    def num_busy_threads(self) -> int:
+        """Threads that compute at once at most: the callers, and the pool of each session."""
+        return self.sessions * (self.concurrency + self.num_threads - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """A pod: one or more equal processes, each of which serves all models."""
+
+    processes: tuple[ServedProcess, ...]
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what is no pod.
+
+        :raises UsageError: with the reason.
+        """
+        if not 1 <= self.workers <= _MOST_WORKERS:
+            message = f"{self.workers:,} workers; it is between 1 and {_MOST_WORKERS:,}"
+            raise UsageError(message)
+        if len({each.runtime for each in self.processes}) > 1:
+            message = "the models are of ort-cpu and of ort-cuda; size each runtime by itself"
+            raise UsageError(message)
+
+    @property
+    def runtime(self) -> str:
+        """Of all models."""
+        return self.processes[0].runtime
+
+    @property
+    def request_bytes(self) -> int:
+        """What all workers hold after the last request, in whole MiB."""
+        return self._total(sum(each.steady_bytes for each in self.processes))
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most that was found of all, and the error on top, in whole MiB."""
+        most = self._total(sum(each.most_bytes for each in self.processes))
+        return _whole(most * (100 + self.error_percent) / 100)
+
+    @property
+    def error_percent(self) -> float:
+        """Nine of ten predictions of a process are this near."""
+        return ACCURACIES[Basis.ORT_CPU].percent or 0.0
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that compute at once at most."""
+        return self.workers * sum(each.num_busy_threads for each in self.processes)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """In the environment of each process."""
+        return {name: value for each in self.processes for name, value in each.variables.items()}
+
+    def _total(self, sum_bytes: int) -> int:
+        shared_bytes = SHARED_BYTES * (len(self.processes) - 1)
+        return _whole(self.workers * (sum_bytes - shared_bytes))
+
+
+def read_process(file: str) -> ServedProcess:
+    """Read the process that ``onnxmem simulate --json`` wrote.
+
+    :raises MissingFileError: the file cannot be opened.
+    :raises SavedReportError: it is not such a file, or has not one model with a result.
+    """
+    rows = read_saved(file, SIMULATION_SCHEMA)
+    found = rows[0].table("simulation") if len(rows) == 1 else None
+    settings = rows[0].table("settings") if len(rows) == 1 else None
+    if found is None or settings is None:
+        message = f"{shortened(file)}: has not the simulation of one model; write it with --json"
+        raise UsageError(message)
+    size_bytes = settings.size_bytes("malloc_threshold_bytes")
+    timeline = found.tables("timeline")
+    if not timeline:
+        fault = found.fault("timeline", "is empty")
+        raise fault
+    return ServedProcess(
+        path=rows[0].text("path") or "",
+        runtime=settings.text("runtime") or "",
+        sessions=_count(settings, "sessions"),
+        concurrency=_count(settings, "concurrency"),
+        num_threads=_count(settings, "num_threads"),
+        enable_mem_pattern=settings.values.get("enable_mem_pattern") is not False,
+        shrinks_arena=settings.values.get("shrinks_arena") is True,
+        variables={} if size_bytes is None else dict.fromkeys(MALLOC_VARIABLES, str(size_bytes)),
+        steady_bytes=_count(timeline[-1], "process_bytes"),
+        most_bytes=_count(found, "process_most_bytes"),
+    )
+
+
+def _count(table: SavedObject, key: str) -> int:
+    number = table.size_bytes(key)
+    if not number:
+        raise table.fault(key, "is not a positive count")
+    return number
+
+
+def kubernetes_patch(sizing: Sizing) -> str:
+    """A patch of a Deployment: ``kubectl patch deployment NAME --patch-file FILE``.
+
+    :raises UsageError: the models are on a GPU.
+    """
+    _refuse_gpu(sizing, "k8s")
+    name = _label(sizing.processes[0].path)
+    lines = [
+        *_remarks(sizing),
+        "spec:",
+        "  template:",
+        "    spec:",
+        "      containers:",
+        f"        - name: {name}",
+        "          resources:",
+        "            requests:",
+        f"              memory: {sizing.request_bytes // _MIB}Mi",
+        f'              cpu: "{sizing.num_threads}"',
+        "            limits:",
+        f"              memory: {sizing.limit_bytes // _MIB}Mi",
+    ]
+    if sizing.variables:
+        lines.append("          env:")
+        for variable, value in sizing.variables.items():
+            lines += [f"            - name: {variable}", f'              value: "{value}"']
+    return "\n".join(lines) + "\n"
+
+
+def triton_groups(sizing: Sizing) -> str:
+    """The part of each model's ``config.pbtxt`` that says how many instances it has.
+
+    :raises UsageError: a session runs several requests at once, or there are several workers.
+    """
+    lines = [*_remarks(sizing), _NOT_TRITON]
+    if sizing.workers > 1:
+        message = "--emit triton: Triton is one process; use --sessions for more instances"
+        raise UsageError(message)
+    for each in sizing.processes:
+        if each.concurrency > 1:
+            message = (
+                "--emit triton: an instance runs one request at a time; "
+                f"use --sessions {each.sessions * each.concurrency} --concurrency 1"
+            )
+            raise UsageError(message)
+        kind, device = _TRITON[each.runtime]
+        lines += [
+            "",
+            f"# config.pbtxt of {shortened(each.path)}",
+            'backend: "onnxruntime"',
+            f"instance_group [ {{ count: {each.sessions} kind: {kind} }} ]",
+            parameter("intra_op_thread_count", each.num_threads),
+            parameter("enable_mem_pattern", int(each.enable_mem_pattern)),
+        ]
+        if each.shrinks_arena:
+            lines.append(parameter("memory.enable_memory_arena_shrinkage", device))
+    return "\n".join(lines) + "\n"
+
+
+def sizing_file(sizing: Sizing) -> str:
+    """A JSON object."""
+    content: JsonDict = {
+        "runtime": sizing.runtime,
+        "workers": sizing.workers,
+        "request_bytes": sizing.request_bytes,
+        "limit_bytes": sizing.limit_bytes,
+        "error_percent": sizing.error_percent,
+        "num_threads": sizing.num_threads,
+        "shared_bytes": SHARED_BYTES,
+        "models": [
+            {
+                "path": printable(each.path),
+                "sessions": each.sessions,
+                "concurrency": each.concurrency,
+                "num_threads": each.num_threads,
+                "steady_bytes": each.steady_bytes,
+                "most_bytes": each.most_bytes,
+            }
+            for each in sizing.processes
+        ],
+        "environment": dict(sizing.variables),
+    }
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
+
+
+SIZERS: Final[Mapping[str, Callable[[Sizing], str]]] = MappingProxyType(
+    {"k8s": kubernetes_patch, "triton": triton_groups, "json": sizing_file}
+)
+"""The formats by name."""
+_NOT_TRITON: Final = "# Triton's own memory was not measured; Python's is counted in its place"
+_TRITON: Final = {"ort-cpu": ("KIND_CPU", "cpu:0"), "ort-cuda": ("KIND_GPU", "gpu:0")}
+
+
+def _remarks(sizing: Sizing) -> Iterator[str]:
+    """What the numbers are, as comments."""
+    yield f"# Sized by onnxmem {__version__}, from simulated requests"
+    for each in sizing.processes:
+        sessions = plural(each.sessions, "session")
+        at_once = f"{each.concurrency:,} at once in each, {plural(each.num_threads, 'thread')}"
+        yield f"# {shortened(each.path)}: {sessions}, {at_once}"
+        sizes = map(format_bytes, (each.steady_bytes, each.most_bytes))
+        yield "#   alone: {} after the last request, {} at most".format(*sizes)
+    if len(sizing.processes) > 1:
+        yield f"# each further model shares {format_bytes(SHARED_BYTES)} of the process"
+    if sizing.workers > 1:
+        yield f"# {sizing.workers:,} such processes; pages of mapped weights count in each"
+    yield (
+        f"# request: {format_bytes(sizing.request_bytes)}, after the last request; "
+        f"limit: {format_bytes(sizing.limit_bytes)}, the most found and {sizing.error_percent:g} %"
+    )
+
+
+def _refuse_gpu(sizing: Sizing, name: str) -> None:
+    if sizing.runtime != "ort-cpu":
+        message = f"--emit {name}: a pod's memory is the host's, which is unknown for a GPU"
+        raise UsageError(message)
+
+
+def _label(path: str) -> str:
+    """The name of a model's file as a name in Kubernetes."""
+    words = re.sub(r"[^a-z0-9]+", "-", PurePath(path).stem.lower()).strip("-")
+    return words[:_MOST_LABEL].strip("-") or "model"
+
+
+def _whole(size_bytes: float) -> int:
+    return -int(-size_bytes // _MIB) * _MIB
