@@ -1,4 +1,4 @@
-"""What a runtime takes as if it had been worked out: for tests of what becomes of it.
+"""What a runtime takes as if it had been computed: for tests of what becomes of it.
 
 No figure is derived from another, so that none can stand for another unseen.
 """

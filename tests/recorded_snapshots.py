@@ -1,4 +1,4 @@
-"""Memory snapshots as PyTorch writes them, version by version, of a run that is worked out by hand.
+"""Memory snapshots as PyTorch writes them, version by version, of a run that is computed by hand.
 
 The keys are those of torch/csrc/cuda/Module.cpp (``THCPModule_memorySnapshot``): newer versions add
 keys to segments, events and the document, and leave out none.

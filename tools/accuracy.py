@@ -4,7 +4,7 @@ Usage: python tools/accuracy.py
 
 The measured side lies in ``tests/data/training`` (17 networks) and ``tests/data/training_new`` (16
 that were made when the code was done, each in three exports): live bytes of one steady training
-step of the native PyTorch network. The predicted side is worked out here, from the ONNX files
+step of the native PyTorch network. The predicted side is computed here, from the ONNX files
 beside them.
 """
 

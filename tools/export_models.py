@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from catalogue import RECIPES
+from catalog import RECIPES
 from exporting import export
 from figures import torch_figures
 from model_table import update_table

@@ -485,7 +485,7 @@ def _gate(difference: Difference, limit: Fraction) -> int:
 def _unknown(difference: Difference, figures: list[Change]) -> Iterator[str]:
     yield from (change.name for change in figures if change.change_bytes is None)
     if not difference.is_whole:
-        yield "a side is known in part only"
+        yield "a side is a lower bound"
 
 
 def _has_grown(change: Change, limit: Fraction) -> bool:

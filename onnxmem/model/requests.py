@@ -85,7 +85,7 @@ class Requests:
         :raises RequestsError: with its name, and the line.
         """
         if not known:
-            message = f"{self._where(0)}the model has no dynamic dims: all requests are alike"
+            message = f"{self._where(0)}the model has no dynamic dims: all requests are the same"
             raise RequestsError(message)
         for index, row in enumerate(self.rows):
             for name in row:

@@ -27,7 +27,7 @@ def notebook_html(analysis: "Analysis") -> str:
         f"<td>{'' if size is None else f'{size:,} B'}</td><td>{escape(remark)}</td></tr>"
         for label, size, remark in _figures(analysis)
     )
-    partial = "" if analysis.status == "ok" else "<p>Known in part: figures are lower bounds.</p>"
+    partial = "" if analysis.status == "ok" else "<p>Figures are lower bounds.</p>"
     return (
         f'<div class="onnxmem" style="max-width:50em"><p><b>{name}</b> {_facts(analysis)}</p>'
         f"{_verdict(analysis)}{partial}<table><tbody>{rows}</tbody></table>{_picture(analysis)}</div>"

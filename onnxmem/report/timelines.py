@@ -146,7 +146,7 @@ class Lifetimes:
         """The name of a group: an inference has no targets."""
         return _INPUTS if name == Category.INPUT.value and not self.marks else name
 
-    def is_alike(self, other: "Lifetimes") -> bool:
+    def has_same_lifetimes(self, other: "Lifetimes") -> bool:
         """Whether the same allocations are alive in the same steps, whatever their sizes."""
         columns = ((getattr(each, name) for each in (self, other)) for name in _COLUMNS)
         return self.labels == other.labels and all(np.array_equal(*pair) for pair in columns)

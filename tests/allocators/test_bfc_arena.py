@@ -299,7 +299,7 @@ def test_a_limit_below_the_first_region_makes_it_smaller() -> None:
     assert region_sizes(arena) == [7936 - 256]
 
 
-def test_reserved_bytes_count_towards_the_limit() -> None:
+def test_reserved_bytes_count_toward_the_limit() -> None:
     arena = BfcArena(ArenaOptions(limit_bytes=3 * MIB))
     arena.reserve(2 * MIB)
     taken(arena, MIB)

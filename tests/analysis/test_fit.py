@@ -316,12 +316,12 @@ def test_instances_share_a_process_and_optionally_weights() -> None:
     apart, shared = Deployment(instances=2), Deployment(instances=2, shares_weights=True)
     assert apart.bytes_of([one, other]) == 7 + 2 * (5 + 11) + 2 * (13 + 17)
     assert shared.bytes_of([one, other]) == 7 + 5 + 2 * 11 + 13 + 2 * 17
-    for fleet in (apart, shared):
+    for deployment in (apart, shared):
         for limit in range(40, 400):
-            count = fleet.largest([one, other], limit)
+            count = deployment.largest([one, other], limit)
             assert count is not None
-            fits = replace(fleet, instances=count).bytes_of([one, other]) if count else 0
-            assert fits <= limit < replace(fleet, instances=count + 1).bytes_of([one, other])
+            fits = replace(deployment, instances=count).bytes_of([one, other]) if count else 0
+            assert fits <= limit < replace(deployment, instances=count + 1).bytes_of([one, other])
 
 
 # Answers.

@@ -1,4 +1,4 @@
-"""The examples that the field teaches with, worked out from real model files."""
+"""The examples that the field teaches with, computed from real model files."""
 
 from collections import Counter
 

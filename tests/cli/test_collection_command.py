@@ -26,7 +26,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A zoo of 12 models, one known in part, and one that is none."""
+    """A zoo of 12 models, one that is a lower bound, and one that is none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "zoo").mkdir()
     write_model(tmp_path / "zoo" / "m00.onnx")

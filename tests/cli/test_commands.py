@@ -32,7 +32,7 @@ RUNTIME_QUESTIONS = (
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model that is whole, one that is known in part, and one that is none."""
+    """A folder with a model that is whole, one with an unknown operator, and one that is none."""
     work_without_children(monkeypatch, tmp_path)
     write_model(tmp_path / "net.onnx")
     write_model(tmp_path / "mystery.onnx", MYSTERY)

@@ -166,8 +166,8 @@ def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker's own word is what counts: one that is told that it is worn goes.
     heard = workers._WorkerPool._receive  # noqa: SLF001 - the only place to see it from
 
-    def hear(crew: object, worker: object, output: tuple[Outcome, bool] | None) -> None:
-        heard(crew, worker, None if output is None else (output[0], True))  # type: ignore[arg-type]
+    def hear(pool: object, worker: object, output: tuple[Outcome, bool] | None) -> None:
+        heard(pool, worker, None if output is None else (output[0], True))  # type: ignore[arg-type]
 
     monkeypatch.setattr(workers._WorkerPool, "_receive", hear)  # noqa: SLF001
     found = list(run_in_workers(tasks_of(["net.onnx"] * 4, slow_first), 1))
@@ -175,16 +175,16 @@ def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_idle_worker_that_dies_costs_no_model() -> None:
-    crew = workers._WorkerPool(2, tempfile.gettempdir())  # noqa: SLF001
-    found = crew.outcomes(tasks_of(["net.onnx"] * 6))
+    pool = workers._WorkerPool(2, tempfile.gettempdir())  # noqa: SLF001
+    found = pool.outcomes(tasks_of(["net.onnx"] * 6))
     next(found)
-    idle = [worker for worker in crew._workers if worker.number is None]  # noqa: SLF001
+    idle = [worker for worker in pool._workers if worker.number is None]  # noqa: SLF001
     for worker in idle:
         assert worker.process.pid is not None
         os.kill(worker.process.pid, signal.SIGKILL)
         assert worker.process.wait(10) == -signal.SIGKILL
     assert [outcome["faults"] for outcome in found] == [[]] * 5
-    crew.kill()
+    pool.kill()
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_workers_that_do_not_start_are_reported_and_not_retried_forever(
 
 
 def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
-    crew = workers._WorkerPool(1, tempfile.gettempdir())  # noqa: SLF001
-    found = crew.outcomes(tasks_of(["net.onnx"] * 3))
+    pool = workers._WorkerPool(1, tempfile.gettempdir())  # noqa: SLF001
+    found = pool.outcomes(tasks_of(["net.onnx"] * 3))
     next(found)
-    crew._processes._process.kill()  # type: ignore[attr-defined]  # noqa: SLF001
-    crew._processes._process.wait()  # type: ignore[attr-defined]  # noqa: SLF001
+    pool._processes._process.kill()  # type: ignore[attr-defined]  # noqa: SLF001
+    pool._processes._process.wait()  # type: ignore[attr-defined]  # noqa: SLF001
     assert next(found)["faults"] == []
-    (worker,) = crew._workers  # noqa: SLF001
+    (worker,) = pool._workers  # noqa: SLF001
     pid = worker.process.pid
     assert pid is not None
     # Nobody reports its end now, but it is still this pool's to kill.
@@ -219,9 +219,9 @@ def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
     stop = time.monotonic() + 10
     while is_running(pid):
         assert time.monotonic() < stop
-    crew._workers.remove(worker)  # noqa: SLF001
-    assert [outcome["faults"] for outcome in crew.outcomes(tasks_of(["net.onnx"]))] == [[]]
-    crew.kill()
+    pool._workers.remove(worker)  # noqa: SLF001
+    assert [outcome["faults"] for outcome in pool.outcomes(tasks_of(["net.onnx"]))] == [[]]
+    pool.kill()
 
 
 def test_a_worker_serves_tasks_until_its_parent_closes() -> None:

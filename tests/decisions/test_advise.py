@@ -44,7 +44,7 @@ def told(choices: tuple[Choice, ...]) -> list[tuple[int, str]]:
     return [(choice.resident_bytes, ", ".join(choice.changes)) for choice in choices]
 
 
-# What settings take, worked out by hand.
+# What settings take, computed by hand.
 
 
 def test_combinations_are_ordered_by_bytes_then_by_number_of_changes() -> None:

@@ -1,4 +1,4 @@
-"""What would lower a model's memory: figures worked out by hand; nothing that saves nothing."""
+"""What would lower a model's memory: figures computed by hand; nothing that saves nothing."""
 
 import json
 from dataclasses import replace

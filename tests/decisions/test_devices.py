@@ -1,4 +1,4 @@
-"""The catalogue of devices, a user's own file, and the command that lists them."""
+"""The catalog of devices, a user's own file, and the command that lists them."""
 
 import json
 from pathlib import Path

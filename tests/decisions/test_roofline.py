@@ -1,4 +1,4 @@
-"""The roofline bound, worked out by hand on two layers."""
+"""The roofline bound, computed by hand on two layers."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files that nobody vouches for, made when tests run: FIFOs and names of bytes cannot be kept.
+"""Untrusted files, made when tests run: FIFOs and names of bytes cannot be kept.
 
 A family a file, each a table of names and what makes them; ``ALL`` holds every one. The kinds are
 those of SECURITY.md.

@@ -1,4 +1,4 @@
-"""Small files of which something grows without bound when it is worked out."""
+"""Small files of which something grows without bound when it is computed."""
 
 from collections.abc import Callable
 from typing import Final

@@ -166,7 +166,7 @@ def test_a_loop_of_unknown_length_is_partial(rows: dict[str, Row]) -> None:
     assert coverage["unknown_tensor_names"] == ["stacked"]
     inputs = 8 + 1 + 8 * KIB
     tensors = 3 * 8 * KIB + 1
-    # In place, both Identities are views: go_out of what is handed in, each of product.
+    # In place, both Identities are views: go_out of the input, each of product.
     buffers = 2 * 8 * KIB
     assert figures(row) == (
         *(256 * KIB, inputs, 8 * KIB),

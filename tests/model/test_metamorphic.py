@@ -66,20 +66,20 @@ TOTALS = (
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
     """Give every tensor and node another name, in another alphabetical order."""
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
 
     def other(name: str) -> str:
         return f"{sum(map(ord, name)) % 97}/{name[::-1]}é"
 
-    for node in twin.graph.node:
+    for node in copy.graph.node:
         node.name = other(node.name)
         node.input[:] = [other(name) for name in node.input]
         node.output[:] = [other(name) for name in node.output]
-    for value in (*twin.graph.input, *twin.graph.output):
+    for value in (*copy.graph.input, *copy.graph.output):
         value.name = other(value.name)
-    for weight in twin.graph.initializer:
+    for weight in copy.graph.initializer:
         weight.name = other(weight.name)
-    return twin
+    return copy
 
 
 def in_a_function(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -90,24 +90,24 @@ def in_a_function(model: onnx.ModelProto) -> onnx.ModelProto:
     outputs = [value.name for value in inner.output]
     body = [onnx.NodeProto.FromString(node.SerializeToString()) for node in inner.node]
     call = make_node("All", given_names, outputs, domain="own")
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    del twin.graph.node[:]
-    twin.graph.node.append(call)
-    twin.opset_import.append(make_opsetid("own", 1))
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    del copy.graph.node[:]
+    copy.graph.node.append(call)
+    copy.opset_import.append(make_opsetid("own", 1))
     # Names inside differ from those outside, as exporters write them.
     function = make_function("own", "All", given_names, outputs, body, OPSETS)
-    twin.functions.append(function)
-    return twin
+    copy.functions.append(function)
+    return copy
 
 
 def permuted(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
     """Shuffle what has no order: values of inputs, weights, and the entries of lists."""
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    weights = list(twin.graph.initializer)
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    weights = list(copy.graph.initializer)
     random.Random(seed).shuffle(weights)  # noqa: S311 - any draw will do
-    del twin.graph.initializer[:]
-    twin.graph.initializer.extend(weights)
-    return twin
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(weights)
+    return copy
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -133,10 +133,10 @@ def test_nodes_out_of_order_change_no_sum(model: onnx.ModelProto, draw: random.R
     """Peaks depend on the order of execution and may differ; sums may not."""
     nodes = list(model.graph.node)
     draw.shuffle(nodes)
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    del twin.graph.node[:]
-    twin.graph.node.extend(nodes)
-    one, other = totals(model), totals(twin)
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    one, other = totals(model), totals(copy)
     for name in ("weights", "inputs_bytes", "outputs_bytes", "compute", "naive_bytes"):
         assert one[name] == other[name]
 
@@ -147,27 +147,27 @@ def test_a_chain_in_reverse_order_is_the_same_model(model: onnx.ModelProto) -> N
     """A chain has only one order of execution, so that peaks are equal too."""
     for place, node in enumerate(model.graph.node[1:], start=1):
         node.input[0] = f"t{place - 1}"
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    del twin.graph.node[:]
-    twin.graph.node.extend(reversed(model.graph.node))
-    assert totals(twin) == totals(model)
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    del copy.graph.node[:]
+    copy.graph.node.extend(reversed(model.graph.node))
+    assert totals(copy) == totals(model)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(graphs())
 def test_weights_that_nothing_reads_change_no_total(model: onnx.ModelProto) -> None:
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
-    twin.graph.initializer.add(name="dead", data_type=1, dims=[13, 17])
-    assert totals(twin) == totals(model)
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    copy.graph.initializer.add(name="dead", data_type=1, dims=[13, 17])
+    assert totals(copy) == totals(model)
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(graphs())
 def test_a_dead_node_adds_its_own_output_and_no_more(model: onnx.ModelProto) -> None:
-    twin = onnx.ModelProto.FromString(model.SerializeToString())
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
     # Its output is smaller than any tensor that lives while it runs, which is the first step's.
-    twin.graph.node.append(make_node("ReduceMax", [model.graph.node[-1].output[0]], ["dead"]))
-    one, other = totals(model), totals(twin)
+    copy.graph.node.append(make_node("ReduceMax", [model.graph.node[-1].output[0]], ["dead"]))
+    one, other = totals(model), totals(copy)
     assert isinstance(one["naive_bytes"], int)
     assert isinstance(other["naive_bytes"], int)
     assert other["naive_bytes"] == one["naive_bytes"] + 4

@@ -70,7 +70,7 @@ def bubbles(models: Sequence[Bubble], lines: Sequence[tuple[str, int]] = (), **a
         Frame("u", "Models", "All of them."),
         lines=lines,
         axes=Axes("forward FLOPs", "memory of inference", **axis),
-        groups=[("known whole", "c-saved"), ("known in part", "c-activations")],
+        groups=[("complete", "c-saved"), ("lower bound", "c-activations")],
     )
 
 

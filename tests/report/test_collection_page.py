@@ -20,7 +20,7 @@ DEVICES = catalog(None)
 
 
 def rows_of(folder: Path, **settings: object) -> list[JsonDict]:
-    """Two that are known whole, one in part, one that failed."""
+    """Two that are complete, one lower bound, one that failed."""
     for name, text in (
         ("small.onnx", CONVNET),
         ("wide.onnx", CONVNET.replace("[8,3,3,3]", "[11,3,3,3]").replace("float[8]", "float[11]")),

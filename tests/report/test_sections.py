@@ -246,7 +246,7 @@ def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() ->
     text = "\n".join(rows_section(analysis))
     assert "sequence 1 to 20,000, not" in " ".join(text.split())
     assert text.endswith("2 more: --json")
-    assert "elsewhere" not in text  # where each leads is not worked out so far
+    assert "elsewhere" not in text  # where each leads is not computed so far
     assert "\n                            1 B x batch x sequence - 1 B\n" in text
 
 

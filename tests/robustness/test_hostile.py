@@ -1,4 +1,4 @@
-"""Files that nobody vouches for: each is analyzed or refused in one line, and nothing else happens.
+"""Untrusted files: each is analyzed or refused in one line, and nothing else happens.
 
 The files are those of ``tests/hostile``, made anew for these tests. Commands run many to a process,
 which has 1.5 GiB of address space and may use 1 GiB; each has 10 s.

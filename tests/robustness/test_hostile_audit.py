@@ -1,4 +1,4 @@
-"""An audit over files that nobody vouches for, and what may befall it from outside."""
+"""An audit over untrusted files, and what may befall it from outside."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Cost grows with the graph and no faster; what nodes have in common is worked out once."""
+"""Cost grows with the graph and no faster; what nodes have in common is computed once."""
 
 import gc
 import time
@@ -77,7 +77,7 @@ def test_nodes_that_are_alike_are_asked_once(
 
 
 def test_blocks_that_are_alike_add_up() -> None:
-    """What is worked out once is counted as often as it stands there."""
+    """What is computed once is counted as often as it stands there."""
     one, ten = (analyze(blocks(count)) for count in (1, 10))
     assert one.compute.forward_macs == 7 * 7
     assert ten.compute.forward_macs == 10 * 7 * 7

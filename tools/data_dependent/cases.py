@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 Feeds = dict[str, npt.NDArray[Any]]
 LARGE: Final = 100
-"""How much larger than random inputs those are that push towards the bound."""
+"""How much larger than random inputs those are that push toward the bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,6 @@ def random_feeds(inputs: Mapping[str, Input], seed: int) -> Feeds:
 
 
 def pushed_feeds(inputs: Mapping[str, Input], kind: str) -> Feeds:
-    """The inputs of a run that pushes towards the bound."""
+    """The inputs of a run that pushes toward the bound."""
     draws = np.random.default_rng(0)
     return {name: each.pushed(draws, kind) for name, each in inputs.items()}

@@ -1,7 +1,7 @@
 """Run exported models in onnxruntime and record what their data decided.
 
 ``python tools/data_dependent/measure.py FOLDER [NAME...]`` reads what ``export.py`` wrote, runs
-each model on 100 random inputs and on inputs that push towards the bound, and writes
+each model on 100 random inputs and on inputs that push toward the bound, and writes
 ``NAME.runs.json``: the least and the largest dims of every tensor of the main graph, its shape in
 the run with the most elements, and the peak requested by kernels in each run: of the graph as it is
 in the file and as onnxruntime optimizes it, memory pattern off.

@@ -22,7 +22,7 @@ def _mlp(width: int, inner: int) -> nn.Sequential:
 
 
 class Attention(nn.Module):
-    """Attention to a memory as products, with a bias that is handed in."""
+    """Attention to a memory as products, with a bias that is an input."""
 
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()

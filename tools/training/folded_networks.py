@@ -1,6 +1,6 @@
 """Networks with and without BatchNormalization, narrow, for what exporters fold away.
 
-`HELD_OUT` are those that no rule was worked out on.
+`HELD_OUT` are those that no rule was derived from.
 """
 
 # mypy: disable-error-code="no-any-return"

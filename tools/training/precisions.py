@@ -3,7 +3,7 @@
     PYTHONPATH=tools:. python tools/training/precisions.py
 
 writes tests/data/training_precisions.json.gz, with each network's file by two exporters. Rules were
-worked out on the networks of ``precision_networks``; those of ``unseen_networks`` were written and
+computed on the networks of ``precision_networks``; those of ``unseen_networks`` were written and
 measured when the rules were frozen.
 """
 

@@ -1,4 +1,4 @@
-"""Networks on which no rule of the training step was worked out, for every precision."""
+"""Networks on which no rule of the training step was derived, for every precision."""
 
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: D102  # what `forward` computes is its class docstring

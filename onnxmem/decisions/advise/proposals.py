@@ -280,7 +280,7 @@ class PlannedProcess:
 
 
 def planned_process(subject: Subject) -> PlannedProcess | None:
-    """The process of a session with the subject's options; ``None`` if it is not known whole."""
+    """The process of a session with the subject's options; ``None`` if it is not complete."""
     try:
         results, planned = _planned(subject, "ort-cpu")
         arena, unknown = planned.figures()

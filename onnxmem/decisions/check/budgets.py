@@ -3,7 +3,7 @@
 A budget has a pattern of model paths, the settings of the analysis, and limits. Budgets are defined
 in ``[tool.onnxmem]`` of pyproject.toml or in onnxmem.toml, where the tables may also be at the top
 level. The file of the nearest parent folder is read, and onnxmem.toml wins over pyproject.toml.
-An unknown key is an error, so that a misspelt limit does not pass as no limit. An error names the
+An unknown key is an error, so that a misspelled limit does not pass as no limit. An error names the
 file, the key, what is wrong, and what to write instead.
 """
 
@@ -450,7 +450,7 @@ class _Automaton:
 
     A regular expression of several ``**/`` backtracks: eight of them took seconds for a path that
     they do not match. A state is the set of steps that may come next; what follows from a state and
-    a character is worked out once.
+    a character is computed once.
     """
 
     def __init__(self, pattern: str) -> None:

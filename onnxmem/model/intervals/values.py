@@ -308,7 +308,7 @@ def _div(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     )
     dtype = None if inputs[0] is None else inputs[0].dtype
     if found is not None and dtype is not None and dtype.is_integer:
-        # Integers are divided towards zero.
+        # Integers are divided toward zero.
         return ValueInterval.of(np.trunc(found.low), np.trunc(found.high))
     return found
 

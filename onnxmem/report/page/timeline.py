@@ -243,7 +243,9 @@ def affine_sizes(lifetimes: Lifetimes, stops: Stops) -> Sizes | None:
     if not num_allocations or num_allocations + lifetimes.num_steps > _MOST_FOLLOWED:
         return None
     others = [(stop.batch, lifetimes_of(stop.analysis)) for stop in stops.all]
-    points = [(batch, other.sizes) for batch, other in others if lifetimes.is_alike(other)]
+    points = [
+        (batch, other.sizes) for batch, other in others if lifetimes.has_same_lifetimes(other)
+    ]
     # Two points prove nothing: any two are on a line.
     return Sizes.through(points) if len(points) > 2 else None  # noqa: PLR2004 - see above
 

@@ -233,7 +233,7 @@ CHANGES: Final = (
         _has_pair_without_zero_point,
     ),
     Change(
-        "cancelling pairs",
+        "canceling pairs",
         "1.30",
         "pairs of DequantizeLinear and QuantizeLinear that cancel",
         _has_chain("DequantizeLinear", "QuantizeLinear"),

@@ -28,7 +28,7 @@ OF_CASES = (
     (r"test_quick_gelu\[a = Sigmoid\(d\)", "double gate"),
     (r"a_gather_by_a_range", "gather by range"),
     (r"no zero points|without zero point", "no zero point"),
-    (r"pairs_that_undo_each_other", "cancelling pairs"),
+    (r"pairs_that_undo_each_other", "canceling pairs"),
     (r"\[(sigmoid|where) relu\]", "activation of a sum"),
     (r"ConvTranspose", "transposed convolution"),
     (

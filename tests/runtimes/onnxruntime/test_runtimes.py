@@ -49,7 +49,7 @@ MIB = 2**20
 TRUTH = DATA / "onnxruntime"
 
 
-# Replayed, worked out by hand.
+# Replayed, computed by hand.
 
 
 def test_the_arena_of_a_session_is_replayed() -> None:

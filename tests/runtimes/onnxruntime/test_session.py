@@ -245,12 +245,12 @@ def test_a_search_plans_a_few_batches_and_replays_the_others(
     reach = fit([question], setup).max_batch
     assert reach is not None
     assert len(sessions) < 100 < reach.num_replayed
-    holdings = DemandCurve((question,), setup)
-    holdings.draw_lines(401)
+    curve = DemandCurve((question,), setup)
+    curve.draw_lines(401)
     for batch in (1, 131, 400):
-        held = holdings.at(batch)
+        held = curve.at(batch)
         assert held is not None
-        assert holdings.demand(batch) == replace(held.demand, taken_in=None)
+        assert curve.demand(batch) == replace(held.demand, taken_in=None)
 
 
 GROUPED = """agraph (float[1,32,16,16,16] x, float[32,4,3,3,3] w) => (float[1,32,16,16,16] y) {

@@ -60,7 +60,7 @@ def test_consecutive_transposes_cancel_or_merge(body: str, expected: str) -> Non
         ("b = Relu(a) y = First(b) z = First(b)", "Relu Identity"),
     ],
 )
-def test_a_transpose_is_pushed_towards_another_transpose(body: str, expected: str) -> None:
+def test_a_transpose_is_pushed_toward_another_transpose(body: str, expected: str) -> None:
     assert optimized_ops(IMAGES, f"a = Last(x) {body}") == expected
 
 

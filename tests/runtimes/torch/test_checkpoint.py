@@ -1,4 +1,4 @@
-"""Checkpoints: bytes of a chain worked out by hand, what is computed again, and the choice."""
+"""Checkpoints: bytes of a chain computed by hand, what is computed again, and the choice."""
 
 import itertools
 
@@ -37,8 +37,8 @@ def chain(widths: tuple[int, ...] = WIDTHS, rows: int = ROWS) -> str:
 
 def tape(text: str) -> Tape:
     network = network_of(graph_of(text), recipe_of())
-    holdings = PersistentState(network.graph, network.parameters, recipe_of())
-    return tape_of(network.graph, network.parameters, holdings.precision, network.graph.outputs)
+    state = PersistentState(network.graph, network.parameters, recipe_of())
+    return tape_of(network.graph, network.parameters, state.precision, network.graph.outputs)
 
 
 def ops_of(found: Tape) -> list[list[str]]:

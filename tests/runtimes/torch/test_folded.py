@@ -114,7 +114,7 @@ def test_names_of_each_tool_that_folds(names: dict[str, str]) -> None:
     ],
 )
 def test_a_bias_with_the_layers_name_is_its_own(names: dict[str, str]) -> None:
-    """A weight that is worked out (weight_norm) has a tool's name, and its bias has not."""
+    """A weight that is computed (weight_norm) has a tool's name, and its bias has not."""
     assert found(graph_of_net({**PLAIN, **names})) == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""Steps of networks on which no rule was worked out, as three exporters write them.
+"""Steps of networks on which no rule was computed, as three exporters write them.
 
 Of data/training_new, by tools/training/new.py. Rows of attention that is run as products are left
 out where the network calls the framework's own, which is assumed to be one kernel.

@@ -1,6 +1,6 @@
 """Steps in float32, under autocast and with checkpointed blocks, of networks of other kinds.
 
-Of data/training_precisions.json.gz, by tools/training/precisions.py. No rule was worked out on
+Of data/training_precisions.json.gz, by tools/training/precisions.py. No rule was derived from
 those of the group ``unseen``: they were measured when the rules were frozen.
 """
 

@@ -159,7 +159,7 @@ def test_three_dimensional_operands_are_read_by_strides() -> None:
 
 
 def test_integers_and_booleans_have_no_gradient() -> None:
-    """The Cast to int64 ends the way back: what comes after it needs no gradient."""
+    """The Cast to int64 ends the backward pass: what comes after it needs no gradient."""
     assert (
         retained("""
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {

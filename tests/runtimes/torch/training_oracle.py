@@ -56,7 +56,7 @@ Given = list[tuple["Step", Grad]]
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """What one operation leaves for the way back; a parameter is one without inputs."""
+    """What one operation saves for backward; a parameter is one without inputs."""
 
     order: int
     shape: Shape

@@ -80,18 +80,18 @@ def _shorten(graph: Graph, node: Node) -> bool:
     loses = _is_unsafe(source, target, node)
     if loses and any(_is_unsafe(_output_type(graph, cast), target, cast) for cast in casts):
         return False
-    cancelling = [
+    canceling = [
         cast
         for cast in casts
         if cast.outputs[0] not in graph.outputs and _output_type(graph, cast) == source
     ]
-    for cast in cancelling:
+    for cast in canceling:
         redirect(graph, cast.outputs[0], node.inputs[0])
         graph.remove(cast)
     if not readers or len(casts) != len(readers) or graph.is_output(node):
-        return bool(cancelling)
+        return bool(canceling)
     for cast in casts:
-        if cast not in cancelling:
+        if cast not in canceling:
             graph.set_input(cast, 0, node.inputs[0])
     graph.remove(node)
     return True

@@ -595,10 +595,10 @@ def _limits(graph: Graph, quantize: Node) -> tuple[float, float] | None:
     if scale.dtype != np.float32:
         return None
     low, high = quantized.start - int(zero), quantized.stop - 1 - int(zero)
-    return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
+    return _toward(low, _HALF) * float(scale), _toward(high, -_HALF) * float(scale)
 
 
-def _towards(whole: int, half: float) -> float:
+def _toward(whole: int, half: float) -> float:
     """Half a step from an integer; a little less if the tie would round away from it.
 
     ``QuantizeLinear`` rounds ties to even.

@@ -146,7 +146,7 @@ def _wrapped(number: int) -> int:
 
 
 def _quotient(graph: Graph, node: Node) -> ShapeValue | None:
-    """Div of single elements; C++ rounds towards zero."""
+    """Div of single elements; C++ rounds toward zero."""
     left, right = (_known(graph, node.input_at(index)) for index in (0, 1))
     if left is None or right is None or len(left[0]) != 1 or len(right[0]) != 1 or not right[0][0]:
         return None

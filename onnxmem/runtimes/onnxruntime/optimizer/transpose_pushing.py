@@ -1,4 +1,4 @@
-"""Pushing Transposes towards the outputs, until they meet other Transposes and cancel.
+"""Pushing Transposes toward the outputs, until they meet other Transposes and cancel.
 
 ``push_transposes`` decides which Transposes are pushed. A handler for each operator moves a
 Transpose from its inputs to its outputs, with the functions of ``transposes``.
@@ -682,7 +682,7 @@ def _reaching_transposes(graph: Graph, nodes: Sequence[Node]) -> _Reaching:
     """Permutations of the Transposes that a value reaches through operators with a handler.
 
     A value may have no permutations: every path to a Transpose goes through a graph output or a
-    value that a subgraph reads, so none will be cancelled. Measured on onnxruntime 1.31.1.
+    value that a subgraph reads, so none will be canceled. Measured on onnxruntime 1.31.1.
     """
     reaching: dict[str, set[Perm]] = {}
     # Readers come first, so the outputs of a node have all their permutations already.

@@ -223,19 +223,19 @@ def simulate_control_flow(
     values: Mapping[str, Array],
     max_evaluated: int = MAX_EVALUATED,
     observed: GraphRun = NO_RUN,
-    suspects: AbstractSet[str] = frozenset(),
+    candidates: AbstractSet[str] = frozenset(),
 ) -> ControlFlowTrace:
     """The control flow of a run with these input ``values``; ``graph`` was read from ``model``.
 
     The model's ``value_info`` has the known shapes. Inputs without values are unknown. What was
-    ``observed`` of a run decides. No Loop starts another iteration once all ``suspects``, if there
-    are any, are known to be undecided.
+    ``observed`` of a run decides. No Loop starts another iteration once all ``candidates``, if any,
+    are known to be undecided.
     """
     is_observed = bool(observed.shapes or observed.bodies)
     if not values and not is_observed and not any(node.subgraphs for node in graph.nodes):
         return EMPTY_TRACE
     scope = Scope()
-    simulation = _Simulation(Knowledge(model), max_evaluated, set(suspects), bool(suspects))
+    simulation = _Simulation(Knowledge(model), max_evaluated, set(candidates), bool(candidates))
     simulation.knowledge.add_declared(model.graph, scope, with_types=True)
     for name, elements in values.items():
         scope.learn(name, Fact(None, elements))
@@ -302,9 +302,9 @@ class _Simulation:
 
     knowledge: Knowledge
     max_evaluated: int
-    suspects: set[str] = field(default_factory=set)
+    candidates: set[str] = field(default_factory=set)
     """Nodes of which only whether they are decided matters; without those found undecided."""
-    has_suspects: bool = False
+    has_candidates: bool = False
     num_iterations: int = 0
     num_later: int = 0
     """The enclosing Loops that are not in their first iteration."""
@@ -428,16 +428,16 @@ class _Simulation:
         return LoopTrace(len(runs), tuple(_without_tail(iterations.traces)))
 
     def _found_undecided(self, running: _Running) -> None:
-        """Strike a suspect off: the trace has it among the undecided nodes."""
+        """Remove a candidate: the trace has it among the undecided nodes."""
         # A Loop of an unknown number of iterations keeps the trace of its first one only.
         if not self.num_later:
-            self.suspects.discard(running.node.name)
+            self.candidates.discard(running.node.name)
 
     @property
     def _is_spent(self) -> bool:
         """Whether enough was simulated."""
         return (
-            (self.has_suspects and not self.suspects)
+            (self.has_candidates and not self.candidates)
             or self.knowledge.num_evaluated > self.max_evaluated
             or self.num_iterations > MAX_TOTAL_ITERATIONS
         )
@@ -591,7 +591,7 @@ def deciding_inputs(
     def undecided_with(fixed: Mapping[str, Array]) -> set[str]:
         share = MAX_EVALUATED // (len(tried) + 1)
         fixed = {**values, **fixed}
-        found = simulate_control_flow(model, graph, fixed, share, suspects=frozenset(names))
+        found = simulate_control_flow(model, graph, fixed, share, candidates=frozenset(names))
         return set(undecided(found).names())
 
     names = undecided(trace).names()

@@ -2,6 +2,6 @@
 
 from recipe import Recipe
 
-from catalogue import sequences, vision
+from catalog import sequences, vision
 
 RECIPES: tuple[Recipe, ...] = (*vision.RECIPES, *sequences.RECIPES)
