@@ -108,11 +108,16 @@ def test_each_outcome_of_a_report_has_its_exit_code(line: str, code: int) -> Non
     assert main(line.split()) == code
 
 
-@pytest.mark.parametrize(("budget", "code"), [("23.70GiB", 0), ("1.78GiB", 1)])
-def test_a_step_on_an_older_card_is_compared_as_a_process(budget: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("batch", "budget", "code"),
+    [(2, "23.70GiB", 0), (2, "1.78GiB", 1), (2_000_000, "23.70GiB", 1)],
+)
+def test_a_step_on_an_older_card_is_compared_as_a_process(
+    batch: int, budget: str, code: int
+) -> None:
     """The context alone takes 1.78 GiB."""
-    line = "net.onnx --train --batch 2 --optimizer nesterov --precision mixed-fp16 --attention math"
-    line += " --zero-grad keep --basis process --cuda-context 1.78GiB --budget"
+    line = f"net.onnx --train --batch {batch} --optimizer nesterov --precision mixed-fp16"
+    line += " --attention math --zero-grad keep --basis process --cuda-context 1.78GiB --budget"
     assert main([*line.split(), budget]) == code
 
 

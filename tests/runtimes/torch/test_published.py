@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from paths import DATA, MODELS, ROOT
 
+from onnxmem.runtimes import assumed
+
 PUBLISHED = ROOT / "tools" / "training" / "published"
 
 
@@ -26,6 +28,18 @@ def test_a_message_of_the_process_does_not_count_reserved_memory() -> None:
     """23.60 GiB in use, 22.90 allocated and 0.19 cached: the rest is the context's."""
     script = runpy.run_path(str(ROOT / "tools" / "training" / "published" / "contexts.py"))
     assert any(abs(context - 0.51) < 0.005 for context in script["contexts_gib"](of_process=True))
+
+
+def test_the_page_says_what_is_counted() -> None:
+    page = (ROOT / "docs" / "cuda-context.md").read_text(encoding="utf-8").replace("\n", " ")
+    usual, old = assumed.TORCH_CONTEXT, assumed.OLD_TORCH_CONTEXT
+    low, counted, high = (
+        size // 2**20 for size in (usual.low_bytes, usual.size_bytes, usual.high_bytes)
+    )
+    assert f"counts {counted} MiB, about the median" in page
+    assert f"The range beside it, {low} to {high} MiB" in page
+    assert f"counts {old.size_bytes / 2**30:.2f} GiB of a range from" in page
+    assert f"from {old.low_bytes // 2**20:,} to {old.high_bytes // 2**20:,} MiB" in page
 
 
 def brackets() -> dict[str, Any]:
