@@ -1,12 +1,14 @@
 """Whether the framework's fused attention is seen in default exports, network by network.
 
+    export PYTHONPATH=tools:tools/training:.
     python tools/training/attention_exports.py TABLE.csv [NETWORK ...]
 
-Needs torch, torchvision, timm and transformers. Each network is small, has random weights and is
-exported by both exporters, in eval and training mode, with fixed and symbolic dims, with and
-without a padding mask where it takes one; what torch.export wrote is read once more without
-metadata. A row counts the fused kernels that are seen beside the calls of
-`scaled_dot_product_attention` that the network made, and the predicted peak of a training step.
+Needs torch, torchvision, timm and transformers. Each network is small, has random weights, no two
+of its parameters equal (exporters merge those that are), and is exported by both exporters, in eval
+and training mode, with fixed and symbolic dims, with and without a padding mask where it takes one;
+what torch.export wrote is read once more without metadata. A row counts the fused kernels that are
+seen beside the calls of `scaled_dot_product_attention` that the network made, and has the peak of a
+training step, predicted from the file and counted of the module itself.
 """
 
 # mypy: disable-error-code="no-any-return,no-untyped-call"
@@ -28,8 +30,11 @@ import timm
 import torch
 import torchvision
 import transformers
+from settings import Network, Settings
+from step import measure
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import masking_utils
 
 import onnxmem
 from onnxmem.model.binding import Request
@@ -38,6 +43,7 @@ from onnxmem.model.files import load
 from onnxmem.runtimes.torch.framework import ATTENTION
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.settings import TrainingConfig
+from onnxmem.torch.measuring import WithoutData, copy_of
 
 BATCH, SEQUENCE = 4, 48
 EXPORTERS, MODES, DIMS = ("script", "dynamo"), ("eval", "train"), ("fixed", "symbolic")
@@ -56,6 +62,8 @@ class Row:
     calls: int | None = None
     seen: int | None = None
     peak_bytes: int | None = None
+    counted_bytes: int | None = None
+    """The peak of the module's own step."""
     error: str = ""
 
 
@@ -236,6 +244,38 @@ def calls_of(module: nn.Module, inputs: dict[str, Tensor]) -> int:
     return called
 
 
+def made(name: str, mode: str) -> nn.Module:
+    """A network with random weights, also where its code makes zeros or ones of them."""
+    torch.manual_seed(0)
+    module = NETWORKS[name]().train(mode == "train")
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    return module
+
+
+def counted(module: nn.Module, inputs: dict[str, Tensor]) -> int:
+    """The peak of the module's own step of SGD, its attention in one kernel."""
+    # transformers asks whether a tensor has data before it reads some: a training step reads them,
+    # and passes `is_causal` where there is no mask. A mask that is given may mask something, and
+    # BART reads data on another path.
+    network = Network(
+        "",
+        lambda: copy_of(module, WithoutData()),
+        lambda _: tuple(torch.zeros(each.shape, dtype=each.dtype) for each in inputs.values()),
+        (BATCH, BATCH),
+    )
+    settings = Settings(attention="efficient", training=module.training)
+    is_traced = "mask" in inputs or (
+        isinstance(module, Text) and module.model.config.is_encoder_decoder
+    )
+    with (
+        mock.patch.object(masking_utils, "is_tracing", return_value=is_traced),
+        mock.patch.object(masking_utils, "find_packed_sequence_indices", return_value=None),
+    ):
+        return measure(network, BATCH, settings)["peak_bytes"]
+
+
 def exported(
     module: nn.Module, inputs: dict[str, Tensor], exporter: str, dims: str
 ) -> onnx.ModelProto:
@@ -290,10 +330,8 @@ def rows_of(name: str) -> Iterator[Row]:
     """Every export of one network."""
     masks = (False, True) if name in MASKED else (False,)
     for mode, mask in itertools.product(MODES, masks):
-        torch.manual_seed(0)
-        module = NETWORKS[name]().train(mode == "train")
-        inputs = inputs_of(name, with_mask=mask)
-        calls = calls_of(module, inputs)
+        module, inputs = made(name, mode), inputs_of(name, with_mask=mask)
+        calls, step_bytes = calls_of(module, inputs), counted(module, inputs)
         for exporter, dims in itertools.product(EXPORTERS, DIMS):
             try:
                 model = exported(module, inputs, exporter, dims)
@@ -301,11 +339,13 @@ def rows_of(name: str) -> Iterator[Row]:
                 text = f"{type(error).__name__}: {error}".splitlines()[0][:60]
                 yield Row(name, exporter, mode, dims, mask, metadata=True, error=text)
                 continue
-            yield Row(name, exporter, mode, dims, mask, True, calls, *seen_in(model))  # noqa: FBT003
+            found = (calls, *seen_in(model), step_bytes)
+            yield Row(name, exporter, mode, dims, mask, True, *found)  # noqa: FBT003
             if exporter == "dynamo":
                 for node in model.graph.node:
                     del node.metadata_props[:]
-                yield Row(name, exporter, mode, dims, mask, False, calls, *seen_in(model))  # noqa: FBT003
+                found = (calls, *seen_in(model), step_bytes)
+                yield Row(name, exporter, mode, dims, mask, False, *found)  # noqa: FBT003
 
 
 if __name__ == "__main__":

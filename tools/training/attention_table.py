@@ -12,16 +12,18 @@ DATA = Path(__file__).with_name("attention_exports.csv")
 
 
 def table() -> str:
-    """One row for each network: its exports, the kernels seen, and how far apart its peaks are."""
+    """One row for each network: its exports, the kernels seen, how far apart its peaks are, and how
+    far from the peak that was counted.
+    """
     with DATA.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    lines = ["| network | files read | attention seen | largest spread | exports that failed |"]
-    lines.append("|---|---|---|---|---|")
+    heads = ("network", "files read", "attention seen", "largest spread", "largest error", "failed")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for network, found in groupby(rows, itemgetter("network")):
         lines.append(_line(network, list(found)))
     read = [row for row in rows if not row["error"]]
     right = sum(row["seen"] == row["calls"] for row in read)
-    lines.append(f"| all | {len(read)} | {right} of {len(read)} | | {len(rows) - len(read)} |")
+    lines.append(f"| all | {len(read)} | {right} of {len(read)} | | | {len(rows) - len(read)} |")
     return "\n".join(lines)
 
 
@@ -32,7 +34,8 @@ def _line(network: str, rows: list[dict[str, str]]) -> str:
     what = "none to see" if calls == {"0"} else "all"
     seen = f"{right} of {len(read)}" if right < len(read) else what
     spread = f"{_spread_percent(read):.1f} %" if read else "-"
-    return f"| {network} | {len(read)} | {seen} | {spread} | {len(rows) - len(read)} |"
+    error = f"{_worst_percent(read):+.1f} %" if read else "-"
+    return f"| {network} | {len(read)} | {seen} | {spread} | {error} | {len(rows) - len(read)} |"
 
 
 def _spread_percent(rows: list[dict[str, str]]) -> float:
@@ -41,6 +44,12 @@ def _spread_percent(rows: list[dict[str, str]]) -> float:
     for row in rows:
         groups.setdefault((row["mode"], row["mask"]), []).append(int(row["peak_bytes"]))
     return max(100 * (max(peaks) / min(peaks) - 1) for peaks in groups.values())
+
+
+def _worst_percent(rows: list[dict[str, str]]) -> float:
+    """The error of the prediction that is furthest from the peak that was counted."""
+    errors = (100 * (int(row["peak_bytes"]) / int(row["counted_bytes"]) - 1) for row in rows)
+    return max(errors, key=abs)
 
 
 if __name__ == "__main__":

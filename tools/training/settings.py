@@ -18,7 +18,8 @@ class Settings:
     still has no optimizer state. `checkpoint` are module names run under `torch.utils.checkpoint`
     (not reentrant). `inplace_relu` None leaves the activations as they are built. `autocast` runs
     forward and loss in bfloat16. `attention` is one of `ATTENTION_KINDS` of cuda_like.py.
-    `real_tensors` takes the memory that is counted.
+    `training` False leaves dropout out, as in an export in eval mode. `real_tensors` takes the
+    memory that is counted.
     """
 
     optimizer: str = "sgd"
@@ -32,4 +33,5 @@ class Settings:
     inplace_relu: bool | None = None
     autocast: bool = False
     attention: str = "math"
+    training: bool = True
     real_tensors: bool = False

@@ -38,7 +38,7 @@ class _Step:
         self.settings = settings
         self.mode = mode
         self.loss_kind = settings.loss or network.loss
-        self.module = _prepared(network.build().train(), settings)
+        self.module = _prepared(network.build().train(settings.training), settings)
         self.inputs = network.inputs(batch)
         with torch.no_grad():
             self.target = target_of(self.module(*self.inputs), self.loss_kind)
