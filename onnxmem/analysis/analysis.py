@@ -466,13 +466,14 @@ class Analysis:
             return "tensors of unknown size are left out, figures are lower bounds"
         if at_most is None:
             flags = self.results.data_flags()
-            settled = f"; set {flags}, or run it with --observe random" if flags else ""
+            observing = "" if self.observed else ", or run it with --observe random"
+            settled = f"; set {flags}{observing}" if flags else ""
             return f"{bounds}: {dims}{settled}"
         if at_most.total_bytes == least_bytes:
             return f"{dims}, which does not change the peak; other figures are lower bounds"
         seen = None if self.observed is None else self.observed.total_bytes
         known = "" if seen is None else f", {format_bytes(seen.most)} in observed runs"
-        return f"{bounds}, at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
+        return f"{bounds}, of inference at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
 
     @property
     def at_most(self) -> StageResults | None:

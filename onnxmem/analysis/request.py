@@ -25,7 +25,12 @@ from onnxmem.model.input_values import (
     unused_values,
     with_input_values,
 )
-from onnxmem.model.intervals.limits import Limits, limits_of, refuse_unknown_limits
+from onnxmem.model.intervals.limits import (
+    Limits,
+    limits_of,
+    refuse_unknown_limits,
+    unknown_limits,
+)
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import conflict_findings, type_conflicts
 from onnxmem.runtimes import assumed
@@ -481,7 +486,12 @@ class AnalysisRequest:
         """
         from onnxmem.runtimes.base import RuntimeRun
 
-        run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
+        # Where data decide a branch, one run is not every run: the figure has two ends.
+        names, graph = self.results.data_nodes, self.results.graph
+        is_one = self.results.is_whole and not any(
+            node.onnx_op == "If" and node.name in names for node in graph.all_nodes()
+        )
+        run = RuntimeRun.of(*self.session(name)) if is_one else None
         return run if run is not None and run.runtime_program.is_complete else None
 
     def optimized_model(self, model: "ModelAt", config: "SessionConfig") -> "OptimizedModel":
@@ -533,6 +543,12 @@ class AnalysisRequest:
         found = (
             *(*results.bound.findings, *self.remarks),
             *unused_values(results.graph, self.settings.values),
+            *(
+                Finding("unused_limit", message)
+                for message in unknown_limits(
+                    results.graph, self.prepared.proto, self.settings.most
+                )
+            ),
             *((_UNOBSERVED,) if self.is_unobserved and results.upper is not None else ()),
             *conflict_findings(results.type_conflicts),
             *(results.training.findings if results.training else ()),

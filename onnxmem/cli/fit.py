@@ -15,7 +15,7 @@ from onnxmem.cli.chosen import (
     target_memory,
     verdict_settings,
 )
-from onnxmem.cli.observing import add_observed, saved_runs
+from onnxmem.cli.observing import add_observing_options, observed_runs
 from onnxmem.cli.options import (
     add_devices_file,
     add_model_options,
@@ -67,7 +67,7 @@ def fit_parser() -> ArgumentParser:
     _add_device(parser)
     model = add_model_options(parser, named_dim_or_free)
     add_most(model)
-    add_observed(model)
+    add_observing_options(parser)
     _add_context(parser)
     _add_runtime(parser)
     add_training_options(parser)
@@ -89,11 +89,10 @@ def run(arguments: Namespace) -> int:
     target = None if arguments.which_device else target_memory(arguments)
     known = device_catalog(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
-    observed = saved_runs(arguments.observed)
     refuse_unused_of_fit(arguments, None if target is None else target.device)
     path = None
     try:
-        requests = []
+        requests, observed = [], observed_runs(arguments, arguments.models)
         for path in arguments.models:
             request = request_of(path, settings, observed)
             requests.append(request)

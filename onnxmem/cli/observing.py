@@ -92,9 +92,8 @@ def _observed(name: str, arguments: Namespace) -> "Observed":
         {name: number for name, number in arguments.dims if number is not None},
         dict(arguments.shapes),
     )
-    settings = MeasureSettings(
-        values=dict(arguments.values), seconds=arguments.timeout or MeasureSettings().seconds
-    )
+    seconds = getattr(arguments, "timeout", None) or MeasureSettings().seconds
+    settings = MeasureSettings(values=dict(arguments.values), seconds=seconds)
     with local_file(name) as path:
         found = observe(path, request, settings, arguments.observe)
     if isinstance(found, Finding):

@@ -34,7 +34,7 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from onnxmem.collection.summary import Accuracies, Summary, Tally, Target
 
-_LACKING: Final = frozenset({"unused_dim", "unused_value"})
+_LACKING: Final = frozenset({"unused_dim", "unused_limit", "unused_value"})
 _REFRESH_SECONDS: Final = 0.1
 """Between two counts: a terminal is slower than small models."""
 _RATED_SECONDS: Final = 2.0

@@ -278,6 +278,8 @@ class Shapes:
     of: dict[str, set[Dims]] = field(default_factory=dict)
     idle: set[str] = field(default_factory=set)
     """Tensors of subgraphs that did not run."""
+    once: set[str] = field(default_factory=set)
+    """Tensors of subgraphs that ran once: their shapes are those of a first iteration."""
     iterations: dict[str, int] = field(default_factory=dict)
     """The most of each Loop, by its name."""
 
@@ -309,6 +311,8 @@ def _add_shapes(runs: Sequence[GraphRun], graph: Graph, prefix: str, found: Shap
             found.iterations[node.name] = max(len(each.runs) for each in seen)
         for attribute, body in node.subgraphs:
             inner = [run for each in seen if each.attribute == attribute for run in each.runs]
+            if len(inner) == 1:
+                found.once.update(name for each in body.nodes for name in each.writes)
             if inner:
                 _add_shapes(inner, body, body_prefix(node, attribute, body), found)
             elif seen:
@@ -326,6 +330,8 @@ def graph_of(graph: Graph, upper: Graph, seen: Shapes) -> Graph:
             changed[name] = replace(tensor, max_elements=0)
         elif name in seen.of:
             changed[name] = _observed(tensor, seen.of[name])
+        elif name in seen.once and not graph.tensors[name].is_open:
+            changed[name] = graph.tensors[name]
     return graph.with_tensors({**upper.tensors, **changed})
 
 

@@ -29,16 +29,16 @@ _SESSION: Final = ("import onnxruntime", "options = onnxruntime.SessionOptions()
 
 def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice]") -> str:
     """Every combination and every single change, the least memory first; ends with a newline."""
-    own = runtime.own
+    own, is_partial = runtime.own, bool(runtime.unknown.tensors)
     graph = f"graph {runtime.graph} {optimized_by(runtime)}"
     lines = [
         *paragraph(f"{shortened(path)}  ", [runtime.name, graph]),
         "",
         "Arena, resident memory at most in three runs, weights aside",
-        *_choice_lines(runtime.advice, own),
+        *_choice_lines(runtime.advice, own, is_partial=is_partial),
         "",
         "One setting changed, and the arena reserved after run 3",
-        *_choice_lines(singles, own, with_reserved=True),
+        *_choice_lines(singles, own, is_partial=is_partial, with_reserved=True),
     ]
     best = runtime.advice[0]
     if best.resident_bytes < own.resident_bytes:
@@ -51,15 +51,22 @@ def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice
 
 
 def _choice_lines(
-    choices: "Iterable[Choice]", own: "Choice", *, with_reserved: bool = False
+    choices: "Iterable[Choice]",
+    own: "Choice",
+    *,
+    is_partial: bool,
+    with_reserved: bool = False,
 ) -> Iterator[str]:
     for choice in choices:
-        size = choice.resident_bytes
+        size: int | None = choice.resident_bytes
+        if is_partial and not size:
+            size = None
         change = change_percent(choice, own) if choice.changes else ""
         reserved = (
             f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_reserved else ""
         )
-        columns = f"  {format_bytes(size):>10}{f'{size:,} B':>20}{change:>8}   {reserved}"
+        exact = "" if size is None else f"{size:,} B"
+        columns = f"  {format_bytes(size):>10}{exact:>20}{change:>8}   {reserved}"
         yield from prose(columns, ", ".join(choice.changes) or _OWN)
 
 

@@ -296,7 +296,11 @@ def _table_section(result: FitResult) -> list[str]:
     lines = [f"By {shortened(result.setup.dim or 'batch')}"]
     for row in result.table:
         free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
-        lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{row.verdict.value:<13}{free}"))
+        least = ""
+        if row.lower_bytes is not None:
+            least = f"  at most; at least {format_bytes(row.lower_bytes)}"
+        text = f"{row.verdict.value:<13}{free}{least}"
+        lines.append(figure(f"  {row.number:,}", row.num_bytes, text))
     return lines
 
 

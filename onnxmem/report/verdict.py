@@ -180,7 +180,10 @@ def largest_text(result: "FitResult") -> str:
         return f"no limit: it fits up to {LARGEST_BATCH:,}"
     if result.requested.lacks_flash:
         return "0: the weights do not fit the flash"
+    at = _row_at(result, max_batch.number or 1)
     doubt = ", as uncertain as the figures" if result.doubts else ""
+    if at is not None and at.lower_bytes is not None:
+        doubt = ", whatever the data are"
     return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
 
 
@@ -203,6 +206,9 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
     if not max_batch.is_stopped:
         phase = result.limiting.phase if result.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
+        above = _row_at(result, max_batch.number + 1)
+        if above is not None and above.verdict is Verdict.UNKNOWN:
+            over = "at most; depends on the data"
     yield Line(f"at {max_batch.number + 1:,}", max_batch.over_bytes, over, depth=2)
     yield Line("found by", text=_found_by(max_batch))
 

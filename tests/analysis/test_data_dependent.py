@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import onnx
 import pytest
 from graphs import model_of
@@ -48,7 +49,10 @@ def test_the_figures_are_a_pair() -> None:
     assert analysis.at_most is not None
     assert analysis.at_most.total_bytes == AT_MOST_BYTES
     (text,) = analysis.doubts
-    assert text == "figures are lower bounds, at most 1.43 KiB: the data of a run decide 'z:0'"
+    assert (
+        text
+        == "figures are lower bounds, of inference at most 1.43 KiB: the data of a run decide 'z:0'"
+    )
 
 
 def test_json_has_the_upper_figures() -> None:
@@ -167,3 +171,38 @@ def test_the_verdict_names_the_dim_to_set(path: str, capsys: pytest.CaptureFixtu
 def test_a_name_of_no_dim_is_one_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([path, "--max", "row=5"]) == 2
     assert "--max row: no dim of that name" in capsys.readouterr().err
+
+
+def test_the_table_shows_both_ends_under_a_verdict(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fit", path, "--device", f"{AT_MOST_BYTES}B"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"13 1.43 KiB {AT_MOST_BYTES:,} B fits +0 B at most; at least 377 B" in words
+    assert main(["fit", path, "--device", f"{AT_MOST_BYTES - 1}B"]) == 3
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"13 1.43 KiB {AT_MOST_BYTES:,} B unknown -1 B at most; at least 377 B" in words
+    assert main(["fit", path, "--device", f"{INPUTS_BYTES - 1}B"]) == 1
+
+
+def test_fit_observes_and_the_answer_says_what_ran(
+    path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    few = str(tmp_path / "5.npz")
+    np.savez(few, x=np.ones((13, 7), np.float32), c=np.arange(13) < 5)
+    assert main(["fit", path, "--device", f"{AT_MOST_BYTES - 1}B", "--observe", few]) == 3
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"takes 797 B {INPUTS_BYTES + 5 * ROW_BYTES} B" in words
+    assert "at least 797 B (an observed run)" in words
+    assert "--observed" not in words
+    assert main([path, "--observe", "random"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "observed 1 run of random inputs: inference took" in words
+    assert "at most 1.43 KiB for other inputs" in words
+
+
+def test_check_names_a_mistyped_limit(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", path, "--budget-peak", "2KiB", "--max", "zz:0=5"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "unused_limit: --max zz:0: no dim of that name" in words

@@ -132,7 +132,11 @@ class Assessment:
 
     def judged(self, compared: Comparison, flash_bytes: int | None) -> Comparison:
         """A comparison at any number with the doubts, and with the weights in flash."""
-        return self._judged(compared, self.doubts, flash_bytes)
+        doubts = self.doubts
+        if compared.lower_bytes is not None:
+            # Both ends were compared.
+            doubts = tuple(each for each in doubts if each.code != DATA)
+        return self._judged(compared, doubts, flash_bytes)
 
     def _judged(
         self, compared: Comparison, doubts: tuple[Doubt, ...], flash_bytes: int | None
@@ -171,6 +175,7 @@ class TableRow(Comparison):
             num_bytes=compared.num_bytes,
             unlimited_bytes=compared.unlimited_bytes,
             flash_margin_bytes=compared.flash_margin_bytes,
+            lower_bytes=compared.lower_bytes,
         )
 
 
@@ -421,7 +426,12 @@ class DemandCurve:
             except OnnxmemError:
                 return None
         footprint = self.at(number)
-        return footprint.demand if footprint is not None and footprint.is_whole else None
+        at_most = None if footprint is None else footprint.at_most()
+        if footprint is None or at_most is None or footprint.is_whole:
+            return None if at_most is None else at_most.demand
+        if DATA in self.setup.accepted:
+            return footprint.demand
+        return replace(at_most.demand, lower_bytes=footprint.total_bytes)
 
     def draw_lines(self, last: int) -> int:
         """Make demands up to a number cheap, if possible; returns up to which all are evaluated."""

@@ -222,6 +222,8 @@ class Comparison:
     flash_margin_bytes: int | None = None
     """What the weights leave of a microcontroller's flash, below 0 what they lack; ``None``: the
     weights are not in flash, or its size is unknown."""
+    lower_bytes: int | None = None
+    """What a run takes at least, where data decide and ``num_bytes`` is the most."""
 
     @property
     def lacks_flash(self) -> bool:
@@ -258,6 +260,9 @@ class Demand:
     """How much more the run may take because of what the file does not show."""
     least_bytes: int = 0
     """With less the run fails for certain; it never falls as the batch grows."""
+    lower_bytes: int | None = None
+    """What a run takes at least, where the data of a run decide and ``size_bytes`` is the most;
+    ``None``: they decide nothing."""
     taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
     """What the run takes of a device with fewer bytes, by retries of its allocator; ``None``: it
     fails there. Without the function it always does."""
@@ -269,6 +274,7 @@ class Demand:
             more_bytes=self.more_bytes,
             range_bytes=self.range_bytes,
             least_bytes=self.least_bytes,
+            lower_bytes=self.lower_bytes,
         )
 
     def needed_bytes(self, accuracy: Accuracy) -> int:
@@ -286,10 +292,10 @@ class Demand:
         if self.range_bytes and self.size_bytes <= limit_bytes:
             is_met = self.needed_bytes(accuracy) <= limit_bytes
             return self._as(Verdict.TIGHT if is_met else Verdict.UNKNOWN)
-        if high_bytes <= limit_bytes:
-            return self._as(Verdict.FITS)
         if self.size_bytes <= limit_bytes:
-            return self._as(Verdict.TIGHT)
+            return self._as(Verdict.FITS if high_bytes <= limit_bytes else Verdict.TIGHT)
+        if self.lower_bytes is not None and self.lower_bytes <= limit_bytes:
+            return self._as(Verdict.UNKNOWN)
         if self.least_bytes > limit_bytes or self.taken_in is None:
             return self._as(Verdict.OVER)
         # Full devices get smaller regions (onnxruntime) or cached memory back (PyTorch), so a run
@@ -302,7 +308,10 @@ class Demand:
     def _as(self, verdict: Verdict) -> Comparison:
         """A verdict without retries."""
         return Comparison(
-            verdict=verdict, num_bytes=self.size_bytes, unlimited_bytes=self.size_bytes
+            verdict=verdict,
+            num_bytes=self.size_bytes,
+            unlimited_bytes=self.size_bytes,
+            lower_bytes=self.lower_bytes,
         )
 
 

@@ -28,13 +28,16 @@ def refuse_unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[
 
     :raises ShapeError: there is no such dim.
     """
+    for message in unknown_limits(graph, model, names):
+        raise ShapeError(message)
+
+
+def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> Iterator[str]:
+    """What is wrong with each name that is not one of a dim or a Loop of this model."""
     for name in names:
         if not _is_named(graph, name) and not any(_declared(model, name)):
             hint = nearest(name, [each for each in graph.tensors if each])
-            message = (
-                f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
-            )
-            raise ShapeError(message)
+            yield f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
 
 
 def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:

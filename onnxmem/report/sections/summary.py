@@ -118,6 +118,7 @@ def answer(analysis: "Analysis") -> Section:
         summary=f"{format_bytes(_total(analysis, basis))}: {BASES[basis].partition('; ')[0]}",
         lines=(
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
+            *_observed(analysis),
             *_process_lines(analysis, basis),
             Line("error", text=short_error(ACCURACIES[basis])),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
@@ -143,6 +144,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
                 for each in result.doubts
             ),
             *_retries(result),
+            *_observed(analysis),
             *(() if result.is_at_most else observed_lines(result.footprint, result.doubts)),
             *_process_lines(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
@@ -152,6 +154,32 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
         ),
         layout=Layout.FACTS,
     )
+
+
+def _observed(analysis: "Analysis") -> Iterator[Line]:
+    """Which runs were observed, and what inference took in them, or how far it is bounded."""
+    seen = analysis.observed
+    if seen is None:
+        return
+    is_random = all(source.startswith("random ") for source in seen.sources)
+    runs = plural(len(seen.sources), "run") + (" of random inputs" if is_random else "")
+    spread, at_most = seen.total_bytes, analysis.at_most
+    if spread is None:
+        text = "the size of some tensors was not seen"
+    elif spread.least == spread.most:
+        text = f"inference took {format_bytes(spread.most)}"
+    else:
+        least, middle, p99, most = map(
+            format_bytes, (spread.least, spread.median, spread.p99, spread.most)
+        )
+        text = f"inference took {least} to {most}, median {middle}, p99 {p99}"
+    bound = "no bound" if at_most is None else f"at most {format_bytes(at_most.total_bytes)}"
+    counts = "".join(
+        f"; iterations of {shortened(name)}: "
+        + (f"{each.most:,}" if each.least == each.most else f"{each.least:,} to {each.most:,}")
+        for name, each in seen.iterations.items()
+    )
+    yield Line("observed", text=f"{runs}: {text}; {bound} for other inputs{counts}")
 
 
 def _retries(result: "FitResult") -> Iterator[Line]:
