@@ -17,6 +17,8 @@ from onnxmem.decisions.explain.messages import OutOfMemory, read_message
 
 MESSAGES = Path(__file__).parents[1] / "tests" / "data" / "oom_messages.json"
 _PARTS = ("allocated", "reserved", "unallocated")
+_WITH_PARTS = {"fourth", "twelfth", "thirteenth", "fourteenth"}
+"""Sets whose reserved memory was written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -48,7 +50,7 @@ def fields(row: dict[str, Any], message: OutOfMemory | None) -> dict[str, tuple[
     }
     if row.get("set") not in {None, "second", "third"}:
         pairs["device"] = (row.get("device"), None if message is None else message.device)
-    for name in _PARTS if row.get("set") in {"fourth", "twelfth", "thirteenth"} else ():
+    for name in _PARTS if row.get("set") in _WITH_PARTS else ():
         if name != "allocated" or name in row:
             read = None if message is None else getattr(message, f"{name}_bytes")
             pairs[name] = (in_bytes(row.get(name)), read)

@@ -469,7 +469,9 @@ def read_message(text: str) -> OutOfMemory | None:
         device=None if _is_kill(plain, evidence, found) else device_of(plain, near),
         capacity_bytes=values[Role.TOTAL],
         free_bytes=values[Role.FREE],
-        used_bytes=_killed_bytes(plain) or _first_known(values, Role.USED, Role.ALLOCATED),
+        used_bytes=_killed_bytes(plain)
+        or _own_process_bytes(found, values[Role.ALLOCATED])
+        or _first_known(values, Role.USED, Role.ALLOCATED),
         allocated_bytes=values[Role.ALLOCATED],
         reserved_bytes=values.get(Role.RESERVED),
         unallocated_bytes=values[Role.UNALLOCATED],
@@ -480,6 +482,17 @@ def read_message(text: str) -> OutOfMemory | None:
 
 def _size(quantity: Quantity | None) -> int | None:
     return None if quantity is None else quantity.size_bytes
+
+
+def _own_process_bytes(found: Sequence[Quantity], allocated_bytes: int | None) -> int | None:
+    """What the process that failed uses, of several on the device: the one that can hold what it
+    allocated.
+    """
+    used = [each.size_bytes for each in found if each.role is Role.USED]
+    if allocated_bytes is None or len(used) <= 1:
+        return None
+    holding = [size for size in used if size >= allocated_bytes]
+    return holding[0] if len(holding) == 1 else None
 
 
 def _first_known(values: Mapping[Role, int | None], *roles: Role) -> int | None:

@@ -740,7 +740,7 @@ _DEVICE: Final = re.compile(
     r"(?i)(?<![A-Za-z])(?P<kind>"
     + "|".join(each for _, each in _DEVICES)
     + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
-    r"(?P<index>\d{1,3})(?![\d.]|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
+    r"(?P<index>\d{1,3})(?!\d|\.\d|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
 _LIBRARY: Final = re.compile(r"[A-Za-z0-9_]+\.(?:dll|so|pyd)\b")
 """A library that could not be loaded for want of memory is no device: ``cublas64_11.dll``."""
