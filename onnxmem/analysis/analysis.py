@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.analysis.observed_memory import ObservedMemory
+    from onnxmem.analysis.training_figures import TrainingFigures
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.graph import Graph
     from onnxmem.model.observed import Observed
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
     from onnxmem.runtimes.torch.cuda import TorchMemory
-    from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
+    from onnxmem.runtimes.torch.memory import PeakRange
     from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
 
 
@@ -301,10 +302,15 @@ class Analysis:
         """Weights, inputs and in-place peak: what inference needs before any runtime's overhead."""
         return self.results.total_bytes
 
-    @property
-    def training(self) -> "TrainingMemory | None":
+    @cached_property
+    def training(self) -> "TrainingFigures | None":
         """The training step; ``None``: not requested."""
-        return self.results.training
+        step = self.results.training
+        if step is None:
+            return None
+        from onnxmem.analysis.training_figures import TrainingFigures
+
+        return TrainingFigures.of(step, lambda: self.torch, lambda: self.tensorflow)
 
     @property
     def training_range(self) -> "PeakRange | None":
@@ -323,11 +329,12 @@ class Analysis:
     @cached_property
     def tensorflow(self) -> "TensorflowMemory | None":
         """The training step as replayed with TensorFlow's allocator, unmeasured."""
-        if self.training is None:
+        step = self.results.training
+        if step is None:
             return None
         from onnxmem.runtimes.torch.tensorflow import tensorflow_memory
 
-        return tensorflow_memory(self.training)
+        return tensorflow_memory(step)
 
     @cached_property
     def rules_of_thumb(self) -> RulesOfThumb:

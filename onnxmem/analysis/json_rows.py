@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.observed_memory import ObservedMemory, Spread
     from onnxmem.analysis.request import StageResults
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
+    from onnxmem.analysis.training_figures import TrainingFigures
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.remote import Fetched
     from onnxmem.program.sizes import Affine
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
-    from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
+    from onnxmem.runtimes.torch.memory import PeakRange
     from onnxmem.runtimes.torch.tensorflow import TensorflowMemory
     from onnxmem.settings import Settings, TrainingConfig
 
@@ -219,7 +220,7 @@ def _order(schedule: "Schedule") -> JsonDict:
 
 
 def training_row(
-    training: "TrainingMemory | None",
+    training: "TrainingFigures | None",
     allocators: "tuple[TorchMemory | None, TensorflowMemory | None]",
     peaks: "PeakRange | None",
 ) -> JsonDict | None:
@@ -244,7 +245,7 @@ def training_row(
         "peak_bytes": training.peak_bytes,
         "peak_phase": training.peak_phase.value,
         "peak_node": training.peak_node and printable(training.peak_node),
-        "live_by_kind": {each.value: size for each, size in training.live_by_category().items()},
+        "live_by_kind": training.live_by_kind,
         "live_at_peak": [
             {"tensor": printable(each.label), "kind": each.category.value, "bytes": each.size_bytes}
             for each in training.live_at_peak()[:_MOST_LIVE]
@@ -290,8 +291,8 @@ def recipe_row(recipe: "TrainingConfig") -> JsonDict:
 
 def _torch(memory: "TorchMemory") -> JsonDict:
     return {
-        "allocated_bytes": memory.allocated_peak_bytes,
-        "reserved_bytes": memory.reserved_peak_bytes,
+        "allocated_bytes": memory.allocated_bytes,
+        "reserved_bytes": memory.reserved_bytes,
         "fragmentation_bytes": memory.fragmentation_bytes,
         "cublas_workspace_bytes": memory.cublas_workspace_bytes,
         "cudnn_workspace_bytes": memory.cudnn_workspace_bytes,
@@ -302,7 +303,7 @@ def _torch(memory: "TorchMemory") -> JsonDict:
 
 def _tensorflow(memory: "TensorflowMemory") -> JsonDict:
     return {
-        "allocated_bytes": memory.allocated_peak_bytes,
+        "allocated_bytes": memory.allocated_bytes,
         "reserved_bytes": memory.reserved_bytes,
     }
 

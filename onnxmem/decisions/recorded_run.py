@@ -330,8 +330,8 @@ def _predicted_peak(analysis: Analysis) -> PredictedPeak:
     ]
     return PredictedPeak(
         requested_bytes=cuda.requested_peak_bytes,
-        allocated_bytes=cuda.allocated_peak_bytes,
-        reserved_bytes=cuda.reserved_peak_bytes,
+        allocated_bytes=cuda.allocated_bytes,
+        reserved_bytes=cuda.reserved_bytes,
         node=step.peak_node,
         phase=step.peak_phase.value,
         live=_largest_first((*step.live_at_peak(), *workspaces)),

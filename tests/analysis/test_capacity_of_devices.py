@@ -129,7 +129,7 @@ def test_a_large_enough_device_changes_nothing(
         if frees:
             events.append(alive.pop(0))
     free = replayed([], events, BARE)
-    tight = replayed([], events, BARE, capacity_bytes=free.reserved_peak_bytes)
+    tight = replayed([], events, BARE, capacity_bytes=free.reserved_bytes)
     assert tight == free
     assert not tight.is_out_of_memory
 

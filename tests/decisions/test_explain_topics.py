@@ -106,6 +106,8 @@ Capture = pytest.CaptureFixture[str]
         ("my model does not fit what can I do", "a model that does not fit"),
         ("model doesn't fit on the GPU", "a model that does not fit"),
         ("not enough memory on my laptop", "a model that does not fit"),
+        ("how do I measure my own training run", "measure a run of my own"),
+        ("nvidia-smi shows more than predicted", "more than predicted"),
     ],
 )
 def test_a_question_finds_its_topic(question: str, answer: str) -> None:

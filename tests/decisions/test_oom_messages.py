@@ -177,6 +177,11 @@ def test_other_texts_are_not_read_as_out_of_memory(text: str) -> None:
     assert read_message(text) is None
 
 
+def test_the_name_of_the_tool_is_no_word_of_memory() -> None:
+    assert read_message("task manager shows more than onnxmem") is None
+    assert read_message("task manager shows more than the memory") is not None
+
+
 @pytest.mark.parametrize(
     "part", ["1", "1,", "1 ", "1/", "(", "shape[1,", "[1,", "allocate 1 MB of ", "free total used "]
 )

@@ -27,7 +27,7 @@ def test_the_setup_is_allocated_once_and_leftovers_of_an_iteration_are_released(
     found = replayed(setup, step, BARE, iterations=3)
     assert found == TorchMemory(
         requested_peak_bytes=(11 + 23 + 5) * MIB,
-        allocated_peak_bytes=(12 + 24 + 5) * MIB,
+        allocated_bytes=(12 + 24 + 5) * MIB,
         reserved=Reserved((12 + 24 + 20) * MIB, (56 * MIB,) * 2, 0),
         allocated_end_bytes=(12 + 5) * MIB,
         inactive_split_end_bytes=15 * MIB,
@@ -49,7 +49,7 @@ def test_fragmentation_is_reserved_minus_allocated_peak() -> None:
     # The small block's segment comes last, when the large one is free again.
     step = [(1, 23 * MIB), (1, -23 * MIB), (2, MIB // 2)]
     found = replayed([], step, BARE)
-    assert (found.reserved_peak_bytes, found.allocated_peak_bytes) == (26 * MIB, 24 * MIB)
+    assert (found.reserved_bytes, found.allocated_bytes) == (26 * MIB, 24 * MIB)
     assert found.fragmentation_bytes == 2 * MIB
 
 
@@ -123,8 +123,8 @@ def test_workspaces_come_from_the_allocator_and_the_context_does_not() -> None:
     found = replayed([], [], settings)
     assert found.cublas_workspace_bytes == 2 * 8_519_680
     assert found.cudnn_workspace_bytes == 31 * MIB
-    assert found.allocated_peak_bytes == 2 * 8_519_680 + 32 * MIB
-    assert found.reserved_peak_bytes == (20 + 32) * MIB
+    assert found.allocated_bytes == 2 * 8_519_680 + 32 * MIB
+    assert found.reserved_bytes == (20 + 32) * MIB
     assert found.total_bytes == (20 + 32 + 401) * MIB
 
 

@@ -194,7 +194,7 @@ def _cuda(analysis: Analysis) -> Parts:
     torch = analysis.torch
     if torch is None:
         return ()
-    return (("reserved", torch.reserved_peak_bytes), ("context", torch.context_bytes))
+    return (("reserved", torch.reserved_bytes), ("context", torch.context_bytes))
 
 
 def _process(analysis: Analysis) -> Parts:

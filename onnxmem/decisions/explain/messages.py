@@ -428,6 +428,8 @@ _FIGURES: Final = (
     Role.UNALLOCATED,
     Role.PEAK,
 )
+_OWN_NAME: Final = re.compile(r"(?i)\bonnxmem\b")
+"""It ends in a word of memory: ``more than onnxmem`` speaks of none."""
 _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 
 
@@ -435,6 +437,7 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
     unescaped = _ESCAPED.sub(r"\1", _COLORS.sub("", text[-_LONGEST:]))
+    unescaped = _OWN_NAME.sub("it", unescaped)
     lines = (" ".join(line.split()) for line in unescaped.splitlines())
     plain = "\n".join(filter(None, lines))
     found = quantities(plain)

@@ -118,7 +118,7 @@ def _cuda(memory: "TorchMemory") -> Section:
     key, context = "training.cuda", memory.context_bytes
     remark = "reserved + CUDA context"
     total = Line("", memory.total_bytes, remark, key=f"{key}.total_bytes")
-    reserved, allocated = memory.reserved_peak_bytes, memory.allocated_peak_bytes
+    reserved, allocated = memory.reserved_bytes, memory.allocated_bytes
     cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are part of it"
     return Section(
         key="cuda",
@@ -150,7 +150,7 @@ def _tensorflow(memory: "TensorflowMemory") -> Section:
         title="GPU memory (TensorFlow)",
         total=Line("", reserved, "reserved with memory growth", key=f"{key}.reserved_bytes"),
         lines=(
-            Line("allocated", memory.allocated_peak_bytes, key=f"{key}.allocated_bytes"),
+            Line("allocated", memory.allocated_bytes, key=f"{key}.allocated_bytes"),
             Line("", text=text),
         ),
     )

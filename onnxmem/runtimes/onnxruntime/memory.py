@@ -87,6 +87,47 @@ class RuntimeMemory:
     findings: tuple[Finding, ...]
 
     @property
+    def base_bytes(self) -> int:
+        """Of the arena: initializers, prepacked weights included."""
+        return self.arena.base_bytes
+
+    @property
+    def requested_peak_bytes(self) -> int:
+        """Of the arena: the peak requested by kernels."""
+        return self.arena.requested_peak_bytes
+
+    @property
+    def with_scratch_peak_bytes(self) -> int:
+        """Of the arena: the same with the scratch of kernels."""
+        return self.arena.with_scratch_peak_bytes
+
+    @property
+    def pattern_block_bytes(self) -> int:
+        """Of the arena: the memory-pattern buffer."""
+        return self.arena.pattern_block_bytes
+
+    @property
+    def in_use_peak_bytes(self) -> int:
+        """Of the arena: the peak of allocated chunks."""
+        return self.arena.in_use_peak_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the arena: reserved after run 1."""
+        return self.arena.held_bytes
+
+    @property
+    def held_steady_bytes(self) -> int:
+        """Of the arena: reserved after the last run."""
+        return self.arena.held_steady_bytes
+
+    @property
+    def peak_node(self) -> str | None:
+        """The name of the node at the arena's peak."""
+        node = self.arena.peak_node
+        return None if node is None else node.name
+
+    @property
     def process_least_bytes(self) -> int | None:
         """The lower end of ``process_range``."""
         return None if self.process_range is None else self.process_range[0]

@@ -33,7 +33,7 @@ class TorchMemory:
 
     requested_peak_bytes: int
     """The peak of what tensors and workspaces request, before rounding."""
-    allocated_peak_bytes: int
+    allocated_bytes: int
     """The peak of allocated blocks: `torch.cuda.max_memory_allocated`."""
     reserved: Reserved
     """What the allocator reserves: its peak is `torch.cuda.max_memory_reserved`."""
@@ -50,7 +50,7 @@ class TorchMemory:
     """The CUDA context and loaded kernels: an assumption, part of no figure but the total."""
 
     @property
-    def reserved_peak_bytes(self) -> int:
+    def reserved_bytes(self) -> int:
         """`torch.cuda.max_memory_reserved`."""
         return self.reserved.peak_bytes
 
@@ -72,12 +72,12 @@ class TorchMemory:
     @property
     def fragmentation_bytes(self) -> int:
         """The reserved peak less the allocated peak."""
-        return self.reserved_peak_bytes - self.allocated_peak_bytes
+        return self.reserved_bytes - self.allocated_bytes
 
     @property
     def total_bytes(self) -> int:
         """The device memory that the run needs."""
-        return self.reserved_peak_bytes + self.context_bytes
+        return self.reserved_bytes + self.context_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class TorchRuntime:
         assert found is not None  # noqa: S101 - there is an allocator
         return TorchMemory(
             requested_peak_bytes=allocator.requested_peak_bytes,
-            allocated_peak_bytes=allocator.allocated_peak_bytes,
+            allocated_bytes=allocator.allocated_peak_bytes,
             reserved=found,
             allocated_end_bytes=allocator.allocated_bytes,
             inactive_split_end_bytes=allocator.inactive_split_bytes,

@@ -26,7 +26,7 @@ _NO_LIMIT: Final = 1 << 62
 class TensorflowMemory:
     """What the arena takes for a step, in bytes."""
 
-    allocated_peak_bytes: int
+    allocated_bytes: int
     """The peak of allocated chunks: ``tf.config.experimental.get_memory_info`` has it."""
     reserved_bytes: int
     """Regions with memory growth, which are never given back."""
