@@ -251,7 +251,11 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         help="each run ends with memory.enable_memory_arena_shrinkage",
     )
     session.add_argument(
-        "--threads", type=dim, default=1, metavar="N", help="intra_op_num_threads (default: 1)"
+        "--threads",
+        type=dim,
+        default=1,
+        metavar="N",
+        help="intra_op_num_threads, up to 1024 (default: 1)",
     )
     session.add_argument(
         "--weights",
@@ -267,7 +271,7 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         session,
         "--malloc-threshold",
         "MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the process's environment, as in "
-        "128KiB",
+        "128KiB; at least 4KiB",
         dest="malloc_threshold_bytes",
     )
 

@@ -41,6 +41,9 @@ _SHUFFLES_WITH_BODIES: Final = 2
 """Bodies have patterns that any earlier request may have stored, so no run serves two orders."""
 _INTERLEAVINGS: Final = 20
 """Of so many draws, the range has a further one in nine of ten cases."""
+_FEWER_INTERLEAVINGS: Final = 5
+"""Draws with one run fewer at once, of which the least counts alone."""
+_FEWEST_AT_ONCE: Final = 2
 _MOST_NODES: Final = 100_000
 _CORE_FLOPS: Final = 5e10
 _CORE_BYTES: Final = 1e10
@@ -224,7 +227,6 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     )
     spread_bytes = memory.spread_bytes(session.arena for session in process.sessions)
     peaks = peaks or [process.peak_bytes]
-    median_bytes = peaks[median_draw]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
     if model.runs.planned.recorded.has_bodies:
@@ -240,7 +242,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         timeline=timeline,
         loaded_bytes=serving.sessions * model.runs.planned.loaded_arena().reserved_bytes,
         load_peak_bytes=memory.load_peak_bytes,
-        interval=Interval(min(peaks), median_bytes, max(peaks), len(peaks)) if is_random else None,
+        interval=_interval(model, ordered, serving, peaks) if is_random else None,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
         is_bounded=is_closed if is_all or is_closed is False else None,
         num_replayed=len(in_range),
@@ -248,6 +250,20 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         findings=(*model.findings, *model.session_findings(unknowns)),
         is_complete=not unknowns.is_lower_bound,
     )
+
+
+def _interval(
+    model: "ServedModel", requests: Sequence[Dims], serving: Serving, peaks: Sequence[int]
+) -> Interval:
+    """What the arenas reserve at most over the draws, ``peaks``, and with one run fewer at once.
+
+    On a machine with fewer cores than runs, or with other work, the scheduler may never let all
+    runs hold their memory at once: repeats of one load then end in two states.
+    """
+    fewer = max(serving.concurrency - 1, _FEWEST_AT_ONCE)
+    less = model.peaks(requests, replace(serving, concurrency=fewer), _FEWER_INTERLEAVINGS)
+    low_bytes = min(*peaks, *less)
+    return Interval(low_bytes, median_low(peaks), max(peaks), len(peaks) + len(less))
 
 
 def dims_of(row: Mapping[str, int]) -> Dims:
@@ -330,9 +346,10 @@ class ServedModel:
         recorded = self.runs.planned.recorded
         return session_findings(recorded.graph, recorded.provider, unknowns)
 
-    def peaks(self, requests: Sequence[Dims], serving: Serving) -> list[int]:
+    def peaks(
+        self, requests: Sequence[Dims], serving: Serving, num_draws: int = _INTERLEAVINGS
+    ) -> list[int]:
         """What the arenas reserve at most, by the seed that orders concurrent runs."""
-        num_draws = 1 if serving.concurrency == 1 else _INTERLEAVINGS
         return [Process(self.runs, serving).peak_of(requests, seed) for seed in range(num_draws)]
 
     def largest_first(self, requests: Sequence[Dims]) -> list[Dims]:
