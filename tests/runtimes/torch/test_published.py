@@ -146,3 +146,37 @@ def test_the_page_has_the_table_of_fused_attention() -> None:
     page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("<!-- attention -->\n")
     assert script["table"]() == rest.partition("\n<!-- /attention -->")[0]
+
+
+TIMM = ROOT / "tools" / "training" / "timm_table.py"
+
+
+def timm_table(*networks: str) -> str:
+    words = [sys.executable, str(TIMM), *networks]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.rstrip()
+
+
+def printed_of_timm() -> str:
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    return page.partition("<!-- timm -->\n")[2].partition("\n<!-- /timm -->")[0]
+
+
+def test_small_networks_of_timm_are_as_counted() -> None:
+    """In float32 and under autocast."""
+    text = timm_table("test_vit", "mobilenetv3_small_050", "lcnetv2_large")
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| unseen")]
+    assert [(row[1], row[2], row[4]) for row in rows] == [
+        ("fp32", "3", "3 (100 %)"),
+        ("mixed-bf16", "3", "3 (100 %)"),
+    ]
+
+
+def test_the_page_counts_all_networks_of_timm() -> None:
+    steps = runpy.run_path(str(TIMM))["steps"]()
+    rows = [line.split(" | ") for line in printed_of_timm().splitlines()[2:6]]
+    assert sum(int(row[2]) for row in rows) == len(steps)
+
+
+@pytest.mark.slow
+def test_the_page_has_the_table_of_timm() -> None:
+    assert timm_table() == printed_of_timm()
