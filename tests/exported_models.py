@@ -22,6 +22,7 @@ from onnxmem.model.intervals.walk import UpperGraph, with_upper_dims
 from onnxmem.runtimes.onnxruntime.memory import (
     SessionGraphs,
     SessionRequest,
+    requested_peak_at_least,
     requested_peak_at_most,
 )
 from onnxmem.runtimes.onnxruntime.providers import CPU
@@ -68,12 +69,23 @@ class ExportedModel:
 
     def requested_peak_at_most(self) -> int | None:
         """The same at the upper end of every dim."""
+        sessions = self._sessions()
+        options = sessions.request.session_options()
+        return requested_peak_at_most(sessions.graph(options), options, CPU, sessions.request)
+
+    def requested_peaks_at_least(self) -> tuple[int | None, int]:
+        """The same at the lower end of branches and iterations, and the least of any run."""
+        sessions = self._sessions()
+        options = sessions.request.session_options()
+        peaks: Mapping[str, int] = self.runs["requested_peak_bytes"]["off"]
+        least = requested_peak_at_least(sessions.graph(options), options, CPU)
+        return least, min(peaks.values())
+
+    def _sessions(self) -> SessionGraphs:
         file = ModelFile(self.name, self.proto(), 0)
         prepared = prepare(file)
         model = ModelAt(file, prepared, build(prepared, Request()))
-        sessions = SessionGraphs(model, SessionRequest(graph="raw", asks_onnxruntime=False))
-        options = sessions.request.session_options()
-        return requested_peak_at_most(sessions.graph(options), options, CPU, sessions.request)
+        return SessionGraphs(model, SessionRequest(graph="raw", asks_onnxruntime=False))
 
     def beyond(self, graph: Graph) -> Iterator[str]:
         """Tensors that were larger in a run than their upper end."""

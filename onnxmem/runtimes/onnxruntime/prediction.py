@@ -16,7 +16,11 @@ from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
-from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import EMPTY_TRACE, undecided
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
+    EMPTY_TRACE,
+    undecided,
+    without_shapes,
+)
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
@@ -296,11 +300,13 @@ class PlannedSession:
     @property
     def at_least(self) -> "PlannedSession":
         """The same where what the data of a run decide counts as little as may be."""
-        recorded = self.recorded
+        recorded, graph = self.recorded, self.recorded.graph
+        if undecided(graph.trace).bounded_loops:
+            graph = replace(graph, trace=without_shapes(graph.trace))
         return replace(
             self,
             recorded=RecordedSession(
-                recorded.graph, recorded.provider, recorded.plan, recorded.rules, counts_least=True
+                graph, recorded.provider, recorded.plan, recorded.rules, counts_least=True
             ),
         )
 

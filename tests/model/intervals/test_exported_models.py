@@ -47,6 +47,13 @@ def test_no_run_of_an_exported_model_is_beyond_its_upper_ends(name: str) -> None
     assert ROWS[name][1:] == table_row(name)
 
 
+@pytest.mark.parametrize("name", ["beam_search", "greedy_decoding", "tf_decoding", "transducer"])
+def test_no_run_of_a_decoding_loop_is_below_its_lower_end(name: str) -> None:
+    least, found = exported_models()[name].requested_peaks_at_least()
+    assert least is not None
+    assert 0 < least <= found
+
+
 def test_upper_ends_of_exported_models_are_close_to_what_runs_reach() -> None:
     rows = [cells for name, cells in ROWS.items() if name in NAMES]
     assert len(rows) == len(NAMES) >= 16

@@ -6,7 +6,7 @@ each iteration. It is a tree, because a body decides anew each time it runs.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.model.graph import DType
@@ -18,7 +18,8 @@ class TensorType:
     """Element type and shape of a tensor in one run."""
 
     dtype: DType | None
-    shape: Dims
+    shape: Dims | None
+    """``None``: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,23 @@ class ControlFlowTrace:
         inner += [trace for loop in self.loops.values() for trace in loop.traces]
         for trace in inner:
             yield from trace.nested()
+
+
+def without_shapes(trace: ControlFlowTrace) -> ControlFlowTrace:
+    """The trace where the shapes that differ from those in the graph are unknown: they may follow
+    from more iterations than a run has.
+    """
+    return ControlFlowTrace(
+        {name: replace(each, shape=None) for name, each in trace.types.items()},
+        {
+            name: replace(each, traces=tuple(map(without_shapes, each.traces)))
+            for name, each in trace.branches.items()
+        },
+        {
+            name: replace(each, traces=tuple(map(without_shapes, each.traces)))
+            for name, each in trace.loops.items()
+        },
+    )
 
 
 EMPTY_TRACE: Final = ControlFlowTrace()
