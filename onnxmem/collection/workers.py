@@ -41,7 +41,7 @@ import sys
 sys.path[:] = sys.argv[2:]
 import gc, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-gc.set_threshold(1_000_000)
+gc.set_threshold(100_000)
 from onnxmem.collection import workers
 gc.freeze()
 """

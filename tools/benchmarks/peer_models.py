@@ -166,13 +166,13 @@ def _weight(name: str, shape: tuple[int, ...], dtype: np.dtype) -> TensorProto:
     return numpy_helper.from_array(values.astype(dtype), name)
 
 
+SET: Final = ("resnet50", "vgg19", "densenet121", "pp_ocr_det", "bert_base", "decoder_10k")
+"""Those that are run if none is named."""
 MAKERS: Final[Mapping[str, Callable[[Path], onnx.ModelProto]]] = MappingProxyType(
     {
-        "resnet50": partial(filled, name="resnet50"),
+        **{path.stem: partial(filled, name=path.stem) for path in sorted(MODELS.glob("*.onnx"))},
         "vgg19": partial(lit, name="vgg19"),
-        "densenet121": partial(filled, name="densenet121"),
         "pp_ocr_det": pp_ocr,
-        "bert_base": partial(filled, name="bert_base"),
         "decoder_10k": decoder,
     }
 )

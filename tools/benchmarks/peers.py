@@ -1,6 +1,6 @@
 """onnxmem beside its peers: whole-process time and peak memory on the same models, in turns.
 
-Usage: python tools/benchmarks/peers.py [--rounds N] [--folder FOLDER] [MODEL ...]
+Usage: python tools/benchmarks/peers.py [--rounds N] [--rivals NAMES] [--folder FOLDER] [MODEL ...]
 
 Models and virtual environments, ours from this checkout, are made in the folder, some 1.5 GB.
 Every tool runs in a process of its own, imports included; tools take turns, so that a busy machine
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from peer_models import MAKERS, made
+from peer_models import MAKERS, SET, made
 from rivals import RIVALS, environment, own_environment
 from scale import measured
 
@@ -71,10 +71,10 @@ def commands_of(path: Path, ours: Path, pythons: Mapping[str, Path]) -> dict[str
     return commands
 
 
-def environments(folder: Path) -> dict[str, Path]:
+def environments(folder: Path, names: Sequence[str]) -> dict[str, Path]:
     """The interpreters of the rivals that can be installed here."""
     found = {}
-    for name, rival in RIVALS.items():
+    for name, rival in ((name, RIVALS[name]) for name in names):
         try:
             found[name] = environment(rival, folder)
         except subprocess.CalledProcessError as error:
@@ -85,15 +85,17 @@ def environments(folder: Path) -> dict[str, Path]:
 def main() -> None:
     """Print a row for each model and tool, then the least ratios of each rival."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=[*MAKERS], metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=[*SET], metavar="MODEL")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     default = Path.home() / ".cache" / "onnxmem-benchmarks"
     parser.add_argument("--folder", type=Path, default=default, metavar="FOLDER")
+    parser.add_argument("--rivals", default=",".join(RIVALS), metavar="NAMES")
     asked = parser.parse_args()
     if unknown := set(asked.models) - set(MAKERS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(MAKERS)}")
     asked.folder.mkdir(parents=True, exist_ok=True)
-    ours, pythons = own_environment(asked.folder), environments(asked.folder)
+    ours = own_environment(asked.folder)
+    pythons = environments(asked.folder, asked.rivals.split(","))
     paths = {model: made(model, asked.folder) for model in asked.models}
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {asked.rounds} rounds")
     print(f"{'model':<13}{'MB':>5}  {'tool':<13}{'wall s':>8}{'CPU s':>8}{'MiB':>7}{'x ours':>12}")

@@ -29,6 +29,8 @@ _NAMES = (
     *SMALL,
     *("unet", "resnet50", "mobilenet_v2", "whisper_tiny_encoder", "efficientnet_b0"),
 )
+_DOC_STRING: Final = 6
+"""Field number of ModelProto in onnx.proto3."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _EARLY = 0.1
@@ -78,11 +80,20 @@ def main() -> None:
         print(f"; early, and at most later: parent {_mib(parent)}, workers {_mib(workers)}")
 
 
-def copies(names: Sequence[str], num_files: int, folder: Path) -> None:
-    """Fill a folder with copies of models, each name in turn."""
+def copies(
+    names: Sequence[str], num_files: int, folder: Path, *, are_distinct: bool = False
+) -> None:
+    """Fill a folder with copies of models, each name in turn.
+
+    Distinct files differ in their ``doc_string``, so that none is known by its content.
+    """
     for number in range(num_files):
-        name = names[number % len(names)]
-        shutil.copy(_MODELS / f"{name}.onnx", folder / f"{number:06}.onnx")
+        path = folder / f"{number:06}.onnx"
+        shutil.copy(_MODELS / f"{names[number % len(names)]}.onnx", path)
+        if are_distinct:
+            text = f"{number:06}".encode()
+            with path.open("ab") as file:
+                file.write(bytes([_DOC_STRING << 3 | 2, len(text)]) + text)
 
 
 def watched(folder: str, jobs: int) -> Run:
