@@ -3,8 +3,8 @@
     PYTHONPATH=tools:. python tools/training/precisions.py
 
 writes tests/data/training_precisions.json.gz, with each network's file by two exporters. Rules were
-computed on the networks of ``precision_networks``; those of ``unseen_networks`` were written and
-measured when the rules were frozen.
+derived on the networks of ``precision_networks`` and ``more_networks``; those of
+``unseen_networks`` were written and measured when the rules were frozen.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import more_networks
 import precision_networks
 import torch
 import unseen_networks
@@ -71,7 +72,8 @@ def _main() -> None:
     parser.add_argument("--group", choices=("seen", "unseen"), help="these networks alone")
     options = parser.parse_args()
     found: list[dict[str, Any]] = []
-    for group, module in (("seen", precision_networks), ("unseen", unseen_networks)):
+    modules = (("seen", precision_networks), ("seen", more_networks), ("unseen", unseen_networks))
+    for group, module in modules:
         if options.group not in {None, group}:
             continue
         for network in module.NETWORKS:
