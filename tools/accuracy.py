@@ -109,8 +109,8 @@ def autocast_rows() -> Iterator[Row]:
 
 
 def precision_rows(group: str, *, named: bool) -> Iterator[tuple[str, Row]]:
-    """Steps of 25 more networks, each with its kind; without names, as files of other exporters."""
-    # Half of the networks were written when the rules were frozen: `group` is seen or unseen.
+    """Steps of 40 more networks, each with its kind; without names, as files of other exporters."""
+    # Those of the group "unseen" were written when the rules were frozen.
     found = json.loads(gzip.decompress(PRECISIONS.read_bytes()))
     for network in (each for each in found["networks"] if each["group"] == group):
         for exporter, text in network["files"].items():

@@ -15,7 +15,9 @@ to the scores of a softmax is a mask, and so is one that the framework's attenti
 head has its own; a weight that reaches a sine or cosine through products and
 layout operators is a table of frequencies; one that reaches the grid of a GridSample through
 arithmetic is a table of positions. The vectors of spectral_norm (``weight_u`` beside
-``weight_orig``) and the masks of pruning are buffers by their names.
+``weight_orig``) and the masks of pruning are buffers by their names. torch.export names the
+operands of each node's call in its metadata, buffers as ``%b_layers_0_table``: they are not
+trained, whatever reads them.
 """
 
 import re
@@ -40,6 +42,10 @@ _GRID = 1
 """Its index among the inputs of GridSample."""
 _OF_HOOKS = re.compile(r"(.*)_(u|v|mask)$|.*parametrizations\.\w+\.\d+\._[uv]$")
 """Names of buffers of torch.nn.utils: of spectral_norm, of its parametrization, and of prune."""
+_FX_NODE = "pkg.torch.onnx.fx_node"
+_FX_BUFFER = re.compile(r"%b_(\w+)")
+_WORD = re.compile(r"\W")
+"""placeholder_naming_pass of torch/_export/utils.py: a prefix, and the name with _ for each dot."""
 _MAX_NODES = 64
 """Readers that are visited; masks and tables reach their end within fewer."""
 
@@ -64,6 +70,12 @@ def is_of_hook(name: str, known: Container[str]) -> bool:
     """Whether a weight is a buffer that a hook on a module's parameter has beside it."""
     found = _OF_HOOKS.match(name)
     return found is not None and (found[1] is None or f"{found[1]}_orig" in known)
+
+
+def named_buffers(nodes: Iterable[Node]) -> frozenset[str]:
+    """The buffers that torch.export names, as it writes them: ``layers_0_table``."""
+    texts = (node.metadata.get(_FX_NODE, "") for node in nodes)
+    return frozenset(name for text in texts if "%b_" in text for name in _FX_BUFFER.findall(text))
 
 
 def is_table(weight: Tensor, readers: Readers) -> bool:
@@ -122,7 +134,8 @@ _FOLLOWED = _LAYOUT | {"Constant", "DequantizeLinear"}
 
 _LITERAL_OPERANDS = _LAYOUT | {
     *("Abs", "Add", "Div", "Exp", "Expand", "Max", "Min", "Mul", "Neg"),
-    *("Pow", "Sigmoid", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile", "Where"),
+    *("Pow", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile"),
+    "Where",
 }
 """Operators whose inputs may be literals of the program as well as parameters."""
 
@@ -201,6 +214,8 @@ class _Search:
 
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
+    named_buffers: frozenset[str] = field(init=False)
+    """Written as torch.export names them."""
     _readers: Readers | None = None
     _all_producers: Mapping[str, Node] | None = None
     slots: dict[tuple[int, int], Sequence[tuple[int, str]]] = field(default_factory=dict)
@@ -213,6 +228,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.producers = _producers(self.graph.all_nodes())
+        self.named_buffers = named_buffers(self.graph.all_nodes())
 
     @property
     def readers(self) -> Readers:
@@ -257,7 +273,8 @@ class _Search:
         """Whether a weight is a floating parameter, and not a literal or table."""
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
-        if is_of_hook(weight.name, self.graph.tensors):
+        is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
+        if is_named or is_of_hook(weight.name, self.graph.tensors):
             return False
         if node.onnx_op not in _LITERAL_OPERANDS:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.

@@ -346,8 +346,8 @@ _ACTIVATIONS = (
     ),
 )
 
-_OF_PARAMETERS = frozenset({"Abs", "Neg", "Sigmoid", "Softplus", "Sqrt", "Tanh"})
-"""Functions that networks apply to a parameter itself: a gate, a rate, a log variance."""
+_OF_PARAMETERS = frozenset({"Abs", "Neg", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Tanh"})
+"""Functions that networks apply to a parameter itself: a gate, a rate, a share, a log variance."""
 
 OPS = tuple(
     replace(each, parameters=each.inputs) if each.op_type in _OF_PARAMETERS else each

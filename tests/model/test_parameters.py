@@ -294,7 +294,7 @@ def test_vectors_of_spectral_norm_are_not_trained() -> None:
     assert parameters(graph_of(renamed)).trained == ("weight_u", "weight")
 
 
-@pytest.mark.parametrize("function", ["Neg", "Sigmoid", "Softplus", "Tanh"])
+@pytest.mark.parametrize("function", ["Neg", "Relu", "Sigmoid", "Softmax", "Softplus", "Tanh"])
 def test_a_function_of_a_parameter_alone_trains_it(function: str) -> None:
     text = f"""
         agraph (float[2,3] x) => (float[2,3] y) <float[3] gate> {{
@@ -340,3 +340,28 @@ def test_a_computed_scale_of_a_normalization_is_a_parameter(normed: str, operand
 def test_a_list_with_the_name_of_a_scale_is_not_one_elsewhere(normed: str) -> None:
     text = SCALED.format(normed=normed, operands="n, add_4")
     assert parameters(graph_of(text)).trained == ()
+
+
+TABLE = """
+    agraph (float[2,3] x) => (float[2,5] y) <float[3,5] layers_table, float[5] bias> {
+        m = MatMul(x, layers_table)
+        y = Add(m, bias)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("word", "trained"),
+    [
+        ("%b_layers_table", ("bias",)),
+        ("%p_layers_table", ("layers_table", "bias")),
+        ("%b_layers_table_2", ("layers_table", "bias")),
+    ],
+)
+def test_a_buffer_that_torch_export_names_is_not_trained(
+    word: str, trained: tuple[str, ...]
+) -> None:
+    model = model_of(TABLE)
+    text = f"%m : call_function[target=torch.ops.aten.matmul.default](args = (%x, {word}))"
+    model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value=text)
+    found = parameters(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
+    assert found.trained == trained

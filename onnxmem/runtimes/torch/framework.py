@@ -162,6 +162,16 @@ WEIGHT_NORM = OpSpec(
     source="torch derivatives.yaml: _weight_norm_interface; aten/src/ATen/native/WeightNorm.cpp",
 )
 
+DETACH = OpSpec(
+    op_type="detach",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    differentiable=False,
+    autograd_view=(("self", "result"),),
+    source="torch native_functions.yaml: detach",
+)
+
 PARAMETER_FUNCTION = OpSpec(
     op_type="function_of_parameter",
     domain=FRAMEWORK,

@@ -5,7 +5,8 @@ a parameter, and after its operator for what the network computes (``%pad``, ``%
 onnxscript's optimizer then merges a Pad into the Conv behind it
 (onnxscript/rewriter/rules/common/_fuse_pad_into_conv.py) and computes what depends on stored
 tensors alone (onnxscript/optimizer/_constant_folding.py): a weight that ``weight_norm`` computes,
-or ``1 - p`` of a parameter. What a step saves of these is put back.
+or ``1 - p`` of a parameter. What a step saves of these is put back, and no gradient passes through
+an operand that the call has as ``%detach``.
 """
 
 import re
@@ -19,7 +20,7 @@ from onnxmem.model.module_paths import dotted_path, modules_of
 from onnxmem.model.parameters import is_table, readers_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import OpSpec, Shape, known_dims
-from onnxmem.runtimes.torch.framework import FRAMEWORK, PARAMETER_FUNCTION, WEIGHT_NORM
+from onnxmem.runtimes.torch.framework import DETACH, FRAMEWORK, PARAMETER_FUNCTION, WEIGHT_NORM
 from onnxmem.runtimes.torch.strides import Dims
 from onnxmem.units import plural
 
@@ -29,6 +30,7 @@ _ARGUMENT: Final = re.compile(r"%\w+|\[[^\]]*\]|[^\s,\[\]]+")
 _NUMBER: Final = re.compile(r"-?\d+")
 _PADDED: Final = re.compile(r"%_?(constant_)?pad(_nd)?(_default)?(_\d+)?")
 """What ``functional.pad`` returns, in the name that torch.export gives it."""
+_DETACHED: Final = re.compile(r"%detach(_\d+)?")
 _NORMED: Final = re.compile(r"(%|^|/)_?(mul|weight_norm\w*?)(_\d+)?$")
 """What ``weight_norm`` returns: it ends in ``v * (g / norm)``."""
 _COMPUTED: Final = re.compile(r"(%|^|/)(add|div|sub)(_\d+)?$")
@@ -59,7 +61,7 @@ def unfolded(graph: Graph) -> Unfolded:
     unfolding = _Unfolding(graph, dict(graph.tensors))
     for node in graph.nodes:
         unfolding.run(node)
-    if not unfolding.padded and not unfolding.computed:
+    if not (unfolding.padded or unfolding.computed or unfolding.is_cut):
         return Unfolded(graph, ())
     whole = replace(graph, nodes=tuple(unfolding.nodes), tensors=unfolding.tensors)
     return Unfolded(whole, tuple(_findings(unfolding)))
@@ -76,6 +78,8 @@ class _Unfolding:
     """The layers whose weight is computed."""
     computed: set[str] = field(default_factory=set)
     """Weights of the file that the network computes."""
+    is_cut: bool = False
+    """Whether the gradient of an operand is cut."""
 
     def run(self, node: Node) -> None:
         """Append a node, after what the network runs before it."""
@@ -83,8 +87,25 @@ class _Unfolding:
             self._compute_weight(node)
         if node.onnx_op in _ELEMENTWISE:
             self._compute_operands(node)
+            node = self._with_detached_operands(node)
         padded = self._padded(node) if node.onnx_op == "Conv" else None
         self.nodes.append(node if padded is None else self._behind_padding(node, padded))
+
+    def _with_detached_operands(self, node: Node) -> Node:
+        """Cut the gradient of operands that the network has detached, which no node tells."""
+        arguments = _arguments(node)
+        if len(arguments) != len(node.inputs):
+            return node
+        inputs = list(node.inputs)
+        for index, (argument, name) in enumerate(zip(arguments, node.inputs, strict=True)):
+            if _DETACHED.fullmatch(argument):
+                inputs[index] = f"{name} detached for {node.name}, input {index}"
+                shape = self.tensors[name].shape
+                self._insert(
+                    node, DETACH, f"{node.name}/detach_{index}", (name,), inputs[index], shape
+                )
+                self.is_cut = True
+        return replace(node, inputs=tuple(inputs))
 
     def _padded(self, node: Node) -> Dims | None:
         """The dims of a convolution's operand after padding that is an operator of its own."""

@@ -123,3 +123,22 @@ def test_a_function_of_a_parameter(name: str, dims: str, scopes: str, inputs: li
     graph = replace(graph, nodes=(first, *graph.nodes[1:]), tensors=tensors)
     nodes = unfolded(graph).graph.nodes
     assert [node.inputs[0] for node in nodes if name in node.writes] == inputs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_cut"),
+    [("%w, %detach_2", True), ("%w, %exp", False), ("%w, %detached", False), ("%detach", False)],
+)
+def test_no_gradient_passes_through_a_detached_operand(arguments: str, is_cut: bool) -> None:
+    """``v`` has a gradient by the product, and by the sum only where the sum's call has ``e``."""
+    graph = graph_of("""
+        agraph (float[2,3] x) => (float[2,3] y) <float[2,3] m_v> {
+            w = Mul(x, m_v)
+            e = Exp(w)
+            y = Add(w, e)
+        }""")
+    last = replace(graph.nodes[-1], metadata={FX: call(arguments)})
+    graph = replace(graph, nodes=(*graph.nodes[:-1], last))
+    found = training_memory(graph, recipe_of())
+    assert ("+e" in happenings(found, Phase.FORWARD)) is True
+    assert (found.saved_activation_bytes == 4 * 2 * 3 * 1) == is_cut
