@@ -84,7 +84,9 @@ def is_within_ends(model: onnx.ModelProto, seed: int, folder: Path) -> bool:
             [each.peak_bytes for each in found],
             [each.in_place_peak_bytes for each in found],
         ):
-            assert figures == sorted(figure or 0 for figure in figures)
+            # Unknown counts as nothing: the lower end may be unknown where a run is not.
+            known = [figure or 0 for figure in figures]
+            assert known == sorted(known)
     return True
 
 
