@@ -431,6 +431,7 @@
       }
       haloed(ctx, text, right, y + 14 * ratio);
       ctx.textAlign = "left";
+      return { left: right - ctx.measureText(text).width, baseline: y + 14 * ratio };
     }
     function phases(u, ratio) {
       const { ctx, bbox } = u;
@@ -463,7 +464,8 @@
         ctx.fillRect(left, bbox.top + bbox.height - 3 * ratio, Math.max(right - left, 2 * ratio), 3 * ratio);
       }
     }
-    function peakLabel(u, ratio) {
+    /* Below the budget's words where both are at the top on the right. */
+    function peakLabel(u, ratio, taken) {
       const { ctx, bbox } = u;
       const x = u.valToPos(steps[peak] + 1, "x", true), y = u.valToPos(total(peak), "y", true);
       ctx.setLineDash([]);
@@ -477,7 +479,10 @@
       ctx.fillStyle = color("--ink");
       const text = `${allShown() ? "peak" : "most of these"} ${bytesText(BigInt(total(peak)))}`, width = ctx.measureText(text).width;
       const isRight = x + width + 12 * ratio < bbox.left + bbox.width;
-      haloed(ctx, text, isRight ? x + 9 * ratio : x - width - 9 * ratio, Math.max(y - 4 * ratio, bbox.top + 10 * ratio));
+      const left = isRight ? x + 9 * ratio : x - width - 9 * ratio;
+      let baseline = Math.max(y - 4 * ratio, bbox.top + 10 * ratio);
+      if (taken && left + width > taken.left && Math.abs(baseline - taken.baseline) < 14 * ratio) baseline = taken.baseline + 14 * ratio;
+      haloed(ctx, text, left, baseline);
     }
     function marks(u) {
       const { ctx, bbox } = u, ratio = devicePixelRatio;
@@ -490,8 +495,8 @@
       ctx.clip();
       selection(u, ratio);
       phases(u, ratio);
-      if (budgetShown()) budgetLine(u, ratio);
-      if (stacked.length) peakLabel(u, ratio);
+      const taken = budgetShown() ? budgetLine(u, ratio) : null;
+      if (stacked.length) peakLabel(u, ratio, taken);
       ctx.restore();
     }
     /* The largest that are alive: a tensor's own row, which selects it. */
