@@ -174,8 +174,10 @@ def largest_text(result: "FitResult") -> str:
     """The largest number that fits, what the next one lacks, and where tight begins."""
     max_batch = result.max_batch
     if max_batch is None:
-        why = "bytes are not known at 1" if result.has_number else "the model has no batch"
-        return f"unknown: {why}"
+        if not result.has_number:
+            return "unknown: the model has no batch"
+        is_least = result.requested.num_bytes is not None
+        return f"unknown: bytes at 1 are {'a lower bound' if is_least else 'not known'}"
     if max_batch.number is None:
         return f"no limit: it fits up to {LARGEST_BATCH:,}"
     if result.requested.lacks_flash:

@@ -442,7 +442,7 @@ def test_the_text_of_a_block_and_a_capacity() -> None:
     assert "at                        n" in text
     assert inquest.fit_result is not None
     for reach, told in (
-        (None, "unknown: bytes are not known"),
+        (None, "unknown: bytes at 1 are a lower bound"),
         (MaxBatch(None, 1, None, "bisection"), "no limit"),
     ):
         answer = replace(inquest.fit_result, max_batch=reach)

@@ -435,7 +435,10 @@ def largest_tensors(analysis: "Analysis") -> Section | None:
         live = [each for each in arena.replay.live_set(arena.peak) if each.size_bytes]
     else:
         memory = analysis.activations
-        live, node, phase = memory.live_at_peak, memory.peak_node, ""
+        least = analysis.results.at_least.activations
+        is_less = (least.in_place_peak_bytes or 0) < (memory.in_place_peak_bytes or 0)
+        live, node = memory.live_at_peak, memory.peak_node
+        phase = "larger branches" if is_less else ""
     if not live:
         return None
     at = [f"at {shortened(node)}"] if node else []
