@@ -25,6 +25,7 @@ from onnxmem.units import parse_size
 
 _NUL: Final = "\0"
 _UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
+_QUOTED: Final = re.compile("'([^']+)'")
 _INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
 _MAX_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
@@ -92,7 +93,10 @@ class Parser(ArgumentParser):
         """What a word that argparse refuses may be meant to be, with its punctuation."""
         refused = _UNKNOWN_FLAG.match(message)
         if refused is not None:
-            return _suggestion(refused[1], [*self._option_string_actions])
+            # Without dashes, which every flag has: they would make --budget similar to --quiet.
+            flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
+            hint = _suggestion(refused[1].lstrip("-"), [*flags])
+            return _QUOTED.sub(lambda found: repr(flags[found[1]]), hint)
         refused = _INVALID_CHOICE.match(message)
         if refused is None:
             return ""

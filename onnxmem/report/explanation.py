@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis, analysis_of
@@ -15,6 +16,7 @@ from onnxmem.analysis.fitting.footprints import in_integers
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import (
     Metric,
+    MetricValue,
     code_named,
     codes,
     metrics,
@@ -59,6 +61,9 @@ from onnxmem.report.rules import render_rules, rule_rows
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
 _PROCESS: Final = "runtime.process_bytes"
+_IN_TRAINING: Final = MappingProxyType(
+    {"batch_law.bytes_per_sample": "training_law.bytes_per_sample"}
+)
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
 
 
@@ -212,9 +217,25 @@ def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanat
     analysis = model.analyze(needs_of(figures))
     if topic.in_integers:
         analysis = analysis_of(in_integers(analysis.request))
-    values = tuple((each, value_of(each, analysis)) for each in figures)
+    values = _values(figures, analysis)
     text = render_topic(topic, near, where_text(model.path, analysis), values)
     return Explanation(text, (topic_row(topic), *(metric_row(*each) for each in values)))
+
+
+def _values(
+    figures: tuple[Metric, ...], analysis: Analysis
+) -> tuple[tuple[Metric, MetricValue], ...]:
+    """The figures of a model; of a training step, where one is analyzed and it has them."""
+    if analysis.training is None:
+        return tuple((each, value_of(each, analysis)) for each in figures)
+    pairs = [
+        (other, value_of(other, analysis))
+        for each in figures
+        for other in metrics_named(_IN_TRAINING.get(each.key, each.key))[:1]
+    ]
+    # A step that is no line in the batch has no bytes for each sample.
+    lines = _IN_TRAINING.values()
+    return tuple(pair for pair in pairs if pair[0].key not in lines or pair[1].number is not None)
 
 
 def _of_topic(topic: Topic) -> tuple[Metric, ...]:

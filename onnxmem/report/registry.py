@@ -6,7 +6,7 @@ CSV has flat columns. Any frame library makes Parquet of it and of JSON lines:
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from onnxmem.analysis.coverage import unbound_dims_text
@@ -233,6 +233,8 @@ def _fitting_section(summary: Summary) -> list[str]:
     if not summary.fittings:
         return []
     lines = ["Fits, each model alone"]
+    before = ""
+    same: list[str] = []
     for each in summary.fittings:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
@@ -240,7 +242,13 @@ def _fitting_section(summary: Summary) -> list[str]:
         own = each.target.cpu if each.basis is Basis.ORT_CPU else None
         cpu = "" if own is None else f", on the device's {own}"
         remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
+        if remark == before:
+            same.append(each.target.name)
+            continue
+        lines += _as_before(same)
         lines.append(figure(f"  {each.target.name}", each.target.limit_bytes, remark))
+        before, same = remark, []
+    lines += _as_before(same)
     paths = dict.fromkeys(path for each in summary.fittings for path in each.unknown_paths)
     if paths:
         names = ", ".join(map(shortened, [*paths][:_MOST_NAMED]))
@@ -250,6 +258,11 @@ def _fitting_section(summary: Summary) -> list[str]:
         lines += prose("  compared: ", BASES[basis])
         lines += prose("  error: ", error_text(ACCURACIES[basis]))
     return lines
+
+
+def _as_before(names: Sequence[str]) -> list[str]:
+    """The devices on which as many models fit as on the one before."""
+    return prose("  the same: ", ", ".join(names)) if names else []
 
 
 def _faults_section(summary: Summary) -> list[str]:

@@ -47,7 +47,7 @@ def test_many_models_are_a_table_and_few_are_reports(capsys: Capture) -> None:
     assert text.count("zoo/m0") == 10 + 5 + 1  # and five are the heaviest, one is of the notes
     assert "  zoo/m00.onnx and 10 more: unbound_dims: dynamic dims without a value" in text
     assert "Total of 12 models: 10 ok, 1 partial, 1 failed" in text
-    assert "24 GiB " in text
+    assert "24 GiB" in text
     assert "Total" not in output_of(capsys, "zoo/m0?.onnx", 0)
     assert "Total of 1 " not in output_of(capsys, "zoo/m00.onnx --summary", 0)
     assert "Total of 10 models: 10 ok\n" in output_of(capsys, "zoo/m0?.onnx --summary", 0)
@@ -294,7 +294,8 @@ def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Captu
     for name, dims in (("whole", "7"), ("free", "sequence, odd")):
         write_model(folder / f"{name}.onnx", text.format(dims, dims))
     line = f"{folder} --summary"
-    table = output_of(capsys, line, 0)
+    # Where a row wraps depends on the length of the path.
+    table = " ".join(output_of(capsys, line, 0).split())
     told = "partial: 'sequence', 'odd' count as 1; set --dim sequence=512 --dim odd=512"
     assert told in table
     assert "Total of 2 models: 1 ok, 1 partial" in table

@@ -49,7 +49,11 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
 
 
 @pytest.mark.parametrize(
-    "line", ["qqqq", "models/qqqq.onnx", "gone/too/far.onnx", "models/resnet50.onnx --qqqq", ""]
+    "line",
+    [
+        *("qqqq", "models/qqqq.onnx", "gone/too/far.onnx", "models/resnet50.onnx --qqqq", ""),
+        "explain process --budget 1GiB",
+    ],
 )
 def test_nothing_is_suggested_for_what_is_like_nothing(line: str, capsys: Capture) -> None:
     assert main(line.split()) == 2

@@ -47,6 +47,7 @@ _LINES: Final[Mapping[str, str]] = {
     "explain --output": "explain weights -o {}",
     "fit --devices": f"fit {MODEL} --which-device --devices {{}}",
     "fit --prices": f"fit {MODEL} --which-device --rank price --prices {{}}",
+    "fit --save-observed": f"fit {MODEL} --device 1GiB --observe random --save-observed {{}}",
     "reorder --output": f"reorder {BRANCHES} -o {{}}",
     "simulate --requests": f"simulate {MODEL} --emulate-optimizer --requests {{}}",
     "sweep --devices": f"sweep {MODEL} --device 1GiB --devices {{}}",

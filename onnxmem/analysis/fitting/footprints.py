@@ -64,7 +64,8 @@ class Footprint:
     """False: the total is a lower bound."""
     upper_bytes: int | None = None
     """The total at the upper end of what the data of a run decide; ``None``: a dim has no upper
-    end, or the figure is that of an allocator, which may fall as tensors grow."""
+    end, the batch is fixed in the model, or the figure is that of an allocator, which may fall as
+    tensors grow."""
     phase: str | None = None
     """The phase of a training step that has the peak."""
     node: str | None = None
@@ -341,9 +342,9 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
         message = "no training is requested"
         raise NoFigureError(message)
     live = training.live_at_peak()[:_LISTED]
-    at_most = results.at_most
+    at_most, follows_batch = results.at_most, results.bound.follows_batch
     return Footprint(
-        upper_bytes=None if at_most is None else at_most.training_peak_bytes,
+        upper_bytes=at_most.training_peak_bytes if at_most and follows_batch else None,
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
@@ -369,14 +370,15 @@ def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noq
         message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
     live = memory.live_at_peak[:_LISTED]
-    upper_bytes = None if at_most is None else at_most.total_bytes
+    follows_batch = results.bound.follows_batch
+    upper_bytes = at_most.total_bytes if at_most and follows_batch else None
     return Footprint(
         total_bytes=num_bytes,
         upper_bytes=upper_bytes,
         least_bytes=num_bytes,
         shared_bytes=results.weight_bytes or 0,
         # Data may decide sizes that are not alive at the peak.
-        is_whole=results.bound.follows_batch and upper_bytes == num_bytes,
+        is_whole=follows_batch and upper_bytes == num_bytes,
         node=memory.peak_node,
         tensors=live,
     )

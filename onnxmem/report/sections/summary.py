@@ -96,7 +96,13 @@ def one_line(analysis: "Analysis") -> str:
     budget_bytes, result = analysis.settings.budget_bytes, analysis.fit
     name = shortened(analysis.path)
     if budget_bytes is None or result is None:
-        takes = format_bytes(_total(analysis, _basis(analysis)))
+        basis = _basis(analysis)
+        total_bytes, least_bytes = _total(analysis, basis), analysis.results.at_least.total_bytes
+        if basis is Basis.TOTAL and least_bytes != total_bytes:
+            at_most = analysis.at_most
+            most = "" if at_most is None else f", at most {format_bytes(at_most.total_bytes)}"
+            return f"{name}: takes at least {format_bytes(least_bytes)}{most}"
+        takes = format_bytes(total_bytes)
         return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
     takes = format_bytes(result.taken_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
@@ -362,7 +368,7 @@ def _session_terms(
     held_bytes = arena.held_steady_bytes - (unlimited_bytes - total_bytes)
     if basis is Basis.ORT_CPU and rest_bytes >= 0:
         weights = format_bytes(arena.base_bytes)
-        yield Line("arena reserved", held_bytes, f"{weights} of it initializers")
+        yield Line("arena reserved", held_bytes, f"after run 3; {weights} of it initializers")
         yield Line("outside the arena", rest_bytes, "interpreter, libraries, session")
     elif basis is Basis.ORT_CUDA:
         footprint = _session_footprint(analysis, basis)

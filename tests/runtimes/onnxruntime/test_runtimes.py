@@ -5,7 +5,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,7 +247,13 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[SessionConfig]:
         asked.append(config)
         return gap_optimized()
 
+    def optimized_together(
+        model: ModelAt, together: Sequence[SessionConfig]
+    ) -> dict[SessionConfig, OptimizedModel]:
+        return {each: optimized_model(model, each) for each in together}
+
     monkeypatch.setattr(memory, "optimized_model", optimized_model)
+    monkeypatch.setattr(memory, "optimized_together", optimized_together)
     monkeypatch.setattr(from_settings, "optimized_model", optimized_model)
     return asked
 
