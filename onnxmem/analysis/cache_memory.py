@@ -17,7 +17,7 @@ from onnxmem.kv_cache.cache import KvCache, LengthRule, Part
 from onnxmem.kv_cache.candidates import Contents
 from onnxmem.kv_cache.steps import Step, Tokens, bind_context, numbers_at
 from onnxmem.model.graph import Graph
-from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
+from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes, scope_of
 from onnxmem.settings import Settings
 from onnxmem.units import sum_if_known, sum_known
 
@@ -182,7 +182,7 @@ def _one_buffer_peak(cache: KvCache, graph: Graph) -> int | None:
         name: replace(tensor, shape=(0,)) if name in bound else tensor
         for name, tensor in graph.tensors.items()
     }
-    return in_place_peak_bytes(replace(graph, tensors=tensors))
+    return in_place_peak_bytes(scope_of(replace(graph, tensors=tensors)))
 
 
 _Size = Callable[[Part, Mapping[str, int]], int | None]

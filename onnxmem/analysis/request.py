@@ -39,7 +39,9 @@ from onnxmem.runtimes.ideal.activation_memory import (
     ActivationMemory,
     activation_memory,
     in_place_peak_bytes,
+    scope_of,
 )
+from onnxmem.runtimes.ideal.lifetimes import Scope
 from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
@@ -83,8 +85,8 @@ class StageResults:
     """What the user knows of the dims that data decide."""
     values: "Mapping[str, Values]" = field(default_factory=dict, repr=False)
     """Known elements of inputs."""
-    counts_smaller: bool = False
-    """Whether the smaller branch of an If counts, and not the larger one."""
+    larger: "StageResults | None" = field(default=None, repr=False, compare=False)
+    """The results that count the larger branch of an If, where these count the smaller one."""
     is_run: bool = False
     """Whether the graph is that of one run, in which nothing is left to the data."""
 
@@ -118,10 +120,10 @@ class StageResults:
         Tensors of unknown size have no bytes, an If counts its smaller branch, and a body that
         need not run does not.
         """
-        if not self.data_nodes:
+        if self.is_run or next(_undecided(self.graph), None) is None:
             return self
         found = self.with_graph(with_least_trips(self.graph))
-        return replace(found, counts_smaller=True)
+        return replace(found, larger=self)
 
     @cached_property
     def data_nodes(self) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ class StageResults:
         from onnxmem.runtimes.torch.step import training_memory
 
         graph = self.bound.graph
-        if self.counts_smaller:
+        if self.larger is not None:
             graph = with_least_branches(graph)
         return training_memory(graph, self.recipe)
 
@@ -220,7 +222,21 @@ class StageResults:
     @cached_property
     def activations(self) -> ActivationMemory:
         """The memory of activations."""
-        return activation_memory(self.graph, self.pack, counts_smaller=self.counts_smaller)
+        larger = self.larger
+        if larger is None:
+            return activation_memory(self.graph, self.pack, self._buffers)
+        is_same = larger.graph is self.graph
+        memory = larger.activations if is_same else activation_memory(self.graph, self.pack)
+        return memory.of_smaller_branches()
+
+    @cached_property
+    def _buffers(self) -> Scope:
+        """Those of the graph, of which the smaller branch of an If counts where it must."""
+        larger = self.larger
+        if larger is None:
+            return scope_of(self.graph)
+        is_same = larger.graph is self.graph
+        return (larger._buffers if is_same else scope_of(self.graph)).of_smaller_branches()  # noqa: SLF001 - of the same class
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
@@ -237,7 +253,7 @@ class StageResults:
         """The peak without the rest of ``activations``, which most batches don't need."""
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
-        return in_place_peak_bytes(self.graph, counts_smaller=self.counts_smaller)
+        return in_place_peak_bytes(self._buffers)
 
     @property
     def is_whole(self) -> bool:

@@ -41,10 +41,22 @@ class ActivationMemory:
     """
     nested: tuple[range, ...] = field(repr=False)
     """The allocations of subgraphs, by the node that has them: they are packed as one."""
+    scopes: tuple[Scope, Scope] | None = field(repr=False, compare=False)
+    """What the figures are read from: each tensor in its own buffer, and shared buffers. ``None``:
+    a graph without subgraphs, of which nothing else may count."""
     unknown_tensors: tuple[str, ...]
     """Tensors of unknown size: the figures leave them out and are lower bounds."""
     pack: str = "quick"
     """How far a smaller packed block is searched for, a name of ``EFFORTS``."""
+
+    def of_smaller_branches(self) -> "ActivationMemory":
+        """The same graph, of which the smaller branch of each If counts, of each figure on its
+        own.
+        """
+        if self.scopes is None:
+            return self
+        tensors, buffers = (each.of_smaller_branches() for each in self.scopes)
+        return _memory(tensors, buffers, self.pack)
 
     @property
     def peak_step(self) -> int | None:
@@ -93,18 +105,26 @@ class ActivationMemory:
 
 
 def activation_memory(
-    graph: Graph, pack: str = "quick", *, counts_smaller: bool = False
+    graph: Graph, pack: str = "quick", buffers: Scope | None = None
 ) -> ActivationMemory:
     """Compute the memory of a graph's activations, subgraphs included.
 
-    ``pack`` is how far a smaller packed block is searched for, a name of ``EFFORTS``. With
-    ``counts_smaller`` the smaller branch of an If counts, of each figure on its own.
+    ``pack`` is how far a smaller packed block is searched for, a name of ``EFFORTS``; ``buffers``
+    are those of the graph, if they are there already.
 
     With tensors of unknown size the figures are lower bounds, and ``None`` if nothing is known. A
     graph without activations takes 0 bytes.
     """
-    tensors = read_scope(graph, tensor_buffers, counts_smaller=counts_smaller)
-    buffers = read_scope(graph, shared_buffers, counts_smaller=counts_smaller)
+    return _memory(read_scope(graph, tensor_buffers), buffers or scope_of(graph), pack)
+
+
+def scope_of(graph: Graph) -> Scope:
+    """The buffers of a graph, which views and in-place chains share (definition 4)."""
+    return read_scope(graph, shared_buffers)
+
+
+def _memory(tensors: Scope, buffers: Scope, pack: str) -> ActivationMemory:
+    graph = buffers.graph
     return ActivationMemory(
         naive_bytes=_if_known(tensors, tensors.sum_bytes),
         naive_in_place_bytes=_if_known(buffers, buffers.sum_bytes),
@@ -114,6 +134,7 @@ def activation_memory(
         in_place_peak_bytes=_if_known(buffers, buffers.peak_bytes),
         replay=buffers.replay,
         nested=buffers.nested,
+        scopes=(tensors, buffers) if buffers.bodies else None,
         unknown_tensors=tuple(
             label
             for each in tensors.all_buffers()
@@ -125,9 +146,8 @@ def activation_memory(
     )
 
 
-def in_place_peak_bytes(graph: Graph, *, counts_smaller: bool = False) -> int | None:
+def in_place_peak_bytes(buffers: Scope) -> int | None:
     """The in-place peak of ``activation_memory`` alone, in half the time."""
-    buffers = read_scope(graph, shared_buffers, counts_smaller=counts_smaller)
     return _if_known(buffers, buffers.peak_bytes)
 
 

@@ -325,6 +325,19 @@ class Scope:
         """The most known bytes that are live at one step."""
         return self.replay.peak.size_bytes
 
+    def of_smaller_branches(self) -> "Scope":
+        """The same buffers, of which the smaller branch of each If counts."""
+        # Whatever branch runs, the outer graph has the same buffers: what a branch returns is
+        # counted there only if its size is the same in both. So the smaller branch of each If gives
+        # the least of all combinations.
+        if not self.bodies:
+            return self
+        bodies = {
+            step: tuple(body.of_smaller_branches() for body in each)
+            for step, each in self.bodies.items()
+        }
+        return _with_bodies(self.graph, self.buffers, bodies, counts_smaller=True)
+
     def all_buffers(self) -> Iterator[Buffers]:
         """The buffers of every graph, those of all branches included."""
         yield self.buffers
@@ -337,28 +350,17 @@ def read_scope(
     graph: Graph,
     find_buffers: FindBuffers,
     written_outside: frozenset[str] = frozenset(),
-    *,
-    counts_smaller: bool = False,
 ) -> Scope:
     """Build the programs of a graph and of its subgraphs, recursively.
 
     A buffer with a tensor in ``written_outside`` belongs to an enclosing graph and is left out.
     """
-    # Bodies first: the counted one's live set at its peak becomes allocations of the node's step.
-    # Whatever branch runs, the outer graph has the same buffers: what a branch returns is counted
-    # there only if its size is the same in both. So the smaller branch of each If gives the least
-    # of all combinations.
     found = find_buffers(graph)
     nodes = [(step, node) for step, node in enumerate(graph.nodes) if node.subgraphs]
     counted = _counted(found, written_outside) if nodes else frozenset()
     bodies = {
         step: tuple(
-            read_scope(
-                body,
-                find_buffers,
-                _written_outside(node, body, counted),
-                counts_smaller=counts_smaller,
-            )
+            read_scope(body, find_buffers, _written_outside(node, body, counted))
             for _, body in node.subgraphs
         )
         for step, node in nodes
@@ -368,6 +370,17 @@ def read_scope(
         numbers = range(len(found))
         own = [n for n in numbers if written_outside.isdisjoint(found.tensors_of(n))]
         buffers = found.select(own)
+    return _with_bodies(graph, buffers, bodies, counts_smaller=False)
+
+
+def _with_bodies(
+    graph: Graph,
+    buffers: Buffers,
+    bodies: Mapping[int, tuple[Scope, ...]],
+    *,
+    counts_smaller: bool,
+) -> Scope:
+    """The scope of a graph: the live set of a body at its peak is allocated in its node's step."""
     allocated, nested = buffers, []
     if bodies:
         allocated = buffers.select(range(len(buffers)))
