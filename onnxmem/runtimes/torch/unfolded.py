@@ -10,14 +10,14 @@ an operand that the call has as ``%detach``.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.module_paths import dotted_path, modules_of
-from onnxmem.model.parameters import is_table, readers_of
+from onnxmem.model.parameters import Readers, is_table, readers_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import OpSpec, Shape, known_dims
 from onnxmem.runtimes.torch.framework import DETACH, FRAMEWORK, PARAMETER_FUNCTION, WEIGHT_NORM
@@ -41,6 +41,8 @@ _SQUASHED: Final = re.compile(r"(?:^|/)(sigmoid|softplus|tanh)(?:_\d+)?$")
 _ACTIVATIONS: Final = {"sigmoid": "Sigmoid", "softplus": "Softplus", "tanh": "Tanh"}
 _PADDING: Final = 4
 """Its index among the arguments of a convolution."""
+_BATCH_AND_CHANNELS: Final = 2
+"""The axes of a convolution's operand that are not padded."""
 _WEIGHT: Final = 1
 """Its index among those of a convolution and of ``linear``, and among a node's inputs."""
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
@@ -80,6 +82,26 @@ class _Unfolding:
     """Weights of the file that the network computes."""
     is_cut: bool = False
     """Whether the gradient of an operand is cut."""
+    _readers: Readers | None = None
+    _weights_of_modules: Mapping[tuple[str, Shape | None], str] | None = None
+
+    @property
+    def readers(self) -> Readers:
+        """The readers of all tensors of the file, computed on first use: few models need them."""
+        if self._readers is None:
+            self._readers = readers_of(self.graph)
+        return self._readers
+
+    @property
+    def weights_of_modules(self) -> Mapping[tuple[str, Shape | None], str]:
+        """The first weight of each module and shape, computed on first use."""
+        if self._weights_of_modules is None:
+            found: dict[tuple[str, Shape | None], str] = {}
+            for name, tensor in self.graph.tensors.items():
+                if tensor.role is Role.WEIGHT:
+                    found.setdefault((name.rpartition(".")[0], tensor.shape), name)
+            self._weights_of_modules = found
+        return self._weights_of_modules
 
     def run(self, node: Node) -> None:
         """Append a node, after what the network runs before it."""
@@ -115,6 +137,8 @@ class _Unfolding:
         if dims is None or not any(pads):
             return None
         half = len(pads) // 2
+        if len(pads) % 2 or half != len(dims) - _BATCH_AND_CHANNELS:
+            return None
         before, after = pads[:half], pads[half:]
         arguments = _arguments(node)
         if not arguments:
@@ -124,9 +148,12 @@ class _Unfolding:
             own = _numbers(arguments[_PADDING] if len(arguments) > _PADDING else "[0]", half)
         else:
             return None
-        sizes = zip(dims[-half:], before, after, own, strict=True)
+        if any(not 0 <= c <= min(a, b) for a, b, c in zip(before, after, own, strict=True)):
+            # Not a call that a Pad was merged into: what is left of the pads would cut the operand.
+            return None
+        sizes = zip(dims[_BATCH_AND_CHANNELS:], before, after, own, strict=True)
         padded = (size + a + b - 2 * c for size, a, b, c in sizes)
-        whole = (*dims[:-half], *padded)
+        whole = (*dims[:_BATCH_AND_CHANNELS], *padded)
         return None if whole == dims else whole
 
     def _behind_padding(self, node: Node, dims: Dims) -> Node:
@@ -172,14 +199,9 @@ class _Unfolding:
     def _parameter_like(self, node: Node, folded: Tensor) -> str:
         """A parameter of a node's module with the shape of a folded tensor; empty if none has."""
         module = dotted_path(modules_of(node))
-        if not module or is_table(folded, readers_of(self.graph)):
+        if not module or is_table(folded, self.readers):
             return ""
-        stems = (
-            (name, name.rpartition("."))
-            for name, tensor in self.graph.tensors.items()
-            if tensor.role is Role.WEIGHT and tensor.shape == folded.shape
-        )
-        return next((name for name, (path, _, _) in stems if path == module), "")
+        return self.weights_of_modules.get((module, folded.shape), "")
 
     def _compute(self, node: Node, operator: OpSpec, inputs: tuple[str, ...], name: str) -> None:
         """Insert what computes a weight of the file, which is an activation from then on."""

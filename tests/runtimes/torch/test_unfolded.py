@@ -1,7 +1,9 @@
 """What exporters merged into other nodes or computed, put back: by hand, with distinct primes."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 from graphs import graph_of
@@ -59,6 +61,31 @@ def test_a_padding_that_was_merged_into_a_convolution_is_saved(
     found = conv(pads, length, arguments)
     assert padded_bytes(found) == 4 * 2 * 3 * padded
     assert [each.code for each in found.findings] == ["padding_put_back"] * (padded > 0)
+
+
+@pytest.mark.parametrize(
+    ("pads", "arguments"),
+    [
+        ("1", ""),
+        ("1, 1, 1", ""),
+        ("1, 1, 1, 1, 1, 1", ""),
+        ("2, 2", "%pad, %p_m_weight, None, [1], [3]"),
+        ("2, 2", "%pad, %p_m_weight, None, [1], [53]"),
+        ("2, 1", "%pad, %p_m_weight, None, [1], [2]"),
+        ("2, 2", "%pad, %p_m_weight, None, [1], [-1]"),
+    ],
+)
+def test_pads_that_no_padding_was_merged_into_are_left(pads: str, arguments: str) -> None:
+    """Not a pair for each axis, or less than what the call pads itself."""
+    graph = graph_of(CONV.format(pads="1, 1", length=11, weight="kernel"))
+    attributes = {"pads": tuple(int(pad) for pad in pads.split(","))}
+    metadata = {FX: call(arguments)} if arguments else {}
+    nodes = tuple(
+        replace(node, attributes={**node.attributes, **attributes}, metadata=metadata)
+        for node in graph.nodes
+    )
+    graph = replace(graph, nodes=nodes)
+    assert unfolded(graph).graph is graph
 
 
 NORMED_BYTES = 4 * (5 * 3 * 3 + 5)
@@ -123,6 +150,58 @@ def test_a_function_of_a_parameter(name: str, dims: str, scopes: str, inputs: li
     graph = replace(graph, nodes=(first, *graph.nodes[1:]), tensors=tensors)
     nodes = unfolded(graph).graph.nodes
     assert [node.inputs[0] for node in nodes if name in node.writes] == inputs
+
+
+MODULE = "a{n} = Add(h{n}, {name}_share) h{m} = Mul(a{n}, {name}_sub_1)"
+
+
+def modules_with_folded_operands(num_modules: int) -> Graph:
+    """Each module adds its own parameter, and multiplies by ``1 - share`` of it."""
+    names = [f"m{index}" for index in range(num_modules)]
+    text = f"""
+        agraph (float[2,3] h0) => (float[2,3] h{num_modules})
+        <{", ".join(f"float[3] {name}_share, float[3] {name}_sub_1" for name in names)}> {{
+            {" ".join(MODULE.format(name=name, n=n, m=n + 1) for n, name in enumerate(names))}
+        }}"""
+    graph = graph_of(text)
+    renamed = {
+        name: name.replace("_sub", "/sub").replace("_share", ".share") for name in graph.tensors
+    }
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(renamed[name] for name in node.inputs),
+            metadata={SCOPES: f"['', 'm{index // 2}', 'x']"},
+        )
+        for index, node in enumerate(graph.nodes)
+    )
+    tensors = {
+        renamed[name]: replace(each, name=renamed[name]) for name, each in graph.tensors.items()
+    }
+    return replace(graph, nodes=nodes, tensors=tensors)
+
+
+def num_calls(graph: Graph) -> int:
+    """How many functions of Python and of C putting back calls."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - of a hook
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        whole = unfolded(graph).graph
+    finally:
+        sys.setprofile(before)
+    assert len(whole.nodes) == 1.5 * len(graph.nodes)
+    return calls
+
+
+def test_many_functions_of_parameters_cost_their_number() -> None:
+    few, many = (num_calls(modules_with_folded_operands(number)) for number in (120, 480))
+    assert many <= 4.8 * few
 
 
 @pytest.mark.parametrize(
