@@ -302,3 +302,22 @@ def test_the_limit_of_a_container_is_its_capacity(text: str, capacity_bytes: int
     message = read_message(text)
     assert message is not None
     assert (message.program, message.capacity_bytes) == ("Linux", capacity_bytes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: 137 items",
+        "OOM score 500",
+        "ResourceExhausted: 429 quota exceeded for requests per minute",
+        "ResourceExhausted: Received message larger than max (5000000 vs. 4194304)",
+    ],
+)
+def test_words_that_messages_share_are_no_message(text: str) -> None:
+    assert read_message(text) is None
+
+
+def test_a_request_of_no_bytes_is_for_no_segment() -> None:
+    message = read_message("CUDA out of memory. Tried to allocate 0 bytes")
+    assert message is not None
+    assert message.sizes == RequestedBytes(0, 0)

@@ -597,7 +597,7 @@ def _requested(
     least, most = printed.least_bytes, printed.most_bytes
     if "Buy new RAM" in text:
         most += printed.factor - 1
-    if program in _CACHING:
+    if program in _CACHING and most > 0:
         return _of_segment(least, most, is_block=_UNTIL_2019.search(text) is not None)
     if program == "onnxruntime":
         return RequestedBytes(max(least - _ARENA_BYTES + 1, 1), most)
