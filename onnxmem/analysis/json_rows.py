@@ -707,13 +707,15 @@ class SavedObject(Table):
         return value
 
 
-def read_saved(file: str, schema: str = SCHEMA) -> tuple[SavedObject, ...]:
+def read_saved(
+    file: str, schema: str = SCHEMA, kind: type[SavedObject] = SavedObject
+) -> tuple[SavedObject, ...]:
     """Read the rows of a report, or of another result with a row for each model.
 
     :raises MissingFileError: the file cannot be opened.
     :raises SavedReportError: it is not a report of onnxmem with schema 1.x.
     """
-    report = SavedObject(file, "", _document(file))
+    report = kind(file, "", _document(file, kind.hint))
     if report.values.get("schema") != schema:
         fault = report.fault("schema", f"is not {schema}")
         raise fault
@@ -723,16 +725,16 @@ def read_saved(file: str, schema: str = SCHEMA) -> tuple[SavedObject, ...]:
     return report.tables("models")
 
 
-def _document(file: str) -> dict[str, object]:
+def _document(file: str, hint: str) -> dict[str, object]:
     try:
         document = parsed_json(read_text(file, most_bytes=_MOST_BYTES))
     except OSError as fault:
-        message = f"{shortened(file)}: cannot be opened: {reason_of(fault)}; {_HINT}"
+        message = f"{shortened(file)}: cannot be opened: {reason_of(fault)}{hint}"
         raise MissingFileError(message) from fault
     except ValueError as fault:
-        message = f"{shortened(file)}: is not JSON; {_HINT}"
+        message = f"{shortened(file)}: is not JSON{hint}"
         raise SavedReportError(message) from fault
     if not isinstance(document, dict):
-        message = f"{shortened(file)}: is not a report of onnxmem; {_HINT}"
+        message = f"{shortened(file)}: is not a report of onnxmem{hint}"
         raise SavedReportError(message)
     return document

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.decisions.serving_advice import ServingAdvice
     from onnxmem.decisions.simulate import Serving, Simulation
+    from onnxmem.decisions.sizing import ServedProcess
     from onnxmem.model.requests import Requests
 
 _SIZED: Final = ("k8s", "triton", "json")
@@ -104,17 +105,19 @@ def run(arguments: Namespace) -> int:
     from onnxmem.analysis.json_rows import document, document_text
     from onnxmem.report.simulation import failed_row, render_simulation, simulation_row
 
-    check_output(arguments.output, [arguments.model, arguments.requests], force=arguments.force)
+    read = [arguments.model, arguments.requests, *arguments.beside]
+    check_output(arguments.output, read, force=arguments.force)
     refuse_contradictions(arguments)
     form = form_of(arguments.output, "json" if arguments.json else None, ("text", "json"))
     if arguments.emit is not None and arguments.json:
         message = "--emit and --json: two forms of one result; --advise --json has the code too"
         raise UsageError(message)
     _refuse_without_pod(arguments)
+    beside = _beside(arguments)
     code = EXIT_OK
     try:
         if arguments.emit is not None:
-            write_result(_emitted(arguments), arguments)
+            write_result(_emitted(arguments, beside), arguments)
             return code
         found, advice = _simulated(arguments)
     except UsageError:
@@ -166,21 +169,33 @@ def _refuse_without_pod(arguments: Namespace) -> None:
             raise UsageError(message)
 
 
-def _sized(arguments: Namespace) -> str:
+def _beside(arguments: Namespace) -> tuple[ServedProcess, ...]:
+    """The other models of each process; what is no pod is refused before anything is simulated.
+
+    :raises OnnxmemError: a file is not a simulation, or there are too many workers.
+    """
+    if arguments.emit not in _SIZED:
+        return ()
+    from onnxmem.decisions.sizing import read_process, refuse_workers
+
+    refuse_workers(arguments.workers or 1)
+    return tuple(map(read_process, arguments.beside))
+
+
+def _sized(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:
     """A pod in the form that is requested."""
     from onnxmem.decisions.simulate import simulate
-    from onnxmem.decisions.sizing import SIZERS, ServedProcess, Sizing, read_process
+    from onnxmem.decisions.sizing import SIZERS, ServedProcess, Sizing
 
-    beside = tuple(map(read_process, arguments.beside))
     found = simulate(*_asked(arguments))
     processes = (ServedProcess.of(arguments.model, found), *beside)
     return SIZERS[arguments.emit](Sizing(processes, arguments.workers or 1))
 
 
-def _emitted(arguments: Namespace) -> str:
+def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:
     """The best settings of the session as a Python program, or a pod."""
     if arguments.emit in _SIZED:
-        return _sized(arguments)
+        return _sized(arguments, beside)
     from onnxmem.decisions.advise.emitting import session_code
 
     advice = _advised(_asked(arguments))

@@ -12,25 +12,33 @@ Written as a patch of a Deployment (Kubernetes), as ``instance_group`` of Triton
 backend, each instance of which has a session and runs one request at a time, or as JSON.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Final, Self
+from typing import ClassVar, Final, Self, TypeVar
 
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis
 from onnxmem.analysis.json_rows import (
     JsonDict,
     SavedObject,
+    SavedReportError,
     document,
     document_text,
     read_saved,
 )
 from onnxmem.decisions.advise.emitting import parameter
-from onnxmem.decisions.simulate import SHARED_BYTES, Simulation
+from onnxmem.decisions.simulate import MOST_AT_ONCE, SHARED_BYTES, Simulation
 from onnxmem.errors import UsageError, printable, shortened
-from onnxmem.runtimes.onnxruntime.session_options import MALLOC_VARIABLES
+from onnxmem.runtimes.onnxruntime.session_options import (
+    GROWTHS,
+    MOST_THREADS,
+    SessionOptions,
+    Storage,
+)
+from onnxmem.settings import RUNTIMES
 from onnxmem.units import format_bytes, plural
 from onnxmem.version import __version__
 
@@ -41,6 +49,15 @@ _MIB: Final = 1 << 20
 _MOST_LABEL: Final = 63
 """Characters of a name in Kubernetes (RFC 1123)."""
 _MOST_WORKERS: Final = 10_000
+_MOST_BYTES: Final = 1 << 60
+_STORED: Final[tuple[Storage, ...]] = ("inline", "external")
+_Name = TypeVar("_Name", bound=str)
+
+
+class SavedSimulation(SavedObject):
+    """A JSON object of a saved simulation."""
+
+    hint: ClassVar[str] = "; write it with onnxmem simulate MODEL --requests ... --json -o FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +73,16 @@ class ServedProcess:
     shrinks_arena: bool
     variables: Mapping[str, str]
     """In the environment of the process."""
+    outside: tuple[str, ...]
+    """Further settings that the figures are of."""
     steady_bytes: int
     """After the last request."""
     most_bytes: int
     """The most that was found."""
+    is_complete: bool
+    """False: the bytes are lower bounds."""
+    notes: tuple[str, ...]
+    """What the simulation assumes or leaves out."""
 
     @classmethod
     def of(cls, path: str, found: Simulation) -> Self:
@@ -74,8 +97,11 @@ class ServedProcess:
             enable_mem_pattern=options.enable_mem_pattern,
             shrinks_arena=options.shrinks_arena,
             variables=options.variables,
+            outside=_outside(options),
             steady_bytes=found.timeline[-1].process_bytes,
             most_bytes=found.process_most_bytes,
+            is_complete=found.is_complete,
+            notes=tuple(each.message for each in found.findings),
         )
 
     @property
@@ -96,11 +122,15 @@ class Sizing:
 
         :raises UsageError: with the reason.
         """
-        if not 1 <= self.workers <= _MOST_WORKERS:
-            message = f"{self.workers:,} workers; it is between 1 and {_MOST_WORKERS:,}"
-            raise UsageError(message)
+        refuse_workers(self.workers)
         if len({each.runtime for each in self.processes}) > 1:
             message = "the models are of ort-cpu and of ort-cuda; size each runtime by itself"
+            raise UsageError(message)
+        if len({tuple(sorted(each.variables.items())) for each in self.processes}) > 1:
+            message = (
+                "the models were simulated with different malloc thresholds, which one process "
+                "cannot have; simulate each with the same --malloc-threshold"
+            )
             raise UsageError(message)
 
     @property
@@ -117,7 +147,8 @@ class Sizing:
     def limit_bytes(self) -> int:
         """The most that was found of all, and the error on top, in whole MiB."""
         most = self._total(sum(each.most_bytes for each in self.processes))
-        return _whole(most * (100 + self.error_percent) / 100)
+        hundredths = round((100 + self.error_percent) * 100)
+        return _whole(-(-most * hundredths // 10_000))
 
     @property
     def error_percent(self) -> float:
@@ -132,7 +163,12 @@ class Sizing:
     @property
     def variables(self) -> dict[str, str]:
         """In the environment of each process."""
-        return {name: value for each in self.processes for name, value in each.variables.items()}
+        return dict(self.processes[0].variables)
+
+    @property
+    def is_complete(self) -> bool:
+        """False: the bytes are lower bounds."""
+        return all(each.is_complete for each in self.processes)
 
     def _total(self, sum_bytes: int) -> int:
         shared_bytes = SHARED_BYTES * (len(self.processes) - 1)
@@ -145,36 +181,99 @@ def read_process(file: str) -> ServedProcess:
     :raises MissingFileError: the file cannot be opened.
     :raises SavedReportError: it is not such a file, or has not one model with a result.
     """
-    rows = read_saved(file, SIMULATION_SCHEMA)
+    rows = read_saved(file, SIMULATION_SCHEMA, SavedSimulation)
     found = rows[0].table("simulation") if len(rows) == 1 else None
     settings = rows[0].table("settings") if len(rows) == 1 else None
     if found is None or settings is None:
-        message = f"{shortened(file)}: has not the simulation of one model; write it with --json"
+        message = f"{shortened(file)}: has not the simulation of one model{SavedSimulation.hint}"
         raise UsageError(message)
-    size_bytes = settings.size_bytes("malloc_threshold_bytes")
     timeline = found.tables("timeline")
     if not timeline:
         fault = found.fault("timeline", "is empty")
         raise fault
+    options = _options(settings)
+    steady_bytes = _count(timeline[-1], "process_bytes", _MOST_BYTES)
+    most_bytes = _count(found, "process_most_bytes", _MOST_BYTES)
+    if most_bytes < steady_bytes:
+        fault = found.fault("process_most_bytes", "is less than after the last request")
+        raise fault
+    notes = (each.text("message") for each in rows[0].tables("findings"))
     return ServedProcess(
         path=rows[0].text("path") or "",
-        runtime=settings.text("runtime") or "",
-        sessions=_count(settings, "sessions"),
-        concurrency=_count(settings, "concurrency"),
-        num_threads=_count(settings, "num_threads"),
-        enable_mem_pattern=settings.values.get("enable_mem_pattern") is not False,
-        shrinks_arena=settings.values.get("shrinks_arena") is True,
-        variables={} if size_bytes is None else dict.fromkeys(MALLOC_VARIABLES, str(size_bytes)),
-        steady_bytes=_count(timeline[-1], "process_bytes"),
-        most_bytes=_count(found, "process_most_bytes"),
+        runtime=_one_of(settings, "runtime", RUNTIMES),
+        sessions=_count(settings, "sessions", MOST_AT_ONCE),
+        concurrency=_count(settings, "concurrency", MOST_AT_ONCE),
+        num_threads=options.num_threads,
+        enable_mem_pattern=options.enable_mem_pattern,
+        shrinks_arena=options.shrinks_arena,
+        variables=options.variables,
+        outside=_outside(options),
+        steady_bytes=steady_bytes,
+        most_bytes=most_bytes,
+        is_complete=rows[0].text("status") == "ok",
+        notes=tuple(each for each in notes if each),
     )
 
 
-def _count(table: SavedObject, key: str) -> int:
+def _options(settings: SavedObject) -> SessionOptions:
+    values = settings.values
+    stored = values.get("weights") is not None
+    try:
+        return SessionOptions(
+            num_threads=_count(settings, "num_threads", MOST_THREADS),
+            enable_mem_pattern=values.get("enable_mem_pattern") is not False,
+            enable_mem_reuse=values.get("enable_mem_reuse") is not False,
+            shrinks_arena=values.get("shrinks_arena") is True,
+            arena_extend_strategy=_one_of(settings, "arena_extend_strategy", GROWTHS),
+            weights=_one_of(settings, "weights", _STORED) if stored else None,
+            trims_heap=values.get("malloc_trim") is True,
+            malloc_threshold_bytes=settings.size_bytes("malloc_threshold_bytes"),
+            gpu_mem_limit_bytes=settings.size_bytes("gpu_mem_limit_bytes"),
+        )
+    except SavedReportError:
+        raise
+    except UsageError as error:
+        fault = settings.fault("malloc_threshold_bytes", str(error))
+        raise fault from error
+
+
+def _count(table: SavedObject, key: str, most: int) -> int:
     number = table.size_bytes(key)
     if not number:
         raise table.fault(key, "is not a positive count")
+    if number > most:
+        raise table.fault(key, f"is more than {most:,}")
     return number
+
+
+def _one_of(table: SavedObject, key: str, known: Sequence[_Name]) -> _Name:
+    value = table.text(key)
+    for name in known:
+        if name == value:
+            return name
+    raise table.fault(key, f"is not one of {', '.join(known)}")
+
+
+def _outside(options: SessionOptions) -> tuple[str, ...]:
+    growth, limit_bytes = options.arena_extend_strategy, options.gpu_mem_limit_bytes
+    found = (
+        (not options.enable_mem_reuse, "enable_mem_reuse 0"),
+        (growth != GROWTHS[0], f"arena_extend_strategy {growth}"),
+        (limit_bytes is not None, f"gpu_mem_limit {limit_bytes}"),
+        (options.weights is not None, f"{options.weights} weights"),
+        (options.trims_heap, "malloc_trim(0) when the session is created"),
+    )
+    return tuple(text for is_set, text in found if is_set)
+
+
+def refuse_workers(workers: int) -> None:
+    """Refuse a number of processes that no pod has.
+
+    :raises UsageError: with the number.
+    """
+    if not 1 <= workers <= _MOST_WORKERS:
+        message = f"{workers:,} workers; it is between 1 and {_MOST_WORKERS:,}"
+        raise UsageError(message)
 
 
 def kubernetes_patch(sizing: Sizing) -> str:
@@ -190,7 +289,7 @@ def kubernetes_patch(sizing: Sizing) -> str:
         "  template:",
         "    spec:",
         "      containers:",
-        f"        - name: {name}",
+        f"        - name: {json.dumps(name)}",
         "          resources:",
         "            requests:",
         f"              memory: {sizing.request_bytes // _MIB}Mi",
@@ -232,7 +331,15 @@ def triton_groups(sizing: Sizing) -> str:
         ]
         if each.shrinks_arena:
             lines.append(parameter("memory.enable_memory_arena_shrinkage", device))
+        lines += map("# counted, but not in this file: {}".format, _not_triton(each))
     return "\n".join(lines) + "\n"
+
+
+def _not_triton(process: ServedProcess) -> Iterator[str]:
+    """Settings that the figures are of and that ``config.pbtxt`` does not have."""
+    yield from process.outside
+    for name, value in process.variables.items():
+        yield f"{name}={value} in the environment of tritonserver"
 
 
 def sizing_file(sizing: Sizing) -> str:
@@ -242,6 +349,7 @@ def sizing_file(sizing: Sizing) -> str:
         "workers": sizing.workers,
         "request_bytes": sizing.request_bytes,
         "limit_bytes": sizing.limit_bytes,
+        "is_complete": sizing.is_complete,
         "error_percent": sizing.error_percent,
         "num_threads": sizing.num_threads,
         "shared_bytes": SHARED_BYTES,
@@ -253,6 +361,8 @@ def sizing_file(sizing: Sizing) -> str:
                 "num_threads": each.num_threads,
                 "steady_bytes": each.steady_bytes,
                 "most_bytes": each.most_bytes,
+                "is_complete": each.is_complete,
+                "notes": list(map(printable, each.notes)),
             }
             for each in sizing.processes
         ],
@@ -278,6 +388,10 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
         yield f"# {shortened(each.path)}: {sessions}, {at_once}"
         sizes = map(format_bytes, (each.steady_bytes, each.most_bytes))
         yield "#   alone: {} after the last request, {} at most".format(*sizes)
+        if not each.is_complete:
+            yield "#   lower bound: something of unknown size is left out, so it may take more"
+        for note in each.notes:
+            yield f"#   note: {printable(note)}"
     if len(sizing.processes) > 1:
         yield f"# each further model shares {format_bytes(SHARED_BYTES)} of the process"
     if sizing.workers > 1:
@@ -286,6 +400,8 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
         f"# request: {format_bytes(sizing.request_bytes)}, after the last request; "
         f"limit: {format_bytes(sizing.limit_bytes)}, the most found and {sizing.error_percent:g} %"
     )
+    if not sizing.is_complete:
+        yield "# lower bound: both leave out what is unknown of a model; measure before you deploy"
 
 
 def _refuse_gpu(sizing: Sizing, name: str) -> None:
@@ -300,5 +416,5 @@ def _label(path: str) -> str:
     return words[:_MOST_LABEL].strip("-") or "model"
 
 
-def _whole(size_bytes: float) -> int:
-    return -int(-size_bytes // _MIB) * _MIB
+def _whole(size_bytes: int) -> int:
+    return -(-size_bytes // _MIB) * _MIB

@@ -31,8 +31,11 @@ ONE = ServedProcess(
     enable_mem_pattern=True,
     shrinks_arena=False,
     variables={"MALLOC_MMAP_THRESHOLD_": "131072"},
+    outside=("enable_mem_reuse 0", "malloc_trim(0) when the session is created"),
     steady_bytes=101 * MIB,
     most_bytes=107 * MIB,
+    is_complete=True,
+    notes=(),
 )
 OTHER = replace(
     ONE,
@@ -40,9 +43,11 @@ OTHER = replace(
     sessions=7,
     concurrency=1,
     num_threads=1,
-    variables={},
     shrinks_arena=True,
     enable_mem_pattern=False,
+    outside=(),
+    is_complete=False,
+    notes=("tensors of unknown size, left out: 'a\n\u2028b'",),
     steady_bytes=SHARED_BYTES + 11 * MIB,
     most_bytes=SHARED_BYTES + 13 * MIB,
 )
@@ -95,11 +100,14 @@ def test_the_same_as_json() -> None:
         (f"{'x' * 70}.onnx", "x" * 63),
         ("Ümläut_(1).onnx", "ml-ut-1"),
         ("a\nb: {evil}.onnx", "a-b-evil"),
+        ("350.onnx", "350"),
+        ("true.onnx", "true"),
+        ("0x1f.onnx", "0x1f"),
     ],
 )
 def test_a_container_has_a_name_that_kubernetes_takes(path: str, name: str) -> None:
     text = kubernetes_patch(Sizing((replace(ONE, path=path),)))
-    assert f"\n        - name: {name}\n" in text
+    assert f'\n        - name: "{name}"\n' in text
     assert all(line.startswith(("#", "spec:", " ")) for line in text.splitlines())
 
 
@@ -120,6 +128,143 @@ def test_a_gpu_has_no_pod() -> None:
         kubernetes_patch(Sizing((replace(ONE, runtime="ort-cuda"),)))
     with pytest.raises(UsageError, match="size each runtime by itself"):
         Sizing((ONE, replace(OTHER, runtime="ort-cuda")))
+
+
+def test_one_process_has_one_malloc_threshold() -> None:
+    for variables in ({}, {"MALLOC_MMAP_THRESHOLD_": "262144"}):
+        with pytest.raises(UsageError, match="the same --malloc-threshold"):
+            Sizing((ONE, replace(OTHER, variables=variables)))
+
+
+def test_a_pod_with_a_part_unknown_is_a_lower_bound() -> None:
+    assert Sizing((ONE,)).is_complete
+    assert not Sizing((ONE, OTHER)).is_complete
+
+
+def test_what_is_left_out_of_a_simulation_is_said_of_its_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "agraph (float[N,7] x) => (y) { n = NonZero(x) y = Cast<to = 1>(n) }"
+    write_model(Path("net.onnx"), text)
+    write_model(Path("other.onnx"))
+    assert main(["simulate", *SIMULATED, "-q", "--json", "-o", "saved.json"]) == 0
+    left_out = "note: tensors of unknown size, left out: 'n', 'y'"
+    for words in (SIMULATED, ["other.onnx", *SIMULATED[1:], "--beside", "saved.json"]):
+        assert main(["simulate", *words, "--emit", "k8s"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert f"#   {left_out}" in lines
+        assert any(line.startswith("# lower bound: ") for line in lines)
+        assert main(["simulate", *words, "--emit", "json"]) == 0
+        row = json.loads(capsys.readouterr().out)
+        assert [row["is_complete"], row["models"][-1]["is_complete"]] == [False, False]
+
+
+SAVED: dict[str, object] = {
+    "runtime": "ort-cpu",
+    "arena_extend_strategy": "kNextPowerOfTwo",
+    "sessions": 3,
+    "concurrency": 5,
+    "num_threads": 7,
+}
+
+
+def write_saved(settings: dict[str, object], steady_bytes: int, most_bytes: int) -> None:
+    found = {"timeline": [{"process_bytes": steady_bytes}], "process_most_bytes": most_bytes}
+    row = {"path": "net.onnx", "status": "ok", "settings": settings, "simulation": found}
+    head = {"schema": "onnxmem.simulation", "schema_version": "1.0", "models": [row]}
+    Path("saved.json").write_text(json.dumps(head))
+
+
+@pytest.mark.parametrize(
+    ("settings", "most_bytes", "reason"),
+    [
+        ({}, 10**400, "process_most_bytes: is more than"),
+        ({}, 12, "process_most_bytes: is less than after the last request"),
+        ({"sessions": 10**30}, 17, "sessions: is more than 1,024"),
+        ({"concurrency": 1025}, 17, "concurrency: is more than 1,024"),
+        ({"num_threads": 10**18}, 17, "num_threads: is more than 1,024"),
+        ({"runtime": "ort-none"}, 17, "runtime: is not one of ort-cpu"),
+        ({"malloc_threshold_bytes": 0}, 17, "malloc_threshold_bytes: a malloc threshold of 0 B"),
+        ({"weights": "lost"}, 17, "weights: is not one of inline, external"),
+    ],
+)
+def test_a_saved_simulation_with_numbers_that_none_has_is_refused(
+    settings: dict[str, object],
+    most_bytes: int,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_saved(SAVED, 13, 17)
+    assert read_process("saved.json").sessions == 3
+    write_saved(SAVED | settings, 13, most_bytes)
+    with pytest.raises(UsageError, match=reason):
+        read_process("saved.json")
+
+
+def test_a_limit_is_exact_however_large() -> None:
+    most_bytes = (1 << 60) - MIB
+    pod = Sizing((replace(ONE, most_bytes=most_bytes),))
+    assert pod.limit_bytes == -(-most_bytes * 105 // (100 * MIB)) * MIB
+
+
+def test_a_file_beside_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(Path("net.onnx"))
+    write_saved(SAVED, 13, 17)
+    before = Path("saved.json").read_bytes()
+    words = ["--emit", "json", "--beside", "saved.json", "--force", "-o", "saved.json"]
+    assert main(["simulate", *SIMULATED, *words]) == 2
+    assert "choose another file for the result" in capsys.readouterr().err
+    assert Path("saved.json").read_bytes() == before
+
+
+def test_settings_that_triton_does_not_have_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(Path("net.onnx"))
+    own = "--malloc-threshold 128KiB --malloc-trim --no-mem-reuse --weights external"
+    words = [*own.split(), "--arena-extend-strategy", "kSameAsRequested", "--emit", "triton"]
+    assert main(["simulate", *SIMULATED, *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = "# counted, but not in this file: "
+    assert [each.removeprefix(start) for each in lines if each.startswith(start)] == [
+        "enable_mem_reuse 0",
+        "arena_extend_strategy kSameAsRequested",
+        "external weights",
+        "malloc_trim(0) when the session is created",
+        "MALLOC_MMAP_THRESHOLD_=131072 in the environment of tritonserver",
+        "MALLOC_TRIM_THRESHOLD_=131072 in the environment of tritonserver",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--workers 10001", "10,001 workers"),
+        ("--beside missing.json", "missing.json: cannot be opened"),
+        ("--beside .", ".: cannot be opened"),
+    ],
+)
+def test_a_pod_is_refused_before_anything_is_simulated(
+    words: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["simulate", *SIMULATED, "--emit", "k8s", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert "net.onnx" not in error
+    if "beside" in words:
+        assert error.endswith("onnxmem simulate MODEL --requests ... --json -o FILE\n")
 
 
 def test_a_saved_simulation_is_the_process_that_was_simulated(
@@ -166,7 +311,7 @@ def test_what_is_no_pod_is_refused(
     Path("report.json").write_text('{"schema": "onnxmem.report"}')
     Path("empty.json").write_text(json.dumps(head | {"models": []}))
     odd = {
-        "settings": {"sessions": 0},
+        "settings": SAVED | {"sessions": 0},
         "simulation": {"timeline": [{"process_bytes": 5}], "process_most_bytes": 7},
     }
     Path("odd.json").write_text(json.dumps(head | {"models": [odd]}))
