@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import UsageError
-from onnxmem.model.graph import DType, Graph, Node, Role
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED
 from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import HANDLERS
 
@@ -88,8 +88,16 @@ _ASSUMED: Final = "1.31"
 # touched has none of them.
 
 
+_OWN_DOMAINS: Final = frozenset({"", "com.microsoft"})
+
+
+def _operator(node: Node) -> str:
+    """ONNX's or onnxruntime's, which rewrites ONNX's to it; ``""``: of someone else's domain."""
+    return node.op_type if node.domain in _OWN_DOMAINS else ""
+
+
 def _has_operator(*op_types: str) -> Callable[[Graph], bool]:
-    return lambda graph: any(node.op_type in op_types for node in graph.all_nodes())
+    return lambda graph: any(_operator(node) in op_types for node in graph.all_nodes())
 
 
 def _chains(graph: Graph, *steps: str) -> Iterator[tuple[Node, ...]]:
@@ -102,11 +110,11 @@ def _chains(graph: Graph, *steps: str) -> Iterator[tuple[Node, ...]]:
             yield (node,)
             return
         for source in (writers[name] for name in node.reads if name in writers):
-            if source.op_type in alternatives[left]:
+            if _operator(source) in alternatives[left]:
                 yield from ((*chain, node) for chain in before(source, left - 1))
 
     for node in graph.all_nodes():
-        if node.op_type in alternatives[-1]:
+        if _operator(node) in alternatives[-1]:
             yield from before(node, len(steps) - 2)
 
 
@@ -114,12 +122,19 @@ def _has_chain(*steps: str) -> Callable[[Graph], bool]:
     return lambda graph: any(True for _ in _chains(graph, *steps))
 
 
+def _input(graph: Graph, node: Node, position: int) -> Tensor | None:
+    """An input; ``None``: the node does not have it."""
+    name = node.inputs[position] if position < len(node.inputs) else ""
+    return graph.tensors.get(name)
+
+
 def _has_other_epsilon(graph: Graph) -> bool:
     """A normalization whose epsilon is not a number of single precision, named second."""
     for _, add, _ in _chains(graph, "ReduceMean", "Add", "Sqrt"):
-        epsilon = graph.tensors[add.inputs[1]]
-        is_number = epsilon.role is Role.WEIGHT and epsilon.num_elements == 1
-        if not is_number or epsilon.dtype not in _PLAIN_EPSILONS:
+        epsilon = _input(graph, add, 1)
+        if epsilon is None or epsilon.role is not Role.WEIGHT or epsilon.num_elements != 1:
+            return True
+        if epsilon.dtype not in _PLAIN_EPSILONS:
             return True
     return False
 
@@ -127,34 +142,34 @@ def _has_other_epsilon(graph: Graph) -> bool:
 def _has_blocks_in_product(graph: Graph) -> bool:
     """An integer product of a matrix with several scales."""
     for pair, _, _ in _chains(graph, "DequantizeLinear", "MatMul", "QuantizeLinear"):
-        if graph.tensors[pair.inputs[1]].num_elements != 1:
+        scales = _input(graph, pair, 1)
+        if scales is not None and scales.num_elements != 1:
             return True
     return False
 
 
 def _has_half_blocks(graph: Graph) -> bool:
     """A product with blocks of 4 or 8 bits in half precision that are fed."""
-    return any(
-        node.op_type == "MatMulNBits"
-        and graph.tensors[node.inputs[0]].dtype is DType.FLOAT16
-        and graph.tensors[node.inputs[1]].role is not Role.WEIGHT
-        for node in graph.all_nodes()
-    )
+    for node in graph.all_nodes():
+        if _operator(node) == "MatMulNBits":
+            rows, blocks = (_input(graph, node, position) for position in (0, 1))
+            is_half = rows is not None and rows.dtype is DType.FLOAT16
+            if is_half and blocks is not None and blocks.role is not Role.WEIGHT:
+                return True
+    return False
 
 
 def _has_pair_without_zero_point(graph: Graph) -> bool:
     return any(
-        node.op_type in {"QuantizeLinear", "DequantizeLinear"}
+        _operator(node) in {"QuantizeLinear", "DequantizeLinear"}
         and len([name for name in node.inputs if name]) < _WITH_ZERO_POINT
         for node in graph.all_nodes()
     )
 
 
 def _has_double_gate(graph: Graph) -> bool:
-    return any(
-        graph.tensors[sigmoid.inputs[0]].dtype is DType.FLOAT64
-        for sigmoid, _ in _chains(graph, "Sigmoid", "Mul")
-    )
+    gates = (_input(graph, sigmoid, 0) for sigmoid, _ in _chains(graph, "Sigmoid", "Mul"))
+    return any(each is not None and each.dtype is DType.FLOAT64 for each in gates)
 
 
 def _has_four_bit_activation(graph: Graph) -> bool:
@@ -180,7 +195,7 @@ def _has_shared_transpose(graph: Graph) -> bool:
     reached: dict[str, bool] = {}  # by value behind a transpose: whether one up to it is shared
     for node in graph.all_nodes():
         before = [reached[name] for name in node.reads if name in reached]
-        is_transpose = node.op_type == "Transpose"
+        is_transpose = _operator(node) == "Transpose"
         if is_transpose and any(before):
             return True
         if is_transpose or (before and _lets_transposes_pass(node)):

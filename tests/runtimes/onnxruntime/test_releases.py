@@ -146,6 +146,23 @@ def test_a_chain_is_of_nodes_that_read_one_another() -> None:
     assert not [each.name for each in CHANGES if each.touches(found)]
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = ReduceMean(x) b = other.Add(a) y = Sqrt(b)",
+        "a = other.Sigmoid() y = Mul(a, x)",
+        "a = other.DequantizeLinear(x) b = other.MatMul(a) y = other.QuantizeLinear(b)",
+        "y = other.MatMulNBits(x)",
+        "y = other.QuantizeLinear(x)",
+        "a = other.Transpose(x) b = Relu(a) z = Neg(b) y = other.Transpose(b)",
+    ],
+)
+def test_operators_of_another_domain_are_not_those_of_onnx(nodes: str) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 18, "other" : 1]>'
+    found = graph_of(f"{head} agraph (float[5,7] x) => (float[5,7] y) {{ {nodes} }}")
+    assert not RELEASES["1.29"].changes(found)
+
+
 def test_two_transposes_with_one_reader_each_are_left_alone() -> None:
     text = "(float[5,7] x) => (y) { a = Transpose(x) b = Relu(a) y = Transpose(b) }"
     assert not RELEASES["1.29"].changes(graph_of(f"agraph {text}"))
