@@ -13,7 +13,7 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.decisions.diff import Change
-from onnxmem.errors import OnnxmemError, UsageError
+from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.runtimes.onnxruntime.releases import Change as ReleaseChange
@@ -44,6 +44,10 @@ class Upgrade:
     """By the key of ``RuntimeMemory``, and ``process_floor_bytes``."""
     process_range: tuple[int, int] | None
     """Where the heap decides more than the release does: the least and the most of the process."""
+    is_complete: bool
+    """False: the figures are lower bounds, except for the process floor."""
+    findings: tuple[Finding, ...]
+    """On the model, and what is unknown of its session."""
 
 
 def installed_is_newest() -> bool:
@@ -86,6 +90,8 @@ def compare_releases(analysis: Analysis, releases: tuple[Release, Release]) -> U
         after,
         tuple(Change(name, sizes[0][name], sizes[1][name]) for name in sizes[0]),
         runtime.process_range,
+        is_complete=not runtime.unknown.is_lower_bound,
+        findings=(*analysis.findings, *runtime.unknown.findings()),
     )
 
 

@@ -12,14 +12,17 @@ from onnxmem.units import format_bytes
 
 _SCHEMA: Final = "onnxmem.upgrade"
 _SCHEMA_VERSION: Final = "1.0"
+_FLOOR: Final = "process_floor_bytes"
 _LABELS: Final = {
     "requested_peak_bytes": "peak requested by kernels",
     "held_bytes": "arena reserved",
     "held_steady_bytes": "arena reserved (steady state)",
-    "process_floor_bytes": "process floor",
+    _FLOOR: "process floor",
     "process_bytes": "process",
 }
 _LABEL: Final = 32
+_WIDTH: Final = 12
+_AT_LEAST: Final = "at least "
 
 
 def render_upgrade(found: Upgrade) -> str:
@@ -30,13 +33,10 @@ def render_upgrade(found: Upgrade) -> str:
     return joined(
         [
             [f"{shortened(path)}{at}"],
-            [
-                _row("onnxruntime", found.before.release.name, found.after.release.name, "change"),
-                *map(_figure, found.figures),
-            ],
-            [line for letter, side in sides for line in _verified(letter, side)],
+            list(_rows(found)),
+            [line for letter, side in sides for line in _verified(letter, side, found)],
             list(_heap(found)),
-            list(finding_lines(found.analysis.findings)),
+            list(finding_lines(found.findings)),
         ]
     )
 
@@ -60,25 +60,37 @@ def upgrade_as_json(found: Upgrade) -> str:
         },
         "process_least_bytes": least,
         "process_most_bytes": most,
-        "findings": finding_rows(found.analysis.findings),
+        "findings": finding_rows(found.findings),
     }
     return document_text(document(_SCHEMA, _SCHEMA_VERSION, content))
 
 
-def _figure(change: Change) -> str:
+def _rows(found: Upgrade) -> Iterator[str]:
+    """The heading, then a row for each figure; columns are wider for lower bounds."""
+    width = _WIDTH if found.is_complete else _WIDTH + len(_AT_LEAST)
+    names = (found.before.release.name, found.after.release.name)
+    rows = [("onnxruntime", *names, "change"), *(_cells(each, found) for each in found.figures)]
+    for label, before, after, change in rows:
+        yield f"{label:<{_LABEL}}{before:>{width}}{after:>{width}}{change:>20}"
+
+
+def _cells(change: Change, found: Upgrade) -> tuple[str, str, str, str]:
     moved = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
-    before, after = format_bytes(change.before_bytes), format_bytes(change.after_bytes)
-    return _row(_LABELS[change.name], before, after, moved)
+    sizes = (change.before_bytes, change.after_bytes)
+    before, after = (
+        format_bytes(each)
+        if found.is_complete or each is None or change.name == _FLOOR
+        else f"{_AT_LEAST}{format_bytes(each)}"
+        for each in sizes
+    )
+    return _LABELS[change.name], before, after, moved
 
 
-def _row(label: str, before: str, after: str, change: str) -> str:
-    return f"{label:<{_LABEL}}{before:>12}{after:>12}{change:>20}"
-
-
-def _verified(letter: str, side: ReleaseMemory) -> Iterator[str]:
+def _verified(letter: str, side: ReleaseMemory, found: Upgrade) -> Iterator[str]:
     release = side.release
     if not side.unverified:
-        text = "verified: nothing in this model is treated otherwise than by the rules"
+        what = "nothing" if found.is_complete else "nothing that is known"
+        text = f"verified: {what} in this model is treated otherwise than by the rules"
     else:
         named = "; ".join(each.what for each in side.unverified)
         text = f"not verified: this model has what it treats otherwise than the rules: {named}"

@@ -58,6 +58,29 @@ def test_what_a_release_treats_otherwise_makes_its_figures_unknown(capsys: Captu
     assert words.endswith("what it treats otherwise than the rules: half precision")
 
 
+def test_lower_bounds_are_not_shown_as_exact(capsys: Capture) -> None:
+    text = "agraph (float[5,7] x) => (y) { n = NonZero(x) y = Cast<to = 1>(n) }"
+    write_model(Path("open.onnx"), text)
+    assert main(["diff", "open.onnx", *RELEASES]) == 0
+    shown = capsys.readouterr().out
+    rows = {line[:32].strip(): line[32:].split() for line in shown.splitlines()}
+    assert rows["arena reserved"][:2] == rows["process"][:2] == ["at", "least"]
+    assert rows["process floor"][0] != "at"
+    assert shown.count("verified: nothing that is known in this model") == 2
+    assert "note: unknown_runtime_tensors: tensors of unknown size, left out: 'n', 'y'" in shown
+
+
+def test_an_undecided_branch_is_a_note(capsys: Capture) -> None:
+    branches = "then_branch = a () => (y) { y = Neg(x) }, else_branch = b () => (y) { y = Abs(x) }"
+    text = f"agraph (bool c, float[5,7] x) => (float[5,7] y) {{ y = If<{branches}>(c) }}"
+    write_model(Path("branches.onnx"), text)
+    assert main(["diff", "branches.onnx", *RELEASES, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert "unknown_branches" in [each["code"] for each in row["findings"]]
+    assert main(["diff", "branches.onnx", *RELEASES]) == 0
+    assert "note: unknown_branches: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
