@@ -109,7 +109,7 @@ def _reaches(
     # The bound makes this constant: without it, a tensor that everything reads would be followed
     # through the whole graph, for each weight.
     pending, seen = [name], 0
-    while pending and seen < _MAX_NODES:
+    while pending:
         name = pending.pop()
         for node in readers.get(name, ()):
             seen += 1
@@ -117,6 +117,8 @@ def _reaches(
                 return True
             if node.onnx_op in through:
                 pending += node.writes
+            if seen >= _MAX_NODES:
+                return False
     return False
 
 
@@ -225,6 +227,12 @@ class _Search:
     per_element: dict[str, int] = field(default_factory=dict)
     """Weights per element of packed tensors."""
     buffers: set[str] = field(default_factory=set)
+    followed: dict[tuple[int, bool], set[str]] = field(default_factory=dict)
+    """The tensors that were traced back, by what decides whether a weight they lead to counts."""
+    dequantized: set[str] = field(default_factory=set)
+    """The tensors that were traced back from a DequantizeLinear."""
+    tables: dict[str, bool] = field(default_factory=dict)
+    """Whether a weight is a table, for those that were asked for."""
 
     def __post_init__(self) -> None:
         self.producers = _producers(self.graph.all_nodes())
@@ -253,7 +261,7 @@ class _Search:
                 self.quantized.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
-                for source in self._sources(name):
+                for source in self._sources(node, name):
                     self._add_parameter(node, source)
 
     def _add_parameter(self, node: Node, name: str) -> None:
@@ -261,7 +269,7 @@ class _Search:
         if producer is not None and producer.onnx_op == "DequantizeLinear":
             # A dequantized weight is stored quantized: it is that tensor which counts, and nothing
             # trains it.
-            for source in self._sources(next(iter(producer.inputs), "")):
+            for source in self._followed(next(iter(producer.inputs), ""), self.dequantized):
                 if quantized := self._weight(source):
                     self.quantized.setdefault(quantized.storage_key, quantized.name)
             return
@@ -280,7 +288,7 @@ class _Search:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
             if node.op_type in _ATTENTION:
                 return not is_mask_of_attention(weight, self.readers)
-            return node.onnx_op != "MatMul" or is_wide(weight) or not is_table(weight, self.readers)
+            return node.onnx_op != "MatMul" or is_wide(weight) or not self._is_table(weight)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
@@ -288,37 +296,52 @@ class _Search:
         is_number = is_literal or not has_elements
         if is_folded and not self._scales_a_norm(node, weight):
             return False
-        return not is_number and not is_table(weight, self.readers)
+        return not is_number and not self._is_table(weight)
 
     def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
         """Whether a weight scales a value divided by a root: the scale of a norm.
 
         The scale of Gemma's RMSNorm is 1 + w; exporters fold the sum and generate a name for it.
         """
-        if node.onnx_op != "Mul" or weight.num_elements == 1:
+        return weight.num_elements != 1 and self._multiplies_normed(node, weight.name)
+
+    def _multiplies_normed(self, node: Node, name: str = "") -> bool:
+        """Whether a Mul has, beside a tensor, a value divided by a root."""
+        if node.onnx_op != "Mul":
             return False
         if self._all_producers is None:
             self._all_producers = {
                 name: each for each in self.graph.all_nodes() for name in each.writes
             }
         producers = self._all_producers
-        others = (producers.get(name) for name in node.inputs if name != weight.name)
+        others = (producers.get(other) for other in node.inputs if other != name)
         normed = next((producer for producer in others if producer is not None), None)
         if normed is None or normed.onnx_op not in {"Div", "Mul"}:
             return False
-        factors = (producers.get(name) for name in normed.inputs)
+        factors = (producers.get(factor) for factor in normed.inputs)
         roots = {"Sqrt"} if normed.onnx_op == "Div" else _INVERSE_ROOTS
         return any(factor is not None and factor.op_type in roots for factor in factors)
 
-    def _sources(self, name: str) -> Iterable[str]:
-        """The tensors at the start of the chains of layout operators that end in a tensor."""
-        return self._followed(name) if name in self.producers else (name,)
+    def _is_table(self, weight: Tensor) -> bool:
+        if weight.name not in self.tables:
+            self.tables[weight.name] = is_table(weight, self.readers)
+        return self.tables[weight.name]
 
-    def _followed(self, name: str) -> Iterator[str]:
+    def _sources(self, reader: Node, name: str) -> Iterable[str]:
+        """The tensors at the start of the chains of layout operators that end in a tensor.
+
+        Left out are those that were added for a node for which the same weights count.
+        """
+        if name not in self.producers:
+            return (name,)
+        key = id(reader.operator), self._multiplies_normed(reader)
+        return self._followed(name, self.followed.setdefault(key, set()))
+
+    def _followed(self, name: str, seen: set[str]) -> Iterator[str]:
         # Each tensor is visited once: a chain of Concats of the same tensor would otherwise double
-        # at each step.
-        seen = {name}
-        pending = [name]
+        # at each step, and one whose every node reads parameters cost the square of its length.
+        pending = [] if name in seen else [name]
+        seen.add(name)
         while pending:
             name = pending.pop()
             producer = self.producers.get(name)

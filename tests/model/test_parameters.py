@@ -1,11 +1,16 @@
 """Which weights count as parameters, by who reads them and how the file makes them."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 from graphs import graph_of, model_of
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import Parameters, parameters
 
 
@@ -314,6 +319,94 @@ def test_readers_are_followed_up_to_a_limit() -> None:
             y = Sin(h70)
         }}""")
     assert found.trained == ("w",)
+
+
+@pytest.mark.parametrize(("num_others", "trained"), [(60, ()), (64, ("w",)), (90, ("w",))])
+def test_of_many_readers_the_first_are_looked_at(num_others: int, trained: tuple[str, ...]) -> None:
+    """The sine is the reader after the others, none of which leads on."""
+    others = "  ".join(f"a{n} = Exp(h)" for n in range(num_others))
+    found = of(f"""
+        agraph (float[5] x) => (float[5] y) <float[5] w> {{
+            h = Mul(x, w)
+            {others}
+            y = Sin(h)
+        }}""")
+    assert found.trained == trained
+
+
+def split_and_joined(number: int) -> str:
+    """Blocks as of a shuffle: a chain of layout operators, each of which may read a parameter."""
+    blocks = "  ".join(
+        f"p{n}, q{n} = Split<axis = 0, num_outputs = 2>(h{n})"
+        f"  h{n + 1} = Concat<axis = 0>(q{n}, p{n})"
+        for n in range(number)
+    )
+    return f"""
+        agraph (float[6] x) => (float[6] y) <float[6] w> {{
+            h0 = Mul(x, w)
+            {blocks}
+            y = Relu(h{number})
+        }}"""
+
+
+def read_by_all(number: int) -> str:
+    """One weight that every node adds, far from anything that would make it a table."""
+    sums = "  ".join(f"h{n + 1} = Add(h{n}, w)" for n in range(number))
+    return f"""
+        agraph (float[5] h0) => (float[5] y) <float[5] w> {{ {sums} y = Relu(h{number}) }}"""
+
+
+def moved(number: int) -> str:
+    """A bias at the end of a chain of copies, which many nodes add."""
+    moves = "  ".join(f"w{n + 1} = Identity(w{n})" for n in range(number))
+    sums = "  ".join(f"h{n + 1} = Add(h{n}, w{number})" for n in range(number))
+    return f"""
+        agraph (float[5] h0) => (float[5] y) <float[5] w0> {{
+            {moves}
+            {sums}
+            y = Relu(h{number})
+        }}"""
+
+
+def num_calls(graph: Graph) -> int:
+    """How many functions of Python and of C the classification calls."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - of a hook
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found = parameters(graph)
+    finally:
+        sys.setprofile(before)
+    assert len(found.trained) == 1
+    return calls
+
+
+@pytest.mark.parametrize("text", [split_and_joined, read_by_all, moved])
+def test_a_chain_that_reads_parameters_costs_its_length(text: Callable[[int], str]) -> None:
+    few, many = (num_calls(graph_of(text(number))) for number in (100, 400))
+    assert many <= 4.8 * few
+
+
+def test_a_weight_is_found_again_for_another_operator() -> None:
+    """A Mul of a value without a norm leaves the folded scale; that of a norm trains it."""
+    graph = graph_of("""
+        agraph (float[2,5] x) => (float[2,5] y, float[2,5] z)
+        <float[5] add_4, float eps = {0.001}, float two = {2}, int64[1] last = {-1}> {
+            t = Identity(add_4)
+            z = Mul(x, t)
+            q = Pow(x, two)
+            m = ReduceMean(q, last)
+            e = Add(m, eps)
+            s = Sqrt(e)
+            n = Div(x, s)
+            y = Mul(n, t)
+        }""")
+    assert "add_4" in parameters(graph).trained
 
 
 SCALED = """
