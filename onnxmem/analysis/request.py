@@ -14,7 +14,13 @@ from onnxmem.analysis.coverage import dequantized_findings, model_findings
 from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
-from onnxmem.model.binding import Request, guessed_dims, required_inputs
+from onnxmem.model.binding import (
+    Request,
+    guessed_dims,
+    input_dims,
+    names_in,
+    required_inputs,
+)
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.control_flow import trip_count, with_least_branches, with_least_trips
 from onnxmem.model.files import ModelFile
@@ -352,16 +358,52 @@ class AnalysisRequest:
 
         The batch wins over a dim of the same symbol. Observed runs are of their own dims alone.
         """
-        settings = self.settings
+        settings, asked = self.settings, self._bound_to(self.settings, batch, dims)
+        if (asked.batch, asked.dims) == (settings.batch, settings.dims):
+            return self
+        settings = self._bound_to(self._free_settings, batch, dims)
+        return replace(self, settings=settings, observed=None)
+
+    def _bound_to(
+        self, settings: "Settings", batch: int | None, dims: Mapping[str, int] | None
+    ) -> "Settings":
         named = {**settings.dims, **(dims or {})}
         if batch is None:
-            batch = settings.batch
-        else:
-            symbols = self.prepared.batch_symbols
-            named = {name: n for name, n in named.items() if name not in symbols}
-        if batch == settings.batch and named == settings.dims:
-            return self
-        return replace(self, settings=replace(settings, batch=batch, dims=named), observed=None)
+            return replace(settings, dims=named)
+        symbols = self.prepared.batch_symbols
+        named = {name: n for name, n in named.items() if name not in symbols}
+        return replace(settings, batch=batch, dims=named)
+
+    @property
+    def _free_settings(self) -> "Settings":
+        """The settings with dims by name in place of the shapes of observed runs, which fix all."""
+        settings, seen = self.settings, self.observed
+        if seen is None or not settings.shapes or settings.shapes != _shapes_of(seen):
+            return settings
+        dims = self.results.bound.binding.dims
+        return replace(
+            settings,
+            dims={
+                name: number
+                for name, number in dims.items()
+                if not names_in(name) or not names_in(name) <= dims.keys()
+            },
+            shapes={
+                value.name: settings.shapes[value.name]
+                for value in self.prepared.inputs
+                if value.name in settings.shapes and input_dims(value) is None
+            },
+        )
+
+    def is_fixed(self, dim: str | None = None) -> bool:
+        """Whether the requested shape of an input fixes a dim; ``None``: the batch."""
+        shapes = self._free_settings.shapes
+        fixed = [input_dims(each) or () for each in self.prepared.inputs if each.name in shapes]
+        sought = self.prepared.batch_symbols if dim is None else {dim}
+        if not sought:
+            return any(fixed)
+        named = {each for dims in fixed for each in dims if isinstance(each, str)}
+        return any(each in sought or names_in(each) & sought for each in named)
 
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
         """The results for inference at a batch and at dims."""
@@ -603,9 +645,13 @@ def at_observed(
 
     seen = runs_of(given, file, one_of_several=settings.one_of_several)
     if seen is not None and settings.batch is None and not (settings.dims or settings.shapes):
-        known = {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
-        settings = replace(settings, shapes=known)
+        settings = replace(settings, shapes=_shapes_of(seen))
     return settings, seen
+
+
+def _shapes_of(seen: "Observed") -> "dict[str, tuple[int, ...]]":
+    """The shapes of the observed inputs that may be requested."""
+    return {name: shape for name, shape in seen.inputs.items() if 0 not in shape}
 
 
 def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:

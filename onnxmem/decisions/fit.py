@@ -263,8 +263,8 @@ def _largest(
         at = at_context(requests, context, step)
     except OnnxmemError:
         return None
-    search = DemandCurve(tuple(at), setup).search()
-    return max_batch_of(search, setup.basis)
+    curve = DemandCurve(tuple(at), setup)
+    return None if curve.is_fixed else max_batch_of(curve.search(), setup.basis)
 
 
 def _longest(requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step) -> MaxBatch | None:

@@ -176,6 +176,8 @@ def largest_text(result: "FitResult") -> str:
     if max_batch is None:
         if not result.has_number:
             return "unknown: the model has no batch"
+        if result.is_fixed:
+            return f"unknown: {shortened(result.setup.dim or 'batch')} is fixed by --shape"
         is_least = result.requested.num_bytes is not None
         return f"unknown: bytes at 1 are {'a lower bound' if is_least else 'not known'}"
     if max_batch.number is None:

@@ -21,6 +21,7 @@ from onnxmem.cli import main
 from onnxmem.model.binding import Request
 from onnxmem.model.files import load
 from onnxmem.model.observed import NO_RUN, ObservedFileError, read_observed
+from onnxmem.report.verdict import largest_text
 from onnxmem.runtimes.from_settings import predict
 from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.settings import Settings
@@ -290,3 +291,45 @@ def test_flags_that_cannot_work_are_one_line(
     assert main([path, *flags]) != 0
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_the_batch_of_observed_runs_is_not_fixed_and_other_dims_stay() -> None:
+    model = model_of("""agraph (float[N,S,3] x, float[S] z) => (y) <float[3,7] w> {
+        y = MatMul(x, w)
+    }""")
+    observed = onnxmem.observe(model, shapes={"x": (2, 5, 3), "z": (5,)})
+    plain = onnxmem.analyze(model, batch=2, dims={"S": 5}, budget_bytes=10_007).fit
+    found = onnxmem.analyze(model, observed=observed, budget_bytes=10_007).fit
+    assert plain is not None
+    assert found is not None
+    assert plain.max_batch is not None
+    assert found.max_batch == plain.max_batch
+    # 84 bytes of weights and 20 of z; a sample of 5 rows has 3 inputs and 7 outputs each.
+    assert found.max_batch.number == (10_007 - 84 - 20) // (5 * (3 + 7) * 4)
+    request = request_of(model, Settings(), [observed])
+    assert request.settings.shapes == {"x": (2, 5, 3), "z": (5,)}
+    assert request.at(11).results.bound.binding.shapes == {"x": (11, 5, 3), "z": (5,)}
+    longest = fit([request], FitRequest(memory_bytes=10_007, dim="S")).max_batch
+    assert longest is not None
+    assert longest.number == (10_007 - 84) // (2 * (3 + 7) * 4 + 4)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dim", "word"),
+    [
+        ({"x": (2, 5, 3)}, None, "batch"),
+        ({"x": (2, 5, 3)}, "S", "S"),
+        ({"z": (5,)}, "S", "S"),
+        ({"z": (5,)}, None, ""),
+    ],
+)
+def test_a_requested_shape_fixes_its_dims(
+    shapes: dict[str, tuple[int, ...]], dim: str | None, word: str
+) -> None:
+    model = model_of("agraph (float[N,S,3] x, float[S] z) => (y) { y = Neg(x) }")
+    request = request_of(model, Settings(shapes=shapes))
+    found = fit([request], FitRequest(memory_bytes=10_007, dim=dim))
+    assert found.is_fixed == bool(word)
+    assert (found.max_batch is None, found.table == ()) == (bool(word), bool(word))
+    fixed = f"unknown: {word} is fixed by --shape"
+    assert (largest_text(found) == fixed) == bool(word)

@@ -201,6 +201,8 @@ class FitResult:
     instances: int | None
     """The largest number of instances; ``None`` if one more needs no memory."""
     remarks: tuple[str, ...] = ()
+    is_fixed: bool = False
+    """Whether the requested shape of an input fixes the number, so there is no largest one."""
 
     @property
     def verdict(self) -> Verdict:
@@ -409,6 +411,11 @@ class DemandCurve:
             raise UsageError(message)
         return numbers.pop()
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the requested shape of an input fixes the number."""
+        return any(request.is_fixed(self.setup.dim) for request in self.requests)
+
     def at(self, number: int) -> Footprint | None:
         """What all models need at a number, computed in full; ``None`` if that fails."""
         try:
@@ -478,7 +485,9 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     judged = partial(assessment.judged, flash_bytes=setup.flash_bytes)
     search = curve.search()
     max_batch = None
-    if number is not None:
+    is_fixed = number is not None and curve.is_fixed
+    is_sought = number is not None and not is_fixed
+    if is_sought:
         max_batch = (
             _none_fits(search) if compared.lacks_flash else max_batch_of(search, setup.basis)
         )
@@ -491,9 +500,10 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         max_batch=max_batch,
         limiting=_limiting(curve, max_batch),
         power_of_two=_power(search, max_batch, judged),
-        table=() if number is None else _table(search, number, max_batch, judged),
+        table=_table(search, number or 1, max_batch, judged) if is_sought else (),
         instances=_instances(setup, each, compared),
         remarks=(*_remarks(setup), *_cache_remarks(requests)),
+        is_fixed=is_fixed,
     )
 
 
