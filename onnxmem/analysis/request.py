@@ -22,7 +22,12 @@ from onnxmem.model.binding import (
     required_inputs,
 )
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
-from onnxmem.model.control_flow import trip_count, with_least_branches, with_least_trips
+from onnxmem.model.control_flow import (
+    trip_count,
+    with_least_branches,
+    with_least_trips,
+    without_idle_bodies,
+)
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.input_values import (
@@ -658,7 +663,8 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     """Run the stages at the batch and dims of the settings."""
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     bound = with_input_values(prepared, bound, settings.values)
-    graph = bound.graph
+    graph = without_idle_bodies(bound.graph)
+    bound = replace(bound, graph=graph)
     if settings.most and not settings.one_of_several:
         refuse_unknown_limits(graph, prepared.proto, settings.most)
     return StageResults(

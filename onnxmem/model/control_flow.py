@@ -13,10 +13,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from onnxmem.model.constants import Array
 from onnxmem.model.graph import Graph, Node, Role
 
 _MADE = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
+
+
+def without_idle_bodies(graph: Graph) -> Graph:
+    """The graph without what runs in no run: branches that a constant rules out, and bodies of no
+    iterations, which write no bytes.
+    """
+    if not any(node.subgraphs for node in graph.nodes):
+        return graph
+    constants = {
+        node.inputs[0]: np.array(bool(condition))
+        for node in graph.all_nodes()
+        if node.onnx_op == "If" and (condition := _scalar(graph, node.inputs[0])) is not None
+    }
+    graph = without_idle_branches(graph, constants)
+    return _with_idle(graph, _bodies(graph, lambda node: trip_count(graph, node) == 0))
 
 
 def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
@@ -222,7 +239,7 @@ def least_trips(graph: Graph, node: Node) -> int:
 
 def with_least_trips(graph: Graph) -> Graph:
     """The graph in which bodies that need not run in a run write no bytes."""
-    return _with_idle(graph, _skipped_bodies(graph))
+    return _with_idle(graph, _bodies(graph, lambda node: not least_trips(graph, node)))
 
 
 def with_least_branches(graph: Graph) -> Graph:
@@ -241,15 +258,12 @@ def _with_idle(graph: Graph, idle: AbstractSet[str]) -> Graph:
     return graph.with_tensors({**graph.tensors, **changed}) if changed else graph
 
 
-def _skipped_bodies(graph: Graph) -> set[str]:
-    """The tensors of bodies whose number of iterations a run decides, and may be 0."""
+def _bodies(graph: Graph, is_skipped: Callable[[Node], bool]) -> set[str]:
+    """The tensors of bodies that are skipped."""
     found: set[str] = set()
     for node in graph.nodes:
         for _, body in node.subgraphs:
-            if trip_count(graph, node) is None and not least_trips(graph, node):
-                found.update(_written(body))
-            else:
-                found |= _skipped_bodies(body)
+            found |= {*_written(body)} if is_skipped(node) else _bodies(body, is_skipped)
     return found
 
 

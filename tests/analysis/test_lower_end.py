@@ -260,3 +260,35 @@ def test_a_training_step_takes_the_smaller_branch_at_least() -> None:
     assert row["training_peak_lower_bytes"] == peaks[0]
     # A step saves what either branch writes, so the most is more than one of them.
     assert sorted([*peaks, most_bytes]) == [*peaks, most_bytes]
+
+
+SCANNED = """agraph (float[11] x, int64 n) => (y) <int64 k = {-5}, bool on = {1}> {
+    y = Loop (k, on, x) <body = body (int64 i, bool going, float[D] h) => (after, again) {
+        after = Identity(going)  t = Concat<axis = 0>(h, h, h)  r = Relu(t)
+        s = ReduceSum<keepdims = 1>(r)  again = Mul(h, s) }>
+}"""
+
+
+@pytest.mark.parametrize("limit", [-5, 0])
+def test_a_body_of_no_iterations_writes_nothing(limit: int) -> None:
+    text = SCANNED.replace("-5", str(limit))
+    analysis = onnxmem.analyze(model_of(text))
+    # The inputs, the constants, and y.
+    assert analysis.total_bytes == (11 * 4 + 8) + (8 + 1) + 11 * 4
+    assert "data_dependent" not in analysis.to_dict()
+    once = onnxmem.analyze(model_of(SCANNED.replace("-5", "1"))).total_bytes
+    assert once is not None
+    # What Concat writes, which Relu overwrites, and the sum.
+    assert once == analysis.total_bytes + 3 * 11 * 4 + 4
+
+
+@pytest.mark.parametrize(
+    ("constant", "made", "more_bytes"),
+    [("bool c = {0}", "", 0), ("bool d = {1}", "c = Not(d)", 1)],
+)
+def test_a_constant_decides_a_branch(constant: str, made: str, more_bytes: int) -> None:
+    text = CHOICE.replace(", bool c)", ")").replace("= {1}>", f"= {{1}}, {constant}>")
+    analysis = onnxmem.analyze(model_of(text.replace("y = If", f"{made}  y = If")))
+    assert "data_dependent" not in analysis.to_dict()
+    # The constant takes the byte of the input; what is computed of it has a byte of its own.
+    assert analysis.total_bytes == LEAST_BYTES + more_bytes
