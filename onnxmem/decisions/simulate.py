@@ -140,6 +140,7 @@ class Simulation:
     runtime: str
     requests: Requests
     serving: Serving
+    """With the level of optimization."""
     timeline: tuple[ServedRequest, ...]
     """One for each request, in the order of their ends; with concurrency, of the median draw."""
     loaded_bytes: int
@@ -238,7 +239,9 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     return Simulation(
         runtime=model.runtime.name,
         requests=requests,
-        serving=serving,
+        serving=replace(
+            serving, options=replace(serving.options, level=model.runtime.options.level)
+        ),
         timeline=timeline,
         loaded_bytes=serving.sessions * model.runs.planned.loaded_arena().reserved_bytes,
         load_peak_bytes=memory.load_peak_bytes,

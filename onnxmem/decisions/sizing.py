@@ -29,11 +29,12 @@ from onnxmem.analysis.json_rows import (
     document_text,
     read_saved,
 )
-from onnxmem.decisions.advise.emitting import parameter
+from onnxmem.decisions.advise.emitting import optimization, parameter
 from onnxmem.decisions.simulate import MOST_AT_ONCE, SHARED_BYTES, Simulation
 from onnxmem.errors import UsageError, printable, shortened
 from onnxmem.runtimes.onnxruntime.session_options import (
     GROWTHS,
+    LEVELS,
     MOST_THREADS,
     SessionOptions,
     Storage,
@@ -68,13 +69,8 @@ class ServedProcess:
     runtime: str
     sessions: int
     concurrency: int
-    num_threads: int
-    enable_mem_pattern: bool
-    shrinks_arena: bool
-    variables: Mapping[str, str]
-    """In the environment of the process."""
-    outside: tuple[str, ...]
-    """Further settings that the figures are of."""
+    options: SessionOptions
+    """Of each session, with its level."""
     steady_bytes: int
     """After the last request."""
     most_bytes: int
@@ -87,17 +83,12 @@ class ServedProcess:
     @classmethod
     def of(cls, path: str, found: Simulation) -> Self:
         """The process of a simulation."""
-        options = found.serving.options
         return cls(
             path=path,
             runtime=found.runtime,
             sessions=found.serving.sessions,
             concurrency=found.serving.concurrency,
-            num_threads=options.num_threads,
-            enable_mem_pattern=options.enable_mem_pattern,
-            shrinks_arena=options.shrinks_arena,
-            variables=options.variables,
-            outside=_outside(options),
+            options=found.serving.options,
             steady_bytes=found.timeline[-1].process_bytes,
             most_bytes=found.process_most_bytes,
             is_complete=found.is_complete,
@@ -107,7 +98,7 @@ class ServedProcess:
     @property
     def num_busy_threads(self) -> int:
         """Threads that compute at once at most: the callers, and the pool of each session."""
-        return self.sessions * (self.concurrency + self.num_threads - 1)
+        return self.sessions * (self.concurrency + self.options.num_threads - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +117,7 @@ class Sizing:
         if len({each.runtime for each in self.processes}) > 1:
             message = "the models are of ort-cpu and of ort-cuda; size each runtime by itself"
             raise UsageError(message)
-        if len({tuple(sorted(each.variables.items())) for each in self.processes}) > 1:
+        if len({each.options.malloc_threshold_bytes for each in self.processes}) > 1:
             message = (
                 "the models were simulated with different malloc thresholds, which one process "
                 "cannot have; simulate each with the same --malloc-threshold"
@@ -163,7 +154,7 @@ class Sizing:
     @property
     def variables(self) -> dict[str, str]:
         """In the environment of each process."""
-        return dict(self.processes[0].variables)
+        return self.processes[0].options.variables
 
     @property
     def is_complete(self) -> bool:
@@ -203,11 +194,7 @@ def read_process(file: str) -> ServedProcess:
         runtime=_one_of(settings, "runtime", RUNTIMES),
         sessions=_count(settings, "sessions", MOST_AT_ONCE),
         concurrency=_count(settings, "concurrency", MOST_AT_ONCE),
-        num_threads=options.num_threads,
-        enable_mem_pattern=options.enable_mem_pattern,
-        shrinks_arena=options.shrinks_arena,
-        variables=options.variables,
-        outside=_outside(options),
+        options=options,
         steady_bytes=steady_bytes,
         most_bytes=most_bytes,
         is_complete=rows[0].text("status") == "ok",
@@ -218,8 +205,10 @@ def read_process(file: str) -> ServedProcess:
 def _options(settings: SavedObject) -> SessionOptions:
     values = settings.values
     stored = values.get("weights") is not None
+    has_level = values.get("graph") is not None
     try:
         return SessionOptions(
+            level=LEVELS[_one_of(settings, "graph", tuple(LEVELS))] if has_level else "all",
             num_threads=_count(settings, "num_threads", MOST_THREADS),
             enable_mem_pattern=values.get("enable_mem_pattern") is not False,
             enable_mem_reuse=values.get("enable_mem_reuse") is not False,
@@ -252,18 +241,6 @@ def _one_of(table: SavedObject, key: str, known: Sequence[_Name]) -> _Name:
         if name == value:
             return name
     raise table.fault(key, f"is not one of {', '.join(known)}")
-
-
-def _outside(options: SessionOptions) -> tuple[str, ...]:
-    growth, limit_bytes = options.arena_extend_strategy, options.gpu_mem_limit_bytes
-    found = (
-        (not options.enable_mem_reuse, "enable_mem_reuse 0"),
-        (growth != GROWTHS[0], f"arena_extend_strategy {growth}"),
-        (limit_bytes is not None, f"gpu_mem_limit {limit_bytes}"),
-        (options.weights is not None, f"{options.weights} weights"),
-        (options.trims_heap, "malloc_trim(0) when the session is created"),
-    )
-    return tuple(text for is_set, text in found if is_set)
 
 
 def refuse_workers(workers: int) -> None:
@@ -326,10 +303,11 @@ def triton_groups(sizing: Sizing) -> str:
             f"# config.pbtxt of {shortened(each.path)}",
             'backend: "onnxruntime"',
             f"instance_group [ {{ count: {each.sessions} kind: {kind} }} ]",
-            parameter("intra_op_thread_count", each.num_threads),
-            parameter("enable_mem_pattern", int(each.enable_mem_pattern)),
+            *optimization(each.options, each.runtime),
+            parameter("intra_op_thread_count", each.options.num_threads),
+            parameter("enable_mem_pattern", int(each.options.enable_mem_pattern)),
         ]
-        if each.shrinks_arena:
+        if each.options.shrinks_arena:
             lines.append(parameter("memory.enable_memory_arena_shrinkage", device))
         lines += map("# counted, but not in this file: {}".format, _not_triton(each))
     return "\n".join(lines) + "\n"
@@ -337,8 +315,17 @@ def triton_groups(sizing: Sizing) -> str:
 
 def _not_triton(process: ServedProcess) -> Iterator[str]:
     """Settings that the figures are of and that ``config.pbtxt`` does not have."""
-    yield from process.outside
-    for name, value in process.variables.items():
+    options = process.options
+    growth, limit_bytes = options.arena_extend_strategy, options.gpu_mem_limit_bytes
+    found = (
+        (not options.enable_mem_reuse, "enable_mem_reuse 0"),
+        (process.runtime == "ort-cpu" and growth != GROWTHS[0], f"arena_extend_strategy {growth}"),
+        (limit_bytes is not None, f"gpu_mem_limit {limit_bytes}"),
+        (options.weights is not None, f"{options.weights} weights"),
+        (options.trims_heap, "malloc_trim(0) when the session is created"),
+    )
+    yield from (text for is_set, text in found if is_set)
+    for name, value in options.variables.items():
         yield f"{name}={value} in the environment of tritonserver"
 
 
@@ -358,7 +345,7 @@ def sizing_file(sizing: Sizing) -> str:
                 "path": printable(each.path),
                 "sessions": each.sessions,
                 "concurrency": each.concurrency,
-                "num_threads": each.num_threads,
+                "num_threads": each.options.num_threads,
                 "steady_bytes": each.steady_bytes,
                 "most_bytes": each.most_bytes,
                 "is_complete": each.is_complete,
@@ -384,7 +371,9 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
     yield f"# Sized by onnxmem {__version__}, from simulated requests"
     for each in sizing.processes:
         sessions = plural(each.sessions, "session")
-        at_once = f"{each.concurrency:,} at once in each, {plural(each.num_threads, 'thread')}"
+        at_once = (
+            f"{each.concurrency:,} at once in each, {plural(each.options.num_threads, 'thread')}"
+        )
         yield f"# {shortened(each.path)}: {sessions}, {at_once}"
         sizes = map(format_bytes, (each.steady_bytes, each.most_bytes))
         yield "#   alone: {} after the last request, {} at most".format(*sizes)

@@ -19,6 +19,7 @@ from onnxmem.report.text import (
     joined,
     prose,
 )
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 from onnxmem.units import format_bytes, plural
 
 _UNBOUND: Final = "unbound_dims"
@@ -176,6 +177,7 @@ def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None = 
         "error": None,
         "settings": {
             "runtime": found.runtime,
+            "graph": next(name for name, level in LEVELS.items() if level == options.level),
             "concurrency": serving.concurrency,
             "sessions": serving.sessions,
             "num_threads": options.num_threads,

@@ -19,6 +19,7 @@ from onnxmem.decisions.sizing import (
     triton_groups,
 )
 from onnxmem.errors import UsageError
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
 MIB = 1 << 20
@@ -27,11 +28,12 @@ ONE = ServedProcess(
     runtime="ort-cpu",
     sessions=2,
     concurrency=3,
-    num_threads=5,
-    enable_mem_pattern=True,
-    shrinks_arena=False,
-    variables={"MALLOC_MMAP_THRESHOLD_": "131072"},
-    outside=("enable_mem_reuse 0", "malloc_trim(0) when the session is created"),
+    options=SessionOptions(
+        num_threads=5,
+        enable_mem_reuse=False,
+        trims_heap=True,
+        malloc_threshold_bytes=131_072,
+    ),
     steady_bytes=101 * MIB,
     most_bytes=107 * MIB,
     is_complete=True,
@@ -42,10 +44,12 @@ OTHER = replace(
     path="other.onnx",
     sessions=7,
     concurrency=1,
-    num_threads=1,
-    shrinks_arena=True,
-    enable_mem_pattern=False,
-    outside=(),
+    options=SessionOptions(
+        level="basic",
+        shrinks_arena=True,
+        enable_mem_pattern=False,
+        malloc_threshold_bytes=131_072,
+    ),
     is_complete=False,
     notes=("tensors of unknown size, left out: 'a\n\u2028b'",),
     steady_bytes=SHARED_BYTES + 11 * MIB,
@@ -131,9 +135,10 @@ def test_a_gpu_has_no_pod() -> None:
 
 
 def test_one_process_has_one_malloc_threshold() -> None:
-    for variables in ({}, {"MALLOC_MMAP_THRESHOLD_": "262144"}):
+    for size_bytes in (None, 262_144):
+        options = replace(OTHER.options, malloc_threshold_bytes=size_bytes)
         with pytest.raises(UsageError, match="the same --malloc-threshold"):
-            Sizing((ONE, replace(OTHER, variables=variables)))
+            Sizing((ONE, replace(OTHER, options=options)))
 
 
 def test_a_pod_with_a_part_unknown_is_a_lower_bound() -> None:
@@ -186,6 +191,7 @@ def write_saved(settings: dict[str, object], steady_bytes: int, most_bytes: int)
         ({"num_threads": 10**18}, 17, "num_threads: is more than 1,024"),
         ({"runtime": "ort-none"}, 17, "runtime: is not one of ort-cpu"),
         ({"malloc_threshold_bytes": 0}, 17, "malloc_threshold_bytes: a malloc threshold of 0 B"),
+        ({"graph": "ort-most"}, 17, "graph: is not one of raw, ort-basic"),
         ({"weights": "lost"}, 17, "weights: is not one of inline, external"),
     ],
 )
@@ -273,17 +279,19 @@ def test_a_saved_simulation_is_the_process_that_was_simulated(
     monkeypatch.chdir(tmp_path)
     write_model(Path("net.onnx"))
     own = ["--threads", "3", "--malloc-threshold", "128KiB", "--no-mem-pattern"]
+    own += ["--graph", "ort-basic"]
     assert main(["simulate", *SIMULATED, *own, "-q", "--json", "-o", "saved.json"]) == 0
     assert main(["simulate", *SIMULATED, *own, "--emit", "json"]) == 0
     (direct,) = json.loads(capsys.readouterr().out)["models"]
     saved = read_process("saved.json")
-    assert (saved.path, saved.num_threads) == ("net.onnx", 3)
+    assert (saved.path, saved.options.num_threads) == ("net.onnx", 3)
     assert (saved.steady_bytes, saved.most_bytes) == (direct["steady_bytes"], direct["most_bytes"])
-    assert saved.variables == {
+    assert saved.options.level == "basic"
+    assert saved.options.variables == {
         "MALLOC_MMAP_THRESHOLD_": "131072",
         "MALLOC_TRIM_THRESHOLD_": "131072",
     }
-    assert not saved.enable_mem_pattern
+    assert not saved.options.enable_mem_pattern
 
 
 @pytest.mark.parametrize(

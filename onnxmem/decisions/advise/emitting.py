@@ -175,7 +175,7 @@ def triton_config(settled: Settled) -> str:
             'backend: "onnxruntime"',
             f"max_batch_size: {batch}",
             f"instance_group [ {{ count: 1 kind: {_KINDS[runtime]} }} ]",
-            *_optimization(options, runtime),
+            *optimization(options, runtime),
             parameter("enable_mem_arena", int(options.enable_cpu_mem_arena)),
             parameter("enable_mem_pattern", int(options.enable_mem_pattern)),
             *(
@@ -314,7 +314,8 @@ def _unsupported(best: Choice, written: Choice) -> list[str]:
     return [f"# this backend does not support the best options ({names}): {resident} with these"]
 
 
-def _optimization(options: SessionOptions, runtime: str) -> list[str]:
+def optimization(options: SessionOptions, runtime: str) -> list[str]:
+    """The level and the growth of a GPU's arena, where they are not the default."""
     parts = []
     if options.level in _LEVELS:
         parts.append(f"graph {{ level: {_LEVELS[options.level]} }}")
