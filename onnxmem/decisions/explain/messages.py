@@ -47,6 +47,8 @@ _ESCAPED: Final = re.compile(r"\\([\[\]_*<>])")
 """Characters that Markdown escapes: ``shape\\[8,80\\]``."""
 _COLORS: Final = re.compile(r"(?:\x1b|\\x1b|\\033|\\u001[bB])\[[\d;?]{0,20}[A-Za-z]")
 """What colors a terminal, as a log has it or as text: the 0 of ``ESC[0m`` is no size."""
+_HEX: Final = re.compile(r"\b0x([0-9a-fA-F]{1,16})(?: \(-?\d{1,20}\))?(?= bytes\b)")
+"""A size of AddressSanitizer, and the same as a signed decimal, which may be negative."""
 _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
@@ -437,7 +439,7 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
     unescaped = _ESCAPED.sub(r"\1", _COLORS.sub("", text[-_LONGEST:]))
-    unescaped = _OWN_NAME.sub("it", unescaped)
+    unescaped = _HEX.sub(lambda match: str(int(match[1], 16)), _OWN_NAME.sub("it", unescaped))
     lines = (" ".join(line.split()) for line in unescaped.splitlines())
     plain = "\n".join(filter(None, lines))
     found = quantities(plain)
@@ -539,7 +541,7 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
     roles = {each.role for each in found} - {None, Role.OTHER}
     for match in _EXHAUSTED.finditer(text):
         sentence = _sentence(text, match.start(), match.end())
-        if _CONDITION.search(sentence):
+        if _CONDITION.search(sentence) and not _is_found(text, match, found):
             continue
         if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
             return match.start()
@@ -552,6 +554,16 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
         if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):
             return match.start()
     return None
+
+
+def _is_found(text: str, match: re.Match[str], found: Sequence[Quantity]) -> bool:
+    """Whether what ran out is said of a plain request: a condition behind it is no advice then."""
+    is_plain = any(
+        each.role is Role.REQUESTED and each.rank > 1 and match.start() <= each.start <= match.end()
+        for each in found
+    )
+    before = _sentence(text[: match.end()], match.start(), match.end())
+    return is_plain and not _CONDITION.search(before)
 
 
 def _sentence(text: str, start: int, end: int) -> str:

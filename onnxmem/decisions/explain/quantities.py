@@ -532,6 +532,10 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
     """Quantities without a cue beside others, by what compares them: ``3 GiB > 4 GiB``."""
     compared = list(named)
     for at, (one, two) in enumerate(pairwise(named)):
+        asserted = _asserted(one, two, text)
+        if asserted is not None:
+            compared[at : at + 2] = asserted
+            continue
         if not two.has_unit or two.start - one.end > _LONGEST_COMPARISON:
             continue
         gap = text[one.end : two.start]
@@ -551,6 +555,28 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
     return compared
 
 
+def _asserted(one: Quantity, two: Quantity, text: str) -> tuple[Quantity, Quantity] | None:
+    """An assertion and what it found: ``enforce requested <= available failed, 30 > 20``."""
+    if text[one.end : two.start].strip() not in {">", ">=", "vs", "vs."}:
+        return None
+    start = max(one.start - _LONGEST_COMPARISON, 0)
+    words = _ASSERTED.search(text[start : one.start])
+    if words is None:
+        return None
+    cues = (_CUE.match(text, start + words.start(name)) for name in ("less", "more"))
+    roles = [_role_of(cue) for cue in cues]
+    if None in roles:
+        return None
+    return replace(one, role=roles[0], rank=_STATED), replace(two, role=roles[1], rank=_STATED)
+
+
+def _role_of(cue: re.Match[str] | None) -> Role | None:
+    if cue is None or cue.lastgroup in {None, "neutral"}:
+        return None
+    return _CUES[int((cue.lastgroup or "")[3:])][0]
+
+
+_ASSERTED: Final = re.compile(r"(?P<less>\w+)\s?<=?\s?(?P<more>\w+)\b[^\d<>\n]{0,40}$")
 _STATED: Final = 3
 """The rank of a role that a formula states."""
 
