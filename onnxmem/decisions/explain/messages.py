@@ -53,6 +53,7 @@ _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
 _SAME_MESSAGE: Final = 200
+_ALL_WIDTHS: Final = frozenset(WIDTHS.values())
 _FRAMED: Final = 160
 """As far as the name of an error may be from what it says."""
 
@@ -414,6 +415,12 @@ _COMPARISON: Final = re.compile(
 _CONDITION: Final = re.compile(rf"(?i)\b(?:{words('conditions')})\b")
 _TALK: Final = re.compile(rf"(?i){words('talk')}")
 """A question about memory, or prose, is not a message."""
+_ADVICE: Final = re.compile(rf"(?i){words('advice')}")
+_WEAK: Final = re.compile(r"(?i)[-: ]*(?:oom\b|code|exit)")
+"""A name of an error that prose has too: ``OOM`` alone, and the code of a process."""
+_TIME: Final = re.compile(rf"(?i)[^.;\n]{{0,12}}?\b(?:{words('times')})\b")
+_MODAL: Final = re.compile(rf"(?i)\b(?:{words('modal')})\b")
+_REPORT: Final = re.compile(rf"(?i){words('reports')}")
 _IS_ERROR: Final = re.compile(r"(?i)(?:\w{0,24}error|fatal|panic)\b:? ")
 """A sentence that begins as the messages of programs do."""
 _NODES: Final = (
@@ -459,7 +466,10 @@ def read_message(text: str) -> OutOfMemory | None:
     ) or _Program("an unknown program", "", _meaning(plain, evidence))
     near = shape.start if shape else asked[0].start if asked else evidence
     sizes = _requested(asked, shape, plain, program.name)
-    values = {role: _size(chosen(found, role, near)) for role in _FIGURES}
+    picked = {role: chosen(found, role, near) for role in _FIGURES}
+    values = {role: _size(quantity) for role, quantity in picked.items()}
+    if _is_of_line(plain, near, picked[Role.ALLOCATED], picked[Role.USED]):
+        values[Role.USED] = None
     if program.name in _CACHING and _UNTIL_2019.search(plain):
         values[Role.UNALLOCATED] = values.pop(Role.RESERVED)
     return OutOfMemory(
@@ -482,6 +492,15 @@ def read_message(text: str) -> OutOfMemory | None:
         unallocated_bytes=values[Role.UNALLOCATED],
         peak_bytes=values[Role.PEAK],
         unnamed=tuple(each.text for each in found if each.role is None and each.has_unit),
+    )
+
+
+def _is_of_line(text: str, near: int, one: Quantity | None, other: Quantity | None) -> bool:
+    """Whether one quantity stands in the line of a message, and the other in another one."""
+    if one is None or other is None:
+        return False
+    return not text.count("\n", *sorted((near, one.start))) and bool(
+        text.count("\n", *sorted((near, other.start)))
     )
 
 
@@ -513,7 +532,7 @@ def _is_kill(text: str, evidence: int, found: Sequence[Quantity]) -> bool:
 
 def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
     """Where a text says that memory ran out; ``None``: it does not say it."""
-    named = _NAMES.search(text) or _KILL.search(text)
+    named = _named(text, _NAMES, found) or _named(text, _KILL, found)
     start = named.start() if named is not None else _refused_at(text, found, shape)
     if start is None:
         start = _exhausted_at(text, found)
@@ -521,6 +540,17 @@ def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int 
         return None
     line = text[text.rfind("\n", 0, start) + 1 :]
     return None if len(text) < _SHORT and _QUESTION.match(line) else start
+
+
+def _named(text: str, names: re.Pattern[str], found: Sequence[Quantity]) -> re.Match[str] | None:
+    """The first name of an error in a text, which advice and questions have too."""
+    for match in names.finditer(text):
+        if not _WEAK.match(match[0]) or found:
+            return match
+        sentence = _sentence(text, match.start(), match.end())
+        if not _ADVICE.search(sentence) and not sentence.endswith("?"):
+            return match
+    return None
 
 
 def _refused_at(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
@@ -541,7 +571,9 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
     roles = {each.role for each in found} - {None, Role.OTHER}
     for match in _EXHAUSTED.finditer(text):
         sentence = _sentence(text, match.start(), match.end())
-        if _CONDITION.search(sentence) and not _is_found(text, match, found):
+        is_conditional = _CONDITION.search(sentence) or _ADVICE.search(sentence)
+        is_advice = is_conditional and not _is_past(text, match, sentence)
+        if is_advice and not _is_found(text, match, found):
             continue
         if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
             return match.start()
@@ -551,9 +583,15 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
         is_said = is_first or len(sentence) <= _PHRASE or _COMPARISON.search(around)
         if _IS_ERROR.match(sentence):
             return match.start()
-        if (is_said or _FRAME.search(around)) and not _TALK.search(sentence):
+        if (is_said or _FRAME.search(around)) and not _TALK.search(_REPORT.sub("", sentence)):
             return match.start()
     return None
+
+
+def _is_past(text: str, match: re.Match[str], sentence: str) -> bool:
+    """Whether a sentence tells when it happened: ``out of memory when the session started``."""
+    is_first = sentence.startswith(match[0])
+    return bool(is_first and _TIME.match(text, match.end()) and not _MODAL.search(sentence))
 
 
 def _is_found(text: str, match: re.Match[str], found: Sequence[Quantity]) -> bool:
@@ -567,7 +605,9 @@ def _is_found(text: str, match: re.Match[str], found: Sequence[Quantity]) -> boo
 
 
 def _sentence(text: str, start: int, end: int) -> str:
-    first = max(text.rfind(stop, max(start - 200, 0), start) for stop in (". ", "; ", "\n")) + 1
+    first = (
+        max(text.rfind(stop, max(start - 200, 0), start) for stop in (". ", "! ", "; ", "\n")) + 1
+    )
     lasts = [
         at for stop in (". ", "; ", "\n", "。") if (at := text.find(stop, end, end + 200)) >= 0
     ]
@@ -598,7 +638,7 @@ def _requested(
     printed = asked[0] if len(asked) == 1 else None
     if shape is not None:
         width = WIDTHS.get(shape.element_type or "float32")
-        is_plain = printed is not None and abs(printed.start - shape.start) < _SAME_MESSAGE
+        is_plain = printed is not None and _is_of_shape(text, printed, shape)
         if width is not None and not (is_plain and shape.element_type is None):
             size_bytes = width * prod(shape.dims)
             return RequestedBytes(size_bytes, size_bytes)
@@ -616,6 +656,17 @@ def _requested(
     return RequestedBytes(least, most)
 
 
+def _is_of_shape(text: str, printed: Quantity, shape: Shape) -> bool:
+    """Whether a printed size is that of a shape: of its line, or as large with some type."""
+    start, end = sorted((printed.start, shape.start))
+    if end - start >= _SAME_MESSAGE:
+        return False
+    elements = prod(shape.dims)
+    return "\n" not in text[start:end] or any(
+        printed.least_bytes <= width * elements <= printed.most_bytes for width in _ALL_WIDTHS
+    )
+
+
 def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> RequestedBytes:
     """The requests for which PyTorch's caching allocator asks the device for such a segment.
 
@@ -628,6 +679,8 @@ def _of_segment(least_bytes: int, most_bytes: int, *, is_block: bool) -> Request
         return RequestedBytes(1, SMALL_BYTES)
     if least_bytes <= LARGE_SEGMENT_BYTES <= most_bytes:
         return RequestedBytes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
+    if most_bytes < MIN_LARGE_BYTES:  # No segment is so small: it is the size of a block.
+        return RequestedBytes(max(least_bytes - MIN_BLOCK_BYTES + 1, 1), most_bytes)
     return RequestedBytes(max(least_bytes - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most_bytes)
 
 

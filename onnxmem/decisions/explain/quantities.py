@@ -375,7 +375,7 @@ def quantities(text: str) -> tuple[Quantity, ...]:
         tuple(each.start for each in numbers if each.has_unit),
     )
     named = _named(numbers, _cues(text, stops, numbers), layout)
-    return tuple(_kept(_compared(named, text), text))
+    return tuple(_kept(_compared(_asserted(named, text), text), text))
 
 
 def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
@@ -532,10 +532,6 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
     """Quantities without a cue beside others, by what compares them: ``3 GiB > 4 GiB``."""
     compared = list(named)
     for at, (one, two) in enumerate(pairwise(named)):
-        asserted = _asserted(one, two, text)
-        if asserted is not None:
-            compared[at : at + 2] = asserted
-            continue
         if not two.has_unit or two.start - one.end > _LONGEST_COMPARISON:
             continue
         gap = text[one.end : two.start]
@@ -555,19 +551,26 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
     return compared
 
 
-def _asserted(one: Quantity, two: Quantity, text: str) -> tuple[Quantity, Quantity] | None:
+def _asserted(named: Sequence[Quantity], text: str) -> list[Quantity]:
     """An assertion and what it found: ``enforce requested <= available failed, 30 > 20``."""
+    asserted = list(named)
+    for at, (one, two) in enumerate(pairwise(named)):
+        roles = _asserted_roles(one, two, text)
+        if None not in roles:
+            asserted[at] = replace(one, role=roles[0], rank=_STATED)
+            asserted[at + 1] = replace(two, role=roles[1], rank=_STATED)
+    return asserted
+
+
+def _asserted_roles(one: Quantity, two: Quantity, text: str) -> tuple[Role | None, Role | None]:
     if text[one.end : two.start].strip() not in {">", ">=", "vs", "vs."}:
-        return None
+        return None, None
     start = max(one.start - _LONGEST_COMPARISON, 0)
     words = _ASSERTED.search(text[start : one.start])
     if words is None:
-        return None
-    cues = (_CUE.match(text, start + words.start(name)) for name in ("less", "more"))
-    roles = [_role_of(cue) for cue in cues]
-    if None in roles:
-        return None
-    return replace(one, role=roles[0], rank=_STATED), replace(two, role=roles[1], rank=_STATED)
+        return None, None
+    less, more = (_CUE.match(text, start + words.start(name)) for name in ("less", "more"))
+    return _role_of(less), _role_of(more)
 
 
 def _role_of(cue: re.Match[str] | None) -> Role | None:
