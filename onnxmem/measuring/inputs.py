@@ -15,7 +15,7 @@ from typing import IO, ClassVar, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from onnxmem.errors import UsageError, listed
+from onnxmem.errors import UsageError, listed, shortened
 from onnxmem.files import opened_to_its_end, reason_of
 from onnxmem.measuring.run_request import Feed
 from onnxmem.model.building import BoundModel
@@ -77,7 +77,8 @@ def read_headers(path: str) -> Mapping[str, Header]:
         with opened_to_its_end(path) as file, zipfile.ZipFile(file) as archive:
             return dict(_headers(archive))
     except OSError as fault:
-        message = f"the inputs file cannot be opened: {reason_of(fault)}; check --inputs"
+        text = f"the inputs file {shortened(path)} cannot be opened: {reason_of(fault)}"
+        message = f"{text}; check the path"
         raise InputsFileError(message) from fault
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as fault:
         message = f"not a .npz file of arrays: {fault}; write it with numpy.savez"

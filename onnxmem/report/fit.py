@@ -297,7 +297,7 @@ def _table_section(result: FitResult) -> list[str]:
     for row in result.table:
         free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
         least = ""
-        if row.lower_bytes is not None:
+        if row.is_at_most:
             least = f"  at most; at least {format_bytes(row.lower_bytes)}"
         text = f"{row.verdict.value:<13}{free}{least}"
         lines.append(figure(f"  {row.number:,}", row.num_bytes, text))

@@ -118,7 +118,9 @@ def assessment_lines(
     """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
     footprint = assessment.footprint
     takes_bytes = footprint.total_bytes if compared is None else compared.num_bytes
-    yield Line("takes", takes_bytes, BASES[assessment.basis])
+    end = "" if compared is None else end_text(assessment, compared)
+    basis = BASES[assessment.basis]
+    yield Line("takes", takes_bytes, f"{end.strip()}; {basis}" if end else basis)
     yield from _assumed("context", footprint.context, "--cuda-context")
     yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
     if footprint.range_bytes:
@@ -135,6 +137,17 @@ def assessment_lines(
             yield Line("data", text=doubt.message)
         else:
             yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
+
+
+def end_text(assessment: "Assessment", compared: Comparison) -> str:
+    """Of which end the compared figure is; empty: of no end, or of an observed run."""
+    footprint, num_bytes = assessment.footprint, compared.num_bytes
+    if footprint.is_whole:
+        return ""
+    if num_bytes is not None and num_bytes == footprint.upper_bytes:
+        return "at most "
+    is_least = assessment.is_least_accepted and not footprint.num_observed
+    return "at least " if is_least else ""
 
 
 def observed_lines(footprint: "Footprint", doubts: Iterable[Doubt]) -> Iterator[Line]:
@@ -186,7 +199,9 @@ def largest_text(result: "FitResult") -> str:
         return "0: the weights do not fit the flash"
     at = _row_at(result, max_batch.number or 1)
     doubt = ", as uncertain as the figures" if result.doubts else ""
-    if at is not None and at.lower_bytes is not None:
+    if result.assessment.is_least_accepted:
+        doubt = ", by the least that a run takes"
+    elif at is not None and at.is_at_most:
         doubt = ", whatever the data are"
     return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
 

@@ -5,6 +5,7 @@ is an analysis of its own, of a model in which nothing is left to the data.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -20,6 +21,8 @@ from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import data_rows
+from onnxmem.report.sections.summary import answer
+from onnxmem.report.verdict import assessment_lines, end_text, largest_text
 from onnxmem.settings import Settings
 
 FIGURES = ("total", "naive", "naive_in_place", "peak", "in_place_peak", "arena", "training_peak")
@@ -292,3 +295,42 @@ def test_a_constant_decides_a_branch(constant: str, made: str, more_bytes: int) 
     assert "data_dependent" not in analysis.to_dict()
     # The constant takes the byte of the input; what is computed of it has a byte of its own.
     assert analysis.total_bytes == LEAST_BYTES + more_bytes
+
+
+@pytest.mark.parametrize("code", ["data_dependent", "partial"])
+@pytest.mark.parametrize(
+    ("budget_bytes", "end"), [(MOST_BYTES, "at most "), (MOST_BYTES - 1, "at least ")]
+)
+def test_the_end_of_an_accepted_figure_is_named(budget_bytes: int, end: str, code: str) -> None:
+    analysis = onnxmem.analyze(model_of(CHOICE), budget_bytes=budget_bytes, accepted=[code])
+    fit = analysis.fit
+    assert fit is not None
+    assert fit.verdict == "fits"
+    assert fit.taken_bytes == (MOST_BYTES if end == "at most " else LEAST_BYTES)
+    assert end_text(fit.assessment, fit.requested) == end
+    assert answer(analysis).summary.partition("takes ")[2].startswith(end)
+    takes, *_ = assessment_lines(fit.assessment, fit.requested)
+    assert takes.remark.startswith(f"{end.strip()}; ")
+    assert largest_text(fit).endswith(", by the least that a run takes")
+
+
+def test_a_figure_that_no_data_decide_has_no_end() -> None:
+    fit = onnxmem.analyze(
+        model_of(CHOICE), values={"c": 0}, budget_bytes=MOST_BYTES, accepted=["data_dependent"]
+    ).fit
+    assert fit is not None
+    assert end_text(fit.assessment, fit.requested) == ""
+    assert "," not in largest_text(fit)
+    row = fit.table[0]
+    assert replace(row, lower_bytes=1).is_at_most
+    # Both ends are one where the data decide neither.
+    equal = replace(row, lower_bytes=row.num_bytes)
+    assert not equal.is_at_most
+    assert "data" not in largest_text(replace(fit, table=(equal,)))
+
+
+def test_fit_says_that_its_figure_is_the_most() -> None:
+    fit = onnxmem.analyze(model_of(CHOICE), budget_bytes=MOST_BYTES).fit
+    assert fit is not None
+    takes, *_ = assessment_lines(fit.assessment, fit.requested)
+    assert takes.remark.startswith("at most; ")

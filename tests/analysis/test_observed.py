@@ -281,7 +281,10 @@ def test_a_malformed_file_is_refused(text: str, tmp_path: Path) -> None:
     [
         (["--save-observed", "seen.json"], "no effect without runs; add --observe"),
         (["--observe", "0"], "a model is observed in 1 to 10,000 runs"),
-        (["--observe", "nowhere.npz"], "the inputs file cannot be opened"),
+        (
+            ["--observe", "nowhere.npz"],
+            "nowhere.npz cannot be opened: No such file or directory; check the path",
+        ),
         (["--observed", "nowhere.json"], "nowhere.json"),
     ],
 )

@@ -103,6 +103,11 @@ class FitRequest:
             raise UsageError(message)
 
     @property
+    def accepts_data(self) -> bool:
+        """Whether the user accepts what a run takes at least where data decide what it takes."""
+        return not self.accepted.isdisjoint({DATA, PARTIAL})
+
+    @property
     def limit_bytes(self) -> int:
         """The memory that figures are compared with."""
         return max(self.memory_bytes - self.reserve_bytes, 0)
@@ -118,6 +123,8 @@ class Assessment:
     """Why the verdict is unknown even if the figure is below the limit."""
     findings: tuple[Finding, ...]
     """All warnings of the models."""
+    is_least_accepted: bool = False
+    """Whether the user accepts what a run takes at least in place of what it takes."""
 
     @property
     def accuracy(self) -> Accuracy:
@@ -151,10 +158,15 @@ class Assessment:
         is_met = self._at_most(limit_bytes) is not None
         return tuple(each for each in self.doubts if each.code != DATA or not is_met)
 
+    def is_at_most(self, limit_bytes: int) -> bool:
+        """Whether the figure is that of the upper ends: data decide how much less a run takes."""
+        return self._at_most(limit_bytes) is not None
+
     def _at_most(self, limit_bytes: int) -> Comparison | None:
         """What a run takes at most, where data decide and even that is within the limit."""
         at_most = self.footprint.at_most()
-        if at_most is None or not any(each.code == DATA for each in self.doubts):
+        is_open = self.is_least_accepted or any(each.code == DATA for each in self.doubts)
+        if at_most is None or not is_open:
             return None
         found = at_most.demand.compared(limit_bytes, self.accuracy)
         return found if found.verdict.is_met else None
@@ -248,7 +260,7 @@ class FitResult:
     @property
     def is_at_most(self) -> bool:
         """Whether the figure is that of the upper ends: data decide how much less a run takes."""
-        return len(self.doubts) < len(self.assessment.doubts)
+        return self.assessment.is_at_most(self.setup.limit_bytes)
 
     @property
     def limited_by(self) -> tuple[str, ...] | None:
@@ -436,7 +448,7 @@ class DemandCurve:
         at_most = None if footprint is None else footprint.at_most()
         if footprint is None or at_most is None or footprint.is_whole:
             return None if at_most is None else at_most.demand
-        if DATA in self.setup.accepted:
+        if self.setup.accepts_data:
             return footprint.demand
         return replace(at_most.demand, lower_bytes=footprint.total_bytes)
 
@@ -477,10 +489,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     curve = DemandCurve(tuple(requests), setup)
     each = [footprint_of(request, setup.basis) for request in requests]
     number, footprint = curve.requested(), combined(each, setup.deployment)
-    doubts, findings = _doubts(requests, footprint, setup)
-    assessment = Assessment(
-        basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings
-    )
+    assessment = _assessed(requests, footprint, setup)
     compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
     judged = partial(assessment.judged, flash_bytes=setup.flash_bytes)
     search = curve.search()
@@ -545,8 +554,23 @@ def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment
     :raises OnnxmemError: a model cannot be analyzed at its request.
     """
     footprint = footprint_together(requests, setup.basis, setup.deployment)
+    return _assessed(requests, footprint, setup)
+
+
+def _assessed(
+    requests: Sequence[AnalysisRequest], footprint: Footprint, setup: FitRequest
+) -> Assessment:
     doubts, findings = _doubts(requests, footprint, setup)
-    return Assessment(basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings)
+    is_left_to_data = setup.accepts_data and any(
+        request.results.data_text() for request in requests
+    )
+    return Assessment(
+        basis=setup.basis,
+        footprint=footprint,
+        doubts=doubts,
+        findings=findings,
+        is_least_accepted=is_left_to_data and not (footprint.is_whole or doubts),
+    )
 
 
 def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
@@ -612,7 +636,7 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
     if not dims:
         if PARTIAL not in setup.accepted:
             yield Doubt(PARTIAL, _left_out(results))
-    elif DATA not in setup.accepted and PARTIAL not in setup.accepted:
+    elif not setup.accepts_data:
         upper_bytes = footprint.upper_bytes
         text = f"at least {format_bytes(footprint.total_bytes)}"
         if footprint.num_observed:

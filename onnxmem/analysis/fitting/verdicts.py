@@ -226,6 +226,12 @@ class Comparison:
     """What a run takes at least, where data decide and ``num_bytes`` is the most."""
 
     @property
+    def is_at_most(self) -> bool:
+        """Whether data decide how much less than ``num_bytes`` a run takes."""
+        most_bytes = self.unlimited_bytes
+        return None not in {self.lower_bytes, most_bytes} and self.lower_bytes != most_bytes
+
+    @property
     def lacks_flash(self) -> bool:
         """Whether the weights do not fit the flash."""
         return self.flash_margin_bytes is not None and self.flash_margin_bytes < 0

@@ -31,6 +31,7 @@ from onnxmem.report.sections.section import (
     Section,
 )
 from onnxmem.report.verdict import (
+    end_text,
     largest_text,
     observed_lines,
     retries_text,
@@ -138,8 +139,8 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
     batch = analysis.settings.batch
     _, _, margin = verdict_text(result.requested, budget_bytes).partition(": ")
     at = "" if batch is None else f" at batch {batch:,}"
-    at_most = "at most " if result.is_at_most else ""
-    takes = f"takes {at_most}{format_bytes(result.taken_bytes)}{at}, {margin}"
+    end = end_text(result.assessment, result.requested)
+    takes = f"takes {end}{format_bytes(result.taken_bytes)}{at}, {margin}"
     return Section(
         key="answer",
         title=_title(result),
