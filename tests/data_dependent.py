@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxmem.measuring.tracing import first, runs
 from onnxmem.model.binding import Request
@@ -223,30 +223,42 @@ def chosen(sketch: Sketch, x: str) -> None:
     sketch.matrix(sketch.op("If", condition, then_branch=twice, else_branch=once), k)
 
 
+def loop_body(
+    name: str,
+    nodes: Sequence[NodeProto],
+    columns: int,
+    scanned: Sequence[ValueInfoProto] = (),
+) -> GraphProto:
+    """The body of a Loop: ``c`` and ``h`` become ``co`` and ``ho``, a matrix of these columns."""
+    typed = helper.make_tensor_value_info
+    return helper.make_graph(
+        nodes,
+        name,
+        [
+            typed("i", TensorProto.INT64, ()),
+            typed("c", TensorProto.BOOL, ()),
+            typed("h", TensorProto.FLOAT, (None, columns)),
+        ],
+        [
+            typed("co", TensorProto.BOOL, ()),
+            typed("ho", TensorProto.FLOAT, (None, columns)),
+            *scanned,
+        ],
+    )
+
+
 def repeated(sketch: Sketch, x: str) -> None:
     """A Loop of a data-dependent count: one value grows, and each iteration adds a row."""
     k = sketch.columns[x]
     count = sketch.op("Squeeze", sketch.rows(x))
     going = sketch.constant([1], TensorProto.BOOL, scalar=True)
-    typed = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["c"], ["co"]),
-            helper.make_node("Concat", ["h", sketch.weight(1, k)], ["ho"], axis=0),
-            helper.make_node("ReduceSum", ["h", sketch.constant([0])], ["s"], keepdims=0),
-        ],
-        "body",
-        [
-            typed("i", TensorProto.INT64, ()),
-            typed("c", TensorProto.BOOL, ()),
-            typed("h", TensorProto.FLOAT, (None, k)),
-        ],
-        [
-            typed("co", TensorProto.BOOL, ()),
-            typed("ho", TensorProto.FLOAT, (None, k)),
-            typed("s", TensorProto.FLOAT, (k,)),
-        ],
-    )
+    nodes = [
+        helper.make_node("Identity", ["c"], ["co"]),
+        helper.make_node("Concat", ["h", sketch.weight(1, k)], ["ho"], axis=0),
+        helper.make_node("ReduceSum", ["h", sketch.constant([0])], ["s"], keepdims=0),
+    ]
+    scanned = helper.make_tensor_value_info("s", TensorProto.FLOAT, (k,))
+    body = loop_body("body", nodes, k, [scanned])
     names = [sketch.name(), sketch.name()]
     sketch.nodes.append(helper.make_node("Loop", [count, going, x], names, body=body))
     for name in names:
@@ -277,27 +289,15 @@ def alternating(sketch: Sketch, x: str) -> None:
         then_branch=helper.make_graph(twice, "twice", [], [out]),
         else_branch=helper.make_graph(once, "once", [], [other]),
     )
-    typed = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["c"], ["co"]),
-            helper.make_node("Neg", ["h"], ["ho"]),
-            helper.make_node("ReduceSum", ["h", both], ["t"], keepdims=0),
-            helper.make_node("Greater", ["t", zero], ["p"]),
-            choice,
-        ],
-        "alternating",
-        [
-            typed("i", TensorProto.INT64, ()),
-            typed("c", TensorProto.BOOL, ()),
-            typed("h", TensorProto.FLOAT, (None, k)),
-        ],
-        [
-            typed("co", TensorProto.BOOL, ()),
-            typed("ho", TensorProto.FLOAT, (None, k)),
-            typed("s", TensorProto.FLOAT, (k,)),
-        ],
-    )
+    nodes = [
+        helper.make_node("Identity", ["c"], ["co"]),
+        helper.make_node("Neg", ["h"], ["ho"]),
+        helper.make_node("ReduceSum", ["h", both], ["t"], keepdims=0),
+        helper.make_node("Greater", ["t", zero], ["p"]),
+        choice,
+    ]
+    scanned = helper.make_tensor_value_info("s", TensorProto.FLOAT, (k,))
+    body = loop_body("alternating", nodes, k, [scanned])
     count = sketch.op("Squeeze", sketch.rows(x))
     going = sketch.constant([1], TensorProto.BOOL, scalar=True)
     names = [sketch.name(), sketch.name()]
@@ -308,22 +308,14 @@ def alternating(sketch: Sketch, x: str) -> None:
 
 def at_most_once(sketch: Sketch, x: str) -> None:
     """A Loop that begins only if the data let it, and ends after one iteration."""
-    k, typed = sketch.columns[x], helper.make_tensor_value_info
+    k = sketch.columns[x]
     never = sketch.constant([0], TensorProto.BOOL, scalar=True)
-    body = helper.make_graph(
-        [
-            helper.make_node("And", ["c", never], ["co"]),
-            helper.make_node("Concat", ["h", "h", "h"], ["w"], axis=1),
-            helper.make_node("Slice", ["w", *(sketch.constant([n]) for n in (0, k, 1))], ["ho"]),
-        ],
-        "once",
-        [
-            typed("i", TensorProto.INT64, ()),
-            typed("c", TensorProto.BOOL, ()),
-            typed("h", TensorProto.FLOAT, (None, k)),
-        ],
-        [typed("co", TensorProto.BOOL, ()), typed("ho", TensorProto.FLOAT, (None, k))],
-    )
+    nodes = [
+        helper.make_node("And", ["c", never], ["co"]),
+        helper.make_node("Concat", ["h", "h", "h"], ["w"], axis=1),
+        helper.make_node("Slice", ["w", *(sketch.constant([n]) for n in (0, k, 1))], ["ho"]),
+    ]
+    body = loop_body("once", nodes, k)
     sketch.matrix(sketch.op("Loop", "", is_positive(sketch, x), x, body=body), k)
 
 

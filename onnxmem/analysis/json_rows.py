@@ -609,9 +609,7 @@ def error_percent(predicted: int | None, measured: int | None) -> float | None:
     return 100 * (predicted / measured - 1)
 
 
-def measured_row(
-    measurement: "Measurement", predicted: Predicted | None = None
-) -> dict[str, object]:
+def measured_row(measurement: "Measurement", predicted: Predicted | None) -> dict[str, object]:
     """The contract's ``measured``: every figure, and the error of the requested peak."""
     requested_bytes = predicted.figures.get("requested_peak_bytes") if predicted else None
     return {

@@ -78,9 +78,7 @@ def _skip_init(packages: Iterable[str], home: str) -> None:
         sys.modules[name] = package
 
 
-def _apply_limits(
-    seconds: float, memory_bytes: int | None = None, file_bytes: int | None = None
-) -> None:
+def _apply_limits(seconds: float, memory_bytes: int | None, file_bytes: int | None) -> None:
     """Apply the limits of ``ChildLimits`` to this process, never above its current ones."""
     if sys.platform == "win32":
         return

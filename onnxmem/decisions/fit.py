@@ -56,7 +56,7 @@ def fit_request(
     runtime: str | None,
     basis: str | None,
     accepted: Iterable[str],
-    reserve_bytes: int = 0,
+    reserve_bytes: int,
 ) -> FitRequest:
     """What is compared with a device, or with a size in bytes; ``None``: with no limit.
 

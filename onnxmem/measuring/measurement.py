@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children.running import JSON
@@ -108,7 +107,7 @@ def read_measurement(
     backend: str,
     num_filled: int,
     findings: Sequence[Finding],
-    fed: Mapping[str, Values] = MappingProxyType({}),
+    fed: Mapping[str, Values],
 ) -> Measurement:
     """A measurement from the figures of the children; missing figures are ``None``."""
     sizes = {name: whole(figures.get(name)) for name in _SIZES}

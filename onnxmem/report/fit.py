@@ -72,7 +72,7 @@ def render_fit(
     result: FitResult,
     memory: ComparedMemory,
     requests: Sequence[AnalysisRequest],
-    contexts: Contexts | None = None,
+    contexts: Contexts | None,
 ) -> str:
     """Write the whole result; it ends with a newline."""
     blocks = [
@@ -87,9 +87,7 @@ def render_fit(
     return joined(blocks)
 
 
-def fit_row(
-    result: FitResult, memory: ComparedMemory, contexts: Contexts | None = None
-) -> JsonDict:
+def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None) -> JsonDict:
     """The result in JSON; unknown is null."""
     setup, limit_bytes = result.setup, result.setup.limit_bytes
     verdict = result.verdict

@@ -42,7 +42,7 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
     return joined(blocks)
 
 
-def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -> str:
+def render_nodes(measurement: Measurement, predicted: Predicted | None) -> str:
     """Write a line for every node that ran; it ends with a newline."""
     compared = ("predicted", "measured", "error") if predicted else ("requested",)
     headings = ("node", "op_type", "output shape", *compared, "scratch", "reserved")

@@ -32,7 +32,7 @@ _ADVISED: Final = ("advice", "process", "arena", "at the end", "FLOPs")
 _HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
 
 
-def render_simulation(path: str, found: Simulation, advice: ServingAdvice | None = None) -> str:
+def render_simulation(path: str, found: Simulation, advice: ServingAdvice | None) -> str:
     """Write the whole result, with the timeline or the advice; it ends with a newline."""
     serving = found.serving
     load = load_text(found.requests, serving.concurrency, serving.sessions)
@@ -168,7 +168,7 @@ def _advice(advice: ServingAdvice) -> list[str]:
     return aligned([_ADVISED, *rows], 1).splitlines()
 
 
-def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None = None) -> JsonDict:
+def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None) -> JsonDict:
     """The result as a JSON object."""
     serving, options = found.serving, found.serving.options
     return {

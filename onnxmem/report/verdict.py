@@ -112,9 +112,7 @@ def retries_text(compared: Comparison, basis: AnyBasis) -> str:
     return f"{unlimited} on a larger device; {_HOW.get(basis, _HOW_ELSE)}"
 
 
-def assessment_lines(
-    assessment: "Assessment", compared: Comparison | None = None
-) -> Iterator[Line]:
+def assessment_lines(assessment: "Assessment", compared: Comparison | None) -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
     footprint = assessment.footprint
     takes_bytes = footprint.total_bytes if compared is None else compared.num_bytes

@@ -127,7 +127,7 @@ def _rms_norm(
 
 
 @contextmanager
-def cuda_like(attention: str = "math") -> Iterator[None]:
+def cuda_like(attention: str) -> Iterator[None]:
     """Run dropout, RMS norms, attention and recurrent layers inside as a GPU does, as far as known.
 
     `attention`: "math" decomposes it into matrix products and softmax, as ONNX files write it,

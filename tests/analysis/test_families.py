@@ -9,9 +9,10 @@ import importlib.util
 import sys
 import time
 from collections.abc import Iterator
-from types import FrameType, ModuleType
+from types import ModuleType
 
 import pytest
+from calls import num_calls
 from paths import ROOT
 
 from onnxmem import analyze
@@ -52,20 +53,8 @@ def report(model: bytes) -> None:
 
 
 def calls(model: bytes) -> int:
-    """How many functions a report calls, of Python and of C."""
-    num_calls = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - of a hook
-        nonlocal num_calls
-        num_calls += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        report(model)
-    finally:
-        sys.setprofile(before)
-    return num_calls
+    """How many functions a report calls."""
+    return num_calls(lambda: report(model))
 
 
 def seconds(model: bytes) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, assess
@@ -238,7 +238,7 @@ def read_baseline(file: str, folder: Path | None) -> Baseline:
     return Baseline(file, read_saved(file), folders)
 
 
-def gate_of(configuration: Configuration, analyze: Analyze, baseline: str | None = None) -> "Gate":
+def gate_of(configuration: Configuration, analyze: Analyze, baseline: str | None) -> "Gate":
     """The gate of a configuration; a baseline replaces all those that it and its budgets name.
 
     :raises OnnxmemError: a baseline cannot be opened or is not a report.
@@ -285,14 +285,14 @@ class Gate:
     def _checked(self, path: str, budgets: Iterable[Budget]) -> CheckedModel:
         # Budgets often differ only in their limits, so a model is analyzed once for all budgets
         # with equal settings.
-        analyses: list[tuple[Budget, Analysis | Failure]] = []
+        analyses: list[tuple[dict[str, Any], Analysis | Failure]] = []
         checks: list[Check] = []
         for budget in budgets:
-            setting = _setting_of(budget)
-            found = next((analysis for other, analysis in analyses if other == setting), None)
+            settings = _settings_of(budget)
+            found = next((analysis for other, analysis in analyses if other == settings), None)
             if found is None:
                 found = self.analyze(path, budget)
-                analyses.append((setting, found))
+                analyses.append((settings, found))
             checks += self._checks(budget, found)
         done = (found for _, found in analyses if isinstance(found, Analysis))
         findings = dict.fromkeys(finding for each in done for finding in each.findings)
@@ -327,23 +327,26 @@ def analyzed_at(path: str, budget: Budget) -> Analysis:
 
     :raises OnnxmemError: it cannot be read, or the settings do not fit it.
     """
-    found = analyze(
-        path,
-        batch=budget.batch,
-        dims=budget.dims,
-        shapes=budget.shapes,
-        most=budget.most,
-        observed=budget.observed,
-        train=budget.trains,
-        recipe=budget.recipe if budget.trains else TrainingConfig(),
-        one_of_several=True,
-    )
+    found = analyze(path, **_settings_of(budget), one_of_several=True)
     batch = found.settings.batch
     if budget.batch is None and batch is not None:
         # A batch that nobody names is 1, or what the file says; naming it tells it from other
         # dims that nobody names, of which a gate must not guess.
         return found.at(batch=batch) if _has_unbound_dims(found) else found
     return found
+
+
+def _settings_of(budget: Budget) -> dict[str, Any]:
+    """The settings of the analysis that a budget needs: arguments of ``analyze``."""
+    return {
+        "batch": budget.batch,
+        "dims": budget.dims,
+        "shapes": budget.shapes,
+        "most": budget.most,
+        "observed": budget.observed,
+        "train": budget.trains,
+        "recipe": budget.recipe if budget.trains else TrainingConfig(),
+    }
 
 
 def _has_unbound_dims(analysis: Analysis) -> bool:
@@ -361,20 +364,6 @@ def relative_path(path: str, folder: Path) -> str:
         return whole.relative_to(base).as_posix()
     except ValueError:
         return whole.as_posix()
-
-
-def _setting_of(budget: Budget) -> Budget:
-    """The settings that a budget requests, without its name and limits."""
-    return Budget(
-        name="",
-        batch=budget.batch,
-        dims=budget.dims,
-        shapes=budget.shapes,
-        most=budget.most,
-        observed=budget.observed,
-        train=budget.trains,
-        recipe=budget.recipe,
-    )
 
 
 def _limits(budget: Budget) -> Iterator[tuple[LimitedFigure, int]]:

@@ -68,7 +68,7 @@ def _use_declared(
     model: onnx.ModelProto,
     original: onnx.ModelProto,
     dims: Mapping[str, int],
-    derived: Mapping[str, Known] | None = None,
+    derived: Mapping[str, Known] | None,
 ) -> Declared:
     """Complete types of ``model``, in place, by the ``value_info`` of the original.
 

@@ -182,7 +182,7 @@ def distinct(names: Sequence[str], width: float) -> list[str]:
 
 
 def legend(
-    entries: Iterable[tuple[str, str]], x: float, y: float, width: int = WIDTH
+    entries: Iterable[tuple[str, str]], x: float, y: float, width: int
 ) -> tuple[list[str], float]:
     """Swatches and names from a point on, in as many rows as they take, and the last row's y."""
     pieces: list[str] = []
@@ -204,6 +204,8 @@ def grid(ticks: Iterable[tuple[float, str]], left: float, right: float) -> Itera
         yield words(left - 6, y + 4, label, "end", is_faint=True)
 
 
+_MOST_BYTE_TICKS: Final = 5
+"""Of an axis, its 0 left out."""
 _ROUND: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -224,8 +226,8 @@ class Scale:
         return self.start + share * (self.stop - self.start)
 
 
-def byte_ticks(top_bytes: int, at_most: int = 6) -> tuple[int, ...]:
-    """Round sizes from 0 up to ``top_bytes``, fewer than ``at_most`` after the 0.
+def byte_ticks(top_bytes: int) -> tuple[int, ...]:
+    """Round sizes from 0 up to ``top_bytes``, at most five after the 0.
 
     They are 1, 2, 5 or their tens in the unit of the largest, or its halves, quarters and eighths,
     which are whole bytes. Past all units there is no round size, and the largest stands alone.
@@ -235,7 +237,7 @@ def byte_ticks(top_bytes: int, at_most: int = 6) -> tuple[int, ...]:
     unit = 1024 ** _power(top_bytes)
     fractions = [unit // part for part in (8, 4, 2) if unit > 1]
     steps = (*fractions, *(unit * round_ for round_ in _ROUND))
-    step = next((step for step in steps if top_bytes // step < at_most), top_bytes)
+    step = next((step for step in steps if top_bytes // step <= _MOST_BYTE_TICKS), top_bytes)
     return tuple(range(0, top_bytes + 1, step))
 
 

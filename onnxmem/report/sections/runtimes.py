@@ -152,7 +152,7 @@ def change_percent(choice: "Choice", own: "Choice") -> str:
     return f"{100 * (choice.resident_bytes / own.resident_bytes - 1):+.0f} %"
 
 
-def measured_section(measurement: "Measurement", predicted: Predicted | None = None) -> Section:
+def measured_section(measurement: "Measurement", predicted: Predicted | None) -> Section:
     """The measured figures, each beside its prediction if there is one."""
     predictions = {} if predicted is None else predicted.figures
     lines = [

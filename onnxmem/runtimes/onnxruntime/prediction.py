@@ -450,7 +450,7 @@ def _graph_ids(graph: Graph) -> frozenset[int]:
 
 
 def new_arena(
-    options: SessionOptions, provider: ExecutionProvider, capacity_bytes: int | None = None
+    options: SessionOptions, provider: ExecutionProvider, capacity_bytes: int | None
 ) -> BfcArena:
     """The arena of a session, without its initializers."""
     arena = ArenaOptions(

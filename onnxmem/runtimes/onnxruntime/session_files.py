@@ -196,7 +196,7 @@ def write_runnable(
     folder: str,
     shapes: Mapping[str, Sequence[int]],
     batches: Sequence[int],
-    weights: Storage | None = None,
+    weights: Storage | None,
 ) -> dict[str, JSON]:
     """Write a copy of ``source`` to ``folder`` that runs there.
 

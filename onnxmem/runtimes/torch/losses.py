@@ -123,7 +123,7 @@ def loss_named(name: str) -> Loss:
     return LOSSES[name]
 
 
-def loss_outputs(graph: Graph, named: Iterable[str] = ()) -> tuple[str, ...]:
+def loss_outputs(graph: Graph, named: Iterable[str]) -> tuple[str, ...]:
     """Name the outputs that losses read: every floating one, or those in ``named``.
 
     :raises UsageError: a name is not that of a floating output.

@@ -59,7 +59,7 @@ class _ViewCall:
     after: Dims
 
 
-def find_views(graph: Graph, *, in_place: bool | None = False) -> Mapping[str, View]:
+def find_views(graph: Graph, *, in_place: bool | None) -> Mapping[str, View]:
     """Find the storage and the strides of every tensor of a graph; subgraphs are left out.
 
     ``in_place`` selects the activations that overwrite their input: see ``in_place_activations``.

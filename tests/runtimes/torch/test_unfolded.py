@@ -1,11 +1,10 @@
 """What exporters merged into other nodes or computed, put back: by hand, with distinct primes."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from types import FrameType
 
 import pytest
+from calls import num_calls
 from graphs import graph_of
 from runtimes.torch.training_steps import happenings, recipe_of, sizes
 
@@ -181,27 +180,10 @@ def modules_with_folded_operands(num_modules: int) -> Graph:
     return replace(graph, nodes=nodes, tensors=tensors)
 
 
-def num_calls(graph: Graph) -> int:
-    """How many functions of Python and of C putting back calls."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:  # noqa: ARG001 - of a hook
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        whole = unfolded(graph).graph
-    finally:
-        sys.setprofile(before)
-    assert len(whole.nodes) == 1.5 * len(graph.nodes)
-    return calls
-
-
 def test_many_functions_of_parameters_cost_their_number() -> None:
-    few, many = (num_calls(modules_with_folded_operands(number)) for number in (120, 480))
-    assert many <= 4.8 * few
+    few, many = (modules_with_folded_operands(number) for number in (120, 480))
+    assert len(unfolded(many).graph.nodes) == 1.5 * len(many.nodes)
+    assert num_calls(lambda: unfolded(many)) <= 4.8 * num_calls(lambda: unfolded(few))
 
 
 @pytest.mark.parametrize(

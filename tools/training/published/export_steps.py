@@ -7,40 +7,18 @@ a network has changed since, `steps.csv` names the release of its library (`code
 """
 
 import gzip
-import io
 import sys
-import warnings
 from pathlib import Path
 
-import onnx
-import torch
 from networks import NETWORKS, Published
-from stripping import drop_annotations, strip_weights
+from training.published.training_file import training_file
 
 
 def exported(network: Published) -> bytes:
-    """The file by the script exporter, the batch symbolic, and the sequence where there is one."""
-    file = io.BytesIO()
-    names = [f"x{index}" for index, _ in enumerate(network.inputs())]
-    dims = dict(enumerate(network.dynamic))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns about its own internals
-        torch.onnx.export(
-            network.build().train(),
-            network.inputs(),
-            file,  # type: ignore[arg-type]  # the stub knows paths alone
-            input_names=names,
-            output_names=["out"],
-            dynamic_axes=dict.fromkeys((*names, "out"), dims),
-            training=torch.onnx.TrainingMode.TRAINING,
-            do_constant_folding=False,
-            dynamo=False,
-        )
-    model = onnx.load_from_string(file.getvalue())
-    drop_annotations(model)
-    strip_weights(model, "absent.bin")
-    data: bytes = model.SerializeToString()
-    return data
+    """The file, the batch symbolic, and the sequence where there is one."""
+    inputs = network.inputs()
+    names = [f"x{index}" for index, _ in enumerate(inputs)]
+    return training_file(network.build(), inputs, names, dict(enumerate(network.dynamic)))
 
 
 if __name__ == "__main__":

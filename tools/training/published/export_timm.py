@@ -9,19 +9,16 @@ seen.
 """
 
 import csv
-import io
 import os
 import sys
-import warnings
 from pathlib import Path
 
 os.environ["TIMM_FUSED_ATTN"] = "0"
 
-import onnx
 import timm
 import torch
-from stripping import drop_annotations, strip_weights
 from torch import nn
+from training.published.training_file import training_file
 
 DATA = Path(__file__).with_name("brackets.csv")
 EXPORT_BATCH = 2
@@ -37,26 +34,9 @@ def networks() -> dict[str, tuple[int, float]]:
 
 
 def exported(module: nn.Module, image_size: int) -> bytes:
-    """The file by the script exporter, the batch symbolic."""
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns about its own internals
-        torch.onnx.export(
-            module,
-            (torch.zeros(EXPORT_BATCH, 3, image_size, image_size),),
-            file,  # type: ignore[arg-type]  # the stub knows paths alone
-            input_names=["x"],
-            output_names=["out"],
-            dynamic_axes={"x": {0: "batch"}, "out": {0: "batch"}},
-            training=torch.onnx.TrainingMode.TRAINING,
-            do_constant_folding=False,
-            dynamo=False,
-        )
-    model = onnx.load_from_string(file.getvalue())
-    drop_annotations(model)
-    strip_weights(model, "absent.bin")
-    data: bytes = model.SerializeToString()
-    return data
+    """The file, the batch symbolic."""
+    images = torch.zeros(EXPORT_BATCH, 3, image_size, image_size)
+    return training_file(module, (images,), ["x"], {0: "batch"})
 
 
 def write(folder: Path, name: str) -> str:

@@ -69,7 +69,7 @@ KERNELS: Final = _join(
 )
 
 
-def kernel_of(op_type: str, domain: str = "") -> Kernel:
+def kernel_of(op_type: str, domain: str) -> Kernel:
     """The record of an operator's kernel; ``UNKNOWN`` if there is none."""
     return KERNELS.get((domain, op_type), UNKNOWN)
 
