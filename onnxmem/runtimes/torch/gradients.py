@@ -72,6 +72,8 @@ class GradientHeap:
     ) -> GradientTensor:
         """A view of a tensor: another tensor on the same block."""
         self.heap.retain(tensor.block)
+        if dims is None or strides is None or len(strides) != len(dims):
+            strides = None
         return GradientTensor(tensor.block, dims, strides, tensor.bits, is_view=True)
 
     def reshape(self, label: str, tensor: GradientTensor, dims: Dims | None) -> GradientTensor:
@@ -369,9 +371,9 @@ def _expanded_strides(request: GradientRequest) -> Strides | None:
         axes = zip(strides, narrow, dims, strict=True)
         return tuple(0 if one != wide else stride for stride, one, wide in axes)
     reduced = reduced_axes(request.tape.graph, request.node)
-    if reduced is None or len(strides) + len(reduced) != len(dims):
+    reduced_indices = {axis % len(dims) for axis in reduced or ()} if dims else set()
+    if reduced is None or len(strides) + len(reduced_indices) != len(dims):
         return (0,) * len(dims)
-    reduced_indices = {axis % len(dims) for axis in reduced}
     left = iter(strides)
     return tuple(0 if axis in reduced_indices else next(left) for axis in range(len(dims)))
 

@@ -155,5 +155,5 @@ def _ancestors(producers: Mapping[str, Node], name: str) -> Iterator[str]:
         producer = producers.get(name)
         if producer is not None and producer.onnx_op in _LAYOUT:
             pieces = producer.inputs if producer.onnx_op == "Concat" else producer.inputs[:1]
-            pending += [piece for piece in pieces if piece not in seen]
+            pending += [piece for piece in pieces if piece and piece not in seen]
             seen.update(pieces)

@@ -120,7 +120,7 @@ class _Unfolding:
             return node
         inputs = list(node.inputs)
         for index, (argument, name) in enumerate(zip(arguments, node.inputs, strict=True)):
-            if _DETACHED.fullmatch(argument):
+            if name and _DETACHED.fullmatch(argument):
                 inputs[index] = f"{name} detached for {node.name}, input {index}"
                 shape = self.tensors[name].shape
                 self._insert(
@@ -186,7 +186,7 @@ class _Unfolding:
 
     def _compute_operands(self, node: Node) -> None:
         """Compute operands that were folded from a parameter of the module that reads them."""
-        for name in node.inputs:
+        for name in filter(None, node.inputs):
             tensor = self.tensors[name]
             if tensor.role is not Role.WEIGHT or (tensor.num_elements or 1) == 1:
                 continue

@@ -205,7 +205,10 @@ def _view(graph: Graph, node: Node, index: int, found: Mapping[str, View]) -> Vi
     call = _ViewCall(node.attributes, before, source.strides, after)
     # No strides: the reshape must copy, so that the output has a storage of its own.
     strides = _VIEW_STRIDES.get(node.onnx_op, _reshape)(call)
-    return None if strides is None else View(source.storage, strides)
+    if strides is None:
+        return None
+    # A file may declare an output of another rank than its operator gives it.
+    return View(source.storage, strides if len(strides) == len(after) else None)
 
 
 def _viewed_input(graph: Graph, node: Node, index: int) -> str | None:

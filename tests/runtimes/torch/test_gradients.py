@@ -1,10 +1,13 @@
 """The gradients of each rule: new, shared, summed, views and copies."""
 
+from dataclasses import replace
+
 import pytest
 from graphs import graph_of
-from runtimes.torch.training_steps import happenings, sizes, step
+from runtimes.torch.training_steps import happenings, recipe_of, sizes, step
 
 from onnxmem.model.parameters import Parameters
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.runtimes.torch.tape import tensors_requiring_grad
 
 
@@ -285,3 +288,16 @@ def test_a_subgraph_passes_gradients_to_what_it_reads_outside() -> None:
     graph = graph_of(text)
     assert "y" in tensors_requiring_grad(graph, Parameters(("w",), (), (), 15))
     assert tensors_requiring_grad(graph, Parameters((), (), (), 0)) == frozenset()
+
+
+@pytest.mark.parametrize("view", ["Cast <to = 1> (e)", "Transpose <perm = [0, 2, 1]> (e)"])
+def test_a_view_that_is_declared_with_another_rank_has_no_strides(view: str) -> None:
+    graph = graph_of(f"""
+        agraph (float[2,3,5] x) => (y) <float[2,3,5] w> {{
+            e = Mul(x, w)  v = {view}  n = Neg(v)  y = Relu(n)
+        }}""")
+    tensors = dict(graph.tensors)
+    for name in ("v", "n", "y"):
+        tensors[name] = replace(tensors[name], shape=(2, 3, 5, 7))
+    found = training_memory(replace(graph, tensors=tensors), recipe_of())
+    assert sizes(found)["n"] == [4 * 2 * 3 * 5 * 7]

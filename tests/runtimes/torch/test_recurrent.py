@@ -1,5 +1,7 @@
 """Recurrent layers, step by step: T 3 steps, B 2 samples, I 5 inputs, H 7 hidden."""
 
+from dataclasses import replace
+
 import pytest
 from graphs import graph_of
 from runtimes.torch.training_steps import happenings, network, sizes, step
@@ -168,6 +170,16 @@ def test_packed_tensors_by_their_parameters() -> None:
     wanted = {"w": ("wi",), "ordered": ("wi",), "b": ("bh", "bi"), "r": ("wh",)}
     packs = packed_weights(found.graph, found.parameters)
     assert {name: tuple(sorted(packs[name])) for name in wanted} == wanted
+
+
+def test_a_piece_that_is_left_out_is_passed_over() -> None:
+    found = network(packed())
+    nodes = tuple(
+        replace(node, inputs=(*node.inputs, "")) if node.onnx_op == "Concat" else node
+        for node in found.graph.nodes
+    )
+    packs = packed_weights(replace(found.graph, nodes=nodes), found.parameters)
+    assert packs == packed_weights(found.graph, found.parameters)
 
 
 @pytest.mark.parametrize(

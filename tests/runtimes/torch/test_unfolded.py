@@ -203,3 +203,11 @@ def test_no_gradient_passes_through_a_detached_operand(arguments: str, is_cut: b
     found = training_memory(graph, recipe_of())
     assert ("+e" in happenings(found, Phase.FORWARD)) is True
     assert (found.saved_activation_bytes == 4 * 2 * 3 * 1) == is_cut
+
+
+@pytest.mark.parametrize("arguments", ["", "%x, %m_v, %detach"])
+def test_an_operand_that_is_left_out_is_passed_over(arguments: str) -> None:
+    graph = graph_of("agraph (float[2,3] x) => (float[2,3] y) <float[2,3] m_v> { y = Mul(x, m_v) }")
+    (node,) = graph.nodes
+    longer = replace(node, inputs=(*node.inputs, ""), metadata={FX: call(arguments)})
+    assert unfolded(replace(graph, nodes=(longer,))).graph.nodes == (longer,)
