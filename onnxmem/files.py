@@ -169,6 +169,15 @@ def read_text(
         return b"".join(blocks(file, most_bytes)).decode(encoding, errors)
 
 
+def text_or_empty(path: os.PathLike[str]) -> str:
+    """A small file of the system; empty where it cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
 def parsed_toml(text: str) -> dict[str, Any]:
     """A document of TOML.
 

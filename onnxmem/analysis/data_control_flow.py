@@ -127,6 +127,7 @@ def _loop(results: StageResults, name: str, most: int | None, seen: int | None) 
         known = [size for size in sizes if size is not None]
         outputs[count] = sum(known) if len(known) == len(sizes) else None
         totals[count] = None if found.activations.unknown_tensors else found.total_bytes
+    # A line through all counts, or none: the observed count adds a total, not a point.
     points = [(count, size) for count in counts if (size := outputs.get(count)) is not None]
     is_known = len(points) == len(counts) > 1
     line = Affine.through(points) if is_known else None

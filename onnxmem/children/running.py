@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import IO, Final, Literal, TypeAlias
 
 from onnxmem.children.safe_path import HOME
-from onnxmem.files import temporary_folder
+from onnxmem.files import temporary_folder, text_or_empty
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
 """A value that JSON can represent; tuples arrive as lists."""
@@ -133,27 +133,24 @@ def run_in_child(
 
 
 def available_bytes() -> int | None:
-    """Memory available without swapping, of the machine or its container; ``None``: unknown."""
+    """What a child may take at most: the machine's free memory, or its container's limit.
+
+    ``None``: unknown. What other processes of the container take is left out here, since a limit on
+    address space that is too low ends a child that needs less; ``measuring.machine`` counts it.
+    """
     known = [size for size in (_machine_bytes(), *map(_group_bytes, _GROUP_LIMITS)) if size]
     return min(known, default=None)
 
 
 def _machine_bytes() -> int | None:
-    lines = _text(_MEMINFO).splitlines()
+    lines = text_or_empty(_MEMINFO).splitlines()
     entry = next((line for line in lines if line.startswith("MemAvailable:")), None)
     return int(entry.split()[1]) * _KIB if entry else None
 
 
 def _group_bytes(path: Path) -> int | None:
-    text = _text(path).strip()
+    text = text_or_empty(path).strip()
     return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
 
 
 def fault_of(raised: Mapping[str, JSON]) -> ChildFault:

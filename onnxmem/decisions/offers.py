@@ -231,6 +231,7 @@ def _price(
         message = f"{where}: there is no such device; onnxmem devices lists all, --devices adds one"
         raise PriceError(message)
     amount = entry.get("amount")
+    # To ``isinstance`` a bool is an int, and below a datetime is a date.
     if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < 10**12:
         message = f"{where}: amount is not a positive number"
         raise PriceError(message)

@@ -434,6 +434,8 @@ def _longest_start(wanted: Sequence[int], given: Sequence[int]) -> tuple[int, in
     """
     if not wanted or not given:
         return 0, 0
+    # ``same[i]`` is how many numbers at i are those at the start; [left, right) is the match that
+    # reaches farthest so far, and numbers inside it were compared before. -1 is in neither list.
     joined = [*wanted, -1, *given]
     same = [0] * len(joined)
     left = right = 0

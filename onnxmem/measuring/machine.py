@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from onnxmem.files import text_or_empty
 from onnxmem.measuring.memory import cuda_device
 from onnxmem.units import format_bytes
 
@@ -88,7 +89,7 @@ def _available(root: Path) -> tuple[int, int, str] | None:
             pass
         else:
             return int(memory.total), int(memory.available), "psutil"
-    text = _text(root / "proc/meminfo")
+    text = text_or_empty(root / "proc/meminfo")
     values = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     sizes = [values.get(key, "").split() for key in ("MemTotal", "MemAvailable")]
     if not all(size and size[0].isdigit() for size in sizes):
@@ -103,7 +104,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int, int]]:
     A process is in one group of a hierarchy and in all above it. In a container the path may be
     that outside of it: then the group is the root of what is mounted.
     """
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_or_empty(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if not controllers:
             mount, version = root / "sys/fs/cgroup", 2
@@ -129,19 +130,12 @@ def _limit(folder: Path, version: int) -> tuple[int, int] | None:
         if version > 1
         else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
     )
-    limit, used = (_text(folder / name).strip() for name in names[:2])
+    limit, used = (text_or_empty(folder / name).strip() for name in names[:2])
     if not (limit.isdigit() and used.isdigit()) or int(limit) >= _UNLIMITED:
         return None
-    pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
+    # Cached pages of files are reclaimed before the limit is enforced: they count as left.
+    pairs = (line.split() for line in text_or_empty(folder / "memory.stat").splitlines())
     stat = {pair[0]: pair[1] for pair in pairs if len(pair) > 1}
     cached = stat.get(names[2], "")
     cached_bytes = int(cached) if cached.isdigit() else 0
     return int(limit), max(int(limit) - max(int(used) - cached_bytes, 0), 0)
-
-
-def _text(path: Path) -> str:
-    """A small file of the kernel; empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -158,6 +158,7 @@ def _largest_device(path: str, plain: Mapping[str, Any]) -> MemorySnapshot:
         num_events = len(traces[device]) if device < len(traces) else 0
         return reserved.get(device, 0), num_events, -device
 
+    # Most reserved; of equals the one with most events, then the first.
     chosen = max(devices, key=amount)
     return MemorySnapshot(
         path=path,

@@ -119,6 +119,8 @@ class _Scopes:
         if place.op_type != "If":
             (attribute, shows), *_ = (*place.bodies.items(), ("", False))
             return {"graph": attribute, "runs": []} if shows else None
+        # A branch whose nodes a profile does not show may have run; it did if it is the only such
+        # one.
         silent = [each for each, shows in place.bodies.items() if not shows]
         return {"graph": silent[0], "runs": [{}]} if len(silent) == 1 else None
 

@@ -65,6 +65,7 @@ def _parsed(expression: str) -> ast.expr | None:
 
 def _value(tree: ast.expr, dims: Mapping[str, int]) -> int | None:
     if isinstance(tree, ast.Constant):
+        # ``True`` is a constant too, and an instance of int.
         return tree.value if type(tree.value) is int else None
     if isinstance(tree, ast.Name):
         return dims.get(tree.id)

@@ -454,6 +454,7 @@ def sort_columns(
         nodes = [steps.nodes[index] for index in order]
         del graph.node[:]
         graph.node.extend(nodes)
+    # Columns are by position: after a move they are read anew.
     bodies = columns_of(graph).bodies if moved else columns.bodies
     visible = {*outer, *defined, *producer} if bodies else ()
     for _, inner in (body for index in sorted(bodies) for body in bodies[index]):

@@ -32,6 +32,7 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
     """The elements of a small constant; ``None`` if they are skipped, external or invalid."""
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         return None
+    # Dims are what the file claims: no array is made of them that the file does not store.
     size = prod(proto.dims)
     if size > _MOST_IN_A_BYTE * proto.ByteSize():
         return None

@@ -251,6 +251,8 @@ class HttpFile:
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
         proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
         is_plain = parts.scheme == "http"
+        # A proxy is sent whole URLs for http, and paths through a tunnel for https (RFC 9110,
+        # 9.3.6).
         prefix = f"http://{parts.netloc}" if proxy and is_plain else ""
         if self._connection is not None and self._connected == origin:
             return self._connection, prefix

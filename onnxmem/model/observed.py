@@ -261,6 +261,7 @@ def deciding_only(run: GraphRun, graph: Graph, prefix: str = "") -> GraphRun:
     }
     bodies = {}
     for node in graph.nodes:
+        # A run names a node with subgraphs by its first output, without the scope of its graph.
         local = node.writes[0].removeprefix(prefix) if node.subgraphs else ""
         seen = run.bodies.get(local)
         body = None if seen is None else dict(node.subgraphs).get(seen.attribute)
@@ -315,6 +316,7 @@ def _add_shapes(runs: Sequence[GraphRun], graph: Graph, prefix: str, found: Shap
                 found.once.update(name for each in body.nodes for name in each.writes)
             if inner:
                 _add_shapes(inner, body, body_prefix(node, attribute, body), found)
+            # The node ran, and this body in none of its runs.
             elif seen:
                 found.idle.update(name for each in body.all_nodes() for name in each.writes)
 

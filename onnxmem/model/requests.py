@@ -257,6 +257,7 @@ def _of_jsonl(source: str, text: str) -> Iterator[tuple[int, dict[str, int]]]:
         if row.keys() != first.keys():
             message = f"{where}has the dims {listed(list(row))}, and line 1 {listed(list(first))}"
             raise RequestsError(message)
+        # In the order of the first line, so that equal requests are equal rows.
         yield line, {name: row[name] for name in first}
         _refuse_many(source, line)
 

@@ -288,6 +288,8 @@ class _Step:
     def _loss_of(self, outputs: Any) -> torch.Tensor:
         if callable(self.loss):
             return self.loss(outputs)
+        # A scalar output is the loss itself, as transformers' models return it where labels are
+        # among the inputs.
         own = outputs if isinstance(outputs, torch.Tensor) else _named(outputs, "loss")
         if self.loss is None and own is not None and not own.dim():
             return own

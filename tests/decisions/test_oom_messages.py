@@ -50,8 +50,6 @@ from onnxmem.decisions.explain.messages import RequestedBytes, read_message
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
 WITHOUT_DEVICE = {None, "second", "third"}
 """Sets whose devices were not written down."""
-WITH_PARTS = {"fourth", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"}
-"""Sets whose reserved memory was written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 

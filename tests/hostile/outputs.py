@@ -11,7 +11,6 @@ from typing import Final
 import onnx
 import pages
 
-_OWN_ELEMENTS: Final = {"script", "style"}
 _CSP: Final = "default-src 'none'"
 _FORMULAS: Final = ("=", "+", "@", "\t", "\r")
 _BUILDS_AN_OBJECT: Final = {"GLOBAL", "STACK_GLOBAL", "REDUCE", "INST", "OBJ", "NEWOBJ", "BUILD"}

@@ -247,7 +247,7 @@ def written(tmp_path: Path, model: onnx.ModelProto, **more: object) -> onnx.Mode
     source, folder = tmp_path / "source.onnx", tmp_path / "copy"
     folder.mkdir()
     onnx.save(model, source)
-    arguments = {"shapes": {}, "batches": [], **more}
+    arguments = {"shapes": {}, "batches": [], "weights": None, **more}
     reply = write_runnable(str(source), str(folder), **arguments)  # type: ignore[arg-type]
     return onnx.load(str(reply["path"]))
 

@@ -344,7 +344,8 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert output["device_peak_bytes"] is None
 
 
-def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests for a GPU open a session on the CPU."""
     from onnxmem.measuring import process_run
 
     open_session = process_run.open_session
@@ -353,9 +354,15 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
         on_cpu = SimpleNamespace(**{**vars(request), "provider": "cpu"})
         return open_session(cast("RunRequest", on_cpu), native)
 
+    monkeypatch.setattr(process_run, "open_session", on_the_cpu)
+
+
+def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onnxmem.measuring import process_run
+
     sizes = iter([3])
     monkeypatch.setattr(process_run, "device_reader", lambda: lambda: next(sizes, 13))
-    monkeypatch.setattr(process_run, "open_session", on_the_cpu)
+    run_on_the_cpu(monkeypatch)
     percents = iter([90, 90])
     monkeypatch.setattr(process_run, "utilization_reader", lambda: lambda: next(percents, 17))
     output = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
@@ -372,15 +379,9 @@ def test_a_gpu_that_does_not_tell_how_busy_it_is(
 ) -> None:
     from onnxmem.measuring import process_run
 
-    open_session = process_run.open_session
-
-    def on_the_cpu(request: RunRequest, native: object) -> object:
-        on_cpu = SimpleNamespace(**{**vars(request), "provider": "cpu"})
-        return open_session(cast("RunRequest", on_cpu), native)
-
     monkeypatch.setattr(process_run, "device_reader", lambda: lambda: 13)
     monkeypatch.setattr(process_run, "utilization_reader", lambda: None)
-    monkeypatch.setattr(process_run, "open_session", on_the_cpu)
+    run_on_the_cpu(monkeypatch)
     output = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
     assert output["device_peak_bytes"] == 13
     assert output["device_utilization_percent"] is None

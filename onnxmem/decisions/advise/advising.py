@@ -157,6 +157,7 @@ def plan_for(
     usable = [
         each for each in proposals if each.figure is figure and each.suggestion.change is not None
     ]
+    # First by what it costs; of equal cost the one that saves least, which changes least.
     singles = sorted(
         (each for each in usable if each.after_bytes <= budget_bytes),
         key=lambda each: (each.suggestion.tradeoff, each.saved_bytes),

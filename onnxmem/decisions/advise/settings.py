@@ -368,6 +368,8 @@ def _halved(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
         if not is_image or shape is None or None in shape or len(shape) not in _RANKS:
             continue
         dims = tuple(dim for dim in shape if dim is not None)
+        # Few in axis 1 are channels, as PyTorch has them; else few in the last, as TensorFlow has
+        # them.
         channels_first = dims[1] <= _MOST_CHANNELS
         if not channels_first and dims[-1] > _MOST_CHANNELS:
             continue

@@ -477,6 +477,7 @@ def _is_transposed(
     width, rest = divmod(one[1].size_bytes, elements) if elements else (0, 1)
     if len(rows) != _TABLE_RANK or rows != columns[::-1] or rest:
         return False
+    # A few rows first: what is not the transpose is mostly told apart without reading all of it.
     column = b"".join(
         _read(descriptor, width, other[1].start + row * columns[1] * width)
         for row in range(min(columns[0], _SAMPLED_ROWS))

@@ -25,11 +25,13 @@ def _broadcast_dim(site: Site, axis: int, one: DimInterval, other: DimInterval) 
     """Two dims are equal, or one of them is 1."""
     if one == other or other.number == 1:
         return one
+    # A number other than 1 decides: the other dim is equal to it, or 1.
     if one.number == 1 or (other.number is not None and other.number != 1):
         return other
     if one.number is not None:
         return one
     both = [one.high, other.high]
+    # Neither can be 1, so they are equal, and what bounds one bounds both.
     if one.low > 1 and other.low > 1:
         return same((one, other))
     high = None if None in both else max(each for each in both if each is not None)
@@ -94,6 +96,7 @@ def gemm(site: Site) -> Found:
 def einsum(site: Site) -> Found:
     """Each letter is one dim."""
     equation = str(site.node.attributes.get("equation", "")).replace(" ", "")
+    # Dims of an ellipsis have no letter, and an implicit output none that is written.
     if "." in equation or "->" not in equation:
         return []
     terms, _, output = equation.partition("->")

@@ -382,6 +382,7 @@ def _is_same(one: Known, other: Known) -> bool:
 
 def _is_within(one: Known, other: Known) -> bool:
     """Whether all that is known of one tensor holds for another too."""
+    # Unknown dims include all dims; only a bound on the number of elements can be exceeded.
     if other.dims is None:
         is_inside = other.most_elements is None or _at_most(one.most_elements, other.most_elements)
     elif one.dims is None or len(one.dims) != len(other.dims):

@@ -94,6 +94,7 @@ def squeezed(site: Site) -> Found:
             return []
         gone = {axis % len(dims) for axis in axes if -len(dims) <= axis < len(dims)}
         return [tuple(dim for axis, dim in enumerate(dims) if axis not in gone)]
+    # An open dim that may be 1 may go as well: then not even the rank is known.
     if any(dim.number is None and dim.low <= 1 for dim in dims):
         return []
     return [tuple(dim for dim in dims if dim.number != 1)]
@@ -165,6 +166,7 @@ def split(site: Site) -> Found:
     if lengths is not None and len(lengths) == count:
         parts = [DimInterval.exact(max(length, 0)) for length in lengths]
     else:
+        # Equal parts are the length, divided and rounded up; of computed lengths one may have all.
         high = dims[axis].high
         has_lengths = site.known(1) is not None
         each = high if high is None or has_lengths else -(-high // count)
@@ -196,6 +198,7 @@ def padded(site: Site) -> Found:
     made = list(dims)
     for position, axis in enumerate(axes):
         before, behind = pads[position], pads[position + len(axes)]
+        # The dim itself is kept where nothing is added: it stays equal to the input's in every run.
         if (before.number, behind.number) == (0, 0):
             continue
         size = total(dims[axis].high, before.high, behind.high)

@@ -125,6 +125,7 @@ def ranged(site: Site) -> Found:
     first, limit, delta = (site.known(index) for index in range(3))
     if first is None or limit is None or delta is None:
         return []
+    # Most numbers: the widest span by the smallest step. Fewest: the narrowest by the largest.
     step = delta.value
     count, fewest = inf, 0.0
     if step.least > 0:
@@ -133,6 +134,8 @@ def ranged(site: Site) -> Found:
     elif step.most < 0:
         count = _ceil((first.value.most - limit.value.least) / -step.most)
         fewest = _ceil((first.value.least - limit.value.most) / -step.least)
+    # ``arange(0, n, 1)`` has n elements: the dim is named like n, and so equal to dims of that
+    # name.
     name = ""
     if (
         limit.value.names is not None
@@ -211,6 +214,7 @@ def _cut(site: Site, axis: int, dim: DimInterval, part: _Part) -> DimInterval:
     """A dim after it was cut: at most itself."""
     start, stop, most_stop, step = part
     high = dim.high
+    # Cut behind its end it is the dim itself, which stays equal to the input's in every run.
     if start == 0 and step == 1 and stop is not None and high is not None and stop >= high:
         return dim
     if step == 1 and start is not None:

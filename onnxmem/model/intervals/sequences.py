@@ -88,6 +88,7 @@ def _parted(site: Site) -> Known | None:
         lengths = site.values(1)
         high = None if lengths is None else max((each.high or 0 for each in lengths), default=0)
         piece = DimInterval(0, least(piece.high, high), f"{name}:{axis}")
+    # ``keepdims`` counts only without lengths (onnx: SplitToSequence).
     is_kept = site.known(1) is not None or site.integer("keepdims", 1)
     pieces = (*dims[:axis], *((piece,) if is_kept else ()), *dims[axis + 1 :])
     return Known(

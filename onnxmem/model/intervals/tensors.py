@@ -56,6 +56,7 @@ class TensorIntervals:
             elements = self.main.values.get(name) or self.values.get(name)
             value = None
             if elements is not None and tensor.num_elements is not None:
+                # A single element is that of all.
                 filled = elements * tensor.num_elements if len(elements) == 1 else elements
                 if len(filled) == tensor.num_elements:
                     shape = tuple(dim or 0 for dim in tensor.shape or ())

@@ -64,6 +64,7 @@ def _found(
         return ValueInterval.of(0, 1)
     if operator in _CONVERTING and first is not None:
         found = _cast(first.value, dtype)
+        # Terms are sums of integers: a cast to floats rounds them, and one from floats truncates.
         is_kept = first.dtype is not None and first.dtype.is_integer
         is_kept = is_kept and dtype is not None and dtype.is_integer
         return found if is_kept else replace(found, terms=None)
@@ -126,6 +127,7 @@ def _concat(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     axis = _axis(attributes.get("axis", 0))
     values = [None if each is None else each.elements for each in inputs]
     full = [each for each in values if each is not None]
+    # Elements keep their own ends if those of every part are known, else all have the widest.
     if len(full) == len(values):
         try:
             return ValueInterval(
@@ -185,10 +187,12 @@ def slice_parts(
 ) -> dict[int, tuple[int | None, int | None, int | None]] | None:
     """Start, stop and step by axis, each ``None`` if unknown; ``None``: the axes are unknown."""
     starts, stops, axes = (_integers(attributes.get(name)) for name in ("starts", "ends", "axes"))
+    # Until opset 9 (Slice-1) these are attributes, and there is no step.
     if starts is not None and stops is not None:
         pairs = zip(axes or range(len(starts)), starts, stops, strict=False)
         return {axis: (start, stop, 1) for axis, start, stop in pairs}
     rows = [inputs[index] if index < len(inputs) else None for index in range(1, 5)]
+    # How many axes are cut may be known where the elements are not.
     count = least(*(each.most_elements for each in rows if each is not None)) or 0
     axes = integers(rows[2])
     if rows[2] is not None and axes is None:

@@ -150,10 +150,12 @@ class _Walk:
             return self._branches(node)
         if node.onnx_op in {"Loop", "Scan"} and node.subgraphs:
             return Iterations(self.tensors, self.graph, graph, node).outputs()
+        # A sequence passes as it is; the rules of tensors below do not know its count.
         if node.onnx_op == "Identity" and inputs[0] is not None and inputs[0].count is not None:
             return inputs
         if node.onnx_op in SEQUENCES:
             return [SEQUENCES[node.onnx_op](Site(node, inputs))]
+        # Shapes without an open dim are those of every run: rules and inference are for the others.
         tensors = [self.tensors.main.tensors.get(name) for name in node.outputs]
         is_known = all(each is None or not self._is_open(each) for each in tensors)
         site = Site(node, inputs)
@@ -208,6 +210,8 @@ class _Walk:
         needs_dtype = any(each is not None and each.dtype is None for each in tensors)
         if found and not needs_dtype and None not in found[: len(tensors)]:
             return found, []
+        # A rule knows which input a dim is equal to; inference, which costs a call of onnx, fills
+        # what no rule says.
         by_onnx, dtypes = inferred(self.inference, site, uses_upper=rule is None)
         found += [None] * (len(by_onnx) - len(found))
         rows = zip(found, by_onnx, strict=False)
@@ -218,6 +222,7 @@ class _Walk:
         condition = self.tensors.of(node.inputs[0]).value
         found: list[list[Known]] = []
         for attribute, body in node.subgraphs:
+            # Both are walked, whichever runs: the tensors of the other one have dims too.
             self.graph(body)
             runs = condition.most >= 1 if attribute == "then_branch" else condition.least <= 0
             if runs or len(node.subgraphs) == 1:

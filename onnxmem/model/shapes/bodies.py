@@ -109,6 +109,8 @@ def types_inside(
 
     ``types`` and ``values`` are those of what the node reads. ``None``: onnx rejects the node.
     """
+    # A model of this node: what inference costs does not grow with the graph around it. Known
+    # values are initializers there, whose data onnx propagates.
     alone = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     added = alone.graph.node.add()
     added.CopyFrom(node)

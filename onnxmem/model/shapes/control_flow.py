@@ -63,6 +63,7 @@ def _slices(node: onnx.NodeProto, types: Types) -> list[onnx.TypeProto | None]:
     """The types of a Scan's states, and of its scanned inputs without the scan axis."""
     settings = {attribute.name: attribute for attribute in node.attribute}
     declared = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
+    # A file may declare any number and any axes: what is not there is not read.
     num_scanned = min(max(declared, 0), len(node.input))
     num_states = len(node.input) - num_scanned
     axes = list(settings["scan_input_axes"].ints) if "scan_input_axes" in settings else []

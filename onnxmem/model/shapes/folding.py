@@ -153,6 +153,7 @@ def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> d
     if dims is None:
         return {}
     if onnx_op(node) == "Size":
+        # The result is an int64, which a product of huge dims exceeds.
         return {node.output[0]: np.array(prod(dims), np.int64)} if prod(dims) < 2**63 else {}
     return {node.output[0]: np.array(dims, np.int64)}
 

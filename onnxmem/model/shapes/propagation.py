@@ -118,6 +118,7 @@ def _lengths(context: InferenceContext, whole: int) -> Dims | None:
         return requested
     if len(requested) != 1 or requested[0] < 1 or whole > BOUNDS.elements * requested[0]:
         return None
+    # A scalar is the length of all pieces, except for a shorter last one.
     full, rest = divmod(whole, requested[0])
     return (requested[0],) * full + ((rest,) if rest else ())
 
@@ -143,6 +144,7 @@ def _joined(context: InferenceContext, sequence: _Elements) -> Found:
         is_same = all(dims == first for dims in shapes)
         stacked = (*first[:axis], len(shapes), *first[axis:]) if is_same else None
         return context.outputs(stacked, elem_type=elem_type)
+    # Tensors that differ beside the axis do not concatenate: then nothing is claimed.
     around = {(dims[:axis], dims[axis + 1 :]) for dims in shapes}
     length = sum(dims[axis] for dims in shapes if len(dims) == rank)
     joined = (*first[:axis], length, *first[axis + 1 :]) if len(around) == 1 else None
