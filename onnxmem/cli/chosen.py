@@ -33,6 +33,7 @@ def arena_options(arguments: Namespace, **others: Any) -> "SessionOptions":  # n
         enable_mem_pattern=not arguments.no_mem_pattern,
         enable_mem_reuse=not arguments.no_mem_reuse,
         arena_extend_strategy=arguments.arena_extend_strategy,
+        shares_arena=arguments.shared_arena,
         shrinks_arena=arguments.shrink_arena,
         num_threads=arguments.threads,
         weights=arguments.weights,

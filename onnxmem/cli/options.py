@@ -246,6 +246,11 @@ def add_arena_options(session: _ArgumentGroup) -> None:
         help=f"default: {GROWTHS[0]}",
     )
     session.add_argument(
+        "--shared-arena",
+        action="store_true",
+        help="all sessions of the process have one arena: session.use_env_allocators (CPU)",
+    )
+    session.add_argument(
         "--shrink-arena",
         action="store_true",
         help="each run ends with memory.enable_memory_arena_shrinkage",

@@ -230,5 +230,8 @@ def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:
 def _serving(arguments: Namespace) -> Serving:
     from onnxmem.decisions.simulate import Serving
 
+    if arguments.shared_arena and arguments.runtime != RUNTIMES[0]:
+        message = f"--shared-arena: of the CPU's arena; it needs --runtime {RUNTIMES[0]}"
+        raise UsageError(message)
     options = arena_options(arguments, gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes)
     return Serving(concurrency=arguments.concurrency, sessions=arguments.sessions, options=options)

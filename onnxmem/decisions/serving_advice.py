@@ -1,7 +1,8 @@
 """What would lower the memory of a process that serves requests, each replayed with its cost.
 
-Settings of the session change what its arena reserves for the same requests: the eight combinations
-of memory patterns, of how the arena grows, and of whether it shrinks at the end of each run. With
+Settings of the session change what its arena reserves for the same requests: the combinations of
+memory patterns, of how the arena grows, of whether it shrinks at the end of each run, and of
+whether several sessions share it. With
 the best of them, weights in a file of their own and fixed thresholds of the C library change what
 the load leaves in the heap. A server may change the requests too: serve the largest one first,
 before any other, or pad a dim to one of a few lengths, so that fewer shapes come. Padding costs
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from statistics import quantiles
-from typing import Final
+from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest
@@ -105,13 +106,11 @@ def _by_settings(
     """Combinations of settings; the session's own first. Patterns alone change the runs."""
     own = serving.options
     provider = model.runs.planned.recorded.provider
-    # The arena of the environment, which extends by what is requested, is shared by all sessions.
-    growths = GROWTHS if serving.sessions == 1 else (own.arena_extend_strategy,)
     grid = [
-        replace(
-            own, enable_mem_pattern=pattern, arena_extend_strategy=growth, shrinks_arena=shrinks
+        replace(own, **arena, enable_mem_pattern=pattern, shrinks_arena=shrinks)
+        for pattern, arena, shrinks in product(
+            (True, False), _arenas(own, serving.sessions if provider.is_host else 1), (False, True)
         )
-        for pattern, growth, shrinks in product((True, False), growths, (False, True))
     ]
     for options in sorted(grid, key=lambda each: each != own):
         yield _change(
@@ -123,6 +122,20 @@ def _by_settings(
             ),
             rows,
         )
+
+
+def _arenas(own: SessionOptions, num_sessions: int) -> Iterator[dict[str, Any]]:
+    """How the arenas grow, and whether sessions share one; the own choice is among them.
+
+    On the CPU the arena of the environment alone extends by what is requested, and so all sessions
+    share it.
+    """
+    if num_sessions == 1:
+        yield from ({"arena_extend_strategy": growth} for growth in GROWTHS)
+        return
+    if not own.shares_arena:
+        yield {}
+    yield from ({"arena_extend_strategy": growth, "shares_arena": True} for growth in GROWTHS)
 
 
 def _by_load(
@@ -149,7 +162,7 @@ def _change(
     name: str, lines: Sequence[str], served: tuple[ServedModel, Serving], rows: Sequence[Dims]
 ) -> ServingChange:
     model, serving = served
-    process, memory = Process(model.runs, serving), model.memory(serving.sessions, rows)
+    process, memory = Process(model.runs, serving), model.memory(serving, rows)
     timeline = [
         ServedRequest.of(dims, process, memory) for dims in process.serve(rows, _FIRST_DRAW)
     ]

@@ -23,10 +23,11 @@ from onnxmem.model.graph import Graph
 from onnxmem.model.requests import BATCH, Requests
 from onnxmem.runtimes.onnxruntime.memory import session_findings
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
-from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, Resident
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Region, arena_regions
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
+from onnxmem.runtimes.onnxruntime.process.sessions import Arenas, Parts, SessionsMemory
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
-from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, ServingSession
+from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, SessionGroup
 from onnxmem.runtimes.onnxruntime.session import SessionRuntime
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     SessionGraph,
@@ -62,7 +63,8 @@ class Serving:
     concurrency: int = 1
     """Runs at once in each session."""
     sessions: int = 1
-    """In the process; they are handed requests in turn, and each has an arena of its own."""
+    """In the process; they are handed requests in turn. Each has an arena of its own, unless its
+    options share one."""
     options: SessionOptions = field(default_factory=SessionOptions)
     """Of each session, except the level of optimization, which the request has."""
 
@@ -75,6 +77,11 @@ class Serving:
             if not 1 <= number <= MOST_AT_ONCE:
                 message = f"{name} is {number:,}; it is between 1 and {MOST_AT_ONCE:,}"
                 raise UsageError(message)
+
+    @property
+    def shares_arena(self) -> bool:
+        """Whether its sessions have one arena."""
+        return self.sessions > 1 and self.options.shares_arena
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +110,14 @@ class ServedRequest:
         """The process now, at the end of a request."""
         served = process.runs.graph(dims).graph
         feed_bytes = sum(served.tensors[name].size_bytes or 0 for name in served.inputs)
-        is_host = memory.resident is not None
+        is_host = memory.sessions is not None
         feeds_bytes = feed_bytes * process.serving.concurrency * is_host
         return cls(
             dims=dict(dims),
             reserved_bytes=sum(each.reserved_bytes for each in process.now),
             reserved_peak_bytes=sum(each.reserved_peak_bytes for each in process.now),
             allocated_peak_bytes=sum(each.allocated_peak_bytes for each in process.now),
-            process_bytes=memory.total_bytes(s.arena for s in process.sessions) + feeds_bytes,
+            process_bytes=memory.total_bytes(process.arenas) + feeds_bytes,
             input_bytes=feeds_bytes,
         )
 
@@ -159,6 +166,8 @@ class Simulation:
     """Distinct requests of the range that were replayed for that."""
     heap_spread_bytes: int
     """How much more the process takes in the larger outcome of the C library's heap."""
+    parts: Parts
+    """Of the process after the last request, beside the inputs; empty on a GPU."""
     findings: tuple[Finding, ...]
     is_complete: bool
     """False: figures are lower bounds."""
@@ -222,11 +231,11 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     peaks = model.peaks(ordered, serving) if is_random else []
     median_draw = peaks.index(median_low(peaks)) if is_random else 0
     process = Process(model.runs, serving)
-    memory = model.memory(serving.sessions, ordered)
+    memory = model.memory(serving, ordered)
     timeline = tuple(
         ServedRequest.of(dims, process, memory) for dims in process.serve(ordered, median_draw)
     )
-    spread_bytes = memory.spread_bytes(session.arena for session in process.sessions)
+    parts, spread_bytes = memory.parts(process.arenas), memory.spread_bytes(process.arenas)
     peaks = peaks or [process.peak_bytes]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
@@ -243,13 +252,14 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
             serving, options=replace(serving.options, level=model.runtime.options.level)
         ),
         timeline=timeline,
-        loaded_bytes=serving.sessions * model.runs.planned.loaded_arena().reserved_bytes,
+        loaded_bytes=Process(model.runs, serving).peak_bytes,
         load_peak_bytes=memory.load_peak_bytes,
         interval=_interval(model, ordered, serving, peaks) if is_random else None,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
         is_bounded=is_closed if is_all or is_closed is False else None,
         num_replayed=len(in_range),
         heap_spread_bytes=spread_bytes,
+        parts=parts,
         findings=(*model.findings, *model.session_findings(unknowns)),
         is_complete=not unknowns.is_lower_bound,
     )
@@ -360,56 +370,52 @@ class ServedModel:
         peaks = {dims: self.runs.run(dims, ()).replay.peak_bytes for dims in set(requests)}
         return sorted(requests, key=lambda dims: (-peaks[dims], dims))
 
-    def memory(self, num_sessions: int, requests: Iterable[Dims]) -> "ProcessMemory":
-        """What a process with so many sessions takes for requests, beside their inputs."""
+    def memory(self, serving: Serving, requests: Iterable[Dims]) -> "ProcessMemory":
+        """What a process that serves requests takes, beside their inputs."""
         planned = self.runs.planned
         if not planned.recorded.provider.is_host:
             return ProcessMemory(outside_bytes=self.runtime.overheads(self.graph).outside_bytes)
         host = HostProcess(self.graph, self.runtime.file_bytes, planned)
         served = dict.fromkeys(requests)
-        resident = host.resident_after(self.runs.graph(dims).graph for dims in served)
-        loaded_bytes = resident.total_bytes(arena_regions(planned.loaded_arena()))
-        earlier_bytes = (num_sessions - 1) * (loaded_bytes - SHARED_BYTES)
-        load_peak_bytes = MEASURED.process_bytes + host.load_peak_bytes + earlier_bytes
-        return ProcessMemory(resident=resident, load_peak_bytes=load_peak_bytes)
+        pages = host.pages_after(self.runs.graph(dims).graph for dims in served)
+        shares_arena = serving.shares_arena
+        sessions = SessionsMemory(
+            host=host, pages=pages, num_sessions=serving.sessions, shares_arena=shares_arena
+        )
+        return ProcessMemory(sessions=sessions)
 
 
-SHARED_BYTES: Final = MEASURED.process_bytes + MEASURED.running_bytes + MEASURED.library_bytes
-"""What the sessions of a process have in common: Python, and the pages of onnxruntime's library."""
-
-
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessMemory:
-    """The memory of a process, given its arenas; mutable, for it keeps what it computed."""
+    """The memory of a process, given its arenas, without inputs."""
 
-    resident: Resident | None = None
+    sessions: SessionsMemory | None = None
     """``None``: on a GPU."""
     outside_bytes: int = 0
     """On a GPU, the context and the workspace."""
-    load_peak_bytes: int | None = None
-    """On the CPU, the peak while the sessions are created one after another."""
-    _totals: dict[tuple[Region, ...], int] = field(default_factory=dict)
-    """Of a process with one session, by the regions of its arena."""
 
-    def total_bytes(self, arenas: Iterable[BfcArena]) -> int:
-        """The process without inputs; on a GPU the arenas and what is outside of them."""
-        if self.resident is None:
+    @property
+    def load_peak_bytes(self) -> int | None:
+        """On the CPU, the peak while the sessions are created one after another."""
+        return None if self.sessions is None else self.sessions.load_peak_bytes
+
+    def total_bytes(self, arenas: Sequence[BfcArena]) -> int:
+        """The process; on a GPU the arenas and what is outside of them."""
+        if self.sessions is None:
             return self.outside_bytes + sum(arena.reserved_bytes for arena in arenas)
-        total_bytes = SHARED_BYTES
-        for regions in map(arena_regions, arenas):
-            if regions not in self._totals:
-                self._totals[regions] = self.resident.total_bytes(regions)
-            total_bytes += self._totals[regions] - SHARED_BYTES
-        return total_bytes
+        return self.sessions.total_bytes(_regions(arenas))
 
-    def spread_bytes(self, arenas: Iterable[BfcArena]) -> int:
+    def spread_bytes(self, arenas: Sequence[BfcArena]) -> int:
         """How much more the process takes in the larger outcome of the heap."""
-        if self.resident is None:
-            return 0
-        return sum(
-            max(self.resident.range_bytes(regions)) - self.resident.total_bytes(regions)
-            for regions in map(arena_regions, arenas)
-        )
+        return 0 if self.sessions is None else self.sessions.spread_bytes(_regions(arenas))
+
+    def parts(self, arenas: Sequence[BfcArena]) -> Parts:
+        """The process by part; empty on a GPU."""
+        return () if self.sessions is None else self.sessions.parts(_regions(arenas))
+
+
+def _regions(arenas: Sequence[BfcArena]) -> Arenas:
+    return tuple(map(arena_regions, arenas))
 
 
 class Process:
@@ -418,11 +424,17 @@ class Process:
     def __init__(self, runs: RequestRuns, serving: Serving) -> None:
         self.runs = runs
         self.serving = serving
-        self.sessions = [ServingSession(runs) for _ in range(serving.sessions)]
-        self.now = [session.idle for session in self.sessions]
-        """By session, its last request."""
+        shared = serving.sessions if serving.shares_arena else 1
+        self.groups = [SessionGroup.of(runs, shared) for _ in range(serving.sessions // shared)]
+        self.now = [group.idle for group in self.groups]
+        """By arena, its last request."""
         self._peaks_bytes = [each.reserved_bytes for each in self.now]
-        """By session, the most that it reserved."""
+        """By arena, the most that it reserved."""
+
+    @property
+    def arenas(self) -> list[BfcArena]:
+        """All of the process."""
+        return [group.arena for group in self.groups]
 
     def serve(self, requests: Sequence[Dims], seed: int) -> Iterator[Dims]:
         """Serve requests, which the sessions take in turn; yields each when it has ended.
@@ -432,13 +444,13 @@ class Process:
         :raises ReplayError: an arena cannot serve a request.
         """
         draw = Random(seed)  # noqa: S311 - a reproducible order, not a secret
-        num_sessions = len(self.sessions)
+        count = len(self.groups)
         ends = [
-            session.serve_all(requests[index::num_sessions], self.serving.concurrency, draw)
-            for index, session in enumerate(self.sessions)
+            group.serve_all(requests[index::count], self.serving.concurrency, draw)
+            for index, group in enumerate(self.groups)
         ]
         for number in range(len(requests)):
-            index = number % num_sessions
+            index = number % count
             dims, self.now[index] = next(ends[index])
             peak_bytes = self.now[index].reserved_peak_bytes
             self._peaks_bytes[index] = max(self._peaks_bytes[index], peak_bytes)
@@ -466,8 +478,10 @@ class Process:
         """
         # If each request, without its pattern and with it, leaves the arena as it was, then every
         # order of them does.
-        is_proof = not any(session.patterns.depends_on_order(requests) for session in self.sessions)
-        for session, peak_bytes in zip(self.sessions, self._peaks_bytes, strict=True):
+        peaks = zip(self.groups, self._peaks_bytes, strict=True)
+        sessions = [(each, peak_bytes) for group, peak_bytes in peaks for each in group.sessions]
+        is_proof = not any(each.patterns.depends_on_order(requests) for each, _ in sessions)
+        for session, peak_bytes in sessions:
             for dims in (*requests, *requests):
                 before = session.state
                 if session.serve(dims).reserved_peak_bytes > peak_bytes:

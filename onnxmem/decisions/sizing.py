@@ -30,8 +30,9 @@ from onnxmem.analysis.json_rows import (
     read_saved,
 )
 from onnxmem.decisions.advise.emitting import optimization, parameter
-from onnxmem.decisions.simulate import MOST_AT_ONCE, SHARED_BYTES, Simulation
+from onnxmem.decisions.simulate import MOST_AT_ONCE, Simulation
 from onnxmem.errors import UsageError, printable, shortened
+from onnxmem.runtimes.onnxruntime.process.sessions import SHARED_BYTES
 from onnxmem.runtimes.onnxruntime.session_options import (
     GROWTHS,
     LEVELS,
@@ -212,6 +213,7 @@ def _options(settings: SavedObject) -> SessionOptions:
             num_threads=_count(settings, "num_threads", MOST_THREADS),
             enable_mem_pattern=values.get("enable_mem_pattern") is not False,
             enable_mem_reuse=values.get("enable_mem_reuse") is not False,
+            shares_arena=values.get("shares_arena") is True,
             shrinks_arena=values.get("shrinks_arena") is True,
             arena_extend_strategy=_one_of(settings, "arena_extend_strategy", GROWTHS),
             weights=_one_of(settings, "weights", _STORED) if stored else None,
@@ -320,6 +322,7 @@ def _not_triton(process: ServedProcess) -> Iterator[str]:
     found = (
         (not options.enable_mem_reuse, "enable_mem_reuse 0"),
         (process.runtime == "ort-cpu" and growth != GROWTHS[0], f"arena_extend_strategy {growth}"),
+        (options.shares_arena, "one arena for all sessions"),
         (limit_bytes is not None, f"gpu_mem_limit {limit_bytes}"),
         (options.weights is not None, f"{options.weights} weights"),
         (options.trims_heap, "malloc_trim(0) when the session is created"),

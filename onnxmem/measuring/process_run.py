@@ -40,6 +40,9 @@ _LEVELS: Final = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+_DEFAULT_GROWTH: Final = "kNextPowerOfTwo"
+_REGISTERED: Final[list[str]] = []
+"""How the arenas of the environment extend that this process registered so far."""
 _QUIET: Final = 4
 """Log level: fatal messages only. Exceptions report everything else."""
 
@@ -117,8 +120,8 @@ def open_session(request: "RunRequest", native: ort.SessionOptions) -> ort.Infer
         raise _missing(providers[0][0])
     # NVML numbers the devices in this order; CUDA's default order is another.
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    if _shares_arena(request):
-        _register_arena()
+    if _has_env_arena(request) and not (request.options.shares_arena and _REGISTERED):
+        _register_arena(request.options.arena_extend_strategy)
     session = ort.InferenceSession(request.model, native, providers=providers)
     if session.get_providers()[0] != providers[0][0]:
         raise _missing(providers[0][0])
@@ -174,13 +177,15 @@ def input_array(stored: "StoredInput", content: mmap.mmap, shape: Sequence[int])
 def _entries(request: "RunRequest") -> Mapping[str, str]:
     options = request.options
     prepacking = {"session.disable_prepacking": "1"} if options.disable_prepacking else {}
-    shared = {"session.use_env_allocators": "1"} if _shares_arena(request) else {}
+    shared = {"session.use_env_allocators": "1"} if _has_env_arena(request) else {}
     return {**prepacking, **shared, **options.config}
 
 
-def _shares_arena(request: "RunRequest") -> bool:
-    """Whether the CPU arena grows differently from the default of a session's own arena."""
-    return request.provider == "cpu" and request.options.arena_extend_strategy != "kNextPowerOfTwo"
+def _has_env_arena(request: "RunRequest") -> bool:
+    """Whether the CPU arena is of the environment: it is shared, or grows by what is requested."""
+    options = request.options
+    is_other = options.shares_arena or options.arena_extend_strategy != _DEFAULT_GROWTH
+    return request.provider == "cpu" and is_other
 
 
 def _providers(provider: "Provider", options: "SessionOptions") -> list[tuple[str, dict[str, str]]]:
@@ -196,17 +201,19 @@ def _providers(provider: "Provider", options: "SessionOptions") -> list[tuple[st
     return [(CUDA, cuda), (CPU, {})]
 
 
-def _register_arena() -> None:
-    """Register an arena for the next sessions that extends by just the requested bytes.
+def _register_arena(strategy: str) -> None:
+    """Register an arena for the next sessions that extends in this way.
 
     A session's own arena has no such option. The process must be new: onnxruntime 1.31 crashes if a
     session has run before. A second arena takes the place of the first one, which the sessions that
-    have it keep: so each session has an arena of its own, as with the other strategy.
+    have it keep: so each session has an arena of its own, unless they are to share one.
     """
     memory = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
     )
-    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+    number = int(strategy != _DEFAULT_GROWTH)
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": number}))
+    _REGISTERED.append(strategy)
 
 
 def _trim_heap() -> None:

@@ -63,7 +63,7 @@ def serve_requests(
     floor = resident_bytes()
     plan = read_plain_request(request)
     ort.set_default_logger_severity(_VERBOSE if plan.options.shrinks_arena else _INFO)
-    with _arena_log(sessions) as arenas:
+    with _arena_log(1 if plan.options.shares_arena else sessions) as arenas:
         server = _Server(plan, shapes, arenas)
         restart_peak()
         opened = [open_session(plan, native_options(plan)) for _ in range(sessions)]

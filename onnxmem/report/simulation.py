@@ -19,6 +19,7 @@ from onnxmem.report.text import (
     joined,
     prose,
 )
+from onnxmem.runtimes.onnxruntime.process.sessions import Parts
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 from onnxmem.units import format_bytes, plural
 
@@ -95,9 +96,26 @@ def _figures(found: Simulation) -> Iterator[str]:
     loading = "" if load is None else f"{format_bytes(load)} while it is loaded; no outputs"
     what = "GPU, with context" if is_gpu else "Process, peak"
     yield figure(what, found.process_peak_bytes, loading)
+    yield from _parts(found)
     yield fact("Last new maximum", _last_maximum(found))
     yield fact("Worst order found", _worst(found))
     yield fact("Requests", _source(found))
+
+
+def _parts(found: Simulation) -> Iterator[str]:
+    """What the process after the last request consists of."""
+    parts = [part for part in process_parts(found) if part[1]]
+    if parts:
+        text = ", ".join(f"{name} {format_bytes(size_bytes)}" for name, size_bytes in parts)
+        total_bytes = sum(size_bytes for _, size_bytes in parts)
+        yield fact("Process at the end", f"{format_bytes(total_bytes)}: {text}")
+
+
+def process_parts(found: Simulation) -> Parts:
+    """The parts of the process after the last request, with its inputs; empty on a GPU."""
+    if not found.parts:
+        return ()
+    return (*found.parts, ("inputs", found.timeline[-1].input_bytes))
 
 
 def _last_maximum(found: Simulation) -> str:
@@ -184,6 +202,7 @@ def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None) -
             "enable_mem_pattern": options.enable_mem_pattern,
             "enable_mem_reuse": options.enable_mem_reuse,
             "arena_extend_strategy": options.arena_extend_strategy,
+            "shares_arena": options.shares_arena,
             "shrinks_arena": options.shrinks_arena,
             "weights": options.weights,
             "malloc_trim": options.trims_heap,
@@ -231,6 +250,9 @@ def _simulation(found: Simulation) -> JsonDict:
         "process_peak_bytes": found.process_peak_bytes,
         "process_most_bytes": found.process_most_bytes,
         "load_peak_bytes": found.load_peak_bytes,
+        "process_parts": [
+            {"part": name, "bytes": size_bytes} for name, size_bytes in process_parts(found)
+        ],
         "is_bounded": found.is_bounded,
         "num_shapes_in_range": requests.num_in_range,
         "num_shapes_replayed": found.num_replayed,

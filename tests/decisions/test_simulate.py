@@ -99,6 +99,35 @@ def test_with_shrinkage_the_regions_of_outputs_are_left(numbers: list[tuple[int,
     assert process.now[0].reserved_bytes == reserved_by(SHRINKING, dims_of(*numbers))
 
 
+def shared(concurrency: int = 1, sessions: int = 3) -> Serving:
+    options = SessionOptions(shares_arena=True)
+    return Serving(concurrency=concurrency, sessions=sessions, options=options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(requests_of_primes)
+def test_sessions_of_one_arena_that_run_in_turn_reserve_what_one_does(
+    numbers: list[tuple[int, int]],
+) -> None:
+    """A pattern is stored by each session for itself, so each serves the same request first."""
+    requests = [dims for dims in dims_of(*numbers) for _ in range(3)]
+    process = Process(PLAIN.runs, shared())
+    assert list(process.serve(requests, 0)) == requests
+    (arena,) = process.arenas
+    assert process.now[0].reserved_bytes == arena.reserved_bytes
+    assert arena.reserved_bytes == reserved_by(PLAIN, dims_of(*numbers))
+
+
+def test_runs_at_once_of_sessions_with_one_arena_end_each() -> None:
+    requests = dims_of((1, 20011), (3, 70001), (2, 150001), (1, 70001), (2, 20011))
+    process = Process(PLAIN.runs, shared(2, 2))
+    assert sorted(process.serve(requests, 0)) == sorted(requests)
+    assert process.arenas[0].in_use_bytes == 0
+    apart = Process(PLAIN.runs, Serving(concurrency=2, sessions=2))
+    assert len(list(apart.serve(requests, 0))) == len(requests)
+    assert len(apart.arenas) == 2
+
+
 def simulated(
     requests: str | list[dict[str, int]],
     *,

@@ -9,7 +9,6 @@ from golden_text import assert_golden
 from models_on_disk import write_model
 
 from onnxmem.cli import main
-from onnxmem.decisions.simulate import SHARED_BYTES
 from onnxmem.decisions.sizing import (
     ServedProcess,
     Sizing,
@@ -19,6 +18,7 @@ from onnxmem.decisions.sizing import (
     triton_groups,
 )
 from onnxmem.errors import UsageError
+from onnxmem.runtimes.onnxruntime.process.sessions import SHARED_BYTES
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]

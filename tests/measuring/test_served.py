@@ -1,6 +1,7 @@
 """A server's requests in a child: what its arenas and its process take after each."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,7 @@ from onnxmem.errors import Finding
 from onnxmem.measuring.measuring import MeasureSettings
 from onnxmem.measuring.served import ServedLoad, ServedMeasurement, measure_requests
 from onnxmem.model.requests import RequestsError, drawn, listed_requests
-from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions, Strategy
 
 pytest.importorskip("onnxruntime")
 
@@ -107,6 +108,26 @@ def test_sessions_that_grow_by_what_is_requested_have_an_arena_each() -> None:
     assert [each.reserved_bytes for each in found.timeline] == [
         each.reserved_bytes for each in expected.timeline
     ]
+
+
+@pytest.mark.parametrize("growth", ["kNextPowerOfTwo", "kSameAsRequested"])
+def test_sessions_may_have_one_arena(growth: Strategy) -> None:
+    options = SessionOptions(arena_extend_strategy=growth, shares_arena=True)
+    found = measured(ServedLoad(LOAD.requests, sessions=3), options)
+    simulated = [
+        onnxmem.simulate(
+            model_of(CHAIN),
+            LOAD.requests.rows,
+            sessions=3,
+            options=replace(options, shares_arena=shares),
+            asks_onnxruntime=False,
+        )
+        for shares in (True, False)
+    ]
+    shared, apart = ([each.reserved_bytes for each in one.timeline] for one in simulated)
+    assert [each.reserved_bytes for each in found.timeline] == shared
+    assert shared[-1] < apart[-1]
+    assert found.loaded_bytes == simulated[0].loaded_bytes
 
 
 def test_a_run_that_fails_is_a_finding() -> None:

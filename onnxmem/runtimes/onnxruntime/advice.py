@@ -132,7 +132,9 @@ def option_lines(
 ) -> tuple[str, ...]:
     """Python code that sets them."""
     changes = _changed(options, other)
-    return tuple(line for name in changes for line in _lines(name, other, provider, dims))
+    lines = (line for name in changes for line in _lines(name, other, provider, dims))
+    # How the arena grows and that it is shared are one registration.
+    return tuple(dict.fromkeys(lines))
 
 
 def _changed(options: SessionOptions, other: SessionOptions) -> Iterator[str]:
@@ -180,6 +182,9 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
     "enable_mem_reuse": lambda options: f"enable_mem_reuse={options.enable_mem_reuse}",
     "enable_mem_pattern": lambda options: f"enable_mem_pattern={options.enable_mem_pattern}",
     "arena_extend_strategy": lambda options: options.arena_extend_strategy,
+    "shares_arena": lambda options: (
+        "one arena for all sessions" if options.shares_arena else "an arena for each session"
+    ),
     "shrinks_arena": lambda _: "arena shrinkage after each run",
     "disable_prepacking": lambda _: "disable_prepacking",
     "gpu_mem_limit_bytes": lambda options: f"gpu_mem_limit={options.gpu_mem_limit_bytes}",
@@ -201,8 +206,10 @@ def _lines(
         return tuple(_override_lines(options, dims))
     if name in LOAD_OPTIONS:
         return tuple(_load_lines(name, options))
-    if name in {"arena_extend_strategy", "gpu_mem_limit_bytes"}:
-        is_growth = name == "arena_extend_strategy"
+    if name == "shares_arena" and not options.shares_arena:
+        return ("# no session.use_env_allocators",)
+    if name in {"arena_extend_strategy", "shares_arena", "gpu_mem_limit_bytes"}:
+        is_growth = name != "gpu_mem_limit_bytes"
         limit_bytes = options.gpu_mem_limit_bytes
         return provider.growth_lines(options) if is_growth else limit_lines(limit_bytes)
     if name == "shrinks_arena":

@@ -328,8 +328,16 @@ class PlannedSession:
 
         :raises OutOfMemoryError: the session cannot be loaded.
         """
+        return self.arena_of_sessions(1, capacity_bytes)
+
+    def arena_of_sessions(self, count: int, capacity_bytes: int | None = None) -> BfcArena:
+        """The same with the initializers of so many sessions, which have one arena.
+
+        :raises OutOfMemoryError: the sessions cannot be loaded.
+        """
         arena = new_arena(self.options, self.recorded.provider, capacity_bytes)
-        _load(arena, self.packed)
+        for index in range(count):
+            _load(arena, self.packed, index)
         return arena
 
     @property
@@ -464,8 +472,8 @@ def new_arena(
     return BfcArena(arena)
 
 
-def _load(arena: BfcArena, packed: ArenaInitializers) -> None:
-    """Allocate the initializers of a session in its arena.
+def _load(arena: BfcArena, packed: ArenaInitializers, index: int = 0) -> None:
+    """Allocate the initializers of a session in its arena; ``index``: sessions that have them.
 
     :raises OutOfMemoryError: they do not fit.
     """
@@ -474,9 +482,10 @@ def _load(arena: BfcArena, packed: ArenaInitializers) -> None:
     arena.in_use_peak_bytes += packed.transient_bytes
     # Initializers have negative numbers, for those of a program start at 0. A transposed copy is
     # requested at its point in the order, and leaves the arena with the region it needed.
+    first = _TRANSPOSED - 1 - index * len(packed.allocated_bytes)
     for num_before, size in enumerate((*packed.allocated_bytes, 0)):
         for size_bytes in (each for before, each in packed.transposed if before == num_before):
             arena.malloc(_TRANSPOSED, size_bytes)
             arena.free(_TRANSPOSED)
         if size:
-            arena.malloc(_TRANSPOSED - 1 - num_before, size)
+            arena.malloc(first - num_before, size)

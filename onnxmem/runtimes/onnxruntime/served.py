@@ -10,7 +10,7 @@ shape requests its whole block, and beside it each buffer whose size differs.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
+from itertools import cycle, islice
 from random import Random
 from typing import Final, Self
 
@@ -170,32 +170,17 @@ class ServingSession:
     """A loaded session that serves requests; mutable."""
 
     runs: RequestRuns
-    arena: BfcArena = field(init=False)
+    arena: BfcArena
+    """Its own, or that of all sessions."""
+    _first_number: int = 0
+    """Of its runs among those of all sessions of the arena."""
     patterns: PatternStore = field(init=False)
     _repeated: dict[tuple[object, int], Served] = field(default_factory=dict)
     """By the state of the arena and the run: requests that leave that state as it is."""
     _num_started: int = 0
 
     def __post_init__(self) -> None:
-        self.arena = self.runs.planned.loaded_arena()
         self.patterns = PatternStore(self.runs)
-
-    @property
-    def idle(self) -> Served:
-        """The arena while no request runs."""
-        arena = self.arena
-        return Served(arena.reserved_bytes, arena.reserved_bytes, arena.in_use_bytes)
-
-    def serve_all(
-        self, requests: Sequence[Dims], concurrency: int, draw: Random
-    ) -> Iterator[tuple[Dims, Served]]:
-        """Serve requests, so many at once; yields each when it has ended.
-
-        :raises ReplayError: the arena cannot serve one.
-        """
-        if concurrency == 1:
-            return ((dims, self.serve(dims)) for dims in requests)
-        return self.serve_at_once(requests, concurrency, draw)
 
     def serve(self, dims: Dims) -> Served:
         """Serve one request to its end, while no other runs.
@@ -208,57 +193,26 @@ class ServingSession:
         state = self.state
         if (state, id(run)) in self._repeated:
             return self._repeated[state, id(run)]
-        self._restart_peaks()
-        (only,) = self._started([dims])
-        self._proceed(only, len(only.schedule.events))
-        served = self._ended(dims)
+        self.restart_peaks()
+        (only,) = self.started([dims])
+        self.proceed(only, len(only.schedule.events))
+        served = self.ended(dims)
         if self.state == state:
             self._repeated[state, id(run)] = served
         return served
 
-    def serve_at_once(
-        self, requests: Sequence[Dims], concurrency: int, draw: Random
-    ) -> Iterator[tuple[Dims, Served]]:
-        """Serve requests by so many threads, each of which takes the next one when it is done.
-
-        Which thread requests or releases next is drawn, because on a machine it depends on the
-        scheduler. A kernel holds its outputs and its scratch for as long as it computes, so a run
-        is most often met in the nodes that take most time. Yields each request at its end, in the
-        order of the ends.
-
-        :raises ReplayError: the arena cannot serve them.
-        """
-        waiting = iter(requests)
-        threads = enumerate(self._started(islice(waiting, concurrency)))
-        turns = [(draw.expovariate(1 / _CALL_SECONDS), thread, run) for thread, run in threads]
-        heapify(turns)
-        self._restart_peaks()
-        while turns:
-            now, thread, active = turns[0]
-            has_more = self._proceed(active, 1)
-            pause = draw.expovariate(1 / active.seconds_to_next)
-            if has_more:
-                heapreplace(turns, (now + pause, thread, active))
-                continue
-            yield active.dims, self._ended(active.dims)
-            self._restart_peaks()
-            heappop(turns)
-            pause += draw.expovariate(1 / _CALL_SECONDS)
-            for following in self._started(islice(waiting, 1)):
-                heappush(turns, (now + pause, thread, following))
-
-    def _started(self, requests: Iterable[Dims]) -> "list[_Active]":
+    def started(self, requests: Iterable[Dims]) -> "list[_Active]":
         """Requests that begin now, with the patterns that they find."""
         found = []
         for dims in requests:
             schedule = self.runs.schedule(dims, self.patterns.found(dims))
             # Numbers of live requests must be unique, and each run counts from 0 on.
-            first_number = self._num_started << _NUMBER_BITS
+            first_number = (self._first_number + self._num_started) << _NUMBER_BITS
             found.append(_Active(dims, schedule, first_number))
             self._num_started += 1
         return found
 
-    def _proceed(self, active: "_Active", num_events: int) -> bool:
+    def proceed(self, active: "_Active", num_events: int) -> bool:
         """Serve further events of a run; whether any is left after that."""
         arena, schedule, first = self.arena, active.schedule, active.first_number
         events, sizes = schedule.events, schedule.sizes
@@ -279,12 +233,14 @@ class ServingSession:
         active.num_done = min(stop, len(events))
         return active.num_done < len(events)
 
-    def _restart_peaks(self) -> None:
+    def restart_peaks(self) -> None:
+        """Forget what the arena had at most."""
         arena = self.arena
         arena.in_use_peak_bytes = arena.in_use_bytes
         arena.reserved_peak_bytes = arena.reserved_bytes
 
-    def _ended(self, dims: Dims) -> Served:
+    def ended(self, dims: Dims) -> Served:
+        """Store the pattern of a run that ends; what the arena has then."""
         arena = self.arena
         self.patterns.store(dims)
         return Served(arena.reserved_bytes, arena.reserved_peak_bytes, arena.in_use_peak_bytes)
@@ -295,7 +251,89 @@ class ServingSession:
         return tuple(self.arena.regions.values()), self.arena.growth_bytes
 
 
+@dataclass(slots=True)
+class SessionGroup:
+    """Sessions of one model that have one arena; mutable.
+
+    They are handed requests in turn, and each runs the same number at once.
+    """
+
+    arena: BfcArena
+    sessions: list[ServingSession]
+
+    @classmethod
+    def of(cls, runs: RequestRuns, count: int) -> Self:
+        """So many loaded sessions."""
+        arena = runs.planned.arena_of_sessions(count)
+        return cls(
+            arena,
+            [ServingSession(runs, arena, index << _SESSION_BITS) for index in range(count)],
+        )
+
+    @property
+    def idle(self) -> Served:
+        """The arena while no request runs."""
+        arena = self.arena
+        return Served(arena.reserved_bytes, arena.reserved_bytes, arena.in_use_bytes)
+
+    def serve_all(
+        self, requests: Sequence[Dims], concurrency: int, draw: Random
+    ) -> Iterator[tuple[Dims, Served]]:
+        """Serve requests, so many at once in each session; yields each when it has ended.
+
+        :raises ReplayError: the arena cannot serve one.
+        """
+        if concurrency == 1:
+            in_turn = zip(requests, cycle(self.sessions), strict=False)
+            return ((dims, session.serve(dims)) for dims, session in in_turn)
+        return self.serve_at_once(requests, concurrency, draw)
+
+    def serve_at_once(
+        self, requests: Sequence[Dims], concurrency: int, draw: Random
+    ) -> Iterator[tuple[Dims, Served]]:
+        """Serve requests by so many threads for each session, each of which takes the session's
+        next one when it is done.
+
+        Which thread requests or releases next is drawn, because on a machine it depends on the
+        scheduler. A kernel holds its outputs and its scratch for as long as it computes, so a run
+        is most often met in the nodes that take most time. Yields each request at its end, in the
+        order of the ends.
+
+        :raises ReplayError: the arena cannot serve them.
+        """
+        count = len(self.sessions)
+        waiting = [iter(requests[index::count]) for index in range(count)]
+        threads = [
+            (index, run)
+            for index, session in enumerate(self.sessions)
+            for run in session.started(islice(waiting[index], concurrency))
+        ]
+        turns = [
+            (draw.expovariate(1 / _CALL_SECONDS), thread, index, run)
+            for thread, (index, run) in enumerate(threads)
+        ]
+        heapify(turns)
+        restart_peaks = self.sessions[0].restart_peaks
+        restart_peaks()
+        while turns:
+            now, thread, index, active = turns[0]
+            session = self.sessions[index]
+            has_more = session.proceed(active, 1)
+            pause = draw.expovariate(1 / active.seconds_to_next)
+            if has_more:
+                heapreplace(turns, (now + pause, thread, index, active))
+                continue
+            yield active.dims, session.ended(active.dims)
+            restart_peaks()
+            heappop(turns)
+            pause += draw.expovariate(1 / _CALL_SECONDS)
+            for following in session.started(islice(waiting[index], 1)):
+                heappush(turns, (now + pause, thread, index, following))
+
+
 _NUMBER_BITS: Final = 32
+_SESSION_BITS: Final = 40
+"""A session starts fewer runs than that."""
 _EVENT_SECONDS: Final = 1e-6
 """Mean pause after a request or a release, beside the time that kernels compute."""
 _CALL_SECONDS: Final = 5e-5

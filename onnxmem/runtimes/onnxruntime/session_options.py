@@ -55,6 +55,9 @@ class SessionOptions:
     shrinks_arena: bool = False
     """Whether every run ends with ``memory.enable_memory_arena_shrinkage``."""
     arena_extend_strategy: Strategy = "kNextPowerOfTwo"
+    shares_arena: bool = False
+    """Whether all sessions of the process have one arena, that of the environment
+    (``session.use_env_allocators``); on the CPU."""
     num_threads: int = 1
     """``intra_op_num_threads``; with 1, figures and times are reproducible."""
     gpu_mem_limit_bytes: int | None = None

@@ -70,12 +70,12 @@ class HostProcess:
             pages=mapped_pages(graph, session.graph, self._packed),
         )
 
-    def resident_after(self, sessions: Iterable[Graph]) -> "Resident":
-        """Its resident memory after runs of the session's graph at other dims, without inputs."""
+    def pages_after(self, sessions: Iterable[Graph]) -> int:
+        """Pages of mapped weights that runs of the session's graph at other dims read."""
         pages: Counter[str] = Counter()
         for session in sessions:
             pages |= Counter(mapped_pages(self._stored.graph, session, self._packed))
-        return Resident(self, feed_bytes=0, pages=pages)
+        return pages.total()
 
     @property
     def load_peak_bytes(self) -> int:

@@ -234,7 +234,8 @@ class Loading:
     """The load of a session: resident memory now and at its peak."""
 
     spec: LoadSpec
-    heap: SystemHeap = field(init=False)
+    heap: SystemHeap = None  # type: ignore[assignment]
+    """That of an earlier load, or a new one."""
     file_pages_bytes: int = 0
     """Pages of mapped external weights that were read."""
     packed_bytes: int = 0
@@ -250,6 +251,8 @@ class Loading:
     """Weights in memory; all others are in their files."""
 
     def __post_init__(self) -> None:
+        if self.heap is not None:
+            return
         known, fixed_bytes = self.spec.baseline, self.spec.malloc_threshold_bytes
         self.heap = SystemHeap(
             known.mmap_threshold_bytes if fixed_bytes is None else fixed_bytes,
@@ -261,10 +264,19 @@ class Loading:
     def resident_bytes(self) -> int:
         """Resident bytes above the process before the session."""
         known = self.spec.baseline
-        records = known.node_bytes * self.spec.num_nodes
-        records += known.weight_bytes * len(self.spec.stored)
         weights = self.heap.resident_bytes + self.file_pages_bytes
-        return known.library_bytes + known.session_bytes + records + weights
+        return known.library_bytes + known.session_bytes + self.records_bytes + weights
+
+    @property
+    def records_bytes(self) -> int:
+        """Of the nodes and the weights of the file."""
+        known, spec = self.spec.baseline, self.spec
+        return known.node_bytes * spec.num_nodes + known.weight_bytes * len(spec.stored)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Weights in memory."""
+        return sum(block.size_bytes for block in self._tensors.values())
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -274,7 +286,7 @@ class Loading:
         of freed blocks, which the C library keeps, and the rounding to pages. A later region that
         fills a hole takes its pages from that part.
         """
-        weight_bytes = sum(block.size_bytes for block in self._tensors.values())
+        weight_bytes = self.weight_bytes
         named_bytes = weight_bytes + self.packed_bytes + self.arena_bytes
         heap_bytes = self.heap.resident_bytes + self.file_pages_bytes
         return (
@@ -307,14 +319,22 @@ class Loading:
             self.heap.trim()
         return self
 
-    def with_regions(self, regions: Sequence[Region]) -> "Loading":
+    def another(self, spec: LoadSpec) -> "Loading":
+        """The load of a further session in this process, on a copy of its heap."""
+        heap = self.heap.copied()
+        heap.unmerged_ends = spec.baseline.unmerged_ends
+        return Loading(spec, heap).run()
+
+    def with_regions(self, regions: Sequence[Region], heap: SystemHeap | None = None) -> "Loading":
         """A copy of the load with all regions of the arena; those of the load come first.
+
+        They are added to ``heap``, which changes; ``None``: to a copy of the load's own.
 
         A shrink returns a region to the C library, which keeps its pages unless it was mapped or
         is at the top of the heap. So the regions are added and freed in their order.
         """
         grown = copy(self)
-        grown.heap = self.heap.copied()
+        grown.heap = self.heap.copied() if heap is None else heap
         grown.live_regions = [
             (replace(loaded, freed_at=region.freed_at), block, handles)
             for region, (loaded, block, handles) in zip(regions, self.live_regions, strict=False)

@@ -1,0 +1,117 @@
+"""The memory of a process with several sessions of one model.
+
+They are created one after another on one heap, so that a later load fills what an earlier one
+freed, and then the regions of their arenas are added: one arena for each session, or one for all.
+Python, the pages of the library and the registries of kernels and schemas are there once. Mapped
+weights count in each session, as in RSS; PSS and cgroups count their pages once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Final
+
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Loading, Region
+
+SHARED_BYTES: Final = (
+    MEASURED.process_bytes
+    + MEASURED.running_bytes
+    + MEASURED.library_bytes
+    + MEASURED.session_bytes
+)
+"""What the sessions of a process have in common: Python, the pages of onnxruntime's library, and
+its registries."""
+_MOST_LOADED: Final = 8
+"""Loads that are simulated; each further session adds what the last one did."""
+
+Parts = tuple[tuple[str, int], ...]
+"""Bytes by part, with names."""
+Arenas = tuple[tuple[Region, ...], ...]
+"""The regions of each arena, in the order in which they were added."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionsMemory:
+    """A process with so many sessions, without inputs; mutable, for it keeps what it computed."""
+
+    host: HostProcess
+    """With one session."""
+    pages: int
+    """Pages of mapped external weights that the runs of a session read."""
+    num_sessions: int = 1
+    shares_arena: bool = False
+    _totals: dict[Arenas, int] = field(default_factory=dict)
+
+    @property
+    def load_peak_bytes(self) -> int:
+        """The peak while the sessions are created one after another."""
+        loads = self._loads(self.host.loaded[1])
+        peaks, earlier_bytes = [], 0
+        for load in loads:
+            peaks.append(load.peak_bytes + earlier_bytes)
+            earlier_bytes += load.records_bytes + load.file_pages_bytes
+        further = self.num_sessions - len(loads)
+        growth = peaks[-1] - peaks[-2] if further else 0
+        return MEASURED.process_bytes + max(peaks) + further * max(growth, 0)
+
+    def total_bytes(self, arenas: Arenas) -> int:
+        """All of it."""
+        if arenas not in self._totals:
+            self._totals[arenas] = _total(self.parts(arenas))
+        return self._totals[arenas]
+
+    def spread_bytes(self, arenas: Arenas) -> int:
+        """How much more it takes in the larger outcome of the heap."""
+        totals = (_total(self._parts(each, arenas)) for each in self.host.outcomes)
+        return max(totals) - self.total_bytes(arenas)
+
+    def parts(self, arenas: Arenas) -> Parts:
+        """The same by part; the parts add up to the total."""
+        return self._parts(self.host.loaded[1], arenas)
+
+    def _parts(self, first: Loading, arenas: Arenas) -> Parts:
+        loads = self._loads(first)
+        found = self._parts_of(loads, arenas)
+        further = self.num_sessions - len(loads)
+        if not further:
+            return found
+        before = dict(self._parts_of(loads[:-1], arenas))
+        return tuple((name, size + further * (size - before[name])) for name, size in found)
+
+    def _parts_of(self, loads: Sequence[Loading], arenas: Arenas) -> Parts:
+        heap = loads[-1].heap.copied()
+        pairs = zip_longest(loads, arenas[: len(loads)], fillvalue=())
+        grown = [load.with_regions(regions, heap) for load, regions in pairs if load]
+        weight_bytes = sum(each.weight_bytes for each in grown)
+        packed_bytes = sum(each.packed_bytes for each in grown)
+        arena_bytes = sum(each.arena_bytes for each in grown)
+        records_bytes = sum(each.records_bytes for each in grown)
+        named_bytes = weight_bytes + packed_bytes + arena_bytes
+        library_bytes = MEASURED.library_bytes + MEASURED.running_bytes + MEASURED.session_bytes
+        return (
+            ("Python and imports", MEASURED.process_bytes),
+            ("onnxruntime's library", library_bytes),
+            ("nodes and kernels", records_bytes),
+            ("weights", weight_bytes),
+            ("prepacked weights", packed_bytes),
+            ("mapped weights", sum(map(self._mapped_bytes, grown))),
+            ("arenas", arena_bytes),
+            ("freed but kept by the C library", heap.resident_bytes - named_bytes),
+        )
+
+    def _mapped_bytes(self, load: Loading) -> int:
+        return load.file_pages_bytes + PAGE_BYTES * self.pages
+
+    def _loads(self, first: Loading) -> list[Loading]:
+        """The loads of the sessions, each on the heap that the one before left."""
+        spec = replace(first.spec, regions=()) if self.shares_arena else first.spec
+        loads = [first]
+        for _ in range(min(self.num_sessions, _MOST_LOADED) - 1):
+            loads.append(loads[-1].another(spec))
+        return loads
+
+
+def _total(parts: Iterable[tuple[str, int]]) -> int:
+    return sum(size_bytes for _, size_bytes in parts)
