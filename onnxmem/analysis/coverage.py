@@ -1,6 +1,6 @@
 """How many nodes and tensors are assumed or unknown, and warnings on the model itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from shlex import quote
@@ -69,8 +69,13 @@ def coverage(
     )
 
 
-def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> Iterator[Finding]:
-    """Warnings and notes on the model itself."""
+def model_findings(
+    graph: Graph, parameters: "Parameters", iterations: Mapping[str, int | None], *, train: bool
+) -> Iterator[Finding]:
+    """Warnings and notes on the model itself.
+
+    ``iterations`` are the most of each Loop; ``None``: unbounded.
+    """
     yield from _weight_findings(graph)
     unknown: dict[str, Node] = {}
     for node in graph.all_nodes():
@@ -79,10 +84,7 @@ def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> It
     for name, node in unknown.items():
         text = f"unknown operator {name}: it is assumed to share and overwrite no buffer"
         yield Finding("unknown_operator", text, node.name)
-    loops = [node.name for node in graph.all_nodes() if _has_open_trip_count(graph, node)]
-    if loops:
-        text = f"loops with an unknown number of iterations count once: {listed(loops)}"
-        yield Finding("assumed_trip_count", text, loops[0])
+    yield from _loop_findings(graph, iterations)
     if train:
         yield from _training_findings(graph, parameters)
 
@@ -152,6 +154,20 @@ def _is_assumed(graph: Graph, node: Node, of_assumed_shape: AbstractSet[str]) ->
         or _has_open_trip_count(graph, node)
         or not of_assumed_shape.isdisjoint(node.writes)
     )
+
+
+def _loop_findings(graph: Graph, iterations: Mapping[str, int | None]) -> Iterator[Finding]:
+    loops = [node.name for node in graph.all_nodes() if _has_open_trip_count(graph, node)]
+    endless = [name for name in loops if iterations.get(name) is None]
+    if endless:
+        text = f"loops with an unknown number of iterations count once: {listed(endless)}"
+        yield Finding("assumed_trip_count", text, endless[0])
+    bounded = [name for name in loops if name not in endless]
+    if bounded:
+        most = f"{iterations[bounded[0]]:,} iterations of {bounded[0]!r}"
+        more = f" and those of {plural(len(bounded) - 1, 'more loop')}" if bounded[1:] else ""
+        text = f"FLOPs count 1 of at most {most}{more}; figures at most count all"
+        yield Finding("assumed_trip_count", text, bounded[0])
 
 
 def _has_open_trip_count(graph: Graph, node: Node) -> bool:

@@ -152,13 +152,22 @@ class StageResults:
         empty: neither.
         """
         if self.upper is None or not self.upper.data_dims:
-            names = self.data_nodes if self.is_whole else ()
-            return f"the data of a run decide what {listed(names)} runs" if names else ""
+            return self._nodes_text() if self.is_whole else ""
         if self.upper.unbounded:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
         text = f"the data of a run decide {listed(self.upper.data_dims)}"
         left = self.without_size
         return f"{text}, and the size of {listed(left)}" if left else text
+
+    def _nodes_text(self) -> str:
+        """Which branches and iterations the data of a run decide; empty: none."""
+        names = set(self.data_nodes)
+        undecided = [node for node in self.graph.all_nodes() if node.name in names]
+        ifs = [node.name for node in undecided if node.onnx_op == "If"]
+        loops = [node.name for node in undecided if node.onnx_op != "If"]
+        parts = [f"which branch of {listed(ifs)} runs"] if ifs else []
+        parts += [f"how many iterations {listed(loops)} runs"] if loops else []
+        return f"the data of a run decide {' and '.join(parts)}" if parts else ""
 
     @property
     def without_size(self) -> tuple[str, ...]:
@@ -367,7 +376,11 @@ class AnalysisRequest:
         if (asked.batch, asked.dims) == (settings.batch, settings.dims):
             return self
         settings = self._bound_to(self._free_settings, batch, dims)
-        return replace(self, settings=settings, observed=None)
+        moved = replace(self, settings=settings, observed=None)
+        seen = self.observed
+        if seen is None or seen.other_input(moved.results.bound.graph) is not None:
+            return moved
+        return replace(moved, observed=seen)
 
     def _bound_to(
         self, settings: "Settings", batch: int | None, dims: Mapping[str, int] | None
@@ -616,7 +629,12 @@ class AnalysisRequest:
             *conflict_findings(results.type_conflicts),
             *(results.training.findings if results.training else ()),
             *_range_findings(results),
-            *model_findings(results.graph, results.parameters, train=self.settings.train),
+            *model_findings(
+                results.graph,
+                results.parameters,
+                {} if results.upper is None else results.upper.iterations,
+                train=self.settings.train,
+            ),
             *(() if self.settings.runtimes else dequantized_findings(results.graph)),
             *of_runs,
         )

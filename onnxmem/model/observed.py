@@ -104,15 +104,20 @@ class Observed:
 
         :raises ObservedFileError: with the first input that differs, or a tensor that is unknown.
         """
-        for name in graph.inputs:
-            shape, seen = graph.tensors[name].shape, self.inputs.get(name)
-            if seen != shape:
-                at = "no shape" if seen is None else ",".join(map(str, seen))
-                message = (
-                    f"the observed runs had {shortened(name)} at {at}; observe them at the "
-                    f"requested dims, or request those: --shape {shortened(name)}:{at}"
-                )
-                raise ObservedFileError(message)
+        name = self.other_input(graph)
+        if name is not None:
+            seen = self.inputs.get(name)
+            at = "no shape" if seen is None else ",".join(map(str, seen))
+            message = (
+                f"the observed runs had {shortened(name)} at {at}; observe them at the "
+                f"requested dims, or request those: --shape {shortened(name)}:{at}"
+            )
+            raise ObservedFileError(message)
+
+    def other_input(self, graph: Graph) -> str | None:
+        """The first input of another shape than the runs had; ``None``: all have theirs."""
+        shapes = ((name, graph.tensors[name].shape) for name in graph.inputs)
+        return next((name for name, shape in shapes if self.inputs.get(name) != shape), None)
 
     def refuse_joining(self, other: "Observed") -> None:
         """Refuse runs of the same model whose inputs have other shapes.

@@ -1,5 +1,7 @@
 """What the figures rest on, and each remark on a model: its code, its text, its node."""
 
+from collections.abc import Mapping
+
 import onnx
 import onnx.parser
 import pytest
@@ -32,9 +34,11 @@ def covered(text: str, *, train: bool = False) -> Coverage:
     return coverage(found, activation_memory(found), step)
 
 
-def remarks(found: Graph | str, *, train: bool = False) -> list[Finding]:
+def remarks(
+    found: Graph | str, iterations: Mapping[str, int | None] | None = None, *, train: bool = False
+) -> list[Finding]:
     known = graph(found) if isinstance(found, str) else found
-    return list(model_findings(known, parameters(known), train=train))
+    return list(model_findings(known, parameters(known), iterations or {}, train=train))
 
 
 WHOLE = """agraph (float[2,3] x) => (y) <float[3,5] w, float[5] b> {
@@ -174,6 +178,15 @@ OPEN = "loops with an unknown number of iterations count once: "
 def test_an_unbounded_loop_is_assumed_and_reported() -> None:
     assert covered(LOOP) == Coverage(3, ("loop",), ())
     assert remarks(LOOP) == [Finding("assumed_trip_count", f"{OPEN}'loop'", "loop")]
+    assert remarks(LOOP, {"loop": None}) == remarks(LOOP)
+
+
+def test_of_a_bounded_loop_only_flops_count_one_iteration() -> None:
+    (found,) = remarks(LOOP, {"loop": 48})
+    assert (
+        found.message
+        == "FLOPs count 1 of at most 48 iterations of 'loop'; figures at most count all"
+    )
 
 
 def test_a_loop_with_a_constant_trip_count_is_complete() -> None:

@@ -334,3 +334,51 @@ def test_fit_says_that_its_figure_is_the_most() -> None:
     assert fit is not None
     takes, *_ = assessment_lines(fit.assessment, fit.requested)
     assert takes.remark.startswith("at most; ")
+
+
+WIDE = """agraph (float[N,53] x, bool c) => (y) <int64[1] axis = {1}> {
+    y = If (c) <
+        then_branch = four () => (a) { t = Concat<axis = 1>(x, x, x, x)
+            a = ReduceSum<keepdims = 0>(t, axis) },
+        else_branch = one () => (b) { u = Relu(x)  b = ReduceSum<keepdims = 0>(u, axis) }
+    >
+}"""
+"""At batch N, a branch has 53 or 4 x 53 floats for each sample, and returns one."""
+
+
+@pytest.mark.parametrize(("accepted", "largest"), [([], "four/t"), (["data_dependent"], "one/u")])
+def test_what_limits_the_batch_is_at_the_end_that_was_compared(
+    accepted: list[str], largest: str
+) -> None:
+    fit = onnxmem.analyze(model_of(WIDE), budget_bytes=10_000, accepted=accepted).fit
+    assert fit is not None
+    assert fit.max_batch is not None
+    assert fit.limiting is not None
+    sample_bytes = 4 * (53 + (4 if largest == "four/t" else 1) * 53 + 1)
+    assert fit.max_batch.number == (10_000 - 1 - 8) // sample_bytes
+    first, *_ = fit.limiting.tensors
+    assert first.label.endswith(largest.split("/")[1])
+    assert first.size_bytes == fit.max_batch.number * (sample_bytes - 4 * 54)
+
+
+def test_the_answer_has_both_ends() -> None:
+    text = answer(onnxmem.analyze(model_of(CHOICE))).summary
+    assert text.startswith("at least 429 B, at most 1.25 KiB: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CHOICE, "which branch of 'If_0' runs"),
+        (
+            """agraph (float[53] x, int64 n) => (y) <bool on = {1}> {
+                y = Loop(n, on, x) <body = iteration(int64 i, bool c, float[53] h) => (co, ho)
+                    { co = Identity(c)  ho = Relu(h) }>
+            }""",
+            "how many iterations 'Loop_0' runs",
+        ),
+    ],
+)
+def test_the_data_decide_a_branch_or_a_number_of_iterations(text: str, words: str) -> None:
+    found = onnxmem.analyze(model_of(text)).results.data_text()
+    assert found == f"the data of a run decide {words}"

@@ -199,6 +199,8 @@ def test_runs_are_of_their_own_dims(path: str) -> None:
     found = onnxmem.analyze(model, observed=onnxmem.observe(model, shapes={"x": (4, 3)}))
     assert found.observed is not None
     assert found.at(batch=5).observed is None
+    # To name the dims that the runs had is to ask for nothing else.
+    assert found.at(batch=4).observed == found.observed
     same = onnxmem.analyze(path, observed=onnxmem.observe(path))
     assert same.at().observed == same.observed
 

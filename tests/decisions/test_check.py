@@ -53,6 +53,44 @@ def outcomes(capsys: Capture) -> dict[tuple[str, str, str], str]:
     }
 
 
+# What the data of a run decide.
+
+LOOP = """agraph (float[8,7] x, bool c) => (s) <int64 most = {5}> {
+    z, s = Loop(most, c, x) <body = iteration(int64 i, bool g, float[8,7] h) => (o, ho, so) {
+        t = ReduceSum<keepdims = 0>(h)  o = Cast<to = 9>(t)  ho = Relu(h)  so = Identity(h)
+    }>
+}"""
+"""Each of at most five iterations adds 8 x 7 floats to s."""
+
+
+def checked_loop(folder: Path, capsys: Capture, *words: str) -> str:
+    write_model(folder / "loop.onnx", LOOP)
+    main(["check", "loop.onnx", *words])
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_check_names_what_settles_it(folder: Path, capsys: Capture) -> None:
+    text = checked_loop(folder, capsys, "--budget-peak", "1KiB")
+    assert "unknown: at least" in text
+    assert "=N bounds it, --observed shows what runs took)" in text
+
+
+def test_a_check_names_the_end_that_it_compared(folder: Path, capsys: Capture) -> None:
+    accepted = ("--accept", "data_dependent")
+    assert "(a lower bound)" in checked_loop(folder, capsys, "--budget-peak", "1KiB", *accepted)
+    for words in ((), accepted):
+        assert "(an upper bound)" in checked_loop(folder, capsys, "--budget-peak", "1MiB", *words)
+
+
+def test_a_check_names_the_iterations_of_an_observed_run(folder: Path, capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    model = write_model(folder / "loop.onnx", LOOP)
+    seen = onnxmem.observe(model)
+    (folder / "seen.json").write_text(seen.to_json())
+    text = checked_loop(folder, capsys, "--budget-peak", "1KiB", "--observed", "seen.json")
+    assert "(an observed run, iterations of Loop_0: " in text
+
+
 # Limits.
 
 

@@ -683,9 +683,13 @@ def _instances(
 
 
 def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | None:
+    """What the largest number was found by: the upper end, unless the lower one is accepted."""
     if max_batch is None or max_batch.number is None:
         return None
-    return curve.at(max(max_batch.number, 1))
+    found = curve.at(max(max_batch.number, 1))
+    if found is None or curve.setup.accepts_data:
+        return found
+    return found.at_most() or found
 
 
 def _power(search: Search, max_batch: MaxBatch | None, judged: Judged) -> TableRow | None:

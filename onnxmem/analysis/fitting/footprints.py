@@ -7,22 +7,24 @@ or ``common + shared + n x own`` if they share weights (``Deployment``).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
 from onnxmem.analysis.request import AnalysisRequest, StageResults, at_observed, request_for
-from onnxmem.errors import Finding, OnnxmemError
+from onnxmem.errors import Finding, OnnxmemError, shortened
 from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import InputValueError
 from onnxmem.program.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
     from onnxmem.model.observed import GraphRun, Observed
+    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 _SEVERAL: Final = 2
 _LISTED: Final = 3
@@ -39,6 +41,27 @@ class NoFigureError(OnnxmemError):
     """The requested figure does not exist for this model."""
 
     code: ClassVar[str] = "no_figure"
+
+
+@dataclass(frozen=True, slots=True)
+class PeakAt:
+    """Where a peak is, and what is alive there."""
+
+    phase: str | None
+    node: str | None
+    tensors: tuple[Allocation, ...]
+    """The largest."""
+
+    @classmethod
+    def of_inference(cls, memory: ActivationMemory) -> Self:
+        """The peak of activations."""
+        return cls(None, memory.peak_node, memory.live_at_peak[:_LISTED])
+
+    @classmethod
+    def of_step(cls, training: "TrainingMemory") -> Self:
+        """The peak of a training step."""
+        live = training.live_at_peak()[:_LISTED]
+        return cls(training.peak_phase.value, training.peak_node, live)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +89,8 @@ class Footprint:
     """The total at the upper end of what the data of a run decide; ``None``: a dim has no upper
     end, the batch is fixed in the model, or the figure is that of an allocator, which may fall as
     tensors grow."""
+    upper_peak: PeakAt | None = None
+    """Where that is; ``None``: where the total is."""
     phase: str | None = None
     """The phase of a training step that has the peak."""
     node: str | None = None
@@ -76,6 +101,8 @@ class Footprint:
     """What the figure of a runtime does not include."""
     num_observed: int = 0
     """Runs that were observed: the total is that of the largest, and other inputs may take more."""
+    iterations: Mapping[str, int] = field(default_factory=dict)
+    """The iterations of each Loop in the largest of them."""
     taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
     """What it takes of a device with fewer bytes, by retries of its allocator (``Demand``)."""
 
@@ -92,9 +119,13 @@ class Footprint:
     @property
     def observed_text(self) -> str:
         """Of which run the total is; empty: of none that was observed."""
+        if not self.num_observed:
+            return ""
+        counts = [f"{shortened(name)}: {count:,}" for name, count in self.iterations.items()]
+        of_loops = f", iterations of {', '.join(counts[:_LISTED])}" if counts else ""
         if self.num_observed < _SEVERAL:
-            return "an observed run" if self.num_observed else ""
-        return f"the largest of {self.num_observed:,} observed runs"
+            return f"an observed run{of_loops}"
+        return f"the largest of {self.num_observed:,} observed runs{of_loops}"
 
     def at_most(self) -> "Footprint | None":
         """The footprint at the upper end of every dim; ``None``: there is none."""
@@ -102,7 +133,11 @@ class Footprint:
             return self
         if self.upper_bytes is None:
             return None
-        return replace(self, total_bytes=self.upper_bytes, is_whole=True, taken_in=None)
+        found = replace(self, total_bytes=self.upper_bytes, is_whole=True, taken_in=None)
+        peak = self.upper_peak
+        if peak is None:
+            return found
+        return replace(found, phase=peak.phase, node=peak.node, tensors=peak.tensors)
 
     @property
     def demand(self) -> Demand:
@@ -184,7 +219,12 @@ def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> F
     runs = {id(each): each for each in request.observed_runs}.values()
     if not runs:
         return None
-    found = [_of_basis(request, each.at_least, basis, each.run) for each in runs]
+    found = [
+        replace(
+            _of_basis(request, each.at_least, basis, each.run), iterations=each.shapes.iterations
+        )
+        for each in runs
+    ]
     largest = max(found, key=lambda each: (each.total_bytes, each.least_bytes))
     upper_bytes = footprint.upper_bytes
     return replace(
@@ -341,17 +381,19 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
     if training is None:
         message = "no training is requested"
         raise NoFigureError(message)
-    live = training.live_at_peak()[:_LISTED]
-    at_most, follows_batch = results.at_most, results.bound.follows_batch
+    at, follows_batch = PeakAt.of_step(training), results.bound.follows_batch
+    at_most = results.at_most if follows_batch else None
+    larger = None if at_most is None else at_most.training
     return Footprint(
-        upper_bytes=at_most.training_peak_bytes if at_most and follows_batch else None,
+        upper_bytes=at_most.training_peak_bytes if at_most else None,
+        upper_peak=None if larger is None else PeakAt.of_step(larger),
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
         is_whole=results.is_whole and training.peak_bytes == results.training_peak_bytes,
-        phase=training.peak_phase.value,
-        node=training.peak_node,
-        tensors=live,
+        phase=at.phase,
+        node=at.node,
+        tensors=at.tensors,
     )
 
 
@@ -364,23 +406,24 @@ def _range_bytes(results: StageResults) -> int:
 
 
 def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
-    at_least, at_most = results.at_least, results.at_most
+    at_least, follows_batch = results.at_least, results.bound.follows_batch
+    at_most = results.at_most if follows_batch else None
     memory, num_bytes = at_least.activations, at_least.total_bytes
     if num_bytes is None:
         message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
-    live = memory.live_at_peak[:_LISTED]
-    follows_batch = results.bound.follows_batch
-    upper_bytes = at_most.total_bytes if at_most and follows_batch else None
+    at = PeakAt.of_inference(memory)
+    upper_bytes = at_most.total_bytes if at_most else None
     return Footprint(
         total_bytes=num_bytes,
         upper_bytes=upper_bytes,
+        upper_peak=PeakAt.of_inference(at_most.activations) if at_most else None,
         least_bytes=num_bytes,
         shared_bytes=results.weight_bytes or 0,
         # Data may decide sizes that are not alive at the peak.
         is_whole=follows_batch and upper_bytes == num_bytes,
-        node=memory.peak_node,
-        tensors=live,
+        node=at.node,
+        tensors=at.tensors,
     )
 
 
@@ -421,6 +464,9 @@ def _session(
     ]
     num_bytes = min(totals)
     made, arena = possible[totals.index(num_bytes)], arenas[totals.index(num_bytes)]
+    largest, upper_peak = arenas[totals.index(max(totals))], footprint.upper_peak
+    if upper_peak is not None and largest.peak_node is not None:
+        upper_peak = replace(upper_peak, node=largest.peak_node.name)
     own_bytes = arena.resident_peak_bytes + overheads.workspace.size_bytes
     is_sized = made.is_complete and (results.is_whole or footprint.is_whole)
     common_bytes = min(_BEFORE, num_bytes) if made.is_paged else overheads.context.size_bytes
@@ -430,6 +476,7 @@ def _session(
         total_bytes=num_bytes,
         # Every combination of branches is replayed, so the largest is the most.
         upper_bytes=max(totals) if are_all and is_sized else None,
+        upper_peak=upper_peak,
         least_bytes=outside_bytes
         + min(each.base_bytes + each.requested_peak_bytes for each in arenas),
         context=overheads.context,

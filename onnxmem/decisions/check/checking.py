@@ -16,6 +16,7 @@ from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, assess
 from onnxmem.analysis.fitting.footprints import NoFigureError
 from onnxmem.analysis.fitting.verdicts import (
+    DATA,
     PARTIAL,
     Accuracy,
     AnyBasis,
@@ -427,8 +428,8 @@ def _check(
     before: int | None = None,
 ) -> Check:
     compared, assessment = _comparison(known, limit_bytes), known.assessment
-    left = () if assessment is None else assessment.doubts_at(limit_bytes)
-    is_upper_bound = assessment is not None and len(left) < len(assessment.doubts)
+    is_upper_bound = assessment is not None and assessment.is_at_most(limit_bytes)
+    is_least = assessment is not None and assessment.is_least_accepted
     return Check(
         budget=budget.name,
         figure=figure,
@@ -440,7 +441,7 @@ def _check(
         limit_bytes=limit_bytes,
         baseline_bytes=before,
         growth=None if before is None else budget.growth,
-        is_lower_bound=known.is_lower_bound and not is_upper_bound,
+        is_lower_bound=(known.is_lower_bound or is_least) and not is_upper_bound,
         is_upper_bound=is_upper_bound,
         observed="" if is_upper_bound or assessment is None else assessment.footprint.observed_text,
         reason=known.doubt if compared.verdict is Verdict.UNKNOWN else "",
@@ -483,7 +484,12 @@ def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFi
         assessment = assess((analysis.request,), setup)
     except NoFigureError as fault:
         return ComparedFigure(None, doubt=str(fault))
-    doubt = "; ".join(each.message for each in assessment.doubts)
+    doubt = "; ".join(
+        f"{each.message} ({_of_check(each.flags)})"
+        if each.code == DATA and each.flags
+        else each.message
+        for each in assessment.doubts
+    )
     return ComparedFigure(
         assessment.footprint.total_bytes,
         is_lower_bound=all(each.is_lower_bound for each in assessment.doubts) and bool(doubt),
@@ -492,6 +498,11 @@ def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFi
         largest=assessment.footprint.tensors,
         assessment=assessment,
     )
+
+
+def _of_check(flags: str) -> str:
+    """The flags that settle a doubt, without the one that runs the model: a check has it not."""
+    return flags.replace("--observe or --observed", "--observed")
 
 
 def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:

@@ -98,17 +98,28 @@ def one_line(analysis: "Analysis") -> str:
     name = shortened(analysis.path)
     if budget_bytes is None or result is None:
         basis = _basis(analysis)
-        total_bytes, least_bytes = _total(analysis, basis), analysis.results.at_least.total_bytes
-        if basis is Basis.TOTAL and least_bytes != total_bytes:
-            at_most = analysis.at_most
-            most = "" if at_most is None else f", at most {format_bytes(at_most.total_bytes)}"
-            return f"{name}: takes at least {format_bytes(least_bytes)}{most}"
-        takes = format_bytes(total_bytes)
+        ends = _ends(analysis, basis)
+        if ends:
+            return f"{name}: takes {ends}"
+        takes = format_bytes(_total(analysis, basis))
         return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
     takes = format_bytes(result.taken_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
     return f"{name}: {result.verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
+
+
+def _ends(analysis: "Analysis", basis: AnyBasis) -> str:
+    """What inference takes at least and at most; empty: the data decide nothing of it."""
+    results = analysis.results
+    if basis is not Basis.TOTAL or not results.data_text():
+        return ""
+    at_most, least_bytes = results.at_most, results.at_least.total_bytes
+    most_bytes = None if at_most is None else at_most.total_bytes
+    if most_bytes == least_bytes:
+        return ""
+    most = "" if most_bytes is None else f", at most {format_bytes(most_bytes)}"
+    return f"at least {format_bytes(least_bytes)}{most}"
 
 
 def answer(analysis: "Analysis") -> Section:
@@ -119,10 +130,11 @@ def answer(analysis: "Analysis") -> Section:
     basis = _basis(analysis)
     unknown = () if budget_bytes is None else ("whether it fits is unknown, see the notes",)
     warnings = [text.removeprefix("warning: ") for text in partial_texts(analysis)]
+    takes = _ends(analysis, basis) or format_bytes(_total(analysis, basis))
     return Section(
         key="answer",
         title="Takes",
-        summary=f"{format_bytes(_total(analysis, basis))}: {BASES[basis].partition('; ')[0]}",
+        summary=f"{takes}: {BASES[basis].partition('; ')[0]}",
         lines=(
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
             *_observed(analysis),
