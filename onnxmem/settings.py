@@ -61,6 +61,14 @@ def check_values(values: Mapping[str, Values]) -> None:
             raise UsageError(message)
 
 
+def _refuse_unknown(*named: tuple[str, str, Sequence[str]]) -> None:
+    """Refuse a name that is not one of those known for what it names."""
+    for what, name, known in named:
+        if name not in known:
+            message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
+            raise UsageError(message)
+
+
 def _elements(value: ValueLike) -> Values:
     plain = value.tolist() if hasattr(value, "tolist") else value  # numpy arrays and scalars
     if isinstance(plain, int | float):
@@ -150,7 +158,7 @@ class TrainingConfig:
 
         :raises UsageError: an unknown name, or a count below 1.
         """
-        for what, name, known in (
+        _refuse_unknown(
             ("release of PyTorch", self.torch, TORCHES),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("optimizer form", self.optimizer_form, OPTIMIZER_FORMS),
@@ -159,10 +167,7 @@ class TrainingConfig:
             ("zero-grad", self.zero_grad, ZERO_GRADS),
             ("attention", self.attention, ATTENTIONS),
             ("sharding", self.shard, SHARDINGS),
-        ):
-            if name not in known:
-                message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
-                raise UsageError(message)
+        )
         counts = {"accumulate": self.accumulate, "world": self.world, "rank": self.lora_rank}
         for what, count in counts.items():
             if count is not None and (type(count) is not int or count < 1):
@@ -266,7 +271,7 @@ class Settings:
         """
         self._check_numbers()
         check_values(self.values)
-        for what, name, known in (
+        _refuse_unknown(
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
             ("order", self.order, ORDERS),
             ("packing", self.pack, PACKINGS),
@@ -274,10 +279,7 @@ class Settings:
             ("cpu", self.cpu, CPUS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
-        ):
-            if name not in known:
-                message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
-                raise UsageError(message)
+        )
         if self.measure is not None and self.cpu != "native":
             message = f"a measurement runs on this machine: omit cpu {self.cpu}"
             raise UsageError(message)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.cli.chosen import named_fields, recipe_from, refuse_contradictions, refuse_untrained
 from onnxmem.cli.observing import add_observed
 from onnxmem.cli.options import (
-    add_dims,
+    add_batch_and_dims,
     add_most,
     add_result_options,
     add_shapes,
@@ -20,7 +20,7 @@ from onnxmem.cli.options import (
     add_verdict_options,
 )
 from onnxmem.cli.output import check_output, form_of, report_fault, write_file, write_result
-from onnxmem.cli.parsing import Parser, add_repeatable, dim, size
+from onnxmem.cli.parsing import Parser, add_repeatable, size
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYZED,
@@ -114,8 +114,7 @@ def _add_models(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="files, folders, patterns (default: what the budgets' paths are of)",
     )
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model)
+    add_batch_and_dims(model)
     add_shapes(model)
     add_most(model)
     add_observed(model)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.chosen import recipe_from, refuse_untrained
 from onnxmem.cli.options import (
+    add_batch_and_dims,
     add_devices_file,
-    add_dims,
     add_text_result_options,
     add_training_options,
 )
 from onnxmem.cli.output import check_output, in_color, settle_json, write_result
-from onnxmem.cli.parsing import Parser, dim
+from onnxmem.cli.parsing import Parser
 from onnxmem.errors import EXIT_OK, UsageError, printable, shortened
 from onnxmem.settings import Settings
 
@@ -38,8 +38,7 @@ def devices_parser() -> ArgumentParser:
     add_devices_file(parser)
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="bound its time by the roofline")
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model)
+    add_batch_and_dims(model)
     add_training_options(parser)
     add_text_result_options(parser)
     return parser

@@ -27,7 +27,14 @@ from onnxmem.cli.options import (
     add_training_options,
     add_verdict_options,
 )
-from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
+from onnxmem.cli.output import (
+    check_output,
+    refuse_same_output,
+    report_fault,
+    settle_json,
+    write_file,
+    write_result,
+)
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim, named_dim, named_shape
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -127,9 +134,7 @@ def run(arguments: Namespace) -> int:
     sides = _sides(arguments)
     for file in (arguments.output, arguments.html):
         check_output(file, sides, force=arguments.force)
-    if arguments.html is not None and _is_same(arguments.html, arguments.output):
-        message = f"{shortened(arguments.html)}: is requested twice; name another file with -o"
-        raise UsageError(message)
+    refuse_same_output(arguments.html, arguments.output)
     refuse_contradictions(arguments)
     refuse_without_budget(arguments)
     is_page = settle_json(arguments, ("html",)) == "html"
@@ -304,10 +309,6 @@ def _unknown_dim(model: onnx.ModelProto, name: str) -> ShapeError | None:
     except ShapeError as fault:
         return fault
     return None
-
-
-def _is_same(path: str, other: str | None) -> bool:
-    return other is not None and os.path.normpath(path) == os.path.normpath(other)
 
 
 def _sides(arguments: Namespace) -> tuple[str, str]:

@@ -15,8 +15,8 @@ from onnxmem.cli.chosen import (
     step_settings,
 )
 from onnxmem.cli.options import (
+    add_batch_and_dims,
     add_context_option,
-    add_dims,
     add_json_option,
     add_most,
     add_order_option,
@@ -27,7 +27,7 @@ from onnxmem.cli.options import (
     add_values,
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
-from onnxmem.cli.parsing import Parser, dim
+from onnxmem.cli.parsing import Parser
 from onnxmem.errors import UsageError, fault_of, printable
 from onnxmem.files import blocks, reason_of
 from onnxmem.settings import BACKENDS, Settings
@@ -64,8 +64,7 @@ def explain_parser() -> ArgumentParser:
         "stdin (default: list what is known); and the path of an .onnx file",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model)
+    add_batch_and_dims(model)
     add_shapes(model)
     add_values(model)
     add_most(model)

@@ -17,6 +17,7 @@ from onnxmem.cli.chosen import (
 )
 from onnxmem.cli.observing import add_observing_options, observed_runs
 from onnxmem.cli.options import (
+    add_compared_runtime,
     add_devices_file,
     add_model_options,
     add_most,
@@ -37,7 +38,7 @@ from onnxmem.errors import (
     printable,
     shortened,
 )
-from onnxmem.settings import RANKS, RUNTIMES, Settings
+from onnxmem.settings import RANKS, Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.footprints import Deployment
@@ -181,11 +182,7 @@ def contexts(text: str) -> list[int]:
 
 def _add_runtime(parser: ArgumentParser) -> None:
     runtime = parser.add_argument_group("runtime")
-    runtime.add_argument(
-        "--runtime",
-        choices=("none", *RUNTIMES),
-        help="whose process counts (default or none: the tensors alone)",
-    )
+    add_compared_runtime(runtime)
     runtime.add_argument(
         "--ask-onnxruntime",
         action="store_true",

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,6 +24,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import (
     check_output,
     in_color,
+    is_watched,
     notify,
     report_fault,
     settle_json,
@@ -475,7 +474,7 @@ def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
     """A function that rewrites one line of a terminal with the current step; ``""`` clears it."""
     from onnxmem.measuring.measuring import no_progress
 
-    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if is_quiet or not is_watched():
         return no_progress
 
     def show(step: str) -> None:

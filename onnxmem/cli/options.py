@@ -76,10 +76,18 @@ def add_sized_models(
     """Add the models and their sizes, without values of inputs, which concern runtimes alone."""
     model = parser.add_argument_group("model")
     model.add_argument("models", nargs=num_models, metavar="MODEL", help="path of an .onnx file")
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model, dim_type)
+    add_batch_and_dims(model, dim_type)
     add_shapes(model)
     return model
+
+
+def add_batch_and_dims(
+    model: _ArgumentGroup,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> None:
+    """Add the batch and the numbers of symbolic dims; ``dim_type`` reads each of these."""
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model, dim_type)
 
 
 def add_dims(
@@ -217,6 +225,15 @@ def add_runtimes(runtime: _ArgumentGroup) -> None:
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
     )
     add_emulation(runtime)
+
+
+def add_compared_runtime(runtime: _ArgumentGroup) -> None:
+    """Add the runtime whose process a device is compared with."""
+    runtime.add_argument(
+        "--runtime",
+        choices=("none", *RUNTIMES),
+        help="whose process counts (default or none: the tensors alone)",
+    )
 
 
 def add_emulation(group: _ArgumentGroup) -> None:

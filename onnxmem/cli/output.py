@@ -98,6 +98,22 @@ def check_output(path: str | None, models: Iterable[str], *, force: bool) -> Non
         raise UsageError(message)
 
 
+def refuse_same_output(page: str | None, output: str | None) -> None:
+    """Refuse a page and a result in one file: the second would overwrite the first.
+
+    :raises UsageError: both are the same file.
+    """
+    if page is None or output is None or os.path.normpath(page) != os.path.normpath(output):
+        return
+    message = f"{shortened(page)}: is requested twice; name another file with -o"
+    raise UsageError(message)
+
+
+def is_watched() -> bool:
+    """Whether a person waits at a terminal that can rewrite a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def _is_same_file(path: str, model: str) -> bool:
     from pathlib import Path
 
@@ -119,7 +135,7 @@ class Waiting:
 
     def start(self, text: str) -> None:
         """Show the line to a person who waits: only on a terminal."""
-        if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        if not is_watched():
             return
         import threading
 

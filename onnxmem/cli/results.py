@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -22,7 +21,9 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, bytes_at, guessed_dims
 from onnxmem.cli.output import (
     check_output,
+    is_watched,
     notify,
+    refuse_same_output,
     report_fault,
     write_file,
 )
@@ -191,8 +192,7 @@ class Progress:
     @classmethod
     def for_terminal(cls, num_models: int, *, declined: bool) -> Progress:
         """Shown to a person who waits: on a terminal, for more than one model."""
-        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        return cls(num_models, is_terminal and num_models > 1 and not declined)
+        return cls(num_models, is_watched() and num_models > 1 and not declined)
 
     def count(self, *, failed: bool) -> None:
         """Count one more model."""
@@ -302,9 +302,7 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
         folder, path = path, os.path.join(path, "index.html")
         _make_folder(folder, force=arguments.force)
     check_output(path, names, force=arguments.force)
-    if path is not None and path == arguments.output:
-        message = f"{shortened(path)}: is requested twice; name another file with -o"
-        raise UsageError(message)
+    refuse_same_output(path, arguments.output)
     if arguments.accuracy is not None and path is None:
         message = "--accuracy is for the page of several models; see --html"
         raise UsageError(message)

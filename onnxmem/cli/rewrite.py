@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.cli.chosen import recipe_from, refuse_contradictions, refuse_untrained
 from onnxmem.cli.export import only_model, staged
 from onnxmem.cli.options import (
-    add_dims,
+    add_batch_and_dims,
     add_model_options,
     add_one_model,
     add_result_options,
@@ -23,7 +23,7 @@ from onnxmem.cli.options import (
     add_training_options,
 )
 from onnxmem.cli.output import check_output, notify, report_fault, write_bytes, write_stdout
-from onnxmem.cli.parsing import Parser, dim
+from onnxmem.cli.parsing import Parser
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.units import plural
 
@@ -95,8 +95,7 @@ def reorder_parser() -> ArgumentParser:
         run_reorder,
     )
     model = add_one_model(parser)
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model)
+    add_batch_and_dims(model)
     add_shapes(model)
     add_result_options(parser)
     return parser

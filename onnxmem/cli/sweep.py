@@ -15,6 +15,7 @@ from onnxmem.cli.chosen import (
     verdict_settings,
 )
 from onnxmem.cli.options import (
+    add_compared_runtime,
     add_devices_file,
     add_dims,
     add_most,
@@ -31,13 +32,14 @@ from onnxmem.cli.output import (
     check_output,
     form_of,
     in_color,
+    refuse_same_output,
     report_fault,
     write_file,
     write_result,
 )
 from onnxmem.cli.parsing import Parser, dim
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, printable, shortened
-from onnxmem.settings import RUNTIMES, Settings
+from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
@@ -102,11 +104,7 @@ def _add_device(parser: ArgumentParser) -> None:
 
 def _add_runtime(parser: ArgumentParser) -> None:
     runtime = parser.add_argument_group("runtime")
-    runtime.add_argument(
-        "--runtime",
-        choices=("none", *RUNTIMES),
-        help="whose process counts (default or none: the tensors alone)",
-    )
+    add_compared_runtime(runtime)
     add_session_options(runtime)
     add_verdict_options(runtime)
 
@@ -147,9 +145,7 @@ def run(arguments: Namespace) -> int:
 
     for file in (arguments.output, arguments.html):
         check_output(file, [arguments.model], force=arguments.force)
-    if arguments.html is not None and arguments.html == arguments.output:
-        message = f"{shortened(arguments.html)}: is requested twice; name another file with -o"
-        raise UsageError(message)
+    refuse_same_output(arguments.html, arguments.output)
     refuse_contradictions(arguments)
     if arguments.json and arguments.csv:
         message = "--json and --csv: choose one"

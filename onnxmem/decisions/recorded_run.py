@@ -20,7 +20,6 @@ from onnxmem.measuring.memory_snapshot import (
     RecordedEvent,
     RecordedSegment,
 )
-from onnxmem.model.graph import Role
 from onnxmem.program.program import Allocation, Category
 from onnxmem.program.replay import Replay
 
@@ -341,10 +340,9 @@ def _predicted_peak(analysis: Analysis) -> PredictedPeak:
 def _predicted_inference(analysis: Analysis) -> PredictedPeak:
     """Weights, inputs and the activations of the peak with buffer reuse; no allocator is known."""
     graph = analysis.graph
-    inputs = [graph.tensors[name] for name in dict.fromkeys(graph.inputs)]
     kept = [
         *((tensor, Category.WEIGHT) for tensor in graph.weights),
-        *((tensor, Category.INPUT) for tensor in inputs if tensor.role is Role.INPUT),
+        *((tensor, Category.INPUT) for tensor in graph.fed_tensors),
     ]
     live = [Allocation(tensor.name, kind, tensor.size_bytes or 0) for tensor, kind in kept]
     live += analysis.activations.live_at_peak

@@ -10,7 +10,7 @@ and names are in code spans, in which Markdown has no effect.
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import PurePath
 from typing import Final
@@ -19,7 +19,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import no_formula, printable, shortened
 from onnxmem.report.check import code
-from onnxmem.report.text import csv_line
+from onnxmem.report.text import csv_line, shape_text
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes
 from onnxmem.version import __version__
@@ -112,7 +112,7 @@ def assumptions(analysis: Analysis) -> Iterator[str]:
         if name not in symbols:
             yield f"{shortened(name)} = {number}"
     for name, dims in settings.shapes.items():
-        yield f"input {shortened(name)} of {_shape(dims)}"
+        yield f"input {shortened(name)} of {shape_text(dims)}"
     yield f"graph {settings.graph or 'raw'}"
 
 
@@ -161,10 +161,6 @@ def _as_text(value: object) -> str:
     return shortened(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
 
 
-def _shape(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims)) or "scalar"
-
-
 def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, int | float]]:
     for key, value in values.items():
         name = prefix + _OTHER.sub("_", key)
@@ -187,11 +183,6 @@ def _cells(layer: Layer, step: int | None, live: int | None) -> Iterator[str]:
         *(layer.weight_bytes, layer.macs, layer.flops),
     ):
         yield _number(figure)
-
-
-def shape_text(dims: Iterable[int | None]) -> str:
-    """Dims as ``3x?x5``: one that is unknown is ``?``."""
-    return "x".join("?" if dim is None else str(dim) for dim in dims) or "scalar"
 
 
 def _number(value: int | None) -> str:

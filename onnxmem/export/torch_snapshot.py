@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.model.graph import Role
 from onnxmem.program.program import Category, Program
 from onnxmem.program.replay import replay
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
@@ -181,11 +180,7 @@ class _RecordedAllocator(CachingAllocator):
 
 def _inference(state: TorchState, analysis: Analysis) -> None:
     graph = analysis.graph
-    inputs = [graph.tensors[name] for name in dict.fromkeys(graph.inputs)]
-    for kind, tensors in (
-        ("weights", list(graph.weights)),
-        ("inputs", [tensor for tensor in inputs if tensor.role is Role.INPUT]),
-    ):
+    for kind, tensors in (("weights", graph.weights), ("inputs", graph.fed_tensors)):
         known = [(tensor.name, size) for tensor in tensors if (size := tensor.size_bytes)]
         segment = state.new_segment(sum(size for _, size in known))
         address = segment.address

@@ -27,9 +27,11 @@ from onnxmem.model.traversal import (
     Columns,
     columns_of,
     input_and_initializer_names,
+    model_nodes,
     node_label,
     nodes_in,
     onnx_op,
+    opset_versions,
     outer_reads,
     subgraphs,
 )
@@ -187,7 +189,7 @@ def can_be_inlined_as_they_are(model: onnx.ModelProto) -> bool:
     ``model`` has been through ``with_functions_inlined``, which sorts functions and completes the
     attributes of calls.
     """
-    versions = {entry.domain: entry.version for entry in model.opset_import}
+    versions = opset_versions(model)
     imports = (entry for function in model.functions for entry in function.opset_import)
     return (
         not any(function.overload for function in model.functions)
@@ -210,8 +212,7 @@ def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
 
 
 def _num_written(model: onnx.ModelProto) -> int:
-    bodies = (model.graph.node, *(function.node for function in model.functions))
-    return sum(1 for nodes in bodies for _ in nodes_in(nodes))
+    return sum(1 for _ in model_nodes(model))
 
 
 def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:
@@ -283,14 +284,13 @@ def _sort_bodies(model: onnx.ModelProto) -> None:
 def _complete_calls(model: onnx.ModelProto) -> None:
     """Add the default attributes of functions to their calls, because the inliner does not."""
     functions = {_function_key(function): function for function in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in nodes_in(nodes):
-            if function := functions.get(_call_key(node)):
-                _refuse_too_many("input", node, node.input, function.input)
-                _refuse_too_many("output", node, node.output, function.output)
-                present = {attribute.name for attribute in node.attribute}
-                defaults = function.attribute_proto
-                node.attribute.extend(entry for entry in defaults if entry.name not in present)
+    for node in model_nodes(model):
+        if function := functions.get(_call_key(node)):
+            _refuse_too_many("input", node, node.input, function.input)
+            _refuse_too_many("output", node, node.output, function.output)
+            present = {attribute.name for attribute in node.attribute}
+            defaults = function.attribute_proto
+            node.attribute.extend(entry for entry in defaults if entry.name not in present)
 
 
 def _refuse_too_many(

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 
 from onnxmem.model.graph import DType, dtype_of
-from onnxmem.model.traversal import graphs_in, nodes_in
+from onnxmem.model.traversal import graphs_in, model_nodes
 
 WEIGHTS_FILE: Final = "weights.bin"
 _ALIGNMENT: Final = 4096
@@ -89,8 +89,7 @@ def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
             yield from (sparse.values, sparse.indices)
-    bodies = (model.graph.node, *(function.node for function in model.functions))
-    for node in (node for body in bodies for node in nodes_in(body)):
+    for node in model_nodes(model):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t
@@ -136,11 +135,9 @@ def _mark(tensor: onnx.TensorProto, count: int) -> bytes:
 
 def _kept_zero(model: onnx.ModelProto) -> set[str]:
     """Names of scales and zero points."""
-    bodies = (model.graph.node, *(function.node for function in model.functions))
     return {
         name
-        for body in bodies
-        for node in nodes_in(body)
+        for node in model_nodes(model)
         if node.op_type in _QUANTIZERS
         for name in node.input[1:]
     }

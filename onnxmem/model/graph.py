@@ -272,6 +272,12 @@ class Graph:
             )
         return replace(self, nodes=nodes, tensors=tensors)
 
+    @property
+    def fed_tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that the caller feeds, each once; those of weights are left out."""
+        tensors = (self.tensors[name] for name in dict.fromkeys(self.inputs))
+        return tuple(tensor for tensor in tensors if tensor.role is Role.INPUT)
+
     @cached_property
     def weights(self) -> tuple[Tensor, ...]:
         """The weights of the model and its subgraphs, each storage once."""

@@ -20,7 +20,7 @@ from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
-from onnxmem.model.traversal import Columns, NestedNames, columns_of, onnx_op
+from onnxmem.model.traversal import Columns, NestedNames, columns_of, onnx_op, opset_versions
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
@@ -56,7 +56,7 @@ def read_graph(
 
     :raises GraphError: a weight has a negative dim.
     """
-    reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
+    reader = _Reader(opsets=opset_versions(model))
     types = known_types(model.graph) if types is None else types
     read = (columns or columns_of(model.graph), types)
     graph = reader.graph(model.graph, "", _Outside(NestedNames()), read)

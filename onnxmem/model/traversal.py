@@ -91,6 +91,17 @@ def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
                 yield from graph.node
 
 
+def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node of a model, of its local functions too, each followed by those inside it."""
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        yield from nodes_in(nodes)
+
+
+def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
+    """The versions of operators that the main graph imports, by domain."""
+    return {entry.domain: entry.version for entry in model.opset_import}
+
+
 def outer_reads(graph: onnx.GraphProto) -> set[str]:
     """Names that a subgraph reads but does not define."""
     own = input_and_initializer_names(graph)

@@ -14,6 +14,7 @@ import onnx.defs
 
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.graph import DType, Graph, Node, dtype_of
+from onnxmem.model.traversal import opset_versions
 from onnxmem.units import plural
 
 _Types = tuple[DType | None, ...]
@@ -35,7 +36,7 @@ def type_conflicts(model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[Node,
 
     core/graph/graph.cc: ``Graph::InferAndVerifyTypeMatch``.
     """
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    opsets = opset_versions(model)
     declared = {
         value.name: dtype_of(value.type.tensor_type.elem_type)
         for value in (*model.graph.value_info, *model.graph.output)

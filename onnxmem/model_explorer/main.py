@@ -29,11 +29,12 @@ from model_explorer.node_data_builder import GraphNodeData, NodeDataResult
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.cli.parsing import dim, named_dim
 from onnxmem.errors import OnnxmemError, shortened
-from onnxmem.export.figures import assumptions, named_figures, shape_text
+from onnxmem.export.figures import assumptions, named_figures
 from onnxmem.export.graphs import Facts, node_facts
 from onnxmem.export.overlays import Overlay, overlays
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.model.module_paths import modules_of
+from onnxmem.report.text import shape_text
 from onnxmem.units import format_bytes
 
 _ENDING: Final = "onnx"

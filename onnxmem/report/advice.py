@@ -12,7 +12,7 @@ from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
-from onnxmem.report.text import fact, figure, finding_lines, paragraph, prose
+from onnxmem.report.text import fact, figure, finding_lines, noted, paragraph, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes
 
@@ -44,9 +44,7 @@ def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice
     if best.resident_bytes < own.resident_bytes:
         lines += ["", f"Recommended, {change_percent(best, own)}"]
         lines += [f"  {line}" for line in (*_SESSION, *best.lines)]
-    lines += ["", "Notes"] if runtime.findings else []
-    for finding in runtime.findings:
-        lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
+    lines += ["", *noted(runtime.findings)] if runtime.findings else []
     return "\n".join(lines) + "\n"
 
 

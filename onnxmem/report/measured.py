@@ -1,20 +1,19 @@
 """A measurement as text, beside what was predicted."""
 
-from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Final
 
 from onnxmem.analysis.json_rows import Predicted, error_percent
-from onnxmem.errors import Finding, shortened
+from onnxmem.errors import shortened
 from onnxmem.measuring.measurement import MeasuredNode, Measurement
 from onnxmem.report.sections.runtimes import measured_section
 from onnxmem.report.text import (
     aligned,
     count_text,
     joined,
+    noted,
     paragraph,
     percent,
-    prose,
     section_lines,
     shape_text,
 )
@@ -24,7 +23,6 @@ _NUM_TEXTS: Final = 3
 """Columns of text in the table of nodes, aligned left; numbers are aligned right."""
 _SPARE: Final = ("op_type", "reserved", "output shape", "scratch")
 """What a narrow table does without, the first ones first."""
-_LONGEST: Final = 2000
 
 
 def render_measured(path: str, measurement: Measurement, predicted: Predicted | None = None) -> str:
@@ -37,7 +35,7 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
     blocks = [
         paragraph(f"{shortened(path)}  ", parts),
         section_lines(measured_section(measurement, predicted)),
-        _findings((*measurement.findings, *(predicted.findings if predicted else ()))),
+        noted((*measurement.findings, *(predicted.findings if predicted else ()))),
     ]
     return joined(blocks)
 
@@ -50,13 +48,6 @@ def render_nodes(measurement: Measurement, predicted: Predicted | None) -> str:
     pairs = zip_longest(measurement.nodes, foretold[: len(measurement.nodes)])
     rows = [_node_cells(node, size, is_compared=bool(predicted)) for node, size in pairs]
     return aligned([headings, *rows], _NUM_TEXTS, _SPARE)
-
-
-def _findings(findings: Iterable[Finding]) -> list[str]:
-    lines = []
-    for finding in findings:
-        lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
-    return ["Notes", *lines] if lines else []
 
 
 def _node_cells(

@@ -299,6 +299,14 @@ def finding_lines(findings: Iterable[Finding], indent: str = "") -> Iterator[str
         yield from prose(f"{indent}note: ", finding_text(finding))
 
 
+def noted(findings: Iterable[Finding]) -> list[str]:
+    """A section of notes, each after its code; empty without findings."""
+    lines = []
+    for finding in findings:
+        lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST_FINDING))
+    return ["Notes", *lines] if lines else []
+
+
 def finding_rows(findings: Iterable[Finding]) -> list[dict[str, object]]:
     """The findings in JSON."""
     return [

@@ -60,7 +60,7 @@ def test_the_page_is_the_result_where_the_file_is_named_so(
     assert main(["sweep", MLP, "--batch", "1..2", "-o", "curve.html", "-q"]) == 0
     assert Path("curve.html").read_text(encoding="utf-8") == beside
     assert capsys.readouterr().out == ""
-    words = ["sweep", MLP, "-o", "a.html", "--html", "a.html"]
+    words = ["sweep", MLP, "-o", "a.html", "--html", "./a.html"]
     assert main(words) == 2
     assert "is requested twice" in capsys.readouterr().err
 

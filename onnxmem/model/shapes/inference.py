@@ -39,7 +39,7 @@ from onnxmem.model.shapes.node_inference import (
     may_be_long_list,
 )
 from onnxmem.model.shapes.propagation import Walked, propagate
-from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
+from onnxmem.model.traversal import graphs_in, onnx_op, opset_versions, subgraphs
 from onnxmem.model.value_types import (
     Known,
     dense_type,
@@ -579,7 +579,7 @@ def inferred_alone(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the shapes that onnx infers; unchanged if onnx would fail."""
     bodies = (bound.graph.node, *(function.node for function in bound.functions))
-    opsets = {entry.domain: entry.version for entry in bound.opset_import}
+    opsets = opset_versions(bound)
     if any(ends_the_process(nodes, opsets) for nodes in bodies):
         return bound
     # For each subgraph onnx copies the types of all enclosing graphs (ShapeInferenceImplBase of

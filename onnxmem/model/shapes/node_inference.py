@@ -26,7 +26,7 @@ from onnxmem.model.shapes.microsoft import (
 )
 from onnxmem.model.shapes.node_context import NodeSignature, node_signature
 from onnxmem.model.shapes.onnx_rules import onnx_rule_types
-from onnxmem.model.traversal import nodes_in, onnx_op, outer_reads, subgraphs
+from onnxmem.model.traversal import nodes_in, onnx_op, opset_versions, outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged, shape_of
 
 MAX_RANK = 1024
@@ -136,7 +136,7 @@ class NodeInference:
     """Output types by signature: a large model repeats one block many times."""
 
     def __post_init__(self) -> None:
-        self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
+        self.opsets = opset_versions(self.model)
 
     def output_types(
         self,

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Self
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model.graph import Graph, Node, Tensor
+from onnxmem.model.traversal import opset_versions
 from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     EMPTY_TRACE,
@@ -221,7 +222,7 @@ class RecordedSession:
         proto = session_graph.optimized.proto
         rules = _Rules(
             provider,
-            {entry.domain: entry.version for entry in proto.opset_import},
+            opset_versions(proto),
             session_graph.facts.cpu,
             # A kernel that may not prepack a weight packs it in each run.
             {} if options.disable_prepacking else initializers(session_graph.graph),

@@ -6,7 +6,7 @@ child writes it (``write_runnable``). Models that must not be loaded are refused
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final
@@ -34,7 +34,7 @@ from onnxmem.model.filling import (
 )
 from onnxmem.model.shapes.batch_rewrite import rewrite_batch
 from onnxmem.model.shapes.inference import inferred, with_bound_inputs
-from onnxmem.model.traversal import nodes_in
+from onnxmem.model.traversal import model_nodes
 from onnxmem.runtimes.onnxruntime.session_options import Storage
 
 _SOURCE: Final = "source.onnx"
@@ -266,16 +266,16 @@ def _free_symbols(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
 
 def has_own_names(model: onnx.ModelProto) -> bool:
     """Whether every node has a unique name."""
-    names = [node.name for node in _nodes(model)]
+    names = [node.name for node in model_nodes(model)]
     return all(names) and len(set(names)) == len(names)
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
     """Give each node a unique name, in place, which does not change the memory."""
-    taken = {node.name for node in _nodes(model)}
+    taken = {node.name for node in model_nodes(model)}
     seen = {""}
     numbers: Counter[str] = Counter()
-    for node in _nodes(model):
+    for node in model_nodes(model):
         if node.name in seen:
             stem = node.name or node.op_type
             node.name = _free_name(stem, numbers, taken)
@@ -289,8 +289,3 @@ def _free_name(stem: str, numbers: Counter[str], taken: set[str]) -> str:
         numbers[stem] += 1
         if name not in taken:
             return name
-
-
-def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    for body in (model.graph.node, *(function.node for function in model.functions)):
-        yield from nodes_in(body)

@@ -11,7 +11,7 @@ import onnx
 import onnx.defs
 
 from onnxmem.model.constants import constant_tensor
-from onnxmem.model.traversal import outer_reads
+from onnxmem.model.traversal import opset_versions, outer_reads
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Graph,
     Node,
@@ -24,8 +24,8 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import (
 
 def read_model(model: onnx.ModelProto) -> Graph:
     """Read a model whose nodes are in topological order."""
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return read_graph(model.graph, Graph(model.graph.name, opsets, model.ir_version))
+    graph = Graph(model.graph.name, opset_versions(model), model.ir_version)
+    return read_graph(model.graph, graph)
 
 
 def read_graph(proto: onnx.GraphProto, graph: Graph) -> Graph:
