@@ -49,6 +49,8 @@ _COLORS: Final = re.compile(r"(?:\x1b|\\x1b|\\033|\\u001[bB])\[[\d;?]{0,20}[A-Za
 """What colors a terminal, as a log has it or as text: the 0 of ``ESC[0m`` is no size."""
 _HEX: Final = re.compile(r"\b0x([0-9a-fA-F]{1,16})(?: \(-?\d{1,20}\))?(?= bytes\b)")
 """A size of AddressSanitizer, and the same as a signed decimal, which may be negative."""
+_SPACED: Final = re.compile(r"(?<!\S)(?:[^\s] {1,2}){20,}[^\s](?!\S)")
+"""Text of two bytes a character that was read as one: ``F a i l e d  t o``."""
 _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
@@ -447,6 +449,7 @@ def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
     unescaped = _ESCAPED.sub(r"\1", _COLORS.sub("", text[-_LONGEST:]))
     unescaped = _HEX.sub(lambda match: str(int(match[1], 16)), _OWN_NAME.sub("it", unescaped))
+    unescaped = _SPACED.sub(_close, unescaped)
     lines = (" ".join(line.split()) for line in unescaped.splitlines())
     plain = "\n".join(filter(None, lines))
     found = quantities(plain)
@@ -495,6 +498,10 @@ def read_message(text: str) -> OutOfMemory | None:
     )
 
 
+def _close(spaced: re.Match[str]) -> str:
+    return " ".join(word.replace(" ", "") for word in spaced[0].split("  "))
+
+
 def _is_of_line(text: str, near: int, one: Quantity | None, other: Quantity | None) -> bool:
     """Whether one quantity stands in the line of a message, and the other in another one."""
     if one is None or other is None:
@@ -539,7 +546,8 @@ def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int 
     if start is None:
         return None
     line = text[text.rfind("\n", 0, start) + 1 :]
-    return None if len(text) < _SHORT and _QUESTION.match(line) else start
+    is_plain = any(each.role is Role.REQUESTED and each.rank > 1 for each in found)
+    return None if len(text) < _SHORT and _QUESTION.match(line) and not is_plain else start
 
 
 def _named(text: str, names: re.Pattern[str], found: Sequence[Quantity]) -> re.Match[str] | None:
@@ -577,21 +585,33 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
             continue
         if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
             return match.start()
-        start = text[max(match.start() - 3, 0) : match.start()]
-        is_first = not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "("))
+        is_first = _is_first(text, match)
         around = text[max(match.start() - _FRAMED, 0) : match.end() + _FRAMED]
         is_said = is_first or len(sentence) <= _PHRASE or _COMPARISON.search(around)
         if _IS_ERROR.match(sentence):
             return match.start()
-        if (is_said or _FRAME.search(around)) and not _TALK.search(_REPORT.sub("", sentence)):
+        if (is_said or _FRAME.search(around)) and not _is_talk(sentence):
             return match.start()
     return None
 
 
+def _is_talk(sentence: str) -> bool:
+    """Whether a sentence is prose or a question, and not the report of an error."""
+    if _REPORT.search(sentence) and not sentence.endswith("?"):
+        return bool(_MODAL.search(sentence))
+    return _TALK.search(sentence) is not None
+
+
 def _is_past(text: str, match: re.Match[str], sentence: str) -> bool:
     """Whether a sentence tells when it happened: ``out of memory when the session started``."""
-    is_first = sentence.startswith(match[0])
-    return bool(is_first and _TIME.match(text, match.end()) and not _MODAL.search(sentence))
+    is_first = sentence.startswith(match[0]) or _is_first(text, match)
+    is_told = (is_first and _TIME.match(text, match.end())) or _REPORT.search(sentence)
+    return bool(is_told) and not _MODAL.search(sentence)
+
+
+def _is_first(text: str, match: re.Match[str]) -> bool:
+    start = text[max(match.start() - 3, 0) : match.start()]
+    return not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "(", "**"))
 
 
 def _is_found(text: str, match: re.Match[str], found: Sequence[Quantity]) -> bool:

@@ -179,16 +179,21 @@ def _quantity(number: str, unit: str | None, match: re.Match[str]) -> Quantity |
 _COUNTED: Final = re.compile(rf"\s?(?:{words('counted')})")
 _OF_CPU: Final = re.compile(r"(?i)cpus?\W{1,12}$")
 """Kubernetes' ``cpu: 100m`` is a tenth of a core."""
+_MODEL: Final = re.compile(r"(?i)\b(?:gtx|rtx|gt|mx|rx|quadro|radeon|geforce)\s?$")
+"""``GTX 960M`` is the name of a card."""
 _NUMBERED: Final = re.compile(rf"(?i)(?:{words('numbered')})\s?[#:=(]?\s?$")
 
 
 def _numbers(text: str) -> Iterator[Quantity]:
     for match in _QUANTITY.finditer(text):
         number, unit = match["number"], match["unit"]
-        if unit == "m" and _OF_CPU.search(text, max(match.start() - 24, 0), match.start()):
+        start = max(match.start() - 24, 0)
+        if unit == "m" and _OF_CPU.search(text, start, match.start()):
+            continue
+        if _MODEL.search(text, start, match.start()):
             continue
         if unit is None:
-            before = text[max(match.start() - 24, 0) : match.start()]
+            before = text[start : match.start()]
             is_index = number.isdigit() and _NUMBERED.search(before)
             is_item = len(number) == 1 and before.endswith("(") and text[match.end() :][:1] == ")"
             is_padded = len(number) > 1 and number.isdigit() and number.startswith("0")
@@ -375,7 +380,7 @@ def quantities(text: str) -> tuple[Quantity, ...]:
         tuple(each.start for each in numbers if each.has_unit),
     )
     named = _named(numbers, _cues(text, stops, numbers), layout)
-    return tuple(_kept(_compared(_asserted(named, text), text), text))
+    return tuple(_kept(_of_cards(_compared(_asserted(named, text), text), text), text))
 
 
 def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
@@ -580,6 +585,25 @@ def _role_of(cue: re.Match[str] | None) -> Role | None:
 
 
 _ASSERTED: Final = re.compile(r"(?P<less>\w+)\s?<=?\s?(?P<more>\w+)\b[^\d<>\n]{0,40}$")
+_CARD: Final = re.compile(
+    rf"(?i)(?:{words('cards')})(?![a-z])[^.;\n]{{0,30}}?(?:\bwith|\bhas|\bof|[(,])\s?[*_`]{{0,3}}$"
+)
+_ITS_MEMORY: Final = re.compile(r"(?i)[*_`]{0,3}\s?(?:of )?(?:gpu )?(?:v?ram|memory|gddr\d?x?)\b")
+
+
+def _of_cards(named: Sequence[Quantity], text: str) -> list[Quantity]:
+    """The memory of a card, where no other word says what a size is: ``RTX 3090 (24 GB VRAM)``."""
+    return [
+        replace(each, role=Role.TOTAL)
+        if each.role is None
+        and each.has_unit
+        and _ITS_MEMORY.match(text, each.end)
+        and _CARD.search(text, max(each.start - _LONGEST_COMPARISON, 0), each.start)
+        else each
+        for each in named
+    ]
+
+
 _STATED: Final = 3
 """The rank of a role that a formula states."""
 
@@ -601,11 +625,26 @@ def _kept(named: Sequence[Quantity], text: str) -> Iterator[Quantity]:
     kept = [each.has_unit or _is_bytes(each) for each in named]
     for at, each in enumerate(named):
         neighbors = range(max(at - 2, 0), min(at + 3, len(named)))
-        if kept[at] or (
-            each.role is not None
-            and any(kept[other] and _is_one_clause(each, named[other], text) for other in neighbors)
+        is_none = _is_none(each) and any(
+            named[other].is_keyed and named[other].size_bytes >= _LARGE for other in neighbors
+        )
+        if (
+            kept[at]
+            or is_none
+            or (
+                each.role is not None
+                and any(
+                    kept[other] and _is_one_clause(each, named[other], text) for other in neighbors
+                )
+            )
         ):
             yield each
+
+
+def _is_none(quantity: Quantity) -> bool:
+    """Whether it may be no bytes at all, such as ``Reserved: 0`` among other keys."""
+    roles = {Role.RESERVED, Role.FREE, Role.USED}
+    return quantity.is_keyed and quantity.size_bytes == 0 and quantity.role in roles
 
 
 def _is_bytes(quantity: Quantity) -> bool:
@@ -771,6 +810,8 @@ _DEVICE: Final = re.compile(
     + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
     r"(?P<index>\d{1,3})(?!\d|\.\d|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
+_OPTION: Final = re.compile(r"(?<!\S)--[\w-]{0,20}$")
+"""``--cpu_mode`` is an option of a command."""
 _LIBRARY: Final = re.compile(r"[A-Za-z0-9_]+\.(?:dll|so|pyd)\b")
 """A library that could not be loaded for want of memory is no device: ``cublas64_11.dll``."""
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
@@ -781,7 +822,9 @@ def device_of(text: str, near: int | None) -> str | None:
     found: list[tuple[tuple[bool, bool, bool, int, int], str]] = []
     kinds: set[str] = set()
     for match in _DEVICE.finditer(text):
-        if _LIBRARY.match(text, match.start()):
+        is_option = _OPTION.search(text, max(match.start() - 24, 0), match.start())
+        is_setting = is_option and text[match.end("kind") :][:1] in {"-", "_"}
+        if is_setting or _LIBRARY.match(text, match.start()):
             continue
         index = match["index"]
         kind = next(kind for kind, pattern in _KINDS if pattern.match(text, match.start()))
