@@ -329,12 +329,12 @@ class Analysis:
     @cached_property
     def tensorflow(self) -> "TensorflowMemory | None":
         """The training step as replayed with TensorFlow's allocator, unmeasured."""
-        step = self.results.training
-        if step is None:
+        step, torch = self.results.training, self.torch
+        if step is None or torch is None:
             return None
         from onnxmem.runtimes.torch.tensorflow import tensorflow_memory
 
-        return tensorflow_memory(step)
+        return tensorflow_memory(step, torch.context_bytes)
 
     @cached_property
     def rules_of_thumb(self) -> RulesOfThumb:

@@ -305,6 +305,8 @@ def _tensorflow(memory: "TensorflowMemory") -> JsonDict:
     return {
         "allocated_bytes": memory.allocated_bytes,
         "reserved_bytes": memory.reserved_bytes,
+        "context_bytes": memory.context_bytes,
+        "total_bytes": memory.total_bytes,
     }
 
 

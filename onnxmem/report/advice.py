@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
-from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal
+from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal, Tradeoff
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
 from onnxmem.report.text import fact, figure, finding_lines, noted, paragraph, prose
@@ -97,11 +97,19 @@ def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
     elif not advice.is_of_training:
         yield "Advice, by what it saves", proposals
     else:
-        for title, changes in (
-            ("Advice that keeps the training the same, by what it saves", False),
-            ("Advice that changes the training, by what it saves", True),
+        shared = [each for each in proposals if each.suggestion.tradeoff is Tradeoff.DEVICES]
+        alone = [each for each in proposals if each not in shared]
+        for title, chapter in (
+            (
+                "Advice that keeps the training the same, by what it saves",
+                [each for each in alone if not each.suggestion.changes_training],
+            ),
+            (
+                "Advice that changes the training, by what it saves",
+                [each for each in alone if each.suggestion.changes_training],
+            ),
+            ("Advice for several devices, by what each of them saves", shared),
         ):
-            chapter = [each for each in proposals if each.suggestion.changes_training is changes]
             if chapter:
                 yield title, chapter
 
@@ -126,7 +134,7 @@ def advice_row(advice: Advised) -> JsonDict:
 
 def _proposal(proposal: Proposal) -> Iterator[str]:
     share = 100 * (proposal.after_bytes / proposal.before_bytes - 1)
-    proof = "exact" if proposal.is_exact else "estimate"
+    proof = "computed" if proposal.is_exact else "estimate"
     yield figure(
         f"  {proposal.suggestion.id}",
         proposal.saved_bytes,

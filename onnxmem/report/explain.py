@@ -201,6 +201,8 @@ def _value(metric: Metric, where: str, value: MetricValue) -> Iterator[str]:
 
 
 _MOST_UNNAMED: Final = 6
+_ABOVE_PERCENT: Final = 5.0
+"""Above it a run needed more than was predicted."""
 
 
 def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
@@ -384,7 +386,26 @@ def _fits(report: OomReport) -> Iterator[str]:
         text = verdict_text(result.requested, capacity_bytes)
         yield figure("  capacity", capacity_bytes, f"{text}, if the device were empty")
         yield from laid_out(max_batch_lines(result))
+    yield from _distance(report)
     yield from finding_lines(assessment.findings, "  ")
+
+
+def _distance(report: OomReport) -> Iterator[str]:
+    """In one line: what the run needed, how far that is from the prediction, what it means."""
+    distance = report.distance
+    if distance is None:
+        text = "the message does not say what the run needed in all: nothing to compare with"
+        yield fact("  conclusion", text)
+        return
+    percent = distance.percent
+    far = f"{abs(percent):.0f} % {'above' if percent > 0 else 'below'}"
+    needed, predicted = format_bytes(distance.needed_bytes), format_bytes(distance.predicted_bytes)
+    means = distance.meaning
+    result = report.fit_result
+    if result is not None and result.verdict.is_met and percent <= _ABOVE_PERCENT:
+        means += "; but that fits an empty device: something else held its memory"
+    text = f"{needed} ({distance.needed_text}) is {far} the predicted {predicted}: {means}"
+    yield fact("  conclusion", text)
 
 
 def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
@@ -429,6 +450,15 @@ def _report_row(report: OomReport) -> JsonDict:
         "pattern_block_bytes": report.pattern_block_bytes,
         "is_pattern_block": report.is_pattern_block,
         "basis": report.basis.value,
+        "distance": None
+        if report.distance is None
+        else {
+            "needed_bytes": report.distance.needed_bytes,
+            "needed_of": report.distance.needed_text,
+            "predicted_bytes": report.distance.predicted_bytes,
+            "percent": round(report.distance.percent, 2),
+            "meaning": report.distance.meaning,
+        },
         "predicted_bytes": assessment.footprint.total_bytes if assessment and is_whole else None,
         "largest_batch": None if max_batch is None else max_batch.number,
         "verdict": None if result is None else result.to_dict(),

@@ -35,6 +35,7 @@ from onnxmem.report.verdict import (
     max_batch_lines,
     verdict_text,
 )
+from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
@@ -47,6 +48,7 @@ _WEIGHTS_TOO: Final = (
     "--device ram=512KiB,flash=2MiB"
 )
 _EACH: Final = "each was computed and fits; the next number does not"
+_ALONE: Final = ", by the tensors alone"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
 
@@ -199,6 +201,8 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     text = verdict_text(result.requested, setup.limit_bytes)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
+    if setup.basis is Basis.TOTAL:
+        text += _ALONE
     lines = [fact("Verdict", text)]
     if result.limited_by:
         lines.append(
@@ -208,12 +212,28 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
         *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
+    if setup.basis is Basis.TOTAL:
+        lines.append(fact("  not counted", _not_counted(memory)))
     if setup.flash_bytes is not None and result.setup.basis is Basis.MCU:
         weights = format_bytes(result.footprint.weight_bytes)
         lines.append(figure("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
+
+
+def _not_counted(memory: ComparedMemory) -> str:
+    """What a figure of tensors lacks, and what predicts it."""
+    device = memory.device
+    if device is not None and device.kind == "cuda":
+        least, most = (
+            format_bytes(each) for each in (ORT_CONTEXT.low_bytes, ORT_CONTEXT.high_bytes)
+        )
+        return (
+            f"a CUDA context of {least} to {most}, cuDNN's workspaces, what the arena reserves "
+            "and does not use: --runtime ort-cuda"
+        )
+    return "the runtime, and what its arena reserves and does not use: --runtime ort-cpu"
 
 
 def _memory_remark(memory: ComparedMemory) -> str:
@@ -234,7 +254,7 @@ def _memory_remark(memory: ComparedMemory) -> str:
 def _largest_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     name = shortened(result.setup.dim or "batch")
     lines = [
-        f"Largest {name}",
+        f"Largest {name}{_ALONE if result.setup.basis is Basis.TOTAL else ''}",
         *laid_out(max_batch_lines(result)),
     ]
     max_batch = result.max_batch

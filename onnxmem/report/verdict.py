@@ -126,7 +126,7 @@ def assessment_lines(assessment: "Assessment", compared: Comparison | None) -> I
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
     if compared is not None and compared.is_retried:
         yield Line("retries", text=retries_text(compared, assessment.basis))
-    yield Line("error", text=error_text(assessment.accuracy))
+    yield Line("error", text=_error_of(assessment))
     if takes_bytes == footprint.total_bytes:
         yield from observed_lines(footprint, assessment.doubts)
     is_open = compared is None or compared.verdict is Verdict.UNKNOWN
@@ -146,6 +146,14 @@ def end_text(assessment: "Assessment", compared: Comparison) -> str:
         return "at most "
     is_least = assessment.is_least_accepted and not footprint.num_observed
     return "at least " if is_least else ""
+
+
+def _error_of(assessment: "Assessment") -> str:
+    """The error of a figure; of one that the data of a run decide, the range is the error."""
+    accuracy = assessment.accuracy
+    if accuracy.percent == 0 and any(doubt.code == DATA for doubt in assessment.doubts):
+        return f"the range that the data decide; the rest is {accuracy.source}"
+    return error_text(accuracy)
 
 
 def observed_lines(footprint: "Footprint", doubts: Iterable[Doubt]) -> Iterator[Line]:
@@ -178,7 +186,8 @@ def _assumed(label: str, assumed: Assumed, flag: str) -> Iterator[Line]:
         yield Line(label, assumed.size_bytes, assumed.source, depth=2)
         return
     to = f"{format_bytes(assumed.low_bytes)} to {format_bytes(assumed.high_bytes)}"
-    yield Line(label, assumed.size_bytes, f"assumed of {to}; {flag}", depth=2)
+    of_cards = ", for any card" if label == "context" else ""
+    yield Line(label, assumed.size_bytes, f"assumed of {to}{of_cards}; {flag}", depth=2)
 
 
 def largest_text(result: "FitResult") -> str:

@@ -191,6 +191,6 @@ def test_operands_that_do_not_fit_are_seen() -> None:
 
 
 def test_fewer_samples_have_their_flops() -> None:
-    request = request_of(str(MODELS / "mlp.onnx"), Settings(batch=4, train=True))
+    request = request_of(str(MODELS / "mlp.onnx"), Settings(batch=1024, train=True))
     (half,) = (each for each in advised(request).proposals if each.suggestion.id == "batch")
     assert half.suggestion.cost == "2 runs for the same samples; FLOPs -50 %"

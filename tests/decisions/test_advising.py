@@ -281,7 +281,7 @@ def test_initializers_listed_as_inputs_prevent_constant_folding(runtime: str | N
 
 @pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
 def test_advice_lowers_the_figure_of_the_named_runtime(runtime: str) -> None:
-    advice = advice_on(CONVNET, runtime=runtime, batch=64)
+    advice = advice_on(CONVNET, runtime=runtime, batch=4096)  # less than half a percent is left out
     figure = Objective.PROCESS if runtime == "ort-cpu" else Objective.DEVICE
     assert advice.figure is figure
     found = by_id(advice)

@@ -402,6 +402,40 @@ def test_candidates_that_are_live_at_the_peak_are_marked_and_come_first(*, train
     assert False in marked.values()
 
 
+@pytest.mark.parametrize(
+    ("share", "percent", "means"),
+    [
+        (1.0, 0, "as predicted"),
+        (2.0, 100, "more than this model takes"),
+        (0.5, -50, "on its way to the predicted peak"),
+    ],
+)
+def test_the_need_of_a_run_is_compared_with_the_prediction(
+    share: float, percent: float, means: str
+) -> None:
+    """PyTorch's message says what tensors had and the request: their sum, with the step's peak."""
+    request = question(CONVNET, batch=64, train=True)
+    training = request.results.training
+    assert training is not None
+    peak_bytes = training.peak_bytes or 0
+    message = OutOfMemory(
+        program="PyTorch on CUDA",
+        meaning="",
+        sizes=RequestedBytes(1, peak_bytes // 4),
+        allocated_bytes=round(peak_bytes * share) - peak_bytes // 4,
+    )
+    distance = oom_report(message, request).distance
+    assert distance is not None
+    assert distance.percent == pytest.approx(percent, abs=0.1)
+    assert means in distance.meaning
+
+
+def test_a_message_that_says_no_need_is_compared_with_nothing() -> None:
+    message = read_message("CUDA error: out of memory")
+    assert message is not None
+    assert oom_report(message, question(CONVNET, batch=64)).distance is None
+
+
 def test_a_model_with_unknown_bytes_has_no_largest_batch() -> None:
     message = OutOfMemory(program="x", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)

@@ -66,6 +66,9 @@ OBJECTIVES: Final[Mapping[Objective, str]] = MappingProxyType(
 """The description of each figure."""
 
 
+_LEAST_SHARE: Final = 200
+
+
 class Tradeoff(IntEnum):
     """What a change costs, from cheap to expensive."""
 
@@ -162,8 +165,15 @@ def evaluated(
 
 
 def ranked(proposals: Iterator[Proposal]) -> tuple[Proposal, ...]:
-    """Proposals that save memory, the largest saving first, and the cheaper first among equals."""
-    saving = (each for each in proposals if each.saved_bytes > 0)
+    """Proposals that save memory, the largest saving first, and the cheaper first among equals.
+
+    What saves less than half a percent is left out: it would be listed as 0 %.
+    """
+    saving = (
+        each
+        for each in proposals
+        if each.saved_bytes > 0 and each.saved_bytes * _LEAST_SHARE >= each.before_bytes
+    )
     return tuple(sorted(saving, key=lambda each: (-each.saved_bytes, each.suggestion.tradeoff)))
 
 

@@ -197,6 +197,13 @@ def _cuda(analysis: Analysis) -> Parts:
     return (("reserved", torch.reserved_bytes), ("context", torch.context_bytes))
 
 
+def _tensorflow(analysis: Analysis) -> Parts:
+    memory = analysis.tensorflow
+    if memory is None:
+        return ()
+    return (("reserved", memory.reserved_bytes), ("context", memory.context_bytes))
+
+
 def _process(analysis: Analysis) -> Parts:
     return tuple(part for part in analysis.runtimes[0].process_parts if part[1])
 
@@ -231,6 +238,7 @@ _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(
         "weights.bytes": _weights,
         "training.peak_bytes": _step,
         "training.cuda.total_bytes": _cuda,
+        "training.tensorflow.total_bytes": _tensorflow,
         "runtime.process_bytes": _process,
     }
 )

@@ -24,6 +24,8 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 _LARGEST_BATCH: Final = 1 << 20
 """Matches at larger batches are dropped: at some batch, nearly every tensor has any size."""
 _MOST: Final = 12
+_NEAR_PERCENT: Final = 5.0
+"""Within it a run needed what was predicted: sizes in messages are rounded, and fail early."""
 _ALWAYS_LIVE: Final = frozenset({Role.WEIGHT.value, Role.INPUT.value})
 _OF_GRAPH_OPTIMIZER: Final = ("_nchwc", "_FusedMatMulAndScale", "_fused")
 
@@ -51,6 +53,42 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distance:
+    """How far the memory of a run that failed is from the prediction."""
+
+    needed_bytes: int
+    """What the run needed when it failed, at least."""
+    needed_text: str
+    """Of what sizes of the message that is the sum."""
+    predicted_bytes: int
+    """The peak of the same."""
+    is_of_tensors: bool = False
+    """Whether tensors are predicted, and the message speaks of a process."""
+
+    @property
+    def percent(self) -> float:
+        """How much more the run needed than predicted; below 0: less."""
+        return 100 * (self.needed_bytes / self.predicted_bytes - 1)
+
+    @property
+    def meaning(self) -> str:
+        """What follows from it."""
+        if abs(self.percent) <= _NEAR_PERCENT:
+            return "as predicted"
+        if self.percent < 0:
+            return "it failed on its way to the predicted peak"
+        if self.is_of_tensors:
+            return (
+                "more than the tensors of this model take: what the runtime adds (--runtime "
+                "ort-cuda, ort-cpu; --train for a training step), another batch, or other tensors"
+            )
+        return (
+            "more than this model takes with these settings: another batch, precision, optimizer "
+            "or size of the inputs, or other tensors in the process"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OomReport:
     """A message compared with a model."""
 
@@ -74,6 +112,8 @@ class OomReport:
     """The memory of the model at this batch; ``None`` if it cannot be computed."""
     fit_result: FitResult | None
     """The verdict on the capacity in the message; ``None`` without one."""
+    distance: Distance | None = None
+    """``None``: the message does not say what the run needed, or the prediction is unknown."""
 
 
 def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
@@ -106,6 +146,36 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         basis=basis,
         assessment=assessment,
         fit_result=fit_result,
+        distance=_distance(message, request, assessment),
+    )
+
+
+def _distance(
+    message: OutOfMemory, request: AnalysisRequest, assessment: Assessment | None
+) -> Distance | None:
+    """Compare like with like: tensors with tensors, a process with a process."""
+    asked_bytes = 0 if message.sizes is None else message.sizes.most_bytes
+    asked = " + requested" if asked_bytes else ""
+    training = request.results.training
+    if message.allocated_bytes is not None and training is not None and training.peak_bytes:
+        return Distance(
+            needed_bytes=message.allocated_bytes + asked_bytes,
+            needed_text=f"allocated{asked}",
+            predicted_bytes=training.peak_bytes,
+        )
+    if assessment is None or not assessment.footprint.is_whole:
+        return None
+    needed_bytes, text = message.used_bytes, f"in use{asked}"
+    if needed_bytes is None and message.capacity_bytes is not None:
+        needed_bytes = message.capacity_bytes - (message.free_bytes or 0)
+        text = f"the capacity{' less what is free' if message.free_bytes else ''}{asked}"
+    if needed_bytes is None or not assessment.footprint.total_bytes:
+        return None
+    return Distance(
+        needed_bytes=needed_bytes + asked_bytes,
+        needed_text=text,
+        predicted_bytes=assessment.footprint.total_bytes,
+        is_of_tensors=assessment.basis in {Basis.TOTAL, Basis.STEP},
     )
 
 

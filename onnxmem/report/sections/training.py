@@ -140,7 +140,7 @@ def _cuda(memory: "TorchMemory") -> Section:
 
 def _tensorflow(memory: "TensorflowMemory") -> Section:
     """What TensorFlow's allocator takes for the same step: Keras runs on it."""
-    key, reserved = "training.tensorflow", memory.reserved_bytes
+    key = "training.tensorflow"
     text = (
         "never measured: the step as PyTorch runs it, on TensorFlow's allocator, which "
         "Keras uses; without memory growth it reserves nearly the whole GPU, whatever the model"
@@ -148,9 +148,16 @@ def _tensorflow(memory: "TensorflowMemory") -> Section:
     return Section(
         key="tensorflow",
         title="GPU memory (TensorFlow)",
-        total=Line("", reserved, "reserved with memory growth", key=f"{key}.reserved_bytes"),
+        total=Line("", memory.total_bytes, "reserved + CUDA context", key=f"{key}.total_bytes"),
         lines=(
+            Line(
+                "reserved",
+                memory.reserved_bytes,
+                "with memory growth",
+                key=f"{key}.reserved_bytes",
+            ),
             Line("allocated", memory.allocated_bytes, key=f"{key}.allocated_bytes"),
+            Line("CUDA context", memory.context_bytes, "as PyTorch's", key=f"{key}.context_bytes"),
             Line("", text=text),
         ),
     )

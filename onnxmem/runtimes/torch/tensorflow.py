@@ -30,12 +30,21 @@ class TensorflowMemory:
     """The peak of allocated chunks: ``tf.config.experimental.get_memory_info`` has it."""
     reserved_bytes: int
     """Regions with memory growth, which are never given back."""
+    context_bytes: int
+    """The CUDA context, as assumed of PyTorch."""
+
+    @property
+    def total_bytes(self) -> int:
+        """What the process takes of the GPU, as the figure of PyTorch counts it."""
+        return self.reserved_bytes + self.context_bytes
 
 
-def tensorflow_memory(step: TrainingMemory) -> TensorflowMemory:
+def tensorflow_memory(step: TrainingMemory, context_bytes: int) -> TensorflowMemory:
     """Replay a step on the arena until its state repeats."""
     arena = BfcArena(ArenaOptions(initial_bytes=_FIRST_REGION_BYTES, max_growth_bytes=_NO_LIMIT))
     replayed = step.replay
     program = RuntimeProgram(replayed.program, replayed.sizes, (), MAX_ITERATIONS)
     program.serve_with(arena)
-    return TensorflowMemory(arena.in_use_peak_bytes, arena.reserved_peak_bytes)
+    return TensorflowMemory(
+        arena.in_use_peak_bytes, arena.reserved_peak_bytes, context_bytes=context_bytes
+    )

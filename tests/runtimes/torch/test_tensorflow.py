@@ -32,6 +32,14 @@ def test_regions_have_no_largest_size(name: str, batch: int) -> None:
     assert peak_bytes <= memory.allocated_bytes <= memory.reserved_bytes
 
 
+def test_the_total_counts_the_context_as_that_of_pytorch_does() -> None:
+    analysis = analyze(MODELS / "mlp.onnx", batch=256, train=True)
+    tensorflow, torch = analysis.tensorflow, analysis.torch
+    assert tensorflow is not None
+    assert torch is not None
+    assert tensorflow.total_bytes - tensorflow.reserved_bytes == torch.context_bytes == 512 * MIB
+
+
 def test_it_is_of_a_training_step_alone() -> None:
     analysis = analyze(MODELS / "mlp.onnx")
     assert analysis.tensorflow is None
