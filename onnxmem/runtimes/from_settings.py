@@ -1,9 +1,10 @@
 """Sessions of onnxruntime as the settings of an analysis request them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
+from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, build, prepare

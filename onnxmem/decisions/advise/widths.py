@@ -8,11 +8,12 @@ copy is analyzed like any other file, and must have consistent products and resh
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import onnx
 
+from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.proposals import Subject, Suggestion, Tradeoff, with_file
 from onnxmem.decisions.advise.settings import flops_text
 from onnxmem.errors import OnnxmemError

@@ -5,10 +5,11 @@
 beside them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import MAX_ITERATIONS, Reserved
 from onnxmem.runtimes.assumed import NO_TERM, Assumed

@@ -5,10 +5,11 @@ that the training configuration names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 
+from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import Graph
 from onnxmem.ops.spec import Operand, known_dims

@@ -8,8 +8,9 @@ has that order already.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from onnxmem.dataclass import dataclass
 from onnxmem.ops.spec import Dims
 from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     Kernel,

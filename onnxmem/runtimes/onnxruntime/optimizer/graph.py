@@ -6,10 +6,11 @@ different sequence than onnxruntime would change that order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 
+from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array, constant_value
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 

@@ -6,10 +6,11 @@ channels last (``put_channels_last``).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.fusions.convolutions import activation_parameters
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, execution_order
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (

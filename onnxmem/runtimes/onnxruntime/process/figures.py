@@ -10,11 +10,12 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import Final
 
+from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
