@@ -185,7 +185,7 @@ def test_local_search_improves_on_every_order() -> None:
     assert packing_of(blocks, steps(0)).size_bytes > found.size_bytes
 
 
-@pytest.mark.parametrize("num_blocks", [100, 400, 1_600])
+@pytest.mark.parametrize("num_blocks", [100, 1_000])
 def test_a_quick_search_ends_after_moves_that_the_graph_fixes(
     num_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from paths import ROOT
 
 from onnxmem import analyze
 
-FEW, MANY = 300, 1_200
+FEW, MANY = 250, 750
 REFERENCE = "chain"
 FOLDER = ROOT / "tools" / "benchmarks"
 NAMES = (
@@ -80,9 +80,9 @@ def test_a_family_costs_its_nodes(
     name: str, families: ModuleType, reference: tuple[float, float]
 ) -> None:
     few, many = (source(families, name, num_nodes) for num_nodes in (FEW, MANY))
-    report(few)
+    # The first report of a process imports modules, and the reference makes one.
     num_few, num_many = calls(few), calls(many)
-    assert num_many <= 4.8 * num_few
+    assert num_many <= 3.6 * num_few
     calls_each, seconds_of_many = reference
     assert (num_many - num_few) / (MANY - FEW) <= 5 * calls_each
     # Copies of whole mappings are few calls that take long.

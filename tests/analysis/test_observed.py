@@ -40,6 +40,18 @@ HEAD = (
 SCHEMAS = ROOT / "onnxmem" / "report" / "schema"
 
 
+@pytest.fixture(autouse=True)
+def _observes_here(request: pytest.FixtureRequest) -> None:
+    """Observe in the process of the tests, but where the child is what a test is about."""
+    if "in_a_child" not in request.fixturenames:
+        request.getfixturevalue("without_children")
+
+
+@pytest.fixture
+def in_a_child() -> None:
+    """Observe as a user does."""
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     onnx.save(model_of(ROWS), tmp_path / "rows.onnx")
@@ -58,6 +70,7 @@ def inputs(tmp_path: Path) -> Callable[[int], str]:
     return written
 
 
+@pytest.mark.usefixtures("in_a_child")
 def test_figures_are_those_of_the_runs(path: str, inputs: Callable[[int], str]) -> None:
     seen = onnxmem.observe(path, inputs=[inputs(rows) for rows in (1, 3, 3, 8)])
     found = onnxmem.analyze(path, observed=seen).to_dict()["observed"]

@@ -327,6 +327,7 @@ def test_sizes_that_no_tensor_has_are_reported() -> None:
     assert inquest_on(fixed, message).at_others == ()
 
 
+@pytest.mark.usefixtures("without_children")
 def test_the_named_node_comes_first() -> None:
     text = """Non-zero status code returned while running FusedConv node. Name:'relu_nchwc' Status
         Message: bfc_arena.cc Failed to allocate memory for requested buffer of size 16384"""
@@ -336,6 +337,7 @@ def test_the_named_node_comes_first() -> None:
     assert [each.is_named for each in inquest.at_batch[1:]].count(True) <= 1
 
 
+@pytest.mark.usefixtures("without_children")
 def test_a_memory_pattern_buffer_is_found() -> None:
     text = """agraph (float[N,64] x) => (float[N,1] y) {
         a = Exp(x) b = Concat <axis = 1> (a, a) y = ReduceSum <keepdims = 1> (b) }"""

@@ -80,6 +80,7 @@ def test_any_order_of_requests_is_simulated_to_the_byte(
     assert differing == []
 
 
+@pytest.mark.usefixtures("without_children")
 def test_two_sessions_have_an_arena_each() -> None:
     rows = [{"N": 2, "M": 70001}] * 4
     one = measured(ServedLoad(listed_requests(rows)))
@@ -99,6 +100,7 @@ def test_requests_at_once_end_each_and_the_process_holds_what_they_took() -> Non
     assert found.input_bytes >= 4 * 200_000
 
 
+@pytest.mark.usefixtures("without_children")
 def test_sessions_that_grow_by_what_is_requested_have_an_arena_each() -> None:
     options = SessionOptions(arena_extend_strategy="kSameAsRequested")
     found = measured(ServedLoad(LOAD.requests, sessions=2), options)
