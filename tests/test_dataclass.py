@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import KW_ONLY, FrozenInstanceError, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pytest
@@ -97,7 +97,7 @@ def outcome(work: Callable[[], object]) -> object:
 def test_a_class_does_what_one_of_the_standard_library_does(
     work: Callable[[type[Any]], object],
 ) -> None:
-    expected, found = (outcome(lambda made=made: work(made)) for made in BOTH)  # type: ignore[misc]
+    expected, found = (outcome(partial(work, made)) for made in BOTH)
     assert found == expected
 
 
@@ -150,7 +150,7 @@ def test_own_methods_stay() -> None:
     own = Own(3)
     assert (own, repr(own), own.double, hash(own)) == (Own(5), "own", 6, hash((3,)))
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'number'"):
-        own.number = 5  # type: ignore[misc] - what is tested
+        setattr(own, "number", 5)  # noqa: B010 - a type checker refuses it too
 
 
 def test_objects_are_compared_by_identity_where_a_class_says_so() -> None:
