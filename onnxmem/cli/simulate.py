@@ -79,6 +79,12 @@ def _add_pod(parser: ArgumentParser) -> None:
     pod.add_argument(
         "--workers", type=dim, metavar="N", help="such processes in the pod (default: 1)"
     )
+    pod.add_argument(
+        "--preload",
+        action="store_true",
+        help="the workers are forked from a process that has loaded the sessions, as with gunicorn "
+        "--preload",
+    )
 
 
 def _add_session(parser: ArgumentParser) -> None:
@@ -163,7 +169,7 @@ def _refuse_without_pod(arguments: Namespace) -> None:
             message = "--advise: no effect with --emit k8s, triton or json, a pod as given"
             raise UsageError(message)
         return
-    for name in ("beside", "workers"):
+    for name in ("beside", "workers", "preload"):
         if getattr(arguments, name):
             message = f"--{name}: no effect without --emit k8s, triton or json"
             raise UsageError(message)
@@ -189,7 +195,9 @@ def _sized(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:
 
     found = simulate(*_asked(arguments))
     processes = (ServedProcess.of(arguments.model, found), *beside)
-    return SIZERS[arguments.emit](Sizing(processes, arguments.workers or 1))
+    return SIZERS[arguments.emit](
+        Sizing(processes, arguments.workers or 1, is_forked=arguments.preload)
+    )
 
 
 def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:

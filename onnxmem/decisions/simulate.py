@@ -26,7 +26,12 @@ from onnxmem.runtimes.onnxruntime.memory import session_findings
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
-from onnxmem.runtimes.onnxruntime.process.sessions import Arenas, Parts, SessionsMemory
+from onnxmem.runtimes.onnxruntime.process.sessions import (
+    ARENAS,
+    Arenas,
+    Parts,
+    SessionsMemory,
+)
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, SessionGroup
 from onnxmem.runtimes.onnxruntime.session import SessionRuntime
@@ -193,6 +198,15 @@ class Simulation:
     def process_peak_bytes(self) -> int:
         """The most that the process takes, its load included."""
         return max(self.load_peak_bytes or 0, *(each.peak_bytes for each in self.timeline))
+
+    @property
+    def own_bytes(self) -> int | None:
+        """Of the process after the last request, what a worker that was forked from the loaded
+        process has to itself: arenas and inputs; ``None``: on a GPU.
+        """
+        if not self.parts:
+            return None
+        return dict(self.parts)[ARENAS] + self.timeline[-1].input_bytes
 
     @property
     def worst(self) -> Order:

@@ -6,7 +6,9 @@ request. The limit is the most that was found: each model's peak in the worst or
 and of the largest draw of concurrent runs, in the larger outcome of the heap where it has two, all
 at once, and the error of the prediction on top. The peaks of several models seldom come at once, so
 the limit of one process may be high, not low. Workers are processes of their own, which share
-nothing but the pages of mapped external weights; these are counted for each of them.
+nothing but the pages of mapped external weights; these are counted for each of them. Workers that
+are forked from a process which has loaded the sessions share all that no run writes: each adds its
+arenas, its inputs, and some pages of Python and of the sessions.
 
 Written as a patch of a Deployment (Kubernetes), as ``instance_group`` of Triton's onnxruntime
 backend, each instance of which has a session and runs one request at a time, or as JSON.
@@ -32,7 +34,7 @@ from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.emitting import optimization, parameter
 from onnxmem.decisions.simulate import MOST_AT_ONCE, Simulation
 from onnxmem.errors import UsageError, printable, shortened
-from onnxmem.runtimes.onnxruntime.process.sessions import SHARED_BYTES
+from onnxmem.runtimes.onnxruntime.process.sessions import FORKED_BYTES, SHARED_BYTES
 from onnxmem.runtimes.onnxruntime.session_options import (
     GROWTHS,
     LEVELS,
@@ -76,6 +78,8 @@ class ServedProcess:
     """After the last request."""
     most_bytes: int
     """The most that was found."""
+    own_bytes: int
+    """Of the process after the last request, what a forked worker has to itself."""
     is_complete: bool
     """False: the bytes are lower bounds."""
     notes: tuple[str, ...]
@@ -84,6 +88,7 @@ class ServedProcess:
     @classmethod
     def of(cls, path: str, found: Simulation) -> Self:
         """The process of a simulation."""
+        own_bytes = found.own_bytes
         return cls(
             path=path,
             runtime=found.runtime,
@@ -92,6 +97,7 @@ class ServedProcess:
             options=found.serving.options,
             steady_bytes=found.timeline[-1].process_bytes,
             most_bytes=found.process_most_bytes,
+            own_bytes=found.timeline[-1].process_bytes if own_bytes is None else own_bytes,
             is_complete=found.is_complete,
             notes=tuple(each.message for each in found.findings),
         )
@@ -108,6 +114,9 @@ class Sizing:
 
     processes: tuple[ServedProcess, ...]
     workers: int = 1
+    is_forked: bool = False
+    """Whether the workers are forked from a process that has loaded the sessions, which is there
+    too (``gunicorn --preload``)."""
 
     def __post_init__(self) -> None:
         """Refuse what is no pod.
@@ -115,6 +124,12 @@ class Sizing:
         :raises UsageError: with the reason.
         """
         refuse_workers(self.workers)
+        if self.is_forked and any(each.options.num_threads > 1 for each in self.processes):
+            message = (
+                "--preload: the threads of a session do not survive a fork, and its runs wait for "
+                "them; simulate with --threads 1"
+            )
+            raise UsageError(message)
         if len({each.runtime for each in self.processes}) > 1:
             message = "the models are of ort-cpu and of ort-cuda; size each runtime by itself"
             raise UsageError(message)
@@ -133,12 +148,12 @@ class Sizing:
     @property
     def request_bytes(self) -> int:
         """What all workers hold after the last request, in whole MiB."""
-        return self._total(sum(each.steady_bytes for each in self.processes))
+        return self._total([each.steady_bytes for each in self.processes])
 
     @property
     def limit_bytes(self) -> int:
         """The most that was found of all, and the error on top, in whole MiB."""
-        most = self._total(sum(each.most_bytes for each in self.processes))
+        most = self._total([each.most_bytes for each in self.processes])
         hundredths = round((100 + self.error_percent) * 100)
         return _whole(-(-most * hundredths // 10_000))
 
@@ -162,9 +177,18 @@ class Sizing:
         """False: the bytes are lower bounds."""
         return all(each.is_complete for each in self.processes)
 
-    def _total(self, sum_bytes: int) -> int:
-        shared_bytes = SHARED_BYTES * (len(self.processes) - 1)
-        return _whole(self.workers * (sum_bytes - shared_bytes))
+    def _total(self, sizes_bytes: Sequence[int]) -> int:
+        """Of all workers; ``sizes_bytes`` are of each process alone."""
+        whole_bytes = sum(sizes_bytes) - SHARED_BYTES * (len(self.processes) - 1)
+        if not self.is_forked:
+            return _whole(self.workers * whole_bytes)
+        # What runs take beyond their last state is a worker's own too.
+        loaded_bytes = whole_bytes - self._own_bytes(sizes_bytes)
+        return _whole(loaded_bytes + self.workers * (self._own_bytes(sizes_bytes) + FORKED_BYTES))
+
+    def _own_bytes(self, sizes_bytes: Sequence[int]) -> int:
+        pairs = zip(self.processes, sizes_bytes, strict=True)
+        return sum(each.own_bytes + size - each.steady_bytes for each, size in pairs)
 
 
 def read_process(file: str) -> ServedProcess:
@@ -189,6 +213,7 @@ def read_process(file: str) -> ServedProcess:
     if most_bytes < steady_bytes:
         fault = found.fault("process_most_bytes", "is less than after the last request")
         raise fault
+    own_bytes = found.size_bytes("process_own_bytes")
     notes = (each.text("message") for each in rows[0].tables("findings"))
     return ServedProcess(
         path=rows[0].text("path") or "",
@@ -198,6 +223,7 @@ def read_process(file: str) -> ServedProcess:
         options=options,
         steady_bytes=steady_bytes,
         most_bytes=most_bytes,
+        own_bytes=steady_bytes if own_bytes is None else min(own_bytes, steady_bytes),
         is_complete=rows[0].text("status") == "ok",
         notes=tuple(each for each in notes if each),
     )
@@ -289,7 +315,7 @@ def triton_groups(sizing: Sizing) -> str:
     :raises UsageError: a session runs several requests at once, or there are several workers.
     """
     lines = [*_remarks(sizing), _NOT_TRITON]
-    if sizing.workers > 1:
+    if sizing.workers > 1 or sizing.is_forked:
         message = "--emit triton: Triton is one process; use --sessions for more instances"
         raise UsageError(message)
     for each in sizing.processes:
@@ -337,6 +363,7 @@ def sizing_file(sizing: Sizing) -> str:
     content: JsonDict = {
         "runtime": sizing.runtime,
         "workers": sizing.workers,
+        "is_forked": sizing.is_forked,
         "request_bytes": sizing.request_bytes,
         "limit_bytes": sizing.limit_bytes,
         "is_complete": sizing.is_complete,
@@ -351,6 +378,7 @@ def sizing_file(sizing: Sizing) -> str:
                 "num_threads": each.options.num_threads,
                 "steady_bytes": each.steady_bytes,
                 "most_bytes": each.most_bytes,
+                "own_bytes": each.own_bytes,
                 "is_complete": each.is_complete,
                 "notes": list(map(printable, each.notes)),
             }
@@ -386,7 +414,10 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
             yield f"#   note: {printable(note)}"
     if len(sizing.processes) > 1:
         yield f"# each further model shares {format_bytes(SHARED_BYTES)} of the process"
-    if sizing.workers > 1:
+    if sizing.is_forked:
+        workers = plural(sizing.workers, "worker")
+        yield f"# {workers}, forked from the process that loaded the models"
+    elif sizing.workers > 1:
         yield f"# {sizing.workers:,} such processes; pages of mapped weights count in each"
     yield (
         f"# request: {format_bytes(sizing.request_bytes)}, after the last request; "

@@ -250,6 +250,7 @@ def _simulation(found: Simulation) -> JsonDict:
         "process_peak_bytes": found.process_peak_bytes,
         "process_most_bytes": found.process_most_bytes,
         "load_peak_bytes": found.load_peak_bytes,
+        "process_own_bytes": found.own_bytes,
         "process_parts": [
             {"part": name, "bytes": size_bytes} for name, size_bytes in process_parts(found)
         ],

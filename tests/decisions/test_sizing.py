@@ -18,7 +18,7 @@ from onnxmem.decisions.sizing import (
     triton_groups,
 )
 from onnxmem.errors import UsageError
-from onnxmem.runtimes.onnxruntime.process.sessions import SHARED_BYTES
+from onnxmem.runtimes.onnxruntime.process.sessions import FORKED_BYTES, SHARED_BYTES
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -36,6 +36,7 @@ ONE = ServedProcess(
     ),
     steady_bytes=101 * MIB,
     most_bytes=107 * MIB,
+    own_bytes=5 * MIB,
     is_complete=True,
     notes=(),
 )
@@ -54,6 +55,7 @@ OTHER = replace(
     notes=("tensors of unknown size, left out: 'a\n\u2028b'",),
     steady_bytes=SHARED_BYTES + 11 * MIB,
     most_bytes=SHARED_BYTES + 13 * MIB,
+    own_bytes=3 * MIB,
 )
 SIMULATED = "net.onnx --requests N=1..3 --num-requests 7 --emulate-optimizer".split()
 
@@ -76,6 +78,25 @@ def test_workers_share_nothing() -> None:
     assert pod.request_bytes == 3 * (101 + 11) * MIB
     assert pod.limit_bytes == 378 * MIB
     assert pod.num_threads == 3 * (14 + 7)
+
+
+def test_forked_workers_share_what_no_run_writes() -> None:
+    own_bytes = 3 * MIB + 5 * MIB
+    loaded_bytes = (101 + 11) * MIB - own_bytes
+    one = replace(ONE, options=replace(ONE.options, num_threads=1))
+    pod = Sizing((one, OTHER), workers=4, is_forked=True)
+    exact = loaded_bytes + 4 * (own_bytes + FORKED_BYTES)
+    assert 0 <= pod.request_bytes - exact < MIB
+    # The peaks of runs, 6 and 2 MiB above the last state, are each worker's own.
+    most = loaded_bytes + 4 * (own_bytes + 8 * MIB + FORKED_BYTES)
+    assert 0 <= pod.limit_bytes - 1.05 * most < 3 * MIB
+    assert "# 4 workers, forked from" in kubernetes_patch(pod)
+    assert json.loads(sizing_file(pod))["is_forked"] is True
+
+
+def test_sessions_with_threads_are_not_forked() -> None:
+    with pytest.raises(UsageError, match="do not survive a fork"):
+        Sizing((replace(ONE, options=SessionOptions(num_threads=2)),), is_forked=True)
 
 
 def test_sizes_are_whole_mebibytes_rounded_up() -> None:

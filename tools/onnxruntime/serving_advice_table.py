@@ -1,11 +1,12 @@
 """The settings that ``onnxmem simulate --advise`` names for a server, held against runs.
 
-Usage: python tools/onnxruntime/serving_advice_table.py FOLDER COUNT [MODEL...]
+Usage: python tools/onnxruntime/serving_advice_table.py FOLDER COUNT [MODEL...] [--weights inline]
 
-Each model of ``serving_truth.py`` serves ``COUNT`` requests of its first mix with each of the eight
-combinations of settings, in a process of its own. A line has the peak of the arena and of the
-process, and the time, all as a share of the session's own settings: those of the advised
-combination, and of the best one that was measured.
+Each model of ``serving_truth.py`` serves ``COUNT`` requests of its first mix with each combination
+of settings and with each change of the load that is advised, in a process of its own. A line has
+the peak of the arena and of the process, and the time, all as a share of the session's own
+settings: those of the advised combination, and of the best one that was measured. ``--weights
+inline`` starts from weights in the model file, as most files have them; the models here have none.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from onnxmem.errors import Finding
 from onnxmem.measuring.measuring import MeasureSettings
 from onnxmem.measuring.served import ServedLoad, ServedMeasurement, measure_requests
 from onnxmem.model.requests import Requests, listed_requests
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
 
@@ -32,20 +34,22 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("count", type=int)
     parser.add_argument("models", nargs="*")
+    parser.add_argument("--weights", choices=("inline", "external"))
     asked = parser.parse_args()
+    own = SessionOptions(weights=asked.weights)
     chosen = [each for each in SERVED if not asked.models or each.name in asked.models]
-    shares = [compared(each, path_of(each, asked.folder), asked.count) for each in chosen]
+    shares = [compared(each, path_of(each, asked.folder), asked.count, own) for each in chosen]
     middle = ", ".join(f"{100 * median(each):.0f} %" for each in zip(*shares, strict=True))
     print(f"median of arena, process, time; of the best process the same: {middle}")
 
 
-def compared(served: Served, path: Path, count: int) -> tuple[float, ...]:
+def compared(served: Served, path: Path, count: int, options: SessionOptions) -> tuple[float, ...]:
     """Shares of the own settings: with the advised ones, then with the best that were measured."""
     rows = uniform(served, Random(SEED))[:count]  # noqa: S311 - a reproducible order
     requests = listed_requests(rows)
     start = time.time()
     request = request_of(str(path), Settings(runtimes=("ort-cpu",)))
-    advice = advise_serving(request, requests, Serving())
+    advice = advise_serving(request, requests, Serving(options=options))
     advising = time.time() - start
     changes = [change for change in (advice.own, *advice.changes) if change.is_setting]
     found = {change.name: measured(path, change, requests) for change in changes}

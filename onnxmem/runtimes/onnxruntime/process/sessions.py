@@ -27,6 +27,11 @@ its registries."""
 _MOST_LOADED: Final = 8
 """Loads that are simulated; each further session adds what the last one did."""
 
+ARENAS: Final = "arenas"
+"""The part that runs write."""
+FORKED_BYTES: Final = 2_600 << 10
+"""What a worker that was forked after the load writes beside its arenas and inputs: pages of Python
+and of the sessions. The median of five models (2.3 to 4.3 MB; ``tools/onnxruntime/forked.py``)."""
 Parts = tuple[tuple[str, int], ...]
 """Bytes by part, with names."""
 Arenas = tuple[tuple[Region, ...], ...]
@@ -98,7 +103,7 @@ class SessionsMemory:
             ("weights", weight_bytes),
             ("prepacked weights", packed_bytes),
             ("mapped weights", sum(map(self._mapped_bytes, grown))),
-            ("arenas", arena_bytes),
+            (ARENAS, arena_bytes),
             ("freed but kept by the C library", heap.resident_bytes - named_bytes),
         )
 
