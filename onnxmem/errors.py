@@ -10,9 +10,8 @@ not call printable are escaped.
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
-
-from onnxmem.dataclass import dataclass
 
 EXIT_OK = 0
 EXIT_GATE_FAILED = 1

@@ -19,10 +19,10 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any, ClassVar, Final, Self
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, shortened
 
 MOST_BYTES: Final = 2**24

@@ -6,11 +6,10 @@ them without importing those packages; a test compares the lists.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 
 Values = tuple[int | float | bool, ...]

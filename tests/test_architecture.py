@@ -82,8 +82,7 @@ def test_a_module_with_one_importer_in_its_package_has_a_reason() -> None:
 def test_the_root_has_shared_modules_and_public_names_only() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")}
     assert modules == {
-        *("__init__", "__main__", "api", "dataclass", "errors", "files", "settings", "units"),
-        "version",
+        *("__init__", "__main__", "api", "errors", "files", "settings", "units", "version"),
     }
 
 

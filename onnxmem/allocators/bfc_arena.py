@@ -19,10 +19,9 @@ Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
 """
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.program.replay import OutOfMemoryError
 
 MINIMUM_BYTES: Final = 256

@@ -11,10 +11,9 @@ docstring names its function. The constants are those of c10/core/AllocatorConfi
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from onnxmem.dataclass import dataclass
 from onnxmem.program.replay import OutOfMemoryError
 
 

@@ -20,7 +20,7 @@ every machine. docs/decisions/0019 measures which steps shrink the blocks of rea
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain, islice
 from operator import attrgetter, itemgetter
@@ -29,7 +29,6 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.dataclass import dataclass
 from onnxmem.program.program import IntColumn, Program
 from onnxmem.program.sizes import Sizes
 

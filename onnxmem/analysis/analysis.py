@@ -9,7 +9,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
@@ -41,7 +41,6 @@ from onnxmem.analysis.scaling import (
     find_closed_form,
     free_dims,
 )
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, UsageError, printable
 from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.input_values import refuse_unknown_names

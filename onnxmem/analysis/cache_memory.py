@@ -8,11 +8,10 @@ the JSON contract.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from onnxmem.analysis.request import StageResults, stage_results
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import OnnxmemError, printable
 from onnxmem.kv_cache.cache import KvCache, LengthRule, Part
 from onnxmem.kv_cache.candidates import Contents

@@ -8,10 +8,9 @@ A layer is one node with its outputs, its weights and its FLOPs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from onnxmem.analysis.request import sum_bytes
-from onnxmem.dataclass import dataclass
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node, Role, Tensor

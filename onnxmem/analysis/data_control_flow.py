@@ -6,11 +6,10 @@ unknown sizes have no bytes and the smaller ones count.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from onnxmem.analysis.request import StageResults
-from onnxmem.dataclass import dataclass
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.intervals.walk import with_upper_dims

@@ -10,11 +10,10 @@ value that is read is checked, and an error names its key.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from onnxmem.analysis.compute import Layer
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
 from onnxmem.files import Table, parsed_json, read_text, reason_of
 from onnxmem.version import __version__

@@ -1,11 +1,11 @@
 """What inference took in observed runs: the figures of the shapes that they had."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Self
 
 from onnxmem.analysis.request import AnalysisRequest, StageResults
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.model.observed import GraphRun, Shapes
 

@@ -5,14 +5,13 @@ same at another batch or other dims. Its ``StageResults`` are computed when they
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.coverage import dequantized_findings, model_findings
 from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import (

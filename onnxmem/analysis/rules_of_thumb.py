@@ -5,11 +5,11 @@ operator that may overwrite its input has no new one.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.units import sum_if_known
 
 _FLOAT_BYTES = 4

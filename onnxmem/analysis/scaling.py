@@ -6,11 +6,11 @@ off the closed form, or proves it at three batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.request import StageResults
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import ShapeError, printable
 from onnxmem.model.binding import Binding, input_dims, names_in
 from onnxmem.model.building import Prepared

@@ -1,10 +1,9 @@
 """A training step with what allocators take for it, under the names that JSON has."""
 
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Self
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.torch.memory import CheckpointedBlocks, TrainingMemory
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
 from typing import IO, Final, Literal, TypeAlias
 
 from onnxmem.children.safe_path import HOME
-from onnxmem.dataclass import dataclass
 from onnxmem.files import temporary_folder, text_or_empty
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"

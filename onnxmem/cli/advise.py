@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.chosen import (
@@ -24,7 +24,6 @@ from onnxmem.cli.options import (
 )
 from onnxmem.cli.output import check_output, form_of, report_fault, settle_json, write_result
 from onnxmem.cli.parsing import Parser, add_size
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYZED,

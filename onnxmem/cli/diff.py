@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.cli.chosen import (
@@ -36,7 +36,6 @@ from onnxmem.cli.output import (
     write_result,
 )
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim, named_dim, named_shape
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -31,7 +31,6 @@ from onnxmem.cli.output import (
     write_pieces,
 )
 from onnxmem.cli.parsing import Parser, add_size
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.settings import Settings
 from onnxmem.units import plural

@@ -6,10 +6,9 @@
 import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
-
-from onnxmem.dataclass import dataclass
 
 _COLUMNS: Final = 80
 _FLAG: Final = 24

@@ -11,7 +11,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -28,7 +28,6 @@ from onnxmem.cli.output import (
     write_file,
 )
 from onnxmem.collection.task import FaultRow, Outcome, Render
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYZED, Fault, UsageError, shortened
 from onnxmem.files import reason_of
 from onnxmem.units import format_bytes, plural

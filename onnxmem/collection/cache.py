@@ -12,14 +12,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, Protocol, TypedDict
 
 from onnxmem.analysis.json_rows import KEYS, JsonDict
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import read_text, reason_of, replaced
 from onnxmem.model.files import FileWindow, ModelWindow, is_remote

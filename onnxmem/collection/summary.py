@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -26,7 +26,6 @@ from onnxmem.analysis.fitting.verdicts import (
     compared_bytes,
 )
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.files import read_text, reason_of

@@ -5,13 +5,12 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import local_file
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import EXIT_UNANALYZED, Fault, OnnxmemError, fault_of, printable
 from onnxmem.model.files import (
     FileWindow,

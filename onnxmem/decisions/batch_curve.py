@@ -8,6 +8,7 @@ gains a tenth over half of it, the knee is beyond the range.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -17,7 +18,6 @@ from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, assess, fi
 from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest, model_size
 from onnxmem.analysis.rules_of_thumb import rule_of_thumb_batch, tensor_elements
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, Work, bound, samples_of, work_of
 from onnxmem.errors import UsageError

@@ -5,12 +5,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from typing import Any, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import parsed_toml, read_text, reason_of
 from onnxmem.measuring.machine import gpu_memory, host_memory

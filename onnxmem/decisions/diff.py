@@ -6,14 +6,13 @@ live at only one of the two peaks counts with all its bytes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Comparison, Verdict, basis_named
 from onnxmem.analysis.json_rows import SavedObject, recipe_row, verdict_row
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape

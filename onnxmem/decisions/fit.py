@@ -7,7 +7,7 @@ square of its context, which the search handles like any other polynomial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -32,7 +32,6 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_for,
 )
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, bound, work_of
 from onnxmem.errors import OnnxmemError

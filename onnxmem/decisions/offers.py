@@ -7,14 +7,13 @@ of one, the price and the samples of all. Communication between them is not coun
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import FitRequest
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.decisions.fit import Ranked, rank
 from onnxmem.decisions.roofline import samples_of

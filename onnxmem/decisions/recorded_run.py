@@ -9,12 +9,11 @@ reserves what the run reserved is a test of the allocator which no prediction of
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig, rounded_bytes
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.measuring.memory_snapshot import (
     NO_POOL,
     MemorySnapshot,

@@ -15,10 +15,10 @@ training step is. TF32 tensor cores are not counted.
 """
 
 from collections import Counter
+from dataclasses import dataclass
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest, StageResults
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import Device
 from onnxmem.model.graph import Graph
 from onnxmem.units import sum_known

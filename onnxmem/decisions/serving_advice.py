@@ -13,7 +13,7 @@ the process may take more with it than without.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from statistics import quantiles
@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.settings import LOAD_CHANGES
 from onnxmem.decisions.simulate import Process, ServedModel, ServedRequest, Serving, dims_of
 from onnxmem.model.requests import Requests

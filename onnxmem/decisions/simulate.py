@@ -7,7 +7,7 @@ order of their allocations is random: it is drawn several times, and the figures
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from random import Random
@@ -17,7 +17,6 @@ from typing import Final, Self
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model.binding import Request, bind
 from onnxmem.model.graph import Graph

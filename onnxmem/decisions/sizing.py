@@ -17,6 +17,7 @@ backend, each instance of which has a session and runs one request at a time, or
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import ClassVar, Final, Self, TypeVar
@@ -30,7 +31,6 @@ from onnxmem.analysis.json_rows import (
     document_text,
     read_saved,
 )
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.emitting import optimization, parameter
 from onnxmem.decisions.simulate import MOST_AT_ONCE, Simulation
 from onnxmem.errors import UsageError, printable, shortened

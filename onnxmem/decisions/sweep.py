@@ -1,11 +1,11 @@
 """The memory of inference at many batches: from the closed form, else one walk per batch."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.request import StageResults
 from onnxmem.analysis.scaling import ClosedForm, find_closed_form
-from onnxmem.dataclass import dataclass
 from onnxmem.program.polynomials import largest
 
 

@@ -7,11 +7,11 @@ adds however small its model, were measured with every release.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.diff import Change
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory

@@ -9,13 +9,12 @@ as 0 bytes. The reader does not support quotes.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build

@@ -6,10 +6,10 @@ by the id of a node, which is its name here and in other readers of ONNX, and a 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.export.figures import live_bytes
 from onnxmem.program.replay import Peak, Replay
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory

@@ -7,13 +7,13 @@ Entries of an earlier annotation are replaced.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import onnx
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import GraphError, ModelFileError
 from onnxmem.export.figures import assumptions, live_bytes, to_metrics
 from onnxmem.model.graph import Graph, Role

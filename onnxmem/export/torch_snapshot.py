@@ -9,12 +9,11 @@ allocator, so that every block has the address that PyTorch would choose.
 import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category, Program
 from onnxmem.program.replay import replay

@@ -9,13 +9,13 @@ query heads).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, shortened
 from onnxmem.kv_cache.candidates import Candidate, Contents, Flow, Label, label_of
 from onnxmem.model.binding import Dims, evaluated, input_dims, names_in, required_inputs

@@ -11,13 +11,13 @@ Most models have no candidate, and nothing else of the package is imported for t
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.building import Prepared
 from onnxmem.model.traversal import Columns, subgraphs
 

@@ -7,13 +7,12 @@ dim cannot be 0: then 0 replaces the symbol in the model.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.kv_cache.cache import KvCache, LengthRule, Symbols
 from onnxmem.model.binding import evaluated, names_in

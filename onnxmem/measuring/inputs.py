@@ -8,13 +8,13 @@ loaded, neither here nor in the child.
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import IO, ClassVar, Final
 
 import numpy as np
 from numpy.lib import format as npy
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, listed, shortened
 from onnxmem.files import opened_to_its_end, reason_of
 from onnxmem.measuring.run_request import Feed

@@ -7,11 +7,11 @@ take, as Kubernetes counts them (``memory.usage - total_inactive_file``).
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.files import text_or_empty
 from onnxmem.measuring.memory import cuda_device
 from onnxmem.units import format_bytes

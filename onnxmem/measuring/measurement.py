@@ -1,11 +1,10 @@
 """The memory measured in a run. ``None``: could not be measured; no figure replaces another."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from onnxmem.children.running import JSON
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.settings import Values
 

@@ -5,12 +5,11 @@ off, further runs under it with the session's own settings, and runs without the
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.files import temporary_folder
 from onnxmem.measuring.inputs import (

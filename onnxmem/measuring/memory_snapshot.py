@@ -13,11 +13,10 @@ read in a child process with limits, and a class or function in it is refused.
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import MissingFileError, UsageError, printable, shortened
 from onnxmem.files import missing_file_text, opened, reason_of
 

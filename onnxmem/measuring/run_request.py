@@ -6,14 +6,13 @@ none of the measured processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from onnxmem.children.running import JSON
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 from onnxmem.settings import Values
 

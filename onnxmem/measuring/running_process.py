@@ -9,11 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, UsageError
 from onnxmem.files import reason_of
 

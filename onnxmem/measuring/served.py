@@ -5,13 +5,12 @@ so they take no part in the growth of its heap.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Final
 
 from onnxmem.children.running import JSON, ChildFault, run_in_child
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.files import temporary_folder
 from onnxmem.measuring.inputs import feeds_of

@@ -6,14 +6,13 @@ nor the nodes of operators that onnxruntime expands to others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
 
 from onnxmem.children.running import JSON
-from onnxmem.dataclass import dataclass
 from onnxmem.measuring.run_request import read_request
 from onnxmem.measuring.tracing import Step, runs
 from onnxmem.model.building import prepare

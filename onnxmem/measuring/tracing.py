@@ -14,11 +14,11 @@ import gc
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.children.running import JSON
-from onnxmem.dataclass import dataclass
 from onnxmem.measuring.run_request import RunRequest, read_request
 from onnxmem.units import sum_if_known
 

@@ -14,12 +14,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import add, floordiv, mul, sub
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, ShapeError, listed, nearest
 from onnxmem.model.traversal import initializer_names
 

@@ -6,10 +6,10 @@ environment variable that raises it.
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 
 

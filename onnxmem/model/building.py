@@ -1,12 +1,11 @@
 """The stages of this package in order: inline functions, sort, bind dims, infer shapes, read."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind, required_inputs
 from onnxmem.model.canonical import (

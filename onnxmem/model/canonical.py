@@ -8,7 +8,7 @@ checks that no node lacks an input, an output or a subgraph that its operator ne
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +20,6 @@ import onnx.inliner
 import onnx.shape_inference
 import onnx.version_converter
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, GraphError
 from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.shapes.node_inference import ends_the_process
@@ -339,8 +338,6 @@ def refuse_partial_nodes(columns: Columns, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Least:
-    """What a node of an operator must have at least."""
-
     inputs: int = 0
     outputs: int = 0
     single: tuple[str, ...] = ()

@@ -10,12 +10,11 @@ have no limit. The semantics are those of https://onnx.ai/onnx/operators/onnx__L
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.model.graph import Graph, Node, Role
 

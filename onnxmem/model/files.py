@@ -10,14 +10,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, overload
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import MissingFileError, ModelFileError, shortened
 from onnxmem.files import SpecialFileError, missing_file_text, opened, reason_of
 from onnxmem.model.traversal import graphs_in

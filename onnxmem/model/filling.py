@@ -11,6 +11,7 @@ The file is sparse: 30 GB of weights take no disk space.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,6 @@ from typing import Final
 import numpy as np
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType, dtype_of
 from onnxmem.model.traversal import graphs_in, model_nodes
 

@@ -6,12 +6,11 @@ Names are unique in the whole model. A tensor of a subgraph has its scope as a p
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
-from onnxmem.dataclass import dataclass
 from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ they also hold in a graph that onnxruntime optimized.
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 from typing import Any, ClassVar, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, shortened
 from onnxmem.files import parsed_json, read_text, reason_of
 from onnxmem.model.files import ModelFile

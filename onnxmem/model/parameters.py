@@ -22,9 +22,8 @@ trained, whatever reads them.
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
 

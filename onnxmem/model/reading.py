@@ -10,13 +10,12 @@ reused, and only the types of tensors are replaced (``retyped``).
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value

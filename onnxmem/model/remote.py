@@ -10,12 +10,12 @@ import re
 from bisect import bisect_right, insort
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
 from typing import IO, Any, ClassVar, Final, Protocol, overload
 from urllib.parse import quote
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, listed, shortened
 from onnxmem.files import parsed_json
 from onnxmem.model.http_ranges import CHANGED, HttpFile, RemoteError, over_limit_text

@@ -9,12 +9,11 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, listed, nearest, shortened
 from onnxmem.files import parsed_json, read_text, reason_of
 from onnxmem.model.binding import Request, input_symbols

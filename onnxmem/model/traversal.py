@@ -6,12 +6,11 @@ Protobuf creates a Python object at each access. So the names of a large graph a
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar, overload
 
 import onnx
-
-from onnxmem.dataclass import dataclass
 
 _Fact = TypeVar("_Fact")
 _Other = TypeVar("_Other")

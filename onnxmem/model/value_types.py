@@ -1,11 +1,11 @@
 """Types of values: read them, check whether they are complete, and merge two of them."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.bounds import BOUNDS, is_past_all
 from onnxmem.model.graph import DType, dtype_of
 from onnxmem.ops.spec import Dims, Shape, known_dims

@@ -9,9 +9,9 @@ Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, overload
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import ModelFileError
 from onnxmem.units import plural
 

@@ -15,9 +15,9 @@ rotation inside the operator, are left out.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
-from onnxmem.dataclass import dataclass
 from onnxmem.ops.formulas import (
     constant,
     dims,

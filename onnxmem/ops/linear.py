@@ -8,9 +8,9 @@ multiplication. A label of size 1 is broadcast, as in numpy. Equations of more t
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from math import prod
 
-from onnxmem.dataclass import dataclass
 from onnxmem.ops.formulas import (
     dims,
     int_attribute,

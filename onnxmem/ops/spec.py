@@ -9,12 +9,10 @@ as an addition is: arithmetic results are counted, not a machine's cycles.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
 from typing import cast
-
-from onnxmem.dataclass import dataclass
 
 Shape = tuple[int | None, ...]
 Dims = tuple[int, ...]

@@ -21,15 +21,13 @@ one program serves a range of batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-
-from onnxmem.dataclass import dataclass
 
 IntColumn = npt.NDArray[np.int64]
 

@@ -13,14 +13,13 @@ size that it leaves becomes the new setup allocation.
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.program.program import Allocation, Category, IntColumn, Program, int_column
 from onnxmem.program.sizes import ByteColumn, Sizes
 

@@ -11,13 +11,12 @@ between them, and a third run checks it:
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
-
-from onnxmem.dataclass import dataclass
 
 ByteColumn = npt.NDArray[Any]
 """Of int64, or of Python's integers if a sum might overflow."""

@@ -6,6 +6,7 @@ only if the answer has figures of it.
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
@@ -13,7 +14,6 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.footprints import in_integers
 from onnxmem.analysis.json_rows import JsonDict
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.explain.glossary import (
     Metric,
     MetricValue,

@@ -5,6 +5,7 @@ numbers, and how many instances fit; of a language model also the largest batch 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import FitResult, TableRow
@@ -14,7 +15,6 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import AS_GIVEN, Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened

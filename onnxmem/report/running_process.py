@@ -1,9 +1,9 @@
 """A process that runs already, as text and as JSON, beside what was predicted."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import JsonDict, error_percent
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import printable, shortened
 from onnxmem.report.text import aligned, count_text, joined, paragraph, percent, prose
 from onnxmem.units import format_bytes, plural

@@ -1,10 +1,10 @@
 """A process that served requests, as text and as JSON, beside its simulation."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.json_rows import JsonDict, error_percent
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.simulate import Simulation
 from onnxmem.errors import printable, shortened
 from onnxmem.measuring.served import ServedMeasurement

@@ -7,13 +7,12 @@ a training step each allocation or release is a step of its own.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.program.program import Category, IntColumn, int_column
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import BoolColumn, ByteColumn, Sizes

@@ -1,9 +1,9 @@
 """Device memory of CUDA and cuDNN beside tensors: ranges with their sources, for no file has it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node
 from onnxmem.units import sum_known
 

@@ -7,10 +7,9 @@ of its program. PyTorch's training step (``torch``) and a session of onnxruntime
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol, Self
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Program

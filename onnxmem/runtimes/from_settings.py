@@ -1,10 +1,9 @@
 """Sessions of onnxruntime as the settings of an analysis request them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, build, prepare

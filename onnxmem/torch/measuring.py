@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -28,7 +28,6 @@ from torch.utils._pytree import tree_iter, tree_map
 
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import error_percent
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError, nearest
 from onnxmem.model.files import load
 from onnxmem.program.program import Allocation, Category

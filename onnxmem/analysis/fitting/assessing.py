@@ -10,7 +10,7 @@ is the same, the range grows to it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -47,7 +47,6 @@ from onnxmem.analysis.fitting.verdicts import (
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
 from onnxmem.units import format_bytes

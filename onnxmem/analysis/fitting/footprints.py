@@ -5,13 +5,12 @@ or ``common + shared + n x own`` if they share weights (``Deployment``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
 from onnxmem.analysis.request import AnalysisRequest, StageResults, at_observed, request_for
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError, shortened
 from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import InputValueError

@@ -18,7 +18,7 @@ Two cases:
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from itertools import groupby, pairwise
@@ -26,7 +26,6 @@ from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import Accuracy, Comparison, Demand, Verdict, compared_bytes
 from onnxmem.analysis.scaling import LARGEST_BATCH, BytesAt
-from onnxmem.dataclass import dataclass
 
 DemandAt = Callable[[int], Demand | None]
 """What a run needs at a number; ``None`` if unknown."""

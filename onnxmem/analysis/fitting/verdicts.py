@@ -23,12 +23,11 @@ peak; on a microcontroller inputs + peak activation memory, because the weights 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, UsageError
 
 

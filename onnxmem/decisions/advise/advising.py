@@ -7,10 +7,10 @@ dropped at the end. The result meets the budget, but need not be the cheapest on
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.proposals import (
     Objective,
     Proposal,

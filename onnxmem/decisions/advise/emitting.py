@@ -8,12 +8,11 @@ best combination without them is written.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.json_rows import JsonDict, document, document_text, recipe_row
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.advising import Advised, followed
 from onnxmem.decisions.advise.proposals import Objective, Proposal, bytes_of
 from onnxmem.decisions.advise.settings import LOAD_GROUP, SESSION_GROUP

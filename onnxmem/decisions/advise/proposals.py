@@ -6,7 +6,7 @@ left out may grow while the rest falls.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,7 +23,6 @@ from onnxmem.analysis.fitting.verdicts import (
     compared_bytes,
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults, stage_results, sum_bytes
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.building import BoundModel, prepare
 from onnxmem.model.files import ModelFile

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,6 @@ import onnx
 
 from onnxmem.analysis.coverage import unread_initializers
 from onnxmem.analysis.request import sum_bytes
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.proposals import (
     Change,
     Objective,

@@ -8,12 +8,11 @@ copy is analyzed like any other file, and must have consistent products and resh
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.proposals import Subject, Suggestion, Tradeoff, with_file
 from onnxmem.decisions.advise.settings import flops_text
 from onnxmem.errors import OnnxmemError

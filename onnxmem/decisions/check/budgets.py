@@ -10,14 +10,13 @@ file, the key, what is wrong, and what to write instead.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import MissingFileError, UsageError, shortened
 from onnxmem.files import Table, parsed_toml, read_text, reason_of
 from onnxmem.settings import BASES, LEFT_OPEN, TrainingConfig, listed_shape

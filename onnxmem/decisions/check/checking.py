@@ -7,7 +7,7 @@ from a saved report of the same model with the same settings.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,6 @@ from onnxmem.analysis.fitting.verdicts import (
     compared_bytes,
 )
 from onnxmem.analysis.json_rows import Failure, SavedObject, read_saved, recipe_row
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.check.budgets import Budget, Configuration, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program.program import Allocation

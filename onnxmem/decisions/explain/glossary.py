@@ -6,6 +6,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_rows import JsonDict
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.assumed import ORT_CONTEXT, Assumed, context, workspace
 
 _MOST_PARTS: Final = 8

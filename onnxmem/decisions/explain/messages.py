@@ -13,6 +13,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Final
@@ -25,7 +26,6 @@ from onnxmem.allocators.caching import (
     SMALL_BYTES,
     SMALL_SEGMENT_BYTES,
 )
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.explain.quantities import (
     WIDTHS,
     Quantity,

@@ -1,9 +1,9 @@
 """Explain a tensor or a node of a model by its name: its bytes, when it is live, what it shares."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 
 

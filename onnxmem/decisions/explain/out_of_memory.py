@@ -6,13 +6,12 @@ memory-pattern buffer of onnxruntime, or scratch memory of a kernel, which no mo
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, assess, fit
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.graph import Graph, Role, Tensor

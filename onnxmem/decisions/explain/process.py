@@ -1,12 +1,12 @@
 """Why a process takes more than the file: its sum, and the two settings that lower it most."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Accuracy, Basis
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.advise.proposals import (
     Objective,
     Proposal,

@@ -19,15 +19,13 @@ import re
 import tomllib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from importlib.resources import files
 from itertools import pairwise
 from math import ceil, floor, inf
 from typing import Any, Final
-
-from onnxmem.dataclass import dataclass
 
 
 class Role(StrEnum):

@@ -7,13 +7,13 @@ https://stats.stackexchange.com/questions/224175.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.request import model_size
 from onnxmem.analysis.rules_of_thumb import FORMULAS, Term, terms_of
-from onnxmem.dataclass import dataclass
 from onnxmem.program.program import Category
 
 _MIB: Final = 2**20

@@ -1,10 +1,10 @@
 """The size of an element type, or of a tensor, from how people write it: ``1000x1000 float32``."""
 
 import re
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType
 
 _ALIASES: Final = {

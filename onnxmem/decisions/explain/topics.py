@@ -9,12 +9,12 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import log
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
 
 _FILLER: Final = frozenset(

@@ -1,14 +1,13 @@
 """The types of this package: the interval of a dim, of elements, and what is known of a tensor."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, prod
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.graph import DType, Tensor
 from onnxmem.ops.spec import Dims, known_dims

@@ -8,13 +8,12 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import DType, Graph, Node
 from onnxmem.model.intervals.interval import (

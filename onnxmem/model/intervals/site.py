@@ -1,10 +1,9 @@
 """A node with the intervals of its inputs, as the rules of operators read it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Node
 from onnxmem.model.intervals.interval import (
     DimInterval,

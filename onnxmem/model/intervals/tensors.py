@@ -1,11 +1,10 @@
 """The intervals of a graph's tensors while its nodes are walked."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.intervals.interval import (
     DimInterval,

@@ -6,14 +6,13 @@ outputs. An operator with a rule (``dims``) has its intervals by it; any other o
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import onnx
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.model.intervals.dims import ALL_ELEMENTS, rule_of
 from onnxmem.model.intervals.inferred import inferred

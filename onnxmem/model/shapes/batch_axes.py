@@ -13,6 +13,7 @@ present one is right, or ``()`` if there is none.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -23,7 +24,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.traversal import onnx_op
 from onnxmem.ops.spec import Dims

@@ -18,7 +18,7 @@ are restored, with one new constant for all that were resized to the same dims
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -26,7 +26,6 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array, constant_tensor
 from onnxmem.model.shapes.batch_axes import (
     RECURRENT,

@@ -6,12 +6,11 @@ Their tensors are numbered in the order in which they are met, so that names do 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.shapes.inference import inferred_alone

@@ -11,7 +11,7 @@ compares them), but importing it takes as long as analyzing a small model.
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from types import MappingProxyType
@@ -22,7 +22,6 @@ import numpy.typing as npt
 import onnx
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array, constant_value
 from onnxmem.model.shapes.node_context import NodeSignature, node_signature

@@ -20,14 +20,13 @@ Shapes that the file declares (``value_info``) are used only if none can be infe
 import importlib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Binding, evaluated, input_dims, required_inputs
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable

@@ -1,12 +1,11 @@
 """The arguments of shape rules: a node, and the types and known values of its operands."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.model.value_types import dense_type, dims_of, shape_of
 from onnxmem.ops.spec import Dims

@@ -7,7 +7,7 @@ vector, allocates a shape of any rank, or loops forever, and no ``except`` can s
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 import onnx
@@ -15,7 +15,6 @@ import onnx.defs
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.control_flow import control_flow_types
 from onnxmem.model.shapes.microsoft import (

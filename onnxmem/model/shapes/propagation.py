@@ -13,7 +13,7 @@ are unknown.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.control_flow import Body, body_inputs, values_of_branch
@@ -221,8 +220,6 @@ def propagate(
 
 @dataclass(slots=True)
 class _Walk:
-    """What a walk over the graphs of one model reads and collects."""
-
     model: onnx.ModelProto
     assumed: AbstractSet[str]
     inference: NodeInference = field(init=False)

@@ -12,7 +12,7 @@ inferred.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -20,7 +20,6 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.binding import Binding
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor, dtype_of, record

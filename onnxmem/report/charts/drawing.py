@@ -7,11 +7,11 @@ darker one: they are distinct for readers of any color vision.
 import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import printable
 from onnxmem.units import format_count
 

@@ -6,10 +6,10 @@ arithmetic or its accuracy; its area is the number of parameters.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.report.charts.drawing import (
     LEFT,
     LINE,

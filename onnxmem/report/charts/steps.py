@@ -5,9 +5,9 @@ than a picture has columns those are drawn that reach furthest.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.report.charts.drawing import (
     CYCLE,
     LEFT,

@@ -1,6 +1,7 @@
 """The page of a model collection: what models compute, take and hold, and what fits where."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from itertools import islice
@@ -10,7 +11,6 @@ from typing import Final, cast
 from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.collection.summary import Accuracies, Summary, Target
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import shortened
 from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.sizes import Axes, Bubble, bubbles_svg

@@ -1,13 +1,13 @@
 """The page of a difference: both timelines on one scale, why the peaks moved, the layers."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from html import escape
 from itertools import islice
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.diff import Change, Difference, LayerChange, PeakChange, Snapshot
 from onnxmem.errors import shortened
 from onnxmem.report.charts.drawing import Frame

@@ -12,13 +12,13 @@ element that holds JSON is a data block, which is never run (HTML, section 4.12.
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import shortened
 from onnxmem.report.timelines import GROUPS
 from onnxmem.units import format_bytes, format_count

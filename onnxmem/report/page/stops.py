@@ -19,7 +19,7 @@ Nothing is claimed of other figures, and nothing beyond the outermost stops.
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis, analysis_of
@@ -28,7 +28,6 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis, Comparison, Verdict
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
-from onnxmem.dataclass import dataclass
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import OnnxmemError
 from onnxmem.program.sizes import Affine

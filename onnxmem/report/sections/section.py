@@ -5,12 +5,10 @@ for HTML.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
-
-from onnxmem.dataclass import dataclass
 
 if TYPE_CHECKING:
     from onnxmem.program.sizes import Affine

@@ -4,11 +4,10 @@ Activations are the tensors that nodes write at run time, those of subgraphs inc
 weights and graph inputs. The numbers of definitions are those of docs/definitions.md.
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from onnxmem.allocators.packed import EFFORTS, Packing, pack
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Allocation
 from onnxmem.program.replay import Replay

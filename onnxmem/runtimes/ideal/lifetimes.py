@@ -48,13 +48,12 @@ its own, which are copied out (``loop.cc``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
 from onnxmem.program.program import Category, Program

@@ -14,13 +14,12 @@ Begin reading with ``schedule_of``; the module is imported only where another or
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.schedules import (
     Problem,

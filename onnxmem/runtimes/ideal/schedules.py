@@ -8,10 +8,9 @@ are not reordered: what a node's subgraphs take belongs to the node.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.ideal.lifetimes import (
     CHAINS,

@@ -18,12 +18,12 @@ Begin reading with ``symbolic_peaks``.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
 from onnxmem.program.polynomials import Growth, Polynomial, coefficients_of, constant, upper

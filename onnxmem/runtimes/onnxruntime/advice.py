@@ -7,12 +7,11 @@ a GPU they do.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.prediction import (
     ArenaFigures,
     PlannedSession,

@@ -5,12 +5,12 @@ is loaded. The layout of blocked images, packed weights and some scratch depend 
 """
 
 import platform
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 
 _FEATURES: Final = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")

@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import unused_values

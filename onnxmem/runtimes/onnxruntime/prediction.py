@@ -7,13 +7,12 @@ profile, and three runs with the session's own settings, after which the arena i
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import ClassVar, Final, Self
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.model.traversal import opset_versions

@@ -9,12 +9,12 @@ The rules of CUDA are from the sources of onnxruntime 1.22 and were not verified
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up

@@ -10,10 +10,10 @@ the cases, so that none is left out.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED

@@ -8,14 +8,13 @@ shape requests its whole block, and beside it each buffer whose size differs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle, islice
 from random import Random
 from typing import Final, Self
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes.onnxruntime.allocation.frames import PatternKey, pattern_key

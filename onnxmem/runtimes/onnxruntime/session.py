@@ -10,13 +10,12 @@ the range verify that. The runs of subgraphs may differ from batch to batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.model.graph import Graph
 from onnxmem.model.observed import NO_RUN, GraphRun

@@ -7,6 +7,7 @@ child writes it (``write_runnable``). Models that must not be loaded are refused
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Final
 
@@ -19,7 +20,6 @@ from onnx.external_data_helper import (
 from onnx.numpy_helper import from_array, to_array
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import ShapeError, listed
 from onnxmem.model.binding import input_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, prepare

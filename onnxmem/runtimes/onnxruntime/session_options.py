@@ -1,11 +1,10 @@
 """The options of a session of onnxruntime that affect its memory."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 
 Level: TypeAlias = Literal["off", "basic", "extended", "all"]

@@ -8,12 +8,12 @@ booleans are never cast.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.settings import TORCHES
 
 

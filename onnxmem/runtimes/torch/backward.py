@@ -8,10 +8,9 @@ added to what is held already. A parameter's gradient stays to the end of the st
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Node, Role
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.forward import Storages

@@ -7,9 +7,9 @@ that exporters write into a file.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.module_paths import Modules, dotted_path, modules_of
 from onnxmem.runtimes.torch.recurrent import RECURRENT

@@ -14,12 +14,11 @@ last segment of units is not recomputed, because its backward pass follows at on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
 from math import isqrt
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Node
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay

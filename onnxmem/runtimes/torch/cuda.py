@@ -5,11 +5,10 @@
 beside them.
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import MAX_ITERATIONS, Reserved
 from onnxmem.runtimes.assumed import NO_TERM, Assumed

@@ -9,10 +9,9 @@ element.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.linear import Contraction, contraction_of
 from onnxmem.ops.registry import lookup

@@ -26,11 +26,10 @@ had a bias from the start are the names that the folding tool gives the result:
 
 import re
 from collections import Counter
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.ops.spec import known_dims

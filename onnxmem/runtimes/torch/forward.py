@@ -7,10 +7,9 @@ a tensor somewhat longer, which the file does not show.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.module_paths import paths_of
 from onnxmem.program.program import Category

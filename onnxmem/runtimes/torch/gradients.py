@@ -7,12 +7,11 @@ layers, which no rule describes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Node
 from onnxmem.ops.spec import Gradient, GradientRule, nothing
 from onnxmem.program.program import Category

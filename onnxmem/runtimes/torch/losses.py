@@ -5,11 +5,10 @@ that the training configuration names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import Graph
 from onnxmem.ops.spec import Operand, known_dims

@@ -6,11 +6,10 @@ with the last one. The heap does the same; every allocation and release becomes 
 """
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.program.program import Allocation, Category, ProgramBuilder
 from onnxmem.program.replay import Peak, Replay

@@ -8,10 +8,9 @@ trained beside each matrix, which is frozen.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters, parameters

@@ -21,12 +21,11 @@ replayed over the parameters in their order. Its words, separated by blanks, are
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 
 Dims = tuple[int, ...]

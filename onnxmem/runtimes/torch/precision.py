@@ -30,10 +30,9 @@ make three copies; a trained parameter has one copy, which is cached while autoc
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup

@@ -11,9 +11,9 @@ nothing: the layer reads the parameters themselves and computes their gradients
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Call, known_dims

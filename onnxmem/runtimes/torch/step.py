@@ -12,11 +12,10 @@ DistributedDataParallel has all of it and a copy of the gradients in its buckets
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Self
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import Parameters

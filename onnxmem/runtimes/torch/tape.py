@@ -8,9 +8,8 @@ A saved view keeps its whole storage alive, and saving a storage twice costs not
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType, Graph, Node, Role, record
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.registry import UNKNOWN

@@ -10,10 +10,10 @@ model. TensorFlow's own graph optimizations, the order of its threads and cuDNN'
 left out: no figure here was measured.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.program.replay import MAX_ITERATIONS
 from onnxmem.runtimes.base import RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory

@@ -11,10 +11,9 @@ an operand that the call has as ``%detach``.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.module_paths import dotted_path, modules_of

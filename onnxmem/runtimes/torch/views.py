@@ -7,9 +7,9 @@ TensorShape.cpp), where the node is an identity, or where an activation runs in 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, record
 from onnxmem.ops.spec import Attribute, known_dims
 from onnxmem.runtimes.torch.framework import ATTENTION, data_reads, keeps_type

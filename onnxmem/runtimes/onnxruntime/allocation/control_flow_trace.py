@@ -6,10 +6,9 @@ each iteration. It is a tree, because a body decides anew each time it runs.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Dims
 

@@ -30,12 +30,11 @@ Nodes:
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import xor
 from typing import Final, cast
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.control_flow import least_trips, trip_count
 from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.program.program import Category

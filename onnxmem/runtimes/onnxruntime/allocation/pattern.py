@@ -5,11 +5,10 @@ once, in the smallest gap between live buffers that fits, the unused end of the 
 after the last live buffer. Buffers never move, so the block may be larger than the peak.
 """
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.allocators.packed import FreeList
-from onnxmem.dataclass import dataclass
 
 ALIGNMENT_BYTES: Final = 256
 """``kAllocAlignment`` of ``core/framework/allocator.h``."""

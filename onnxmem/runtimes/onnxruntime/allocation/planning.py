@@ -20,9 +20,8 @@ of the run (``GenerateDeallocationPlan``).
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import DType, Graph, Node, Role
 from onnxmem.runtimes.ideal.schedules import reverse_dfs
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider

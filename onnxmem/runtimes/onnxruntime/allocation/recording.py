@@ -5,13 +5,12 @@ Requests of 0 bytes are recorded too, because they may have bytes at another bat
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Node
 from onnxmem.program.program import Category, IntColumn, Program, ProgramBuilder, int_column
 from onnxmem.program.replay import Peak, Replay

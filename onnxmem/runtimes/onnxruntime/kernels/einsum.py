@@ -8,9 +8,8 @@ has that order already.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from onnxmem.dataclass import dataclass
 from onnxmem.ops.spec import Dims
 from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     Kernel,

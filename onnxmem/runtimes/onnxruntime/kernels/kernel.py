@@ -8,10 +8,10 @@ raises ``UnknownError``; the caller then reports the scratch as unknown.
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import prod
 from typing import Final, NoReturn, TypeVar
 
-from onnxmem.dataclass import dataclass
 from onnxmem.ops.spec import Call, Dims, known_dims
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 

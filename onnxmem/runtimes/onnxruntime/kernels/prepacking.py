@@ -17,10 +17,9 @@ memory pattern changes nothing.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, Packed, UnknownError

@@ -5,8 +5,8 @@ reverse direction reverses its input and its output.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     FLOAT_BYTES,
     Kernel,

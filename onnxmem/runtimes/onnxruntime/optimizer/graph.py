@@ -6,11 +6,10 @@ different sequence than onnxruntime would change that order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array, constant_value
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 

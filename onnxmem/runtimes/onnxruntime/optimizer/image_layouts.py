@@ -6,11 +6,10 @@ channels last (``put_channels_last``).
 """
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.fusions.convolutions import activation_parameters
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, execution_order
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (

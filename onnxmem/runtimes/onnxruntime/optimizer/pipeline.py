@@ -5,12 +5,12 @@ graph_transformer_mgr.cc (``ApplyTransformers``) and ``InferenceSession::Transfo
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.casts import insert_casts, widen_constants
 from onnxmem.runtimes.onnxruntime.optimizer.constants import (

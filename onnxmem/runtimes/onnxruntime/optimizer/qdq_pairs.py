@@ -4,11 +4,11 @@ The passes that replace the operators between them are in ``qdq_units``.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Attributes,
     Edge,

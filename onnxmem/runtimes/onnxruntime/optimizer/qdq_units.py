@@ -7,11 +7,11 @@ dynamic quantization writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Graph,

@@ -1,8 +1,9 @@
 """Fusion of Reshapes with computed targets, and of Gathers and Slices that split a value."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, Node, TensorType, walk
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     axes_of,

@@ -5,13 +5,12 @@ Source: onnxruntime/core/graph/graph_utils.cc (``CanRemoveNode``, ``RemoveNode``
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimizer.matching import MICROSOFT, num_input_edges

@@ -6,12 +6,11 @@ Transpose from its inputs to its outputs, with the functions of ``transposes``.
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Dims,

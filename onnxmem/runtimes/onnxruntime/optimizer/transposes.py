@@ -5,11 +5,11 @@ DequantizeLinear around it, so that it is a unit of its own.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.constants import forget_content
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, TensorType, execution_order
 from onnxmem.runtimes.onnxruntime.optimizer.matching import axes_of, integer, integers, put, rank_of

@@ -10,12 +10,11 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of

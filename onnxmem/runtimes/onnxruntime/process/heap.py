@@ -26,11 +26,10 @@ Verified on glibc 2.36, block by block: equal addresses and equal pages.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.allocators.bfc_arena import ByteRanges
-from onnxmem.dataclass import dataclass
 
 PAGE_BYTES: Final = 4096
 DEFAULT_MMAP_THRESHOLD_BYTES: Final = 128 << 10

@@ -21,12 +21,11 @@ Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap.
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.process.heap import (
     CACHED_ENDS,
     PAGE_BYTES,

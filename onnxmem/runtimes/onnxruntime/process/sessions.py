@@ -7,11 +7,10 @@ weights count in each session, as in RSS; PSS and cgroups count their pages once
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Loading, Region

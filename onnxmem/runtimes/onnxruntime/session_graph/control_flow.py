@@ -12,7 +12,7 @@ is one; otherwise its number of iterations is unknown.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import groupby
 from math import prod
 from typing import Final
@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.constants import Array
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import DType, Graph, Node, body_prefix, dtype_of

@@ -5,13 +5,12 @@ known when the session is created, which the planner decides reuse by (``LoadSha
 """
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 import onnx
 
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Request, bind, input_dims, required_inputs
 from onnxmem.model.building import Prepared, build, prepare

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
 import onnx
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
-from onnxmem.dataclass import dataclass
 from onnxmem.errors import Finding
 from onnxmem.files import temporary_folder
 from onnxmem.model.building import BoundModel, Prepared

@@ -7,8 +7,8 @@ comes from: where it does, the name decides.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import ATTENTION, data_reads

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import isclose
 
-from onnxmem.dataclass import dataclass
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.ops.spec import Attribute, OpSpec, known_dims
 from onnxmem.runtimes.torch.framework import data_reads

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
 import numpy as np
 
-from onnxmem.dataclass import dataclass
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dim, Dims, Graph, Node, TensorType, walk
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     BFLOAT16,
