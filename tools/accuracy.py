@@ -86,7 +86,7 @@ def given_rows() -> Iterator[Row]:
 def new_rows() -> Iterator[Row]:
     """Each row by exporter and optimizer; attention as a GPU runs it, where that was measured."""
     rows = _rows(NEW)
-    fused = {row["model"] for row in rows if row["attention"] == "efficient"}
+    fused = {row["model"] for row in rows if row["attention"] == "fused"}
     for row in rows:
         if row["model"] in fused and row["attention"] == "math":
             continue

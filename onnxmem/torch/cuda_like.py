@@ -11,7 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-ATTENTION_KINDS = ("math", "efficient")
+ATTENTION_KINDS = ("math", "fused")
+_HALF = frozenset({torch.float16, torch.bfloat16})
 _FLAT = 2
 """Dims of a matrix."""
 
@@ -29,7 +30,7 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     return torch.native_dropout(tensor, p, train)[0]
 
 
-def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
+def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -39,14 +40,20 @@ def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """`scaled_dot_product_attention` as a GPU runs it in float32: q, k, v, output, log-sum kept.
+    """`scaled_dot_product_attention` as a GPU runs it: q, k, v, output, log-sum kept.
 
     Source: `_select_sdp_backend` and `scaled_dot_product_attention` of
-    aten/src/ATen/native/transformers/attention.cpp; flash attention takes half floats alone.
+    aten/src/ATen/native/transformers/attention.cpp; FlashAttention takes half floats and no mask.
+    Real tensors have no such kernel on the CPU.
     """
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    if attn_mask is None and query.dtype in _HALF:
+        flashed: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, scale=scale
+        )
+        return flashed[0]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
             attn_mask.logical_not(), float("-inf")
@@ -131,13 +138,13 @@ def cuda_like(attention: str) -> Iterator[None]:
     """Run dropout, RMS norms, attention and recurrent layers inside as a GPU does, as far as known.
 
     `attention`: "math" decomposes it into matrix products and softmax, as ONNX files write it,
-    "efficient" is the fused kernel that a GPU takes in float32. Recurrent layers run gate by gate
+    "fused" is the kernel that a GPU takes. Recurrent layers run gate by gate
     (the packed reserve of cuDNN has no public size).
     """
     library = torch.library.Library("aten", "IMPL")
     overrides: dict[str, Any] = {"dropout": _dropout, "linear": _linear, "rms_norm": _rms_norm}
-    if attention == "efficient":
-        overrides["scaled_dot_product_attention"] = _efficient_attention
+    if attention == "fused":
+        overrides["scaled_dot_product_attention"] = _fused_attention
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*(Overriding a previously|TF32 acceleration)")
         for name, function in overrides.items():

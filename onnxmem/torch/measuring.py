@@ -439,7 +439,7 @@ def _counted(
     with ExitStack() as stack:
         if fake:
             stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(cuda_like("efficient"))
+        stack.enter_context(cuda_like("fused"))
         step = _Step(run, copied)
         stack.enter_context(mode)
         stack.enter_context(naming_modules(mode, step.module))

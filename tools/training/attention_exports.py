@@ -265,7 +265,7 @@ def counted(module: nn.Module, inputs: dict[str, Tensor]) -> int:
         lambda _: tuple(torch.zeros(each.shape, dtype=each.dtype) for each in inputs.values()),
         (BATCH, BATCH),
     )
-    settings = Settings(attention="efficient", training=module.training)
+    settings = Settings(attention="fused", training=module.training)
     is_traced = "mask" in inputs or (
         isinstance(module, Text) and module.model.config.is_encoder_decoder
     )

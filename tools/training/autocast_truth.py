@@ -173,7 +173,7 @@ def _main() -> None:
             rows += _rows(network, "training", settings)
     for case in CASES:
         if case.network.name in NEW:
-            rows += _rows(case.network, "training_new", replace(settings, attention="efficient"))
+            rows += _rows(case.network, "training_new", replace(settings, attention="fused"))
     chosen = next(network for network in NETWORKS if network.name == "tiny_transformer")
     rows += _rows(chosen, "training", replace(settings, loss="mse"))
     about = {"command": "PYTHONPATH=tools python tools/training/autocast_truth.py"}

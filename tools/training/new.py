@@ -123,7 +123,7 @@ CASES = (
 
 def measured(case: Case) -> list[dict[str, Any]]:
     """The figures at both batches, with every optimizer, of each kind of attention."""
-    kinds = ("math", "efficient") if case.fused_attention else ("math",)
+    kinds = ("math", "fused") if case.fused_attention else ("math",)
     return [
         {"attention": kind, **_row(case.network, batch, kind)}
         for batch in case.network.batches

@@ -351,9 +351,9 @@ def _networks() -> list[Network]:
 
 
 def _row(network: Network) -> dict[str, Any]:
-    figures = measure(network, BATCH, Settings(attention="efficient"))
+    figures = measure(network, BATCH, Settings(attention="fused"))
     with cuda_lists():
-        lower = measure(network, BATCH, Settings(attention="efficient", autocast=True))
+        lower = measure(network, BATCH, Settings(attention="fused", autocast=True))
     files: dict[str, str] = {}
     failures: dict[str, str] = {}
     for exporter in EXPORTERS:

@@ -38,14 +38,14 @@ def _blocks(network: Network, class_name: str) -> tuple[str, ...]:
 def _rows(network: Network, block: str | None) -> Iterator[dict[str, Any]]:
     for batch in network.batches:
         for autocast in (False, True):
-            settings = Settings(optimizer="adam", autocast=autocast, attention="efficient")
+            settings = Settings(optimizer="adam", autocast=autocast, attention="fused")
             with cuda_lists() if autocast else nullcontext():
                 figures = measure(network, batch, settings)
             about = {"batch": batch, "precision": "mixed-bf16" if autocast else "fp32"}
             yield about | {"checkpoint": "none"} | {term: figures[term] for term in TERMS}
         if block is not None:
             blocks = _blocks(network, block)
-            settings = Settings(optimizer="adam", checkpoint=blocks, attention="efficient")
+            settings = Settings(optimizer="adam", checkpoint=blocks, attention="fused")
             figures = measure(network, batch, settings)
             about = {"batch": batch, "precision": "fp32", "checkpoint": "blocks"}
             yield about | {"blocks": blocks} | {term: figures[term] for term in TERMS}
@@ -79,7 +79,7 @@ def _main() -> None:
         for network in module.NETWORKS:
             found.append(_network(network, module.BLOCKS.get(network.name), group))
             print(network.name, *found[-1]["files"], *found[-1]["failures"].values(), flush=True)
-    about = {"torch": torch.__version__, "optimizer": "adam", "attention": "efficient"}
+    about = {"torch": torch.__version__, "optimizer": "adam", "attention": "fused"}
     text = json.dumps({"meta": about, "networks": found})
     options.out.write_bytes(gzip.compress(text.encode(), mtime=0))
 

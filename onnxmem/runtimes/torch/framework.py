@@ -16,22 +16,38 @@ from onnxmem.ops.spec import Call, Gradient, GradientRule, OpSpec, Saved, known_
 FRAMEWORK = "torch"
 """The domain of these records."""
 
+_HALF_BITS = 16
 _LOG_SUM_BYTES = 4
 _LOG_SUM_ALIGNMENT = 32
 _RANDOM_STATE_BYTES = 16
+_FLASH_RANDOM_STATE_BYTES = 24
+"""Seed and offset in one tensor, and an unused one (``mha_fwd`` of flash_api.cpp)."""
 _MASK_ALIGNMENT = 8
 _BOOL_MASK = 4
 """Its index among the operands."""
 
 
+def is_flash_attention(call: Call) -> bool:
+    """Whether an attention runs in FlashAttention: on elements of 16 bits, without a mask.
+
+    ``use_flash_attention`` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+    """
+    query = call.input_at(0)
+    has_mask = any(operand is not None for operand in call.inputs[3:])
+    return query is not None and query.bits == _HALF_BITS and not has_mask
+
+
 def _log_sum_bytes(call: Call) -> int | None:
     """Bytes of the logsumexp of each row, and of the seed and offset of dropout's random numbers.
 
-    Query [batch, heads, rows, width] -> [batch, heads, rows up to a multiple of 32].
+    Query [batch, heads, rows, width] -> [batch, heads, rows], with rows up to a multiple of 32 where
+    the memory-efficient kernel runs: with a mask, or in float32.
     """
     dims = known_dims(shape_at(call))
     if dims is None or len(dims) < 2:  # noqa: PLR2004 - rows and width
         return None
+    if is_flash_attention(call):
+        return _LOG_SUM_BYTES * prod(dims[:-1]) + _FLASH_RANDOM_STATE_BYTES
     rows = -(-dims[-2] // _LOG_SUM_ALIGNMENT) * _LOG_SUM_ALIGNMENT
     return _LOG_SUM_BYTES * prod(dims[:-2]) * rows + _RANDOM_STATE_BYTES
 

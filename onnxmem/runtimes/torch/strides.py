@@ -117,12 +117,40 @@ def is_dense(dims: Dims, strides: Strides | None) -> bool:
 
 @_once
 def like(dims: Dims, strides: Strides | None) -> Strides:
-    """Strides of a new tensor that is laid out like another: the other's, if that is dense."""
-    # empty_like of aten/src/ATen/native/TensorFactories.cpp with MemoryFormat::Preserve. Of tensors
-    # that are not dense PyTorch preserves the order of the axes; here they become row-major.
-    if strides is not None and is_dense(dims, strides):
+    """Strides of a new tensor that is laid out like another: dense, its axes in the other's order.
+
+    >>> like((2, 3), (1, 2)), like((2, 3), (3, 6)), like((2, 3), (9, 1))
+    ((1, 2), (1, 2), (3, 1))
+    """
+    # empty_like of aten/src/ATen/native/TensorFactories.cpp with MemoryFormat::Preserve.
+    if strides is None:
+        return contiguous(dims)
+    if is_dense(dims, strides):
         return strides
-    return contiguous(dims)
+    result = [0] * len(dims)
+    stride = 1
+    for axis in _from_innermost(dims, strides):
+        result[axis] = stride
+        stride *= dims[axis]
+    return tuple(result)
+
+
+def _from_innermost(dims: Dims, strides: Strides) -> list[int]:
+    """The axes by stride; repeated ones, of stride 0, stay where they are."""
+    # infer_dense_strides of aten/src/ATen/ExpandUtils.cpp: an insertion sort in which a stride of 0
+    # is neither above nor below another.
+    order = list(reversed(range(len(dims))))
+    for start in range(1, len(order)):
+        place = start
+        for before in reversed(range(start)):
+            inner, outer = order[before], order[place]
+            if 0 in {strides[inner], strides[outer]}:
+                continue
+            if (strides[inner], dims[inner]) <= (strides[outer], dims[outer]):
+                break
+            order[before], order[place] = outer, inner
+            place = before
+    return order
 
 
 @_once

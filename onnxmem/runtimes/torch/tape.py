@@ -15,7 +15,12 @@ from onnxmem.model.parameters import Parameters
 from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothing
 from onnxmem.runtimes.torch.einsum import operand_calls
-from onnxmem.runtimes.torch.framework import constant_tensors, data_reads
+from onnxmem.runtimes.torch.framework import (
+    ATTENTION,
+    constant_tensors,
+    data_reads,
+    is_flash_attention,
+)
 from onnxmem.runtimes.torch.hooks import vectors_without_gradient
 from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer, layer_of, packed_weights
@@ -28,6 +33,8 @@ from onnxmem.runtimes.torch.strides import (
 )
 from onnxmem.runtimes.torch.views import View, find_views, is_identity
 
+_BEFORE_FLASH_2 = ("1.12", "2.0")
+"""Releases of PyTorch before FlashAttention 2."""
 _Slot = tuple[slice, slice]
 """The indices of a schema's slot among a node's inputs, and among its outputs."""
 
@@ -156,13 +163,12 @@ def tape_of(
         for node in _find_backward_nodes(graph, requires_grad, outputs)
         if not packed or not packed.keys() >= set(node.writes)
     )
-    views = find_views(graph, in_place=in_place)
     tape = Tape(
         graph=graph,
         parameters=parameters,
         precision=precision,
-        views=views,
-        storages=_allocated_storages(graph, views, constants.union(packed)),
+        views={},
+        storages={},
         requires_grad=requires_grad,
         backward_nodes=backward_nodes,
         constants=constants,
@@ -170,9 +176,24 @@ def tape_of(
         cached=run.cached,
         callers=_callers(graph, run.callers),
     )
+    views = find_views(graph, in_place=in_place, like_query=_like_query(tape))
+    storages = _allocated_storages(graph, views, constants.union(packed))
+    tape = replace(tape, views=views, storages=storages)
     saver = _Saver(tape)
     saved = {node.name: saver.saved_by(node) for node in backward_nodes}
     return replace(tape, saved=saved, assumed_nodes=tuple(saver.assumed))
+
+
+def _like_query(tape: Tape) -> frozenset[str]:
+    """Name the attentions whose output is laid out like the query: those of FlashAttention 2.
+
+    ``mha_fwd`` of aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp allocates
+    ``empty_like(q)``. PyTorch has it since 2.2; the kernel of 2.0 packed its rows.
+    """
+    if tape.precision.torch in _BEFORE_FLASH_2:
+        return frozenset()
+    attentions = (node for node in tape.graph.nodes if node.operator is ATTENTION)
+    return frozenset(node.name for node in attentions if is_flash_attention(tape.call(node)))
 
 
 def _callers(graph: Graph, of_casts: Mapping[str, str]) -> Mapping[str, str]:

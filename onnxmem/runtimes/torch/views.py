@@ -32,7 +32,9 @@ _SAVES_INPUT = frozenset({"Celu", "Elu", "LeakyRelu", "Selu"})
 (derivatives.yaml: elu_backward and leaky_relu_backward, is_result=True)."""
 
 _ATTENTION_OUTPUT = (0, 2, 1, 3)
-"""Attention kernels write [batch, rows, heads, width] and return [batch, heads, rows, width]."""
+"""The memory-efficient attention kernel writes [batch, rows, heads, width] and returns [batch,
+heads, rows, width] (``_scaled_dot_product_efficient_attention_cuda`` of
+aten/src/ATen/native/transformers/cuda/attention.cu)."""
 
 _IDENTITY_IN_SOME_NODES = frozenset({"Cast", "CastLike", "Dropout", "Slice"})
 _VIEW_IN_SOME_NODES = _IDENTITY_IN_SOME_NODES | {"Gather"}
@@ -59,10 +61,13 @@ class _ViewCall:
     after: Dims
 
 
-def find_views(graph: Graph, *, in_place: bool | None) -> Mapping[str, View]:
+def find_views(
+    graph: Graph, *, in_place: bool | None, like_query: frozenset[str]
+) -> Mapping[str, View]:
     """Find the storage and the strides of every tensor of a graph; subgraphs are left out.
 
     ``in_place`` selects the activations that overwrite their input: see ``in_place_activations``.
+    ``like_query`` names the attentions whose kernel lays its output out like the query.
     """
     found: dict[str, View] = {}
     overwritten = in_place_activations(graph, in_place)
@@ -78,6 +83,8 @@ def find_views(graph: Graph, *, in_place: bool | None) -> Mapping[str, View]:
         may_be_view = node.operator.autograd_view or node.op_type in _VIEW_IN_SOME_NODES
         for index, name in [(index, name) for index, name in enumerate(node.outputs) if name]:
             view = _view(graph, node, index, found) if may_be_view else None
+            if view is None and node.name in like_query:
+                view = View(name, _like_query(graph, node, found))
             found[name] = view or _new_storage(graph, node, name, found)
     for name in graph.outputs:
         if name not in found:
@@ -170,6 +177,13 @@ def _is_full_slice(graph: Graph, node: Node) -> bool:
 def _own_storage(graph: Graph, name: str) -> View:
     dims = known_dims(graph.tensors[name].shape)
     return View(name, None if dims is None else contiguous(dims))
+
+
+def _like_query(graph: Graph, node: Node, found: Mapping[str, View]) -> Strides | None:
+    dims = known_dims(graph.tensors[node.outputs[0]].shape)
+    query = node.inputs[0]
+    is_as_large = dims == known_dims(graph.tensors[query].shape)
+    return like(dims, found[query].strides) if dims is not None and is_as_large else None
 
 
 def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View]) -> View:

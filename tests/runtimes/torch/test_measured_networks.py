@@ -22,8 +22,8 @@ from onnxmem.settings import TrainingConfig
 
 FOLDER = DATA / "training_new"
 ALL: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())["rows"]
-FUSED = {row["model"] for row in ALL if row["attention"] == "efficient"}
-ROWS = [row for row in ALL if row["attention"] == "efficient" or row["model"] not in FUSED]
+FUSED = {row["model"] for row in ALL if row["attention"] == "fused"}
+ROWS = [row for row in ALL if row["attention"] == "fused" or row["model"] not in FUSED]
 OPTIMIZERS = ("sgd", "momentum", "adam")
 CASES = [(row, exporter) for row in ROWS for exporter in row["files"]]
 FIRST = [

@@ -155,7 +155,7 @@ def _guard(view: GraphView, name: str) -> tuple[Node, ...]:
 def _bias(view: GraphView, weights: _Weights) -> tuple[tuple[Node, ...], tuple[str, ...]]:
     """The node that converts a mask of booleans, and the operands for bias and mask."""
     name = weights.bias
-    if name is None:
+    if name is None or _is_causal(view, name):
         return (), ()
     conversion = _mask_conversion(view, name)
     is_mask = conversion is not None or weights.has_nan_guard
@@ -164,6 +164,23 @@ def _bias(view: GraphView, weights: _Weights) -> tuple[tuple[Node, ...], tuple[s
     if is_mask and _exists_only_in_trace(view, mask):
         return nodes, ()
     return (nodes, ("", mask)) if conversion is not None else ((), (name,))
+
+
+def _is_causal(view: GraphView, name: str) -> bool:
+    """Whether a bias is what exporters write for ``is_causal``, which the kernel takes no mask for.
+
+    ``Where(Equal(Trilu(1), 0), far below 0, 0)``: ``_causal_attention_mask`` of
+    torch/onnx/_internal/torchscript_exporter/symbolic_opset14.py, and of torchlib's nn.py.
+    """
+    chosen = view.producers.get(name)
+    if chosen is None or chosen.onnx_op != "Where" or not view.is_number(chosen.inputs[2], 0):
+        return False
+    masked = view.number(chosen.inputs[1])
+    compared = view.producers.get(chosen.inputs[0])
+    if masked is None or masked > _MASKED or compared is None or compared.onnx_op != "Equal":
+        return False
+    triangle = view.producers.get(compared.inputs[0])
+    return triangle is not None and triangle.onnx_op == "Trilu"
 
 
 def _mask_conversion(view: GraphView, name: str) -> Node | None:
