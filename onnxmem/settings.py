@@ -136,6 +136,10 @@ class TrainingConfig:
     ``zero_grad(set_to_none=False)`` does and ``zero_grad()`` did before PyTorch 2.0."""
     first_step: bool = False
     """Whether it is the first step, in which the optimizer has no state yet."""
+    keep_outputs: bool = False
+    """Whether the loop keeps a step's outputs until the next forward pass returns, as a loop that
+    assigns them to a name does; a step in a function of its own frees them. Micro-batches always
+    keep them."""
     in_place_activations: bool | None = None
     """Whether activations run in place where autograd allows it: those that follow a
     BatchNormalization and would save their input (``None``), all (true), or none (false)."""

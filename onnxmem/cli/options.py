@@ -443,6 +443,13 @@ def _add_choices(group: _ArgumentGroup) -> None:
 def _add_switches(group: _ArgumentGroup) -> None:
     for name, what in (
         ("first_step", "the first step, before the optimizer has state"),
+        (
+            "keep_outputs",
+            (
+                "the loop keeps a step's outputs, as 'out = model(x)' in its body does, until the "
+                "next forward pass returns"
+            ),
+        ),
         ("assume_dropout", "put back the Dropout that an export left out"),
     ):
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)

@@ -40,8 +40,8 @@ def is_flash_attention(call: Call) -> bool:
 def _log_sum_bytes(call: Call) -> int | None:
     """Bytes of the logsumexp of each row, and of the seed and offset of dropout's random numbers.
 
-    Query [batch, heads, rows, width] -> [batch, heads, rows], with rows up to a multiple of 32 where
-    the memory-efficient kernel runs: with a mask, or in float32.
+    Query [batch, heads, rows, width] -> [batch, heads, rows]; the memory-efficient kernel, which
+    runs with a mask or in float32, rounds rows up to a multiple of 32.
     """
     dims = known_dims(shape_at(call))
     if dims is None or len(dims) < 2:  # noqa: PLR2004 - rows and width

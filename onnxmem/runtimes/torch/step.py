@@ -338,15 +338,22 @@ class _Step:
         return _allocate(heap, self.gradients)
 
     def _previous_outputs(self, heap: Heap) -> tuple[int, ...]:
-        """Allocate the outputs of the previous pass, where gradients are accumulated."""
-        if self.persistent.recipe.accumulate == 1:
+        """Allocate the outputs of the previous pass, if the loop keeps them that long."""
+        recipe = self.persistent.recipe
+        if recipe.accumulate == 1 and not recipe.keep_outputs:
             return ()
-        sizes = ((name, self.tape.size_bytes(name) or 0) for name in self.network.graph.outputs)
+        # An output that is a view keeps its whole storage: a value that is a part of one product.
+        storages = self.tape.storages
+        kept = dict.fromkeys(storages[n] for n in self.network.graph.outputs if n in storages)
         return _allocate(
             heap,
             (
-                Allocation(f"{name} of the previous pass", Category.ACTIVATION, size)
-                for name, size in sizes
+                Allocation(
+                    f"{name} of the previous pass",
+                    Category.ACTIVATION,
+                    self.tape.size_bytes(name) or 0,
+                )
+                for name in kept
             ),
         )
 

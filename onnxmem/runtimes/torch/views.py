@@ -83,9 +83,8 @@ def find_views(
         may_be_view = node.operator.autograd_view or node.op_type in _VIEW_IN_SOME_NODES
         for index, name in [(index, name) for index, name in enumerate(node.outputs) if name]:
             view = _view(graph, node, index, found) if may_be_view else None
-            if view is None and node.name in like_query:
-                view = View(name, _like_query(graph, node, found))
-            found[name] = view or _new_storage(graph, node, name, found)
+            is_like_query = node.name in like_query
+            found[name] = view or _new_storage(graph, node, name, found, is_like_query)
     for name in graph.outputs:
         if name not in found:
             found[name] = _own_storage(graph, name)
@@ -179,20 +178,21 @@ def _own_storage(graph: Graph, name: str) -> View:
     return View(name, None if dims is None else contiguous(dims))
 
 
-def _like_query(graph: Graph, node: Node, found: Mapping[str, View]) -> Strides | None:
-    dims = known_dims(graph.tensors[node.outputs[0]].shape)
-    query = node.inputs[0]
-    is_as_large = dims == known_dims(graph.tensors[query].shape)
-    return like(dims, found[query].strides) if dims is not None and is_as_large else None
-
-
-def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View]) -> View:
+def _new_storage(
+    graph: Graph,
+    node: Node,
+    name: str,
+    found: Mapping[str, View],
+    is_like_query: bool,  # noqa: FBT001 - from one call
+) -> View:
     """Lay out what a node allocates: like its first input of that shape, if it keeps strides.
 
     Element-wise operators do: TensorIterator's ``allocate_or_resize_outputs`` permutes the output
     as its operands are permuted (aten/src/ATen/TensorIterator.cpp).
     """
     dims = known_dims(graph.tensors[name].shape)
+    if is_like_query and dims is not None and graph.tensors[node.inputs[0]].shape == dims:
+        return View(name, like(dims, found[node.inputs[0]].strides))
     if dims is not None and node.operator is ATTENTION and len(dims) == len(_ATTENTION_OUTPUT):
         written = tuple(dims[axis] for axis in _ATTENTION_OUTPUT)
         return View(name, permuted(contiguous(written), _ATTENTION_OUTPUT))

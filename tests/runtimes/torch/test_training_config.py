@@ -104,6 +104,29 @@ def test_outputs_of_the_previous_pass_live_until_there_are_new_ones() -> None:
     assert found.forward_peak_bytes == step(CHAIN).forward_peak_bytes + 4 * COUNT + 4 * 14
 
 
+def test_a_loop_may_keep_the_outputs_of_the_previous_step() -> None:
+    """Gradients are freed as before: only the outputs are alive in two steps."""
+    plain, keeping = (step(CHAIN, keep_outputs=each) for each in (False, True))
+    assert happenings(keeping, Phase.FORWARD)[0] == "+y of the previous pass"
+    assert happenings(keeping, Phase.FORWARD)[-1] == "-y of the previous pass"
+    assert keeping.forward_peak_bytes == plain.forward_peak_bytes + 4 * 14
+    assert keeping.backward_peak_bytes == plain.backward_peak_bytes
+
+
+def test_an_output_that_is_a_part_of_a_tensor_keeps_all_of_it() -> None:
+    split = """
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[3, 5] x) => (float[3, 2] left, float[3, 5] right)
+        <float[5, 7] w> {
+            y = MatMul (x, w)
+            sizes = Constant <value_ints = [2, 5]> ()
+            left, right = Split <axis = 1> (y, sizes)
+        }
+    """
+    plain, keeping = (step(split, keep_outputs=each, outputs=("left",)) for each in (False, True))
+    assert keeping.forward_peak_bytes == plain.forward_peak_bytes + 4 * 3 * 7
+
+
 def test_the_first_step_allocates_the_optimizers_state() -> None:
     """It is there in the optimizer's phase alone."""
     steady, first = (step(CHAIN, optimizer="adam", first_step=each) for each in (False, True))

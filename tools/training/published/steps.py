@@ -69,6 +69,7 @@ def _step(row: dict[str, str]) -> Step:
         recipe=TrainingConfig().with_fields(
             **options,
             world=_RANKS if row["shard"] == "ddp" else 1,
+            keep_outputs=row["keep_outputs"] == "yes",
             outputs=("out",) if row["loss"] == "none" else (),
         ),
         is_reserved=row["figure"] == "reserved",
