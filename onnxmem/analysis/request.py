@@ -420,6 +420,7 @@ class AnalysisRequest:
         sought = self.prepared.batch_symbols if dim is None else {dim}
         if not sought:
             return any(fixed)
+        # A fixed dim may be an expression of the one that is sought: ``batch * 4``.
         named = {each for dims in fixed for each in dims if isinstance(each, str)}
         return any(each in sought or names_in(each) & sought for each in named)
 

@@ -211,6 +211,7 @@ def run(arguments: Namespace) -> int:
     from onnxmem.collection.sources import model_names
     from onnxmem.report.text import colored
 
+    # All that can be refused is refused before the first model is read.
     refuse_contradictions(arguments)
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)

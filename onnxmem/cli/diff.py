@@ -131,6 +131,7 @@ def run(arguments: Namespace) -> int:
         return _run_upgrade(arguments)
     if arguments.snapshot is not None:
         return _run_recorded(arguments)
+    # A file that cannot be written is refused before two models are analyzed for it.
     sides = _sides(arguments)
     for file in (arguments.output, arguments.html):
         check_output(file, sides, force=arguments.force)

@@ -82,6 +82,7 @@ def run(arguments: Namespace) -> int:
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.collection.sources import model_names
 
+    # All that can be refused is refused first: an analysis may take minutes.
     arguments.models = list(model_names(arguments.models))
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)

@@ -115,6 +115,7 @@ def _matching(pattern: str) -> Iterator[str]:
     links: deque[tuple[str, frozenset[int]]] = deque()
     while folders or links:
         folder, positions = (folders or links).popleft()
+        # By inode and position in the pattern: a link to a folder that was listed adds nothing.
         number = _inode(folder)
         if (number, positions) in seen:
             continue

@@ -206,8 +206,7 @@ def _measured(
             settings.options.variables,
         )
         if isinstance(reply, ChildFault):
-            message = reply.message.replace(str(model.path), source.file.path)
-            return with_hint(fault_finding(replace(reply, message=message), step, limits), settings)
+            return run_fault(reply, step, staged, settings)
         figures |= reply
     unused = unused_values(bound.graph, settings.values)
     findings = (*bound.binding.findings, *unused, *_notes(figures, model, settings))
@@ -265,6 +264,7 @@ def stored_inputs(
 class Staged:
     """A model that is ready to run."""
 
+    source: OnDisk
     model: Runnable
     prepared: Prepared
     bound: BoundModel
@@ -289,7 +289,7 @@ def stage(
     model = runnable(source, bound, folder, limits, settings.options.weights)
     if isinstance(model, ChildFault):
         return fault_finding(model, _PREPARING, limits)
-    return Staged(model, prepared, bound, feeds, limits)
+    return Staged(source, model, prepared, bound, feeds, limits)
 
 
 def run_request(
@@ -316,6 +316,13 @@ def without_mapped(limits: ChildLimits, model: Runnable) -> ChildLimits:
     if limits.memory_bytes is None:
         return limits
     return replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
+
+
+def run_fault(fault: ChildFault, step: str, staged: Staged, settings: MeasureSettings) -> Finding:
+    """The finding for a fault of a run, which goes by the path that the user named."""
+    message = fault.message.replace(str(staged.model.path), staged.source.file.path)
+    found = fault_finding(replace(fault, message=message), step, staged.limits)
+    return with_hint(found, settings)
 
 
 def fault_finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:

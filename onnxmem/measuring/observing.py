@@ -14,10 +14,10 @@ from onnxmem.measuring.measuring import (
     Staged,
     bind_inputs,
     fault_finding,
+    run_fault,
     run_request,
     stage,
     stored_inputs,
-    with_hint,
     without_mapped,
 )
 from onnxmem.model.binding import Request
@@ -108,9 +108,7 @@ def _observed(
     arguments = {"requests": requests}
     reply = run_in_child(_TRACE, arguments, without_mapped(staged.limits, staged.model))
     if isinstance(reply, ChildFault):
-        text = reply.message.replace(str(staged.model.path), source.file.path)
-        finding = fault_finding(replace(reply, message=text), STEP, staged.limits)
-        return with_hint(finding, settled[0])
+        return run_fault(reply, STEP, staged, settled[0])
     rows = cast("list[dict[str, Any]]", reply["runs"])
     if len(rows) < len(sources):
         text = f"onnxruntime's profile has {len(rows):,} of {len(sources):,} runs: request fewer"

@@ -20,15 +20,17 @@ from onnxmem.measuring.measuring import (
     INPUTS_FILE,
     UNINITIALIZED,
     MeasureSettings,
+    Staged,
     fault_finding,
     made_up_weights,
+    run_fault,
     run_request,
     stored_inputs,
-    with_hint,
     without_mapped,
 )
-from onnxmem.model.binding import Request, bind
-from onnxmem.model.building import build, prepare
+from onnxmem.measuring.run_request import Feed
+from onnxmem.model.binding import Binding, Request, bind
+from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import ModelFile, ModelSource
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.input_values import refuse_unknown_names, unused_values
@@ -152,34 +154,23 @@ def _served(
     model = runnable(source, bound, folder, limits, settings.options.weights)
     if isinstance(model, ChildFault):
         return fault_finding(model, _STEPS[0], limits)
-    largest = {
-        name: max(prod(each.shapes[name]) for each in bindings) for name in bound.graph.inputs
-    }
-    feeds = tuple(
-        replace(each, shape=(largest[each.name],)) for each in feeds_of(bound, settings.values)
-    )
+    feeds = tuple(_largest_feeds(bound, bindings, settings))
+    staged = Staged(source, model, prepared, bound, feeds, limits)
     inputs_file = folder / INPUTS_FILE
     inputs = stored_inputs(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
         return fault_finding(inputs, _STEPS[0], limits)
-    index_of = {tuple(row.items()): index for index, row in enumerate(distinct)}
     arguments: dict[str, JSON] = {
         "request": asdict(run_request(model, bound, inputs_file, inputs, settings)),
-        "shapes": [{name: each.shapes[name] for name in largest} for each in bindings],
-        "order": [index_of[tuple(row.items())] for row in load.requests.rows],
-        "concurrency": load.concurrency,
-        "sessions": load.sessions,
+        "shapes": [{name: each.shapes[name] for name in bound.graph.inputs} for each in bindings],
+        **_served_by(load),
     }
     settings.progress(_STEPS[1])
     variables = settings.options.variables
     reply = run_in_child(_SERVE, arguments, without_mapped(limits, model), UNINITIALIZED, variables)
     if isinstance(reply, ChildFault):
-        message = reply.message.replace(str(model.path), source.file.path)
-        return with_hint(
-            fault_finding(replace(reply, message=message), _STEPS[1], limits), settings
-        )
+        return run_fault(reply, _STEPS[1], staged, settings)
     unused = unused_values(bound.graph, settings.values)
-    findings = (*bound.binding.findings, *unused, *made_up_weights(model))
     return ServedMeasurement(
         onnxruntime_version=str(reply["onnxruntime_version"]),
         timeline=tuple(_timeline(listed(reply["timeline"]), distinct)),
@@ -190,8 +181,26 @@ def _served(
         process_peak_bytes=whole(reply["process_peak_bytes"]),
         proportional_bytes=whole(reply["proportional_bytes"]),
         seconds=float(str(reply["seconds"])),
-        findings=findings,
+        findings=(*bound.binding.findings, *unused, *made_up_weights(model)),
     )
+
+
+def _largest_feeds(
+    bound: BoundModel, bindings: Sequence[Binding], settings: MeasureSettings
+) -> Iterator[Feed]:
+    """Inputs that are as long as the largest request: each request reads the start of them."""
+    for each in feeds_of(bound, settings.values):
+        yield replace(each, shape=(max(prod(other.shapes[each.name]) for other in bindings),))
+
+
+def _served_by(load: ServedLoad) -> dict[str, JSON]:
+    """The order of the requests, each by the index of its shapes, and who runs them."""
+    index_of = {tuple(row.items()): index for index, row in enumerate(load.requests.shapes)}
+    return {
+        "order": [index_of[tuple(row.items())] for row in load.requests.rows],
+        "concurrency": load.concurrency,
+        "sessions": load.sessions,
+    }
 
 
 def _num_elements(shapes: Mapping[str, Sequence[int]]) -> int:

@@ -72,6 +72,7 @@ class _Narrowing:
             return
         if node.op_type in {"Constant", "Shape"} or self.halved.isdisjoint(node.input):
             return
+        # Of what a node joins all channels are halved, or the model is left alone.
         if not found or not all(found) or node.op_type not in _FOLLOWED:
             raise _UnsuitableError
         self._halve(node.input if node.op_type in _BINARY | _NORMS else (), node.output)
@@ -205,6 +206,7 @@ def _changes_of(
         return None
     changed = {name: dims for name, dims in found.dims.items() if dims != weights[name]}
     stored = {tensor.name for tensor in graph.initializer}
+    # Outputs of the model keep their shape, or it would be another model to its caller.
     is_outside = any(value.name in found.halved for value in graph.output)
     if not changed or is_outside or not stored.issuperset(changed):
         return None

@@ -390,6 +390,7 @@ def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
         last = merged[-1] if merged else None
         gap = "" if last is None else text[last.end : each.start]
         if last is not None and _ALIAS.fullmatch(gap):
+            # ``2.00 GiB (2147483648 bytes)``: the finer step is the exact one.
             exact, rounded = (last, each) if last.step_bytes <= each.step_bytes else (each, last)
             if (
                 (last.has_unit or each.has_unit)
@@ -451,6 +452,8 @@ def _named(numbers: Sequence[Quantity], cues: Sequence[_Cue], layout: _Layout) -
         }
         if not options:
             continue
+        # A quantity whose cues all come after those of the one before shares none with it: what is
+        # before can be assigned now.
         if len(group) >= _LARGEST_GROUP or (group and max(group[-1][1]) < min(options)):
             _assign(group, named, cues, layout)
             group = []

@@ -356,6 +356,7 @@ class BatchRewrite:
             self._set_target(origin.node, origin.index, origin.target)
         changed: set[str] = set()
         for node in nodes:
+            # Only nodes behind a change can differ; all others keep their types.
             if node is not origin.node and changed.isdisjoint(node.input):
                 continue
             self.num_tried += 1

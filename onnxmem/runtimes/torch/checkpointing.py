@@ -209,6 +209,7 @@ def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
             is_recomputed=True,
             stored=stored & {name for node in group for name in node.writes},
         )
+        # The last group runs backward at once: to compute it again would save nothing.
         for group in groups[:-1]
     ]
     name = f"every={count}{_SELECTIVE}" if selective else f"every={count}"
