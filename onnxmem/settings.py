@@ -268,6 +268,11 @@ class Settings:
     cpu: str = NATIVE
     """The CPU that a session runs on, one of ``CPUS``."""
 
+    @property
+    def runtime(self) -> str | None:
+        """The first runtime; ``None``: none is requested."""
+        return next(iter(self.runtimes), None)
+
     def __post_init__(self) -> None:
         """Check names and numbers.
 

@@ -231,6 +231,16 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WeightFigures:
+    """The weights of a model."""
+
+    bytes: int | None
+    """Each storage once; ``None``: unknown."""
+    parameters: int
+    """Elements of trainable parameters and of quantized weights."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
     """The figures of one model under one setting. Bytes are exact; ``None`` is unknown."""
@@ -271,6 +281,15 @@ class Analysis:
     def parameters(self) -> "Parameters":
         """The weights by their role in training."""
         return self.results.parameters
+
+    @property
+    def error(self) -> None:
+        """Nothing: a model that could not be analyzed is a ``Failure``."""
+
+    @property
+    def weights(self) -> "WeightFigures":
+        """Bytes and parameters of the weights."""
+        return WeightFigures(self.weight_bytes, self.num_parameters)
 
     @property
     def weight_bytes(self) -> int | None:
@@ -427,6 +446,11 @@ class Analysis:
     def max_batch(self) -> "MaxBatch | None":
         """The largest batch within the budget; ``None``: no budget, or bytes are unknown."""
         return None if self.fit is None else self.fit.max_batch
+
+    @property
+    def verdict(self) -> "FitResult | None":
+        """The verdict on the budget; ``None``: no budget, or the figure is unknown."""
+        return self.fit
 
     @property
     def status(self) -> str:

@@ -49,7 +49,12 @@ class Compute:
     """2 x forward for nodes with a weight as a parameter (a product for each of the gradients of
     input and weight), 1 x for other nodes, 0 if no gradient flows: reported as a rule of thumb."""
     by_node: Mapping[str, NodeCompute] = field(repr=False)
-    unknown_nodes: tuple[str, ...]
+    unknown_node_names: tuple[str, ...]
+
+    @property
+    def unknown_nodes(self) -> int:
+        """How many nodes have no known arithmetic."""
+        return len(self.unknown_node_names)
 
 
 @dataclass(frozen=True, slots=True)

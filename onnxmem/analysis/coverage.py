@@ -37,13 +37,23 @@ def dims_line(dims: Sequence[str]) -> str:
 class Coverage:
     """How many nodes and tensors are assumed or unknown."""
 
-    num_nodes: int
+    nodes: int
     """Nodes of subgraphs included."""
-    assumed_nodes: tuple[str, ...]
+    assumed_node_names: tuple[str, ...]
     """Nodes without an operator record, or with an assumed trip count or shape."""
-    unknown_tensors: tuple[str, ...]
+    unknown_tensor_names: tuple[str, ...]
     """Tensors of unknown size, and nodes that save an unknown number of bytes for backward:
     figures leave them out and are lower bounds."""
+
+    @property
+    def assumed_nodes(self) -> int:
+        """How many nodes are assumed."""
+        return len(self.assumed_node_names)
+
+    @property
+    def unknown_tensors(self) -> int:
+        """How many tensors, and nodes that save something, are unknown."""
+        return len(self.unknown_tensor_names)
 
 
 def coverage(
@@ -57,13 +67,13 @@ def coverage(
     inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
     weights = tuple(weight.name for weight in graph.weights if weight.size_bytes is None)
     return Coverage(
-        num_nodes=len(nodes),
-        assumed_nodes=tuple(
+        nodes=len(nodes),
+        assumed_node_names=tuple(
             node.name
             for node in nodes
             if node.name in assumed or _is_assumed(graph, node, of_assumed_shape)
         ),
-        unknown_tensors=tuple(
+        unknown_tensor_names=tuple(
             dict.fromkeys((*inputs, *weights, *activations.unknown_tensors, *unknown))
         ),
     )

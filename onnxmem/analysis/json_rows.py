@@ -176,7 +176,7 @@ def settings_row(settings: "Settings") -> JsonDict:
         "precision": settings.precision,
         "loss": settings.loss,
         "values": {name: list(value) for name, value in settings.values.items()},
-        "runtime": next(iter(settings.runtimes), None),
+        "runtime": settings.runtime,
         "graph": settings.graph or "raw",
         "order": settings.order,
         "fixed_dims": settings.fixed_dims,
@@ -188,7 +188,7 @@ def affine_row(line: "Affine | None") -> JsonDict | None:
     """Bytes that are linear in the batch."""
     if line is None:
         return None
-    return {"fixed_bytes": line.fixed_bytes, "bytes_per_sample": line.slope_bytes}
+    return {"fixed_bytes": line.fixed_bytes, "bytes_per_sample": line.bytes_per_sample}
 
 
 def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> JsonDict:
@@ -356,8 +356,8 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
         "context_bytes": runtime.context_bytes,
         "workspace_bytes": runtime.workspace_bytes,
         "peak_node": arena.peak_node and printable(arena.peak_node.name),
-        "unknown_tensors": len(runtime.unknown.tensors),
-        "unknown_scratch": sum(runtime.unknown.scratch.values()),
+        "unknown_tensors": runtime.unknown_tensors,
+        "unknown_scratch": runtime.unknown_scratch,
         "findings": [{"code": f.code, "message": f.message} for f in runtime.findings],
     }
 
@@ -516,7 +516,7 @@ def compute_row(compute: "Compute") -> JsonDict:
         "forward_macs": compute.forward_macs,
         "forward_flops": compute.forward_flops,
         "backward_flops": compute.backward_flops,
-        "unknown_nodes": len(compute.unknown_nodes),
+        "unknown_nodes": compute.unknown_nodes,
     }
 
 
@@ -537,9 +537,9 @@ def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict |
     if fit is None or fit.max_batch is None:
         return None
     return {
-        "batch": fit.max_batch.number,
-        "budget_bytes": fit.setup.memory_bytes,
-        "peak_bytes": fit.max_batch.num_bytes,
+        "batch": fit.max_batch.batch,
+        "budget_bytes": fit.memory_bytes,
+        "peak_bytes": fit.max_batch.peak_bytes,
         "over_bytes": fit.max_batch.over_bytes,
         "limiting_phase": None if fit.limiting is None else fit.limiting.phase,
         "rule_batch": rule_batch,
@@ -549,11 +549,11 @@ def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict |
 def coverage_row(coverage: "Coverage") -> JsonDict:
     """How many nodes and tensors are assumed or unknown, and their names."""
     return {
-        "nodes": coverage.num_nodes,
-        "assumed_nodes": len(coverage.assumed_nodes),
-        "unknown_tensors": len(coverage.unknown_tensors),
-        "assumed_node_names": list(coverage.assumed_nodes),
-        "unknown_tensor_names": list(coverage.unknown_tensors),
+        "nodes": coverage.nodes,
+        "assumed_nodes": coverage.assumed_nodes,
+        "unknown_tensors": coverage.unknown_tensors,
+        "assumed_node_names": list(coverage.assumed_node_names),
+        "unknown_tensor_names": list(coverage.unknown_tensor_names),
     }
 
 

@@ -204,7 +204,7 @@ def _write(analysis: Analysis, arguments: Namespace) -> None:
 def _warn_of_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
     """Warn of what was left out, once there is a file that lacks it."""
     if analysis.coverage.unknown_tensors and not quiet:
-        unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
+        unknown = plural(analysis.coverage.unknown_tensors, "tensor")
         notify(f"{shortened(name)}: {unknown} of unknown size left out")
 
 

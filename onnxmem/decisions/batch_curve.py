@@ -86,7 +86,7 @@ class BatchCurve:
 
     setup: FitRequest
     points: tuple[BatchPoint, ...]
-    line: Affine | None
+    memory_line: Affine | None
     """Memory as a line through all points, or through all but the first; ``None``: it is none."""
     knee: BatchPoint | None
     """``None``: it is beyond the range, or the cost is unknown."""
@@ -96,6 +96,32 @@ class BatchCurve:
     """The batch of ``FindBatchSize``."""
     by_free_memory: int | None
     """Memory / 4 / (tensor elements + parameters); ``None``: no device, or sizes are unknown."""
+
+    @property
+    def status(self) -> str:
+        """``ok``, or ``partial`` if a figure is a lower bound."""
+        return "ok" if all(point.is_whole for point in self.points) else "partial"
+
+    @property
+    def basis(self) -> str:
+        """The figure that is compared with memory."""
+        return self.setup.basis.value
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory that it is compared with; ``None``: no device."""
+        return None if self.result is None else self.result.limit_bytes
+
+    @property
+    def largest(self) -> int | None:
+        """The largest batch that fits."""
+        return None if self.result is None else self.result.fits_up_to
+
+    @property
+    def power_of_two(self) -> int | None:
+        """The largest power of two that fits."""
+        power = None if self.result is None else self.result.power_of_two
+        return None if power is None else power.number
 
     def __repr__(self) -> str:
         """A line for each batch: the fields hold every figure."""
@@ -107,13 +133,13 @@ class BatchCurve:
         return "\n".join(lines) + ">"
 
     @property
-    def growth(self) -> float | None:
+    def memory_growth(self) -> float | None:
         """Memory of the last batch as a multiple of the first's; ``None`` if that takes none."""
         first, last = self.points[0].unlimited_bytes, self.points[-1].unlimited_bytes
         return last / first if first else None
 
     @property
-    def samples(self) -> float:
+    def sample_growth(self) -> float:
         """The last batch as a multiple of the first."""
         return self.points[-1].batch / self.points[0].batch
 
@@ -126,7 +152,7 @@ class BatchCurve:
         )
 
     @property
-    def speedup(self) -> float | None:
+    def cost_ratio(self) -> float | None:
         """Cost of a sample in the first batch as a multiple of that in the last."""
         first, last = self.points[0].cost, self.points[-1].cost
         return None if first is None or not last else first / last
@@ -160,7 +186,7 @@ def batch_curve(
     return BatchCurve(
         setup=setup,
         points=points,
-        line=_line(points),
+        memory_line=_line(points),
         knee=_knee(points, at),
         result=fit((request,), setup) if has_limit else None,
         by_parameters=batch_by_parameters(parameters or 0),

@@ -98,6 +98,16 @@ class Snapshot:
     verdict: BudgetVerdict | None = None
     """The verdict on a budget; ``None`` without a budget."""
 
+    @property
+    def saved(self) -> bool:
+        """Whether it is a saved report."""
+        return self.is_saved
+
+    @property
+    def train(self) -> str | None:
+        """How it is trained; ``None``: it is not."""
+        return self.step or None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSetting:
@@ -147,8 +157,23 @@ class PeakChange:
     after: PeakContents
     blocks: tuple[Change, ...]
     """Blocks that changed, the largest change first; they add up to the change of the peak."""
-    num_same: int
+    unchanged_tensors: int
     """How many blocks are live at both peaks with equal bytes."""
+
+    @property
+    def peak_node_before(self) -> str | None:
+        """The node with the peak of the first side."""
+        return self.before.node
+
+    @property
+    def peak_node_after(self) -> str | None:
+        """The node with the peak of the second side."""
+        return self.after.node
+
+    @property
+    def tensors(self) -> tuple[Change, ...]:
+        """The blocks that changed."""
+        return self.blocks
 
     @property
     def change_bytes(self) -> int:
@@ -198,7 +223,7 @@ class Difference:
     """``None`` unless both sides have a training step."""
     layers: tuple[LayerChange, ...] | None
     """Layers that changed, the largest change first; ``None`` if a saved report has no layers."""
-    num_same_layers: int = 0
+    unchanged_layers: int = 0
     runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
     """The runtimes that both sides have, by name."""
 
@@ -219,12 +244,12 @@ class Difference:
 
 def diff(before: Snapshot, after: Snapshot) -> Difference:
     """Compare two snapshots."""
-    layers, num_same = None, 0
+    layers, unchanged_tensors = None, 0
     if before.layers is not None and after.layers is not None:
         pairs = list(_paired(before.layers, after.layers))
         changes = [LayerChange(*pair) for pair in pairs if not _is_same(*pair)]
         layers = tuple(sorted(changes, key=lambda change: -abs(change.change_bytes or 0)))
-        num_same = len(pairs) - len(changes)
+        unchanged_tensors = len(pairs) - len(changes)
     return Difference(
         before=before,
         after=after,
@@ -232,7 +257,7 @@ def diff(before: Snapshot, after: Snapshot) -> Difference:
         activations=_of_inference(_peak_change(before.activations, after.activations)),
         training=_peak_change(before.training, after.training),
         layers=layers,
-        num_same_layers=num_same,
+        unchanged_layers=unchanged_tensors,
         runtimes={
             name: change
             for name, peak in after.runtimes.items()

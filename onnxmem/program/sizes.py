@@ -37,6 +37,11 @@ class Affine:
     last: int
     """Valid up to this number."""
 
+    @property
+    def bytes_per_sample(self) -> int:
+        """The slope, of a figure that is affine in the batch."""
+        return self.slope_bytes
+
     def at(self, number: int) -> int:
         """Bytes at a number."""
         return self.fixed_bytes + self.slope_bytes * number

@@ -67,12 +67,13 @@ def _proportional(curve: BatchCurve) -> str:
     first, last = curve.points[0], curve.points[-1]
     if first is last:
         return _ONE_BATCH
-    if curve.growth is None:
+    if curve.memory_growth is None:
         return f"unknown: batch {first.batch:,} takes 0 B"
-    takes = f"batch {last.batch:,} takes {_times(curve.growth)} x what batch {first.batch:,} takes"
-    times = f"{takes}, for {_times(curve.samples)} x the samples"
-    answer = "yes" if curve.growth >= _PROPORTIONAL * curve.samples else "no"
-    line = curve.line
+    grown = _times(curve.memory_growth)
+    takes = f"batch {last.batch:,} takes {grown} x what batch {first.batch:,} takes"
+    times = f"{takes}, for {_times(curve.sample_growth)} x the samples"
+    answer = "yes" if curve.memory_growth >= _PROPORTIONAL * curve.sample_growth else "no"
+    line = curve.memory_line
     if line is None and len(curve.points) < _FEWEST:
         return f"{answer}: {times}"
     if line is None:
@@ -96,7 +97,7 @@ def _ends(numbers: Sequence[float]) -> tuple[float, float]:
 
 def _faster(curve: BatchCurve) -> str:
     """Whether a larger batch is faster, with figures."""
-    knee, speedup = curve.knee, curve.speedup
+    knee, speedup = curve.knee, curve.cost_ratio
     first, last = curve.points[0], curve.points[-1]
     if first is last:
         return _ONE_BATCH
@@ -200,22 +201,20 @@ def curve_csv(curve: BatchCurve) -> str:
 
 def curve_row(curve: BatchCurve, memory: ComparedMemory | None) -> JsonDict:
     """The curve in JSON; unknown is null."""
-    result = curve.result
-    power = None if result is None else result.power_of_two
     return {
-        "status": "ok" if all(point.is_whole for point in curve.points) else "partial",
-        "basis": curve.setup.basis.value,
+        "status": curve.status,
+        "basis": curve.basis,
         "device": None if memory is None or memory.device is None else memory.device.name,
-        "limit_bytes": None if result is None else curve.setup.limit_bytes,
+        "limit_bytes": curve.limit_bytes,
         "peak": work_row(curve.points[0].work)["peak"],
         "points": [_point_row(point, curve) for point in rows_of(curve)],
         "knee": None if curve.knee is None else curve.knee.batch,
-        "memory_line": affine_row(curve.line),
-        "memory_growth": curve.growth,
-        "sample_growth": curve.samples,
-        "cost_ratio": curve.speedup,
-        "largest": None if result is None else result.to_dict()["fits_up_to"],
-        "power_of_two": None if power is None else power.number,
+        "memory_line": affine_row(curve.memory_line),
+        "memory_growth": curve.memory_growth,
+        "sample_growth": curve.sample_growth,
+        "cost_ratio": curve.cost_ratio,
+        "largest": curve.largest,
+        "power_of_two": curve.power_of_two,
         "by_free_memory": curve.by_free_memory,
         "by_parameters": curve.by_parameters,
     }

@@ -62,7 +62,7 @@ def as_json(difference: Difference) -> str:
         "training": _peak(difference.training),
         **_runtimes(difference),
         "layers": None if layers is None else [_layer_change(change) for change in layers],
-        "unchanged_layers": difference.num_same_layers,
+        "unchanged_layers": difference.unchanged_layers,
     }
     return document_text(document(_SCHEMA, _SCHEMA_VERSION, content))
 
@@ -139,8 +139,8 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
     if rest:
         rest_bytes = sum(block.change_bytes or 0 for block in rest)
         yield f"{f'{rest_bytes:+,} B':>22}  {plural(len(rest), 'other')}"
-    if change.num_same:
-        yield f"{'+0 B':>22}  {change.num_same:,} unchanged"
+    if change.unchanged_tensors:
+        yield f"{'+0 B':>22}  {change.unchanged_tensors:,} unchanged"
 
 
 def _nodes(change: PeakChange, elsewhere: str) -> str:
@@ -166,7 +166,7 @@ def _layers(difference: Difference) -> Iterator[str]:
         return
     counts = Counter(change.what for change in changes)
     changed = [f"{count:,} {what}" for what, count in sorted(counts.items())]
-    yield f"Layers  {', '.join((*changed, f'{difference.num_same_layers:,} unchanged'))}"
+    yield f"Layers  {', '.join((*changed, f'{difference.unchanged_layers:,} unchanged'))}"
     for change in changes[:_MOST_ROWS]:
         size = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
         yield from prose(f"{size:>22}  ", f"{change.what:<8} {_layer_name(change)}")
@@ -227,7 +227,7 @@ def _peak(change: PeakChange | None) -> JsonDict | None:
         "change_bytes": change.change_bytes,
         "peak_node_before": change.before.node and printable(change.before.node),
         "peak_node_after": change.after.node and printable(change.after.node),
-        "unchanged_tensors": change.num_same,
+        "unchanged_tensors": change.unchanged_tensors,
         "tensors": [
             {
                 "tensor": printable(block.name),

@@ -91,26 +91,25 @@ def render_fit(
 
 def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None) -> JsonDict:
     """The result in JSON; unknown is null."""
-    setup, limit_bytes = result.setup, result.setup.limit_bytes
-    verdict = result.verdict
+    setup = result.setup
     return {
-        "status": "ok" if result.footprint.is_whole else "partial",
-        "fits": fits_row(verdict),
+        "status": result.status,
+        "fits": result.fits,
         **{key: value for key, value in result.to_dict().items() if key not in _REPEATED},
         "device": None if memory.device is None else printable(memory.device.name),
-        "memory_bytes": setup.memory_bytes,
+        "memory_bytes": result.memory_bytes,
         "memory_source": memory.source or None,
-        "reserve_bytes": setup.reserve_bytes,
-        "limit_bytes": limit_bytes,
-        "flash_bytes": setup.flash_bytes,
-        "flash_margin_bytes": result.requested.flash_margin_bytes,
+        "reserve_bytes": result.reserve_bytes,
+        "limit_bytes": result.limit_bytes,
+        "flash_bytes": result.flash_bytes,
+        "flash_margin_bytes": result.flash_margin_bytes,
         "limited_by": None if result.limited_by is None else list(result.limited_by),
-        "dim": setup.dim or "batch",
-        "at": result.requested.number if result.has_number else None,
+        "dim": result.dim,
+        "at": result.at,
         "dims": {printable(name): number for name, number in result.dims.items()},
-        "bytes": result.taken_bytes,
-        "common_bytes": result.footprint.common_bytes,
-        "shared_bytes": result.footprint.shared_bytes,
+        "bytes": result.bytes,
+        "common_bytes": result.common_bytes,
+        "shared_bytes": result.shared_bytes,
         "largest": _largest_row(result),
         "power_of_two": None
         if result.power_of_two is None
@@ -126,7 +125,7 @@ def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in result.remarks],
-        "findings": finding_rows(result.assessment.findings),
+        "findings": finding_rows(result.findings),
     }
 
 

@@ -48,7 +48,7 @@ def _verdict(analysis: "Analysis") -> str:
 def _facts(analysis: "Analysis") -> str:
     batch = analysis.settings.batch
     parts = [
-        plural(analysis.coverage.num_nodes, "node"),
+        plural(analysis.coverage.nodes, "node"),
         f"{format_count(analysis.num_parameters)} parameters",
         *([] if batch is None else [f"batch {batch:,}"]),
     ]

@@ -37,11 +37,16 @@ class Assumed:
             f"{len(terms):,} of them; each: {largest.source}" if len(terms) > 1 else largest.source,
         )
 
+    @property
+    def assumed_bytes(self) -> int:
+        """The size that figures count."""
+        return self.size_bytes
+
     def to_dict(self) -> dict[str, object]:
         """The range as a JSON object."""
         return {
             "low_bytes": self.low_bytes,
-            "assumed_bytes": self.size_bytes,
+            "assumed_bytes": self.assumed_bytes,
             "high_bytes": self.high_bytes,
             "source": self.source,
         }

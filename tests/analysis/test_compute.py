@@ -16,7 +16,7 @@ def test_a_matmul_of_a_weight_and_an_activation() -> None:
     assert counted.forward_macs == 3 * 5 * 7
     assert counted.forward_flops == 2 * 3 * 5 * 7 + 3 * 7
     assert counted.backward_flops == 2 * (2 * 3 * 5 * 7) + 3 * 7
-    assert counted.unknown_nodes == ()
+    assert counted.unknown_node_names == ()
     product, relu = graph.nodes
     assert counted.by_node[product.name].macs == 105
     assert counted.by_node[relu.name].flops == 21
@@ -41,7 +41,7 @@ def test_an_operator_without_a_record_is_unknown_and_left_out() -> None:
         }"""
     )
     counted = compute(graph)
-    assert counted.unknown_nodes == ("strange",)
+    assert counted.unknown_node_names == ("strange",)
     assert counted.forward_macs == 105
     assert counted.by_node["strange"].flops is None
 
@@ -91,7 +91,7 @@ def test_a_loop_counts_its_body_once() -> None:
     )
     counted = compute(graph)
     assert counted.forward_flops == 15
-    assert counted.unknown_nodes == ()
+    assert counted.unknown_node_names == ()
 
 
 def test_the_nodes_of_the_main_graph_add_up_to_the_model() -> None:

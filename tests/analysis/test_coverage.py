@@ -67,15 +67,15 @@ def test_a_plain_model_has_no_assumptions(*, train: bool) -> None:
 
 def test_nodes_without_a_record_are_listed_as_assumed() -> None:
     found = covered(ODD)
-    assert (found.num_nodes, found.assumed_nodes) == (5, ("odd", "even", "odd_again"))
-    assert found.unknown_tensors == ("b", "c", "d", "z")
+    assert (found.nodes, found.assumed_node_names) == (5, ("odd", "even", "odd_again"))
+    assert found.unknown_tensor_names == ("b", "c", "d", "z")
 
 
 def test_nodes_with_only_a_declared_shape_are_listed_as_assumed() -> None:
     text = ODD.replace("=> (z)", "=> (float[7] z) <float[2] c>")
     found = covered(text)
-    assert found.assumed_nodes == ("odd", "follows", "even", "odd_again")
-    assert found.unknown_tensors == ("b", "d")
+    assert found.assumed_node_names == ("odd", "follows", "even", "odd_again")
+    assert found.unknown_tensor_names == ("b", "d")
 
 
 def test_unknown_inputs_come_first_and_each_tensor_once() -> None:
@@ -83,7 +83,7 @@ def test_unknown_inputs_come_first_and_each_tensor_once() -> None:
     model = model_of(HEADER + text)
     model.graph.input[1].type.tensor_type.ClearField("shape")
     found = build(prepare(load(model)), Request()).graph
-    names = coverage(found, activation_memory(found), None).unknown_tensors
+    names = coverage(found, activation_memory(found), None).unknown_tensor_names
     assert names == ("unknown", "b", "c", "d", "z")
 
 
@@ -91,7 +91,7 @@ def test_a_weight_of_unknown_size_is_unknown() -> None:
     model = model_of(HEADER + WHOLE)
     model.graph.initializer[0].data_type = 99
     found = build(prepare(load(model)), Request()).graph
-    assert coverage(found, activation_memory(found), None).unknown_tensors[0] == "w"
+    assert coverage(found, activation_memory(found), None).unknown_tensor_names[0] == "w"
 
 
 # Findings of the model
@@ -200,8 +200,8 @@ def test_a_training_step_assumes_what_a_loop_body_saves() -> None:
     text = LOOP.replace(", int64 n, bool go)", ")").replace("(n, go, x)", "(n, , x)")
     text = text.replace("(y) {", "(y) <int64 n = {5}, float[3,3] w> {")
     text = text.replace("Relu(s)", "MatMul(s, w)")
-    assert covered(text).assumed_nodes == ()
-    assert covered(text, train=True).assumed_nodes == ("loop",)
+    assert covered(text).assumed_node_names == ()
+    assert covered(text, train=True).assumed_node_names == ("loop",)
 
 
 @pytest.mark.parametrize("condition", ["Not(go_in)", "Constant <value = bool {0}> ()"])
@@ -230,7 +230,7 @@ IF = """agraph (float[2,3] x, bool c) => (y) {
 
 def test_nodes_of_subgraphs_are_counted() -> None:
     found = covered(IF)
-    assert (found.num_nodes, found.assumed_nodes) == (3, ("if/else_branch/else",))
+    assert (found.nodes, found.assumed_node_names) == (3, ("if/else_branch/else",))
     assert [finding.node for finding in remarks(IF)] == ["if/else_branch/else"]
 
 

@@ -58,8 +58,8 @@ def test_each_point_equals_an_analysis_at_that_batch() -> None:
         assert point.num_bytes == analysis.total_bytes
         assert point.work.flops == analysis.compute.forward_flops
         assert point.verdict is Verdict.FITS
-    assert curve.line is not None
-    assert [curve.line.at(point.batch) for point in curve.points] == [
+    assert curve.memory_line is not None
+    assert [curve.memory_line.at(point.batch) for point in curve.points] == [
         point.num_bytes for point in curve.points
     ]
 
@@ -77,7 +77,7 @@ def test_the_knee_is_the_first_batch_within_a_tenth_of_the_lowest_cost(
     few = curve_of(MLP, batches_between(1, last), device)
     assert few.knee is not None
     assert few.knee.batch == first
-    assert few.speedup == every.speedup
+    assert few.cost_ratio == every.cost_ratio
 
 
 def test_a_knee_beyond_the_range_is_none() -> None:
@@ -177,7 +177,7 @@ def test_a_model_of_zero_bytes_has_no_growth() -> None:
     text = "agraph (float[N,0] x) => (float[N,0] y) { y = Relu(x) }"
     request = request_of(model_of(text), Settings())
     curve = batch_curve(request, (1, 2), FitRequest(memory_bytes=0), has_limit=False)
-    assert curve.growth is None
+    assert curve.memory_growth is None
     assert "unknown: batch 1 takes 0 B" in render_curve("net.onnx", curve, None)
 
 

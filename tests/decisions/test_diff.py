@@ -155,7 +155,7 @@ def test_changes_of_the_blocks_add_up_to_the_change_of_the_peak(
     assert sum(block.change_bytes or 0 for block in change.blocks) == change.change_bytes
     assert change.change_bytes == sum(after.values()) - sum(before.values())
     both = {key for key in before if before[key] == after.get(key)}
-    assert change.num_same == len(both)
+    assert change.unchanged_tensors == len(both)
 
 
 @pytest.mark.parametrize("line", ["--batch 3", "--train --batch 3 --optimizer momentum"])
@@ -232,7 +232,7 @@ def test_layers_are_paired_by_name_then_by_order_within_an_operator() -> None:
         ("removed", "r", None, -7),
         ("added", None, "r", 7),
     }
-    assert difference.num_same_layers == 1
+    assert difference.unchanged_layers == 1
 
 
 def test_a_layer_of_unknown_size_changes_by_an_unknown_number() -> None:

@@ -240,7 +240,7 @@ def test_shapes_computed_from_incompatible_inputs_are_unknown() -> None:
     assert shapes(CLASH, "y z v") == [None, None, (2, 3)]
     analysis = onnxmem.analyze(model_of(CLASH))
     assert analysis.status == "partial"
-    assert set(analysis.coverage.unknown_tensors) == {"y", "z"}
+    assert set(analysis.coverage.unknown_tensor_names) == {"y", "z"}
     assert "contradictory_inputs" in [finding.code for finding in analysis.findings]
 
 
@@ -268,7 +268,7 @@ def test_a_late_shape_is_compared_with_earlier_ones(
     assert found.graph.tensors["p"].shape == (1, 13, 7)
     assert [finding.code for finding in found.findings] == codes
     assert found.status == ("partial" if codes else "ok")
-    assert set(found.coverage.unknown_tensors) == ({"s", "y"} if codes else set())
+    assert set(found.coverage.unknown_tensor_names) == ({"s", "y"} if codes else set())
 
 
 def test_a_contradicted_declaration_is_reported() -> None:
@@ -291,7 +291,7 @@ def test_unknown_tensors_are_listed() -> None:
     )
     analysis = onnxmem.analyze(model_of(text))
     assert analysis.status == "partial"
-    assert set(analysis.coverage.unknown_tensors) == {"a", "b", "z"}
+    assert set(analysis.coverage.unknown_tensor_names) == {"a", "b", "z"}
     assert shapes(text, "a b z") == [None, None, (2, None)]
 
 

@@ -48,6 +48,7 @@ from onnxmem.analysis.fitting.verdicts import (
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
+from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
 from onnxmem.units import format_bytes
 
@@ -178,6 +179,16 @@ class TableRow(Comparison):
 
     number: int
 
+    @property
+    def bytes(self) -> int | None:
+        """What the run takes of the device at that number."""
+        return self.num_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the run succeeds there; ``None``: unknown."""
+        return self.verdict.fits
+
     @classmethod
     def of(cls, number: int, compared: Comparison) -> "TableRow":
         """The comparison at a number."""
@@ -273,29 +284,133 @@ class FitResult:
 
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
-        taken_bytes = self.taken_bytes
-        max_batch, footprint, limit_bytes = self.max_batch, self.footprint, self.setup.limit_bytes
-        is_tight = (
-            max_batch is not None
-            and max_batch.comfortable is not None
-            and (max_batch.comfortable < (max_batch.number or 0))
-        )
+        observed_runs = self.footprint.num_observed
         return {
             "verdict": self.verdict.value,
-            "basis": printable(self.setup.basis.value),
-            "bytes": taken_bytes,
-            "unlimited_bytes": self.taken_bytes if self.is_at_most else footprint.total_bytes,
-            "limit_bytes": limit_bytes,
-            "margin_bytes": limit_bytes - taken_bytes,
-            "context_bytes": footprint.context.to_dict(),
-            "workspace_bytes": footprint.workspace.to_dict(),
+            "basis": printable(self.basis),
+            "bytes": self.bytes,
+            "unlimited_bytes": self.unlimited_bytes,
+            "limit_bytes": self.limit_bytes,
+            "margin_bytes": self.margin_bytes,
+            "context_bytes": self.context_bytes.to_dict(),
+            "workspace_bytes": self.workspace_bytes.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
-            **({"observed_runs": footprint.num_observed} if footprint.num_observed else {}),
+            **({"observed_runs": observed_runs} if observed_runs else {}),
             "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
-            "fits_up_to": None if max_batch is None else max_batch.number,
-            "tight_from": (max_batch.comfortable or 0) + 1 if max_batch and is_tight else None,
-            "fits_again": [list(each) for each in max_batch.above] if max_batch else [],
+            "fits_up_to": self.fits_up_to,
+            "tight_from": self.tight_from,
+            "fits_again": [list(each) for each in self.fits_again],
         }
+
+    # The same by the names of the keys in JSON.
+
+    @property
+    def status(self) -> str:
+        """``ok``, or ``partial`` if the figure is a lower bound."""
+        return "ok" if self.footprint.is_whole else "partial"
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the request fits, perhaps tightly; ``None``: unknown."""
+        return self.verdict.fits
+
+    @property
+    def basis(self) -> str:
+        """The figure that is compared."""
+        return self.setup.basis.value
+
+    @property
+    def bytes(self) -> int:
+        """What the request takes of the device; where it fails, what it asks for."""
+        return self.taken_bytes
+
+    @property
+    def unlimited_bytes(self) -> int:
+        """What it takes of a device where no allocation fails."""
+        return self.taken_bytes if self.is_at_most else self.footprint.total_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the device."""
+        return self.setup.memory_bytes
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What stays free of it."""
+        return self.setup.reserve_bytes
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the figure is compared with."""
+        return self.setup.limit_bytes
+
+    @property
+    def margin_bytes(self) -> int:
+        """What is left of it; below 0, what it lacks."""
+        return self.limit_bytes - self.taken_bytes
+
+    @property
+    def flash_bytes(self) -> int | None:
+        """The flash of a microcontroller."""
+        return self.setup.flash_bytes
+
+    @property
+    def flash_margin_bytes(self) -> int | None:
+        """What the weights leave of it."""
+        return self.requested.flash_margin_bytes
+
+    @property
+    def context_bytes(self) -> Assumed:
+        """The CUDA context in the figure, and its range."""
+        return self.footprint.context
+
+    @property
+    def workspace_bytes(self) -> Assumed:
+        """The workspace of cuDNN's convolutions in the figure, and its range."""
+        return self.footprint.workspace
+
+    @property
+    def common_bytes(self) -> int:
+        """Needed once, however many instances a process serves."""
+        return self.footprint.common_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """What instances of a model can share."""
+        return self.footprint.shared_bytes
+
+    @property
+    def dim(self) -> str:
+        """The dim whose largest value is searched."""
+        return self.setup.dim or "batch"
+
+    @property
+    def at(self) -> int | None:
+        """The number of the request; ``None``: the model has no batch."""
+        return self.requested.number if self.has_number else None
+
+    @property
+    def fits_up_to(self) -> int | None:
+        """The largest number that fits."""
+        return None if self.max_batch is None else self.max_batch.number
+
+    @property
+    def tight_from(self) -> int | None:
+        """From here on it fits tightly; ``None``: it never does."""
+        found = self.max_batch
+        if found is None or found.comfortable is None or found.comfortable >= (found.number or 0):
+            return None
+        return found.comfortable + 1
+
+    @property
+    def fits_again(self) -> tuple[tuple[int, int], ...]:
+        """Ranges beyond that fit again."""
+        return () if self.max_batch is None else self.max_batch.above
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All warnings of the models."""
+        return self.assessment.findings
 
     @property
     def is_power_better(self) -> bool:

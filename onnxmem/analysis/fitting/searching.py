@@ -80,6 +80,16 @@ class MaxBatch:
     num_replayed: int = 0
     """How many numbers were replayed, if bytes may fall."""
 
+    @property
+    def batch(self) -> int | None:
+        """The number, where it is a batch."""
+        return self.number
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Taken of the device at that batch."""
+        return self.num_bytes
+
 
 @dataclass(slots=True)
 class Search:

@@ -116,6 +116,11 @@ class Verdict(StrEnum):
         """Whether the run succeeds: it fits, perhaps tightly."""
         return self in {Verdict.FITS, Verdict.TIGHT}
 
+    @property
+    def fits(self) -> bool | None:
+        """The same; ``None``: unknown."""
+        return None if self is Verdict.UNKNOWN else self.is_met
+
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:

@@ -535,7 +535,7 @@ def _known(
 
 
 def _doubts(analysis: Analysis) -> Iterable[str]:
-    left_out = analysis.coverage.unknown_tensors
+    left_out = analysis.coverage.unknown_tensor_names
     if left_out:
         yield f"tensors of unknown size: {listed(left_out)}; the figure is a lower bound"
     guessed = [f.message for f in analysis.findings if f.code in _GUESSED]

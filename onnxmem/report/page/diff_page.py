@@ -224,7 +224,7 @@ def _why(
         f"<details><summary>{plural(len(items), 'block')}, to the byte</summary>"
         f"{table(f'{section_id}-table', heads, rows)}</details>"
     )
-    same = f"; {change.num_same:,} the same in both" if change.num_same else ""
+    same = f"; {change.unchanged_tensors:,} the same in both" if change.unchanged_tensors else ""
     remark = f"{change.change_bytes:+,} B, {where}{same}."
     yield section(section_id, title, body, remark, is_open=is_open)
 
@@ -237,7 +237,7 @@ def _layers(difference: Difference) -> str:
     heads = [("what", False), ("operator", False), ("node", False)]
     heads += [("A", True), ("B", True), ("change", True)]
     rows = map(_layer_row, islice(changes, _MOST_ROWS))
-    remark = f"{plural(len(changes), 'layer')} changed, {difference.num_same_layers:,} unchanged."
+    remark = f"{plural(len(changes), 'layer')} changed, {difference.unchanged_layers:,} unchanged."
     if len(changes) > _MOST_ROWS:
         remark += f" The {_MOST_ROWS:,} that changed the most."
     body = filter_box("layers-table", "filter") + table("layers-table", heads, rows)

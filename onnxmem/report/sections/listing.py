@@ -108,7 +108,7 @@ def _optional(analysis: "Analysis") -> tuple[Section, ...]:
 def model_facts(analysis: "Analysis") -> list[str]:
     """Nodes, parameters, the element type of most weights, the file's size."""
     return [
-        plural(analysis.coverage.num_nodes, "node"),
+        plural(analysis.coverage.nodes, "node"),
         f"{format_count(analysis.num_parameters)} parameters",
         *_weight_dtype(analysis),
         f"file {format_bytes(analysis.file_bytes)}",
@@ -492,7 +492,7 @@ def compute(analysis: "Analysis") -> Section:
             "backward FLOPs", found.backward_flops, rule, key="compute.backward_flops", unit="count"
         ),
     )
-    left_out = plural(len(found.unknown_nodes), "node")
+    left_out = plural(found.unknown_nodes, "node")
     bounds = Line("", text=f"lower bounds: {left_out} of unknown arithmetic left out")
     return Section(
         key="compute",
@@ -544,12 +544,15 @@ def findings(analysis: "Analysis") -> Section | None:
 def coverage(analysis: "Analysis") -> Section:
     """How far the figures can be relied on."""
     known = analysis.coverage
-    nodes = plural(known.num_nodes, "node")
-    text = f"{len(known.assumed_nodes):,} of {nodes} assumed"
+    nodes = plural(known.nodes, "node")
+    text = f"{known.assumed_nodes:,} of {nodes} assumed"
     if known.unknown_tensors:
-        unknown = plural(len(known.unknown_tensors), "tensor")
+        unknown = plural(known.unknown_tensors, "tensor")
         text += f"; {unknown} of unknown size: figures are lower bounds"
-    named = (("assumed nodes", known.assumed_nodes), ("unknown tensors", known.unknown_tensors))
+    named = (
+        ("assumed nodes", known.assumed_node_names),
+        ("unknown tensors", known.unknown_tensor_names),
+    )
     return Section(
         key="coverage",
         title="Coverage",

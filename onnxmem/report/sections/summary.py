@@ -482,10 +482,10 @@ def notes(analysis: "Analysis") -> Section | None:
     found = [
         Note(each.code, _note_text(each)) for each in analysis.findings if each.code not in told
     ]
-    assumed = len(analysis.coverage.assumed_nodes)
+    assumed = analysis.coverage.assumed_nodes
     if assumed:
-        num_nodes = plural(analysis.coverage.num_nodes, "node")
-        found.append(Note("coverage", f"{assumed:,} of {num_nodes} assumed"))
+        nodes = plural(analysis.coverage.nodes, "node")
+        found.append(Note("coverage", f"{assumed:,} of {nodes} assumed"))
     return Section(key="notes", title="Notes", notes=tuple(found)) if found else None
 
 

@@ -87,6 +87,16 @@ class RuntimeMemory:
     findings: tuple[Finding, ...]
 
     @property
+    def unknown_tensors(self) -> int:
+        """How many tensors have no known size."""
+        return len(self.unknown.tensors)
+
+    @property
+    def unknown_scratch(self) -> int:
+        """How many uses of kernels have no known scratch."""
+        return sum(self.unknown.scratch.values())
+
+    @property
     def base_bytes(self) -> int:
         """Of the arena: initializers, prepacked weights included."""
         return self.arena.base_bytes

@@ -607,12 +607,12 @@ def test_figures_are_for_the_requested_graph(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(from_settings, "optimized_model", optimized_model)
     monkeypatch.setattr(optimization, "optimized_model", optimized_model)
     analysis = analyze(model, batch=3, graph="ort-basic", runtimes=("ort-cpu",))
-    assert analysis.coverage.num_nodes == 1
+    assert analysis.coverage.nodes == 1
     assert analysis.activations.naive_bytes == 84
     assert analysis.runtimes[0].arena.requested_peak_bytes == 84
     assert [finding.code for finding in analysis.findings] == ["optimized_graph"]
     plain = analyze(model, batch=3, runtimes=("ort-cpu",))
-    assert plain.coverage.num_nodes == 3
+    assert plain.coverage.nodes == 3
     assert plain.runtimes[0].graph == "ort-all"
     assert plain.runtimes[0].arena.requested_peak_bytes == 84
 
