@@ -17,7 +17,15 @@ from onnxmem.decisions.explain.messages import OutOfMemory, read_message
 
 MESSAGES = Path(__file__).parents[1] / "tests" / "data" / "oom_messages.json"
 _PARTS = ("allocated", "reserved", "unallocated")
-_WITH_PARTS = {"fourth", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth"}
+_WITH_PARTS = {
+    "fourth",
+    "twelfth",
+    "thirteenth",
+    "fourteenth",
+    "fifteenth",
+    "sixteenth",
+    "seventeenth",
+}
 """Sets whose reserved memory was written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 

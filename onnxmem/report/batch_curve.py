@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import BASES
+from onnxmem.analysis.fitting.verdicts import BASES, Basis
 from onnxmem.analysis.json_rows import JsonDict, affine_row
 from onnxmem.decisions.batch_curve import BatchCurve, BatchPoint, share_of_line
 from onnxmem.errors import shortened
@@ -177,7 +177,10 @@ def largest_lines(curve: BatchCurve) -> Iterator[tuple[str, str]]:
     """The true largest batch, and the batches of heuristics beside it."""
     result = curve.result
     if result is not None:
-        yield "Largest batch that fits", largest_text(result)
+        alone = ""
+        if result.setup.basis is Basis.TOTAL:
+            alone = ", by the tensors alone; --runtime ort-cuda, ort-cpu"
+        yield "Largest batch that fits", f"{largest_text(result)}{alone}"
         power = result.power_of_two
         yield "  power of two", "unknown" if power is None else f"{power.number:,}"
         by_memory = curve.by_free_memory

@@ -34,6 +34,11 @@ device, and a memory ``HBM0`` is that of TPU 0.
 The fifteenth, by 24 searches for the programs of machine learning in several languages, 53 of 60.
 One is left out since: a buffer of the caller that was too small. The sixteenth, by 12 more, with
 what people say of an error in their own words, 49 of 60. Corrected since: the memory of one card.
+The seventeenth, by 8 more, alike, 43 of 55. Since then a message that was cut off is left out, and
+the memory of one card is corrected.
+
+Of texts that are none, from the same threads, 29 of 40, 28 of 30 and 19 of 21 were read as none at
+first sight.
 """
 
 import json
@@ -51,6 +56,10 @@ from onnxmem.decisions.explain.messages import RequestedBytes, read_message
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
 WITHOUT_DEVICE = {None, "second", "third"}
 """Sets whose devices were not written down."""
+WITH_PARTS = {
+    *("fourth", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth"),
+}
+"""Sets whose reserved memory was written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -97,14 +106,7 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert message.used_bytes == in_bytes(row.get("used"))
     if row.get("set") not in WITHOUT_DEVICE:
         assert message.device == row.get("device")
-    if row.get("set") in {
-        "fourth",
-        "twelfth",
-        "thirteenth",
-        "fourteenth",
-        "fifteenth",
-        "sixteenth",
-    }:
+    if row.get("set") in WITH_PARTS:
         assert message.reserved_bytes == in_bytes(row.get("reserved"))
         assert message.unallocated_bytes == in_bytes(row.get("unallocated"))
     if "allocated" in row:

@@ -587,7 +587,12 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
             return match.start()
         is_first = _is_first(text, match)
         around = text[max(match.start() - _FRAMED, 0) : match.end() + _FRAMED]
-        is_said = is_first or len(sentence) <= _PHRASE or _COMPARISON.search(around)
+        is_said = (
+            is_first
+            or _REPORT.search(sentence)
+            or len(sentence) <= _PHRASE
+            or _COMPARISON.search(around)
+        )
         if _IS_ERROR.match(sentence):
             return match.start()
         if (is_said or _FRAME.search(around)) and not _is_talk(sentence):
@@ -611,7 +616,9 @@ def _is_past(text: str, match: re.Match[str], sentence: str) -> bool:
 
 def _is_first(text: str, match: re.Match[str]) -> bool:
     start = text[max(match.start() - 3, 0) : match.start()]
-    return not start or start.endswith(("\n", ": ", ":", "] ", '"', "'", "- ", "`", "(", "**"))
+    return not start or start.endswith(
+        ("\n", ": ", ":", "\uff1a", "] ", '"', "'", "- ", "`", "(", "**")
+    )
 
 
 def _is_found(text: str, match: re.Match[str], found: Sequence[Quantity]) -> bool:

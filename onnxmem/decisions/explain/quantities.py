@@ -591,20 +591,35 @@ _ASSERTED: Final = re.compile(r"(?P<less>\w+)\s?<=?\s?(?P<more>\w+)\b[^\d<>\n]{0
 _CARD: Final = re.compile(
     rf"(?i)(?:{words('cards')})(?![a-z])[^.;\n]{{0,30}}?(?:\bwith|\bhas|\bof|[(,])\s?[*_`]{{0,3}}$"
 )
-_ITS_MEMORY: Final = re.compile(r"(?i)[*_`]{0,3}\s?(?:of )?(?:gpu )?(?:v?ram|memory|gddr\d?x?)\b")
+_ITS_MEMORY: Final = re.compile(
+    r"(?i)[*_`]{0,3}\s?(?:of )?(?:gpu )?(?:v?ram|memory|gddr\d?x?)\b|\)"
+)
+_OF_CARD: Final = re.compile(
+    rf"(?i)\s?(?:nvidia )?(?:{words('cards')})(?![a-z])(?! (?:memory|v?ram))|的显存"
+)
+"""What stands behind the memory of a card: ``a 32 GB V100``."""
 
 
 def _of_cards(named: Sequence[Quantity], text: str) -> list[Quantity]:
     """The memory of a card, where no other word says what a size is: ``RTX 3090 (24 GB VRAM)``."""
     return [
         replace(each, role=Role.TOTAL)
-        if each.role is None
-        and each.has_unit
-        and _ITS_MEMORY.match(text, each.end)
-        and _CARD.search(text, max(each.start - _LONGEST_COMPARISON, 0), each.start)
+        if each.has_unit and each.role in _LOOSE and _is_of_card(each, text)
         else each
         for each in named
     ]
+
+
+_LOOSE: Final = frozenset({None, Role.OTHER, Role.USED})
+"""Roles by words that may stand there for something else: ``using LoRA on an A100 (80 GB)``."""
+
+
+def _is_of_card(quantity: Quantity, text: str) -> bool:
+    if _OF_CARD.match(text, quantity.end):
+        return True
+    start = max(quantity.start - _LONGEST_COMPARISON, 0)
+    is_its = _ITS_MEMORY.match(text, quantity.end)
+    return bool(is_its and _CARD.search(text, start, quantity.start))
 
 
 _STATED: Final = 3
