@@ -377,8 +377,9 @@ def shapes_of_run(
     shown.CopyFrom(model)
     present = {value.name for value in model.graph.output}
     sequences = {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase"}
+    sequences |= {"SplitToSequence", "SequenceMap", "Optional"}
     for node in model.graph.node:
-        if node.op_type in sequences | {"SplitToSequence"}:
+        if node.op_type in sequences:
             continue
         shown.graph.output.extend(
             onnx.ValueInfoProto(name=name) for name in node.output if name and name not in present

@@ -22,7 +22,7 @@ from onnxmem.model.intervals.interval import (
 from onnxmem.model.intervals.site import Site
 from onnxmem.model.shapes.node_inference import NodeInference
 
-_NO_RULE: Final = frozenset({"CenterCropPad", "DynamicSlice", "SplitToSequence", "STFT"})
+_NO_RULE: Final = frozenset({"DynamicSlice", "SplitToSequence", "STFT"})
 """Operators whose dims may fall as those of an input grow, and that have no rule."""
 
 _MAX_DIM: Final = 2**62

@@ -165,6 +165,11 @@ def split(site: Site) -> Found:
     lengths = site.integers("split", 1)
     if lengths is not None and len(lengths) == count:
         parts = [DimInterval.exact(max(length, 0)) for length in lengths]
+    elif (given := site.values(1)) is not None and len(given) == count:
+        parts = [
+            site.dim(index, axis, max(each.low, 0), least(each.high, dims[axis].high))
+            for index, each in enumerate(given)
+        ]
     else:
         # Equal parts are the length, divided and rounded up; of computed lengths one may have all.
         high = dims[axis].high

@@ -1,7 +1,7 @@
 """Rules of operators that select: how many elements they keep is decided by data or by a value."""
 
 from dataclasses import replace
-from math import ceil, floor, inf, isfinite, prod
+from math import ceil, inf, prod
 
 from onnxmem.model.intervals.interval import (
     DimInterval,
@@ -244,32 +244,6 @@ def of_shape(site: Site) -> Found:
     """ConstantOfShape: the dims are the elements of the input."""
     values = site.values(0)
     return [None if values is None else tuple(map(as_dim, values))]
-
-
-def resized(site: Site) -> Found:
-    """Resize and Upsample: by sizes, or floor(dim x scale)."""
-    dims = site.dims(0)
-    if dims is None or "axes" in site.node.attributes:
-        return []
-    if site.node.attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch":
-        return []
-    sizes = site.values(3)
-    if sizes is not None and len(sizes) == len(dims):
-        return [tuple(map(as_dim, sizes))]
-    index = 1 if len(site.inputs) == 2 else 2  # noqa: PLR2004 - before opset 11 it has two inputs
-    scales = site.known(index)
-    if scales is None or scales.elements is None or scales.elements.low.size != len(dims):
-        return []
-    made = []
-    for axis, (dim, low, high) in enumerate(
-        zip(dims, scales.elements.low.ravel(), scales.elements.high.ravel(), strict=True)
-    ):
-        if low == high == 1:
-            made.append(dim)
-            continue
-        most = None if dim.high is None or not isfinite(high) else floor(dim.high * high)
-        made.append(site.dim(0, axis, floor(dim.low * low) if low > 0 else 0, most))
-    return [tuple(made)]
 
 
 def one_hot(site: Site) -> Found:

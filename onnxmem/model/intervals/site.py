@@ -43,6 +43,11 @@ class Site:
         value = self.node.attributes.get(name, default)
         return value if isinstance(value, int) else default
 
+    def numbers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """An attribute of integers."""
+        value = self.node.attributes.get(name)
+        return tuple(int(each) for each in value) if isinstance(value, tuple) else default
+
     def integers(self, name: str, index: int) -> tuple[int, ...] | None:
         """Integers from an attribute, or from an input; ``None`` if they are unknown."""
         value = self.node.attributes.get(name)

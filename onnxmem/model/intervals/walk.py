@@ -14,23 +14,27 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.graph import DType, Graph, Node, Tensor
-from onnxmem.model.intervals.dims import ALL_ELEMENTS, rule_of
+from onnxmem.model.intervals.dims import ALL_ELEMENTS, GENERATING, REDUCING, SEARCHING, rule_of
 from onnxmem.model.intervals.inferred import inferred
 from onnxmem.model.intervals.interval import (
     DimIntervals,
     Known,
     ValueInterval,
     joined,
+    least,
     numbered,
     product,
+    renamed,
     times,
 )
 from onnxmem.model.intervals.limits import Limits
 from onnxmem.model.intervals.loops import Iterations
 from onnxmem.model.intervals.sequences import SEQUENCES
 from onnxmem.model.intervals.site import Site
+from onnxmem.model.intervals.sizing import number, reduced_elements
 from onnxmem.model.intervals.tensors import TensorIntervals
 from onnxmem.model.intervals.values import value_of
+from onnxmem.model.shapes.microsoft import MICROSOFT
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.settings import Values
 
@@ -121,6 +125,25 @@ _MALFORMED: Final = (
 """Errors of a rule that reads what a node lacks."""
 
 
+_RANK_OF_CACHE: Final = 5
+_OPTIONAL: Final = frozenset({"Optional", "OptionalGetElement"})
+"""Operators that pass on their input, a tensor or a sequence."""
+
+
+def _of_step(tensor: Tensor, rows: int | None, length: int | None) -> Known:
+    """An input of a decoder: a cache may be [2, rows, heads, tokens, size], all else has its rows
+    first.
+    """
+    if tensor.shape is None:
+        return Known.of(tensor)
+    of_rows = int(len(tensor.shape) == _RANK_OF_CACHE)
+    dims = tuple(
+        replace(dim, high=rows if axis == of_rows else length) if dim.number is None else dim
+        for axis, dim in enumerate(numbered(tensor.shape, tensor.name))
+    )
+    return Known(tensor.dtype, dims, ValueInterval.any_of(tensor.dtype))
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     inference: NodeInference
@@ -146,15 +169,9 @@ class _Walk:
         self, graph: Graph, node: Node, inputs: tuple[Known | None, ...]
     ) -> Sequence[Known | None]:
         """What is known of the outputs of a node."""
-        if node.onnx_op == "If":
-            return self._branches(node)
-        if node.onnx_op in {"Loop", "Scan"} and node.subgraphs:
-            return Iterations(self.tensors, self.graph, graph, node).outputs()
-        # A sequence passes as it is; the rules of tensors below do not know its count.
-        if node.onnx_op == "Identity" and inputs[0] is not None and inputs[0].count is not None:
-            return inputs
-        if node.onnx_op in SEQUENCES:
-            return [SEQUENCES[node.onnx_op](Site(node, inputs))]
+        passed = self._passed(graph, node, inputs)
+        if passed is not None:
+            return passed
         # Shapes without an open dim are those of every run: rules and inference are for the others.
         tensors = [self.tensors.main.tensors.get(name) for name in node.outputs]
         is_known = all(each is None or not self._is_open(each) for each in tensors)
@@ -179,10 +196,34 @@ class _Walk:
                 node.onnx_op in ALL_ELEMENTS or (dims and dims == first.dims)
             ):
                 most = first.most_elements
+            if dims is None and node.onnx_op in REDUCING:
+                most = reduced_elements(site)
             dtype = (self.tensors.main.tensors[name].dtype if name else None) or dtype
             known = Known(dtype, dims, ValueInterval.any_of(dtype), most)
             found.append(replace(known, value=self._value(site, index, known)))
         return found
+
+    def _passed(
+        self, graph: Graph, node: Node, inputs: tuple[Known | None, ...]
+    ) -> Sequence[Known | None] | None:
+        """The outputs of a node that passes on what bodies return, or other inputs than tensors;
+        ``None``: it computes tensors.
+        """
+        if node.onnx_op == "If":
+            return self._branches(node)
+        if node.onnx_op in {"Loop", "Scan"} and node.subgraphs:
+            return Iterations(self.tensors, self.graph, graph, node).outputs()
+        if node.onnx_op == "SequenceMap" and node.subgraphs:
+            return self._mapped(node, inputs)
+        if node.onnx_op in SEQUENCES:
+            return [SEQUENCES[node.onnx_op](Site(node, inputs))]
+        if node.op_type in GENERATING and node.domain == MICROSOFT:
+            self._generated(node, inputs)
+        # A sequence passes as it is; the rules of tensors do not know its count.
+        first = inputs[0] if inputs else None
+        is_sequence = first is not None and first.count is not None
+        is_same = node.onnx_op in _OPTIONAL or (node.onnx_op == "Identity" and is_sequence)
+        return inputs if is_same and first is not None else None
 
     def _value(self, site: Site, index: int, known: Known) -> ValueInterval:
         """The elements of an output."""
@@ -216,6 +257,40 @@ class _Walk:
         found += [None] * (len(by_onnx) - len(found))
         rows = zip(found, by_onnx, strict=False)
         return [other if one is None else one for one, other in rows], dtypes
+
+    def _generated(self, node: Node, inputs: tuple[Known | None, ...]) -> None:
+        """Walk the bodies of a node that generates text: of each dim the most of any step."""
+        site = Site(node, inputs)
+        texts, most_tokens = site.dims(0), number(site, 1)
+        if not texts or most_tokens is None:
+            return
+        beams = number(site, 3) if node.op_type in SEARCHING else None
+        rows = times(texts[0].high, 1 if beams is None else beams.high)
+        _, limit = self.tensors.limits.get(
+            f"{node.outputs[0]}:{1 if beams is None else 2}", (0, None)
+        )
+        # A cache has no more tokens than the text has in the end, or what was encoded.
+        lengths = [least(most_tokens.high, limit), *(dim.high for dim in texts[1:])]
+        known = [high for high in lengths if high is not None]
+        length = max(known) if len(known) == len(lengths) else None
+        for _, body in node.subgraphs:
+            for name in body.inputs:
+                self.tensors.known[name] = _of_step(self.tensors.main.tensors[name], rows, length)
+                self.tensors.changing.add(name)
+            self.graph(body)
+
+    def _mapped(self, node: Node, inputs: Sequence[Known | None]) -> Sequence[Known | None]:
+        """The sequences of what a body returns for the elements of others."""
+        body, count = node.subgraphs[0][1], None if inputs[0] is None else inputs[0].count
+        for name, known in zip(body.inputs, inputs, strict=False):
+            if known is not None:
+                each = known if known.count is None else renamed(replace(known, count=None), name)
+                self.tensors.known[name] = each
+        self.graph(body)
+        if count is None:
+            return []
+        rows = zip(body.outputs, node.outputs, strict=False)
+        return [replace(renamed(self.tensors.of(one), name), count=count) for one, name in rows]
 
     def _branches(self, node: Node) -> Sequence[Known | None]:
         """The outputs of an If: of the branch that runs, or the wider of both."""

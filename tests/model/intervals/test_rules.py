@@ -11,13 +11,14 @@ from data_dependent import contradictions, shapes_of_run, upper_of
 from graphs import model_of
 
 from onnxmem.model.graph import Tensor
-from onnxmem.model.intervals.dims import MICROSOFT_RULES, RULES
+from onnxmem.model.intervals.dims import GENERATING, MICROSOFT_RULES, REDUCING, RULES
 from onnxmem.model.intervals.interval import times
 from onnxmem.model.intervals.sequences import SEQUENCES
 
 pytest.importorskip("onnxruntime")
 
-INPUTS = "float[13,7] x, bool[13] c, int64[1] n, float[7,3] w, float[1,11,4] b, float[1,3,11] s"
+INPUTS = """float[13,7] x, bool[13] c, int64[1] n, float[7,3] w, float[1,11,4] b, float[1,3,11] s,
+    float[1,1,8,8] image, float[1,40,1] sound, float[13,4] regions, float[1,2,3,3] kernel"""
 WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] five = {5},
     int64[1] rest = {-1}, int64[1] last = {-2}, int64[1] far = {9223372036854775807},
     int64 begin = {0}, int64 third = {3}, int64 by1 = {1}, int64 by2 = {2}, bool going = {1},
@@ -26,6 +27,10 @@ WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[
     float[1] overlap = {0.5}, float[2] off_on = {0.0, 1.0}, int64[1,1] first = {0},
     int64[1] seven = {7}, int64[2] lengths = {2, 5}"""
 SELECTED = "z = Compress<axis = 0>(x, c)  r = Shape<start = 0, end = 1>(z)"
+SIZE = "n2 = Max(n, two)  k = Min(n2, five)  number = Squeeze(k)"
+"""From 2 to 5, by n."""
+AXIS = "n1 = Min(n, one)"
+"""Axis 0 or 1, by n."""
 ROW = "q = Slice(x, zero, one, zero)"
 INDICES = "f = NonZero(c)  g = Squeeze(f, zero)"
 INTEGERS = "i = Cast<to = 7>(z)"
@@ -35,6 +40,8 @@ NORMALIZED = 'StringNormalizer<stopwords = ["3", "5"], is_case_sensitive = 1, lo
 STOPPED = 'stopwords = ["3", "5"], '
 TOKENS = 'com.microsoft.Tokenizer<mark = 1, mincharnum = 1, pad_value = "#", separators = [""]>'
 OF_TWO = "Add Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mul Pow Sub Sum"
+
+WINDOWS = ("Blackman", "Hamming", "Hann")
 
 CASES = [
     ("Compress", "y = Compress<axis = 0>(x, c)", "<=13 7"),
@@ -159,6 +166,69 @@ CASES = [
     ),
     ("Where", f"{SELECTED} {BOOLEANS} y = Where(p, z, overlap)", "<=13 7"),
     ("StringNormalizer", f"{WORDS} y = {NORMALIZED}", "<=13"),
+    *((f"{name}Window", f"{SIZE} y = {name}Window(number)", "<=5") for name in WINDOWS),
+    (
+        "MelWeightMatrix",
+        f"""{SIZE} least = Constant<value_float = 0.0>()  most = Constant<value_float = 4000.0>()
+        rate = Constant<value_int = 8192>()  length = Constant<value_int = 16>()
+        y = MelWeightMatrix(number, length, rate, least, most)""",
+        "9 <=5",
+    ),
+    ("STFT", f"{SIZE} f = Constant<value_int = 16>() y = STFT(sound, number, , f)", "1 <=13 9 2"),
+    (
+        "STFT",
+        f"{SIZE} r = Range(begin, number, by1)  f = Cast<to = 1>(r)  y = STFT(sound, by2, f)",
+        "1 <=20 <=3 2",
+    ),
+    ("STFT", f"{SIZE} y = STFT<onesided = 0>(sound, by2, , number)", "1 <=20 <=5 2"),
+    ("DFT", f"{SIZE} y = DFT(sound, number)", "1 <=5 2"),
+    ("DFT", f"{SIZE} y = DFT<onesided = 1>(sound, number)", "1 <=3 2"),
+    ("CenterCropPad", f"{SIZE} y = CenterCropPad<axes = [0]>(x, k)", "<=5 7"),
+    ("CenterCropPad", f"{SELECTED} y = CenterCropPad<axes = [0]>(z, five)", "5 7"),
+    (
+        "MaxUnpool",
+        f"""{SIZE} p, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(image)
+        h = Add(k, seven)  d = Concat<axis = 0>(one, one, h, h)
+        y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(p, i, d)""",
+        "1 1 <=12 <=12",
+    ),
+    (
+        "Col2Im",
+        f"""{SIZE} d = Concat<axis = 0>(k, k)  m = Mul(k, k)  e = Concat<axis = 0>(one, two, m)
+        u = ConstantOfShape(e)  block = Concat<axis = 0>(one, one)  y = Col2Im(u, d, block)""",
+        "1 2 <=5 <=5",
+    ),
+    (
+        "AffineGrid",
+        f"""{SIZE} d = Concat<axis = 0>(one, one, k, seven)
+        t = Constant<value_floats = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]>()
+        e = Constant<value_ints = [1, 2, 3]>()  u = Reshape(t, e)  y = AffineGrid(u, d)""",
+        "1 <=5 7 2",
+    ),
+    ("Resize", f"{SIZE} y = Resize<axes = [0]>(x, , , k)", "<=5 7"),
+    (
+        "Resize",
+        f"{SIZE} f = Cast<to = 1>(k)  y = Resize<axes = [0]>(x, , f)",
+        "<=65 7",
+    ),
+    (
+        "Resize",
+        f"""{SIZE} d = Concat<axis = 0>(k, k)
+        y = Resize<keep_aspect_ratio_policy = "not_larger">(x, , , d)""",
+        "<=5 <=5",
+    ),
+    (
+        "Resize",
+        f"""{SIZE} d = Concat<axis = 0>(k, k)
+        y = Resize<keep_aspect_ratio_policy = "not_smaller">(x, , , d)""",
+        "<=9 <=5",
+    ),
+    (
+        "Split",
+        f"{SIZE} m = Sub(seven, k) d = Concat<axis=0>(k, m) y, q = Split<axis=1>(x, d)",
+        "13 <=5",
+    ),
+    *((name, f"{AXIS} y = {name}(x, n1)", "<=13 <=7") for name in REDUCING),
     ("Upsample", "z = Compress<axis = 0>(x, c) y = Upsample(z, twice)", "<=26 7"),
 ]
 
@@ -183,6 +253,13 @@ SEQUENCE_CASES = [
         f"{SELECTED} l = SplitToSequence<axis = 0, keepdims = 0>(z)  y = SequenceAt(l, begin)",
         "7",
     ),
+    (f"{SELECTED} o = Optional(z)  y = OptionalGetElement(o)", "<=13 7"),
+    (
+        f"""{SELECTED} l = SequenceConstruct(z, x)  m = SequenceMap<
+            body = doubled (float[?,7] e) => (float[?,7] o) {{ o = Concat<axis = 0>(e, e) }}>(l)
+        y = ConcatFromSequence<axis = 0>(m)""",
+        "<=52 7",
+    ),
     (
         f"{SELECTED} l = SplitToSequence<axis = 0>(z, by2)  y = SequenceAt(l, begin)",
         "<=2 7",
@@ -200,6 +277,35 @@ MICROSOFT_CASES = [
     ("Unique", "f = Flatten(x)  g = Reshape(f, rest)  y, j, k = com.microsoft.Unique(g)", "<=91"),
     ("Unique", "g = Reshape(x, rest)  j, y, k = com.microsoft.Unique(g)", "91"),
     ("Unique", "g = Reshape(x, rest)  j, k, y = com.microsoft.Unique(g)", "<=91"),
+    ("Range", f"{SIZE} y = com.microsoft.Range(begin, number)", "<=5"),
+    ("Range", f"{SIZE} y = com.microsoft.Range(begin, number, by2)", "<=3"),
+    (
+        "Pad",
+        f"""{SIZE} p = Concat<axis = 0>(zero, k, zero, zero)
+        v = Constant<value_floats = [0.0]>()  y = com.microsoft.Pad(x, p, v)""",
+        "13 <=12",
+    ),
+    (
+        "CropAndResize",
+        f"""{SIZE} {INDICES} d = Concat<axis = 0>(k, five)  e = Cast<to = 6>(d)
+        r = Gather(regions, g)  h = Sub(g, g)  i = Cast<to = 6>(h)
+        y = com.microsoft.CropAndResize(image, r, i, e)""",
+        "<=13 1 <=5 5",
+    ),
+    (
+        "ConvTransposeWithDynamicPads",
+        f"""{SIZE} p = Concat<axis = 0>(k, zero, zero, one)
+        y = com.microsoft.ConvTransposeWithDynamicPads<strides = [2, 2]>(image, kernel, p)""",
+        "1 2 <=15 16",
+    ),
+    ("DynamicTimeWarping", f"{SELECTED} y = com.microsoft.DynamicTimeWarping(z)", "2 <=19"),
+    (
+        "BifurcationDetector",
+        f"""{INDICES} source = Range(begin, third, by1)  old = Identity(g)
+        y, suffix = com.microsoft.BifurcationDetector<min_ngram_size = 1, max_ngram_size = 3>(
+            source, old, begin)""",
+        "<=13",
+    ),
 ]
 
 
@@ -220,6 +326,10 @@ def feeds(seed: int) -> dict[str, npt.NDArray[np.generic]]:
         "w": draws.normal(0, 1, (7, 3)).astype(np.float32),
         "b": draws.random((1, 11, 4)).astype(np.float32),
         "s": draws.random((1, 3, 11)).astype(np.float32),
+        "image": draws.random((1, 1, 8, 8)).astype(np.float32),
+        "sound": draws.random((1, 40, 1)).astype(np.float32),
+        "regions": np.tile(np.array([0, 0, 4, 4], np.float32), (13, 1)),
+        "kernel": draws.random((1, 2, 3, 3)).astype(np.float32),
     }
 
 
@@ -235,7 +345,8 @@ def ends(tensor: Tensor) -> str:
 
 @pytest.mark.parametrize(("operator", "body", "expected"), CASES)
 def test_no_run_is_beyond_the_upper_ends(operator: str, body: str, expected: str) -> None:
-    model = model_with(body, {"Upsample": 9, "StringSplit": 20}.get(operator, 18))
+    opsets = {"Upsample": 9, "StringSplit": 20, "AffineGrid": 20, "DFT": 20}
+    model = model_with(body, opsets.get(operator, 18))
     upper = upper_of(model)
     assert ends(upper.graph.tensors["y"]) == expected
     assert upper.unbounded == ()
@@ -264,6 +375,63 @@ def test_no_sequence_is_beyond_the_upper_ends(body: str, expected: str) -> None:
         assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
 
 
+DECODER = """decoder (int32[b,s] input_ids, int32[b,s] position_ids, int32[b,t] attention_mask,
+        float[2,b,1,p,2] past_0) => (float[b,s,11] logits, float[2,b,1,t,2] present_0)
+    <int64[2] axes = {0, 2}> {
+        logits = Gather(table, input_ids)
+        k = Gather(keys, input_ids)  u = Unsqueeze(k, axes)  v = Concat<axis = 0>(u, u)
+        present_0 = Concat<axis = 3>(past_0, v)
+    }"""
+"""A language model of one layer without attention: [2, b, heads, tokens, size] is its cache."""
+SEARCHES: dict[str, tuple[str, str, dict[str, tuple[int, ...]]]] = {
+    "GreedySearch": ("(ids, most, least, one)", "y", {"y": (2, 9)}),
+    "Sampling": ("(ids, most, least, one)", "y", {"y": (2, 9)}),
+    "BeamSearch": (
+        "(ids, most, least, beams, kept, one, one)",
+        "y, scores, all",
+        {"y": (2, 3, 9), "scores": (2, 3), "all": (9, 2, 4, 11)},
+    ),
+}
+
+
+@pytest.mark.parametrize("operator", sorted(SEARCHES))
+def test_a_search_has_at_most_the_longest_text(operator: str) -> None:
+    inputs, outputs, shapes = SEARCHES[operator]
+    model = model_of(f"""<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        agraph (int32[2,3] ids, int32[1] n) => ({outputs})
+        <int32[1] low = {{5}}, int32[1] high = {{9}}, int32[1] least = {{1}},
+         float[1] one = {{1.0}}, int32[1] beams = {{4}}, int32[1] kept = {{3}}> {{
+            a = Max(n, low)  most = Min(a, high)
+            {outputs} = com.microsoft.{operator}<model_type = 0, eos_token_id = 10,
+                pad_token_id = 0, vocab_size = 11, decoder = {DECODER}>{inputs}
+        }}""")
+    draws = np.random.default_rng(0)
+    (decoder,) = (each.g for each in model.graph.node[-1].attribute if each.name == "decoder")
+    for name, dims in (("table", (11, 11)), ("keys", (11, 2))):
+        elements = draws.normal(0, 1, dims).astype(np.float32)
+        decoder.initializer.append(onnx.numpy_helper.from_array(elements, name))
+    upper = upper_of(model)
+    assert upper.unbounded == ()
+    assert {name: upper.graph.tensors[name].shape for name in shapes} == shapes
+    # A body gets the rows of all beams, and a cache of all tokens before the last.
+    rows = 8 if operator == "BeamSearch" else 2
+    body = {
+        name.rpartition("/")[2]: tensor.shape
+        for name, tensor in upper.graph.tensors.items()
+        if "/decoder/" in name
+    }
+    assert (body["logits"], body["present_0"]) == ((rows, 9, 11), (2, rows, 1, 18, 2))
+    for number in range(4, 12):
+        ids = draws.integers(1, 9, (2, 3), np.int32)
+        fed = {"ids": ids, "n": np.array([number], np.int32)}
+        assert contradictions(upper.graph, shapes_of_run(model, fed)) == []
+
+
+def test_axes_that_a_run_decides_leave_the_elements() -> None:
+    upper = upper_of(model_with(f"{AXIS} y = ReduceSum<keepdims = 0>(x, n1)"))
+    assert (upper.graph.tensors["y"].num_elements, upper.unbounded) == (13 * 7, ())
+
+
 def test_without_elements_there_are_none_whatever_the_others_are() -> None:
     assert times(0, None) == times(None, 3, 0) == 0
     assert times(3, None) is None
@@ -273,7 +441,9 @@ def test_without_elements_there_are_none_whatever_the_others_are() -> None:
 
 def test_every_rule_has_a_case() -> None:
     assert {operator for operator, _, _ in CASES} >= RULES.keys()
-    assert {operator for operator, _, _ in MICROSOFT_CASES} == MICROSOFT_RULES.keys()
+    searches = GENERATING - {"WhisperBeamSearch"}
+    assert searches == SEARCHES.keys()
+    assert {operator for operator, _, _ in MICROSOFT_CASES} == MICROSOFT_RULES.keys() - GENERATING
     bodies = " ".join(body for body, _ in SEQUENCE_CASES)
     assert [
         name for name in SEQUENCES if f"{name}(" not in bodies and f"{name}<" not in bodies
