@@ -259,15 +259,14 @@ class Growth:
         if one == far:  # (a)
             return constant(one, num_symbols)
         exponents, rest = self._stripped(far)
-        powers = polynomial([(exponents, 1)])
         if rest == one:  # (b)
-            return powers.times(one)
+            return polynomial([(exponents, one)])
         # (c): the constant is what the symbols, each 1 at the first point, leave of the dim there.
         added = next(self._sums(rest - one), None)
         if added is None:
             return None
         fixed = one - sum(number for _, number in added)
-        return powers * (polynomial(added) + constant(fixed, num_symbols))
+        return polynomial([(exponents, 1)]) * (polynomial(added) + constant(fixed, num_symbols))
 
     def size_bytes(self, one: Dims, far: Dims, dtype: DType) -> Polynomial | None:
         """The polynomial of a tensor's bytes.
@@ -278,17 +277,18 @@ class Growth:
         num_symbols = len(self.primes)
         if len(one) != len(far) or dtype.bits is None:
             return None
-        dims = [self.dim(*pair) for pair in zip(one, far, strict=True)]
+        if one == far:
+            return constant(-(-prod(one) * dtype.bits // _BITS_OF_A_BYTE), num_symbols)
+        if dtype.bits % _BITS_OF_A_BYTE:
+            return None
+        # Most dims are numbers: their product is one, and not a polynomial for each.
+        pairs = list(zip(one, far, strict=True))
+        dims = [self.dim(*pair) for pair in pairs if pair[0] != pair[1]]
         known = [dim for dim in dims if dim is not None]
         if len(known) != len(dims):
             return None
-        elements = multiplied(known, num_symbols)
-        if one == far:
-            bits = elements.at(self.primes) * dtype.bits
-            return constant(-(-bits // _BITS_OF_A_BYTE), num_symbols)
-        return (
-            None if dtype.bits % _BITS_OF_A_BYTE else elements.times(dtype.bits // _BITS_OF_A_BYTE)
-        )
+        fixed = prod(ours for ours, theirs in pairs if ours == theirs)
+        return multiplied(known, num_symbols).times(fixed * dtype.bits // _BITS_OF_A_BYTE)
 
     def _stripped(self, far: int) -> tuple[tuple[int, ...], int]:
         """The exponent of each prime in a number, and the remaining factor."""
