@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from paths import DATA, MODELS, ROOT
 
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.runtimes import assumed
 
 PUBLISHED = ROOT / "tools" / "training" / "published"
@@ -48,13 +49,16 @@ def brackets() -> dict[str, Any]:
 
 def test_a_bracket_is_right_where_one_batch_runs_and_the_next_does_not() -> None:
     script = brackets()
-    runs, fails = script["Predicted"](11, runs=True), script["Predicted"](13, runs=False)
+    runs = script["Predicted"](11, Verdict.TIGHT)
+    fails = script["Predicted"](13, Verdict.OVER)
     seen = script["Bracket"]("any", "nchw", 2, 3)
     is_right = script["is_right"]
     assert is_right(seen, {2: runs, 3: fails})
     assert not is_right(seen, {2: runs, 3: runs})
     assert not is_right(seen, {2: fails, 3: fails})
     assert is_right(script["Bracket"]("any", "nchw", 512, None), {512: runs})
+    rows = list(script["by_verdict"]([(seen, {2: runs, 3: runs}), (seen, {2: runs, 3: fails})]))
+    assert rows == ["| fits | 0 | 0 |", "| tight | 3 | 2 |", "| does not fit | 1 | 0 |"]
 
 
 def test_every_bracket_has_a_batch_that_ran_and_a_larger_that_did_not() -> None:

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.footprints import request_of
-from onnxmem.analysis.fitting.verdicts import Basis
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.settings import Settings, TrainingConfig
 
 DATA = Path(__file__).with_name("brackets.csv")
@@ -48,7 +48,12 @@ class Predicted:
     """What is predicted of a batch."""
 
     total_bytes: int
-    runs: bool
+    verdict: Verdict
+
+    @property
+    def runs(self) -> bool:
+        """Whether the batch is predicted to run, however tightly."""
+        return self.verdict.is_met
 
 
 def brackets() -> list[Bracket]:
@@ -74,7 +79,7 @@ def predicted(path: Path, batch: int) -> Predicted:
     setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
     assessment = assess((request_of(str(path), settings),), setup)
     compared = assessment.compared(setup.limit_bytes)
-    return Predicted(assessment.footprint.total_bytes, compared.verdict.is_met)
+    return Predicted(assessment.footprint.total_bytes, compared.verdict)
 
 
 def of_network(path: Path, batches: tuple[int, ...]) -> dict[int, Predicted]:
@@ -99,6 +104,15 @@ def told(bracket: Bracket, found: dict[int, Predicted]) -> str:
     return f"| {bracket.network} | {bracket.layout} | {bracket.ran} | {sizes} | {way} |"
 
 
+def by_verdict(rows: list[tuple[Bracket, dict[int, Predicted]]]) -> Iterator[str]:
+    """How many batches of each verdict there are, and how many of them ran."""
+    ran = [found[one.ran].verdict for one, found in rows]
+    failed = [found[one.failed].verdict for one, found in rows if one.failed]
+    for verdict in (Verdict.FITS, Verdict.TIGHT, Verdict.OVER):
+        count = ran.count(verdict)
+        yield f"| {verdict} | {count + failed.count(verdict)} | {count} |"
+
+
 def lines(folder: Path, networks: list[str]) -> Iterator[str]:
     """The table of right brackets, and that of those that are missed."""
     paths = {path.name.partition(".onnx")[0]: path for path in sorted(folder.glob("*.onnx*"))}
@@ -113,6 +127,8 @@ def lines(folder: Path, networks: list[str]) -> Iterator[str]:
         right = [is_right(one, found[one.network]) for one in asked if one.layout == layout]
         share = 100 * sum(right) / max(len(right), 1)
         yield f"| {layout} | {len(right)} | {sum(right)} ({share:.1f} %) |"
+    yield "\n| verdict | batches | ran |\n|---|---|---|"
+    yield from by_verdict([(one, found[one.network]) for one in asked])
     yield "\n| missed | layout | ran | predicted | |\n|---|---|---|---|---|"
     yield from (
         told(one, found[one.network]) for one in asked if not is_right(one, found[one.network])
