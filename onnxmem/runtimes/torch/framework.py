@@ -188,6 +188,15 @@ DETACH = OpSpec(
     source="torch native_functions.yaml: detach",
 )
 
+CONTIGUOUS = OpSpec(
+    op_type="contiguous",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    autograd_view=(("self", "result"),),  # where the elements are in row-major order already
+    source="aten/src/ATen/native/TensorProperties.cpp: contiguous",
+)
+
 PARAMETER_FUNCTION = OpSpec(
     op_type="function_of_parameter",
     domain=FRAMEWORK,

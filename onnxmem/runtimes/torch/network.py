@@ -52,6 +52,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
+from onnxmem.runtimes.torch.merged import with_repeated_activations
 from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
@@ -215,6 +216,8 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
         fused_attention=recipe.attention == "fused",
         fused_rms_norm="RMSNormalization" in lists_of("cuda", recipe.torch),
     )
+    # Composites such as GELU are one node by now.
+    graph = with_repeated_activations(graph)
     if recipe.attention == "fused" and (softmaxes := unfused_attentions(graph)):
         findings.append(_attention_finding(graph, softmaxes))
     if recipe.in_place_activations is None:

@@ -20,17 +20,31 @@ from onnxmem.model.module_paths import dotted_path, modules_of
 from onnxmem.model.parameters import Readers, is_table, readers_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import OpSpec, Shape, known_dims
-from onnxmem.runtimes.torch.framework import DETACH, FRAMEWORK, PARAMETER_FUNCTION, WEIGHT_NORM
+from onnxmem.runtimes.torch.framework import (
+    CONTIGUOUS,
+    DETACH,
+    FRAMEWORK,
+    PARAMETER_FUNCTION,
+    WEIGHT_NORM,
+)
 from onnxmem.runtimes.torch.strides import Dims
 from onnxmem.units import plural
 
 _FX_NODE: Final = "pkg.torch.onnx.fx_node"
+_HIERARCHY: Final = "pkg.torch.onnx.class_hierarchy"
 _ARGUMENTS: Final = re.compile(r"\]\(args = \((.*)\), kwargs")
 _ARGUMENT: Final = re.compile(r"%\w+|\[[^\]]*\]|[^\s,\[\]]+")
 _NUMBER: Final = re.compile(r"-?\d+")
 _PADDED: Final = re.compile(r"%_?(constant_)?pad(_nd)?(_default)?(_\d+)?")
 """What ``functional.pad`` returns, in the name that torch.export gives it."""
 _DETACHED: Final = re.compile(r"%detach(_\d+)?")
+_CLONE: Final = re.compile(r"%(clone|contiguous)(_\d+)?")
+"""What ``contiguous`` returns, and a Dropout of ratio 0: no copy in a network."""
+_VIEW: Final = re.compile(r"\[target=torch\.ops\.aten\.(_unsafe_view|view)\.")
+"""Calls that read what ``contiguous`` returns; onnxscript's optimizer drops the node of that."""
+_CONTIGUOUS: Final = re.compile(r"\[target=torch\.ops\.aten\.clone\..*contiguous_format")
+_PARAMETRIZED: Final = "torch.nn.utils.parametrize."
+"""The module of the class that a layer gets whose weight is computed by a parametrization."""
 _NORMED: Final = re.compile(r"(%|^|/)_?(mul|weight_norm\w*?)(_\d+)?$")
 """What ``weight_norm`` returns: it ends in ``v * (g / norm)``."""
 _COMPUTED: Final = re.compile(r"(%|^|/)(add|div|sub)(_\d+)?$")
@@ -60,10 +74,10 @@ class Unfolded:
 
 def unfolded(graph: Graph) -> Unfolded:
     """Put back the padding, the weight norms and the functions of parameters."""
-    unfolding = _Unfolding(graph, dict(graph.tensors))
+    unfolding = _Unfolding(graph, dict(graph.tensors), viewed=_viewed_clones(graph))
     for node in graph.nodes:
         unfolding.run(node)
-    if not (unfolding.padded or unfolding.computed or unfolding.is_cut):
+    if not (unfolding.padded or unfolding.computed or unfolding.is_cut or unfolding.copies):
         return Unfolded(graph, ())
     whole = replace(graph, nodes=tuple(unfolding.nodes), tensors=unfolding.tensors)
     return Unfolded(whole, tuple(_findings(unfolding)))
@@ -80,6 +94,10 @@ class _Unfolding:
     """The layers whose weight is computed."""
     computed: set[str] = field(default_factory=set)
     """Weights of the file that the network computes."""
+    copies: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """What ``contiguous`` returns, by its name in torch.export: its operand and the tensor."""
+    viewed: frozenset[str] = frozenset()
+    """The names in torch.export of the clones that are viewed, and have no node in the file."""
     is_cut: bool = False
     """Whether the gradient of an operand is cut."""
     _readers: Readers | None = None
@@ -110,6 +128,7 @@ class _Unfolding:
         if node.onnx_op in _ELEMENTWISE:
             self._compute_operands(node)
             node = self._with_detached_operands(node)
+        node = self._with_contiguous_operand(node)
         padded = self._padded(node) if node.onnx_op == "Conv" else None
         self.nodes.append(node if padded is None else self._behind_padding(node, padded))
 
@@ -128,6 +147,22 @@ class _Unfolding:
                 )
                 self.is_cut = True
         return replace(node, inputs=tuple(inputs))
+
+    def _with_contiguous_operand(self, node: Node) -> Node:
+        """Let a node read what ``contiguous`` returned, if the file has no node of it."""
+        if node.onnx_op == "Identity" and _CONTIGUOUS.search(node.metadata.get(_FX_NODE, "")):
+            self.copies[node.name] = node.inputs[0], node.outputs[0]
+            return replace(node, op_type=CONTIGUOUS.op_type, domain=FRAMEWORK, operator=CONTIGUOUS)
+        clone = next(iter(_arguments(node)), "") if self.viewed and any(node.inputs[:1]) else ""
+        if clone not in self.viewed:
+            return node
+        data = node.inputs[0]
+        found = self.copies.get(clone)
+        if found is None:
+            found = self.copies[clone] = data, f"{clone[1:]} of {data}"
+            shape = self.tensors[data].shape
+            self._insert(node, CONTIGUOUS, f"{node.name}/contiguous", (data,), found[1], shape)
+        return replace(node, inputs=(found[1], *node.inputs[1:])) if found[0] == data else node
 
     def _padded(self, node: Node) -> Dims | None:
         """The dims of a convolution's operand after padding that is an operator of its own."""
@@ -176,11 +211,17 @@ class _Unfolding:
             is_first = node.onnx_op in _CONVOLUTIONS or node.attributes.get("transB")
             axis = 0 if is_first else 1
             lengths = tuple(dim if index == axis else 1 for index, dim in enumerate(dims))
-            parts = self._weight(f"{name}_v", name, dims), self._weight(f"{name}_g", name, lengths)
+            # A hook of the old weight_norm keeps the weight, which no parametrization does.
+            is_kept = _PARAMETRIZED not in node.metadata.get(_HIERARCHY, "")
+            v, g = ("_v", "_g") if is_kept else (" original1", " original0")
+            direction = self._weight(f"{name}{v}", name, dims)
+            parts = direction, self._weight(f"{name}{g}", name, lengths)
             self._compute(node, WEIGHT_NORM, parts, name)
             self.layers.append(node.name)
         elif _COMPUTED.search(source):
-            original = self._weight(f"{name}_orig", name, dims)
+            is_kept = _PARAMETRIZED not in node.metadata.get(_HIERARCHY, "")
+            suffix = "_orig" if is_kept else " original"
+            original = self._weight(f"{name}{suffix}", name, dims)
             self._compute(node, PARAMETER_FUNCTION, (original,), name)
             self.layers.append(node.name)
 
@@ -239,6 +280,13 @@ def _arguments(node: Node) -> list[str]:
     """The arguments of the call that torch.export wrote a node for; empty if it names none."""
     found = _ARGUMENTS.search(node.metadata.get(_FX_NODE, ""))
     return [] if found is None else _ARGUMENT.findall(found[1])
+
+
+def _viewed_clones(graph: Graph) -> frozenset[str]:
+    """What ``contiguous`` returned for a view, where the file has no node of it."""
+    views = (node for node in graph.nodes if _VIEW.search(node.metadata.get(_FX_NODE, "")))
+    read = (next(iter(_arguments(node)), "") for node in views)
+    return frozenset(n for n in read if _CLONE.fullmatch(n) and n[1:] not in graph.tensors)
 
 
 def _numbers(text: str, count: int) -> tuple[int, ...]:

@@ -12,13 +12,14 @@ from types import MappingProxyType
 
 from onnxmem.model.graph import Graph, Node, record
 from onnxmem.ops.spec import Attribute, known_dims
-from onnxmem.runtimes.torch.framework import ATTENTION, data_reads, keeps_type
+from onnxmem.runtimes.torch.framework import ATTENTION, CONTIGUOUS, data_reads, keeps_type
 from onnxmem.runtimes.torch.strides import (
     Dims,
     Strides,
     axes_order,
     contiguous,
     expanded,
+    is_row_major,
     like,
     permuted,
     reshaped,
@@ -218,7 +219,9 @@ def _view(graph: Graph, node: Node, index: int, found: Mapping[str, View]) -> Vi
         return View(source.storage, None)
     call = _ViewCall(node.attributes, before, source.strides, after)
     # No strides: the reshape must copy, so that the output has a storage of its own.
-    strides = _VIEW_STRIDES.get(node.onnx_op, _reshape)(call)
+    is_contiguous = node.operator is CONTIGUOUS
+    of_view = _contiguous if is_contiguous else _VIEW_STRIDES.get(node.onnx_op, _reshape)
+    strides = of_view(call)
     if strides is None:
         return None
     # A file may declare an output of another rank than its operator gives it.
@@ -245,6 +248,11 @@ def _is_select(graph: Graph, node: Node) -> bool:
 
 def _reshape(call: _ViewCall) -> Strides | None:
     return reshaped(call.before, call.strides, call.after)
+
+
+def _contiguous(call: _ViewCall) -> Strides | None:
+    """The same strides if they are in row-major order; otherwise the elements are copied."""
+    return call.strides if is_row_major(call.before, call.strides) else None
 
 
 def _transpose(call: _ViewCall) -> Strides | None:

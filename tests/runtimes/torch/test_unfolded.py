@@ -12,8 +12,10 @@ from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.runtimes.torch.unfolded import unfolded
+from onnxmem.runtimes.torch.views import find_views
 
 FX = "pkg.torch.onnx.fx_node"
+HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 SCOPES = "pkg.torch.onnx.name_scopes"
 CONV = """
     agraph (float[2,3,11] x) => (float[2,5,{length}] y) <float[5,3,3] {weight}> {{
@@ -211,3 +213,79 @@ def test_an_operand_that_is_left_out_is_passed_over(arguments: str) -> None:
     (node,) = graph.nodes
     longer = replace(node, inputs=(*node.inputs, ""), metadata={FX: call(arguments)})
     assert unfolded(replace(graph, nodes=(longer,))).graph.nodes == (longer,)
+
+
+VIEWED = """
+    agraph (float[2,3,5] x) => (float[2,15] y, float[2,5,3] z)
+        <float[5,7] v, float[7,5] w, int64[2] s = {{2, 15}}> {{
+        e = Mul(x, x)
+        t = {layout}
+        r = Reshape(t, s)
+        y = Exp(r)
+        z = Sqrt(t)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("layout", "copies"), [("Transpose <perm = [0, 2, 1]> (e)", 1), ("Neg(e)", 0)]
+)
+def test_contiguous_copies_once_what_is_not_in_row_major_order(layout: str, copies: int) -> None:
+    text = VIEWED.format(layout=layout).replace(
+        "float[2,5,3] z", "float[2,5,3] z" if copies else "float[2,3,5] z"
+    )
+    graph = graph_of(text)
+    calls = {"Reshape": "aten.view.default", "Sqrt": "aten.sqrt.default"}
+    nodes = tuple(
+        replace(
+            node,
+            metadata={FX: f"[target=torch.ops.{calls[node.onnx_op]}](args = (%clone_2), kwargs"},
+        )
+        if node.onnx_op in calls
+        else node
+        for node in graph.nodes
+    )
+    whole = unfolded(replace(graph, nodes=nodes)).graph
+    assert [node.op_type for node in whole.nodes].count("contiguous") == 1
+    assert {node.inputs[0] for node in whole.nodes if node.onnx_op in calls} == {"clone_2 of t"}
+    views = find_views(whole, in_place=False)
+    assert (views["clone_2 of t"].storage == "clone_2 of t") is bool(copies)
+    assert views["r"].storage == views["clone_2 of t"].storage
+
+
+def test_a_clone_that_no_view_reads_is_not_a_copy() -> None:
+    """It is what torch.export has for a Dropout of ratio 0."""
+    graph = graph_of("agraph (float[2,3] x) => (float[2,3] y) { t = Neg(x)  y = Exp(t) }")
+    call_of_exp = "[target=torch.ops.aten.exp.default](args = (%clone), kwargs"
+    graph = replace(
+        graph, nodes=(graph.nodes[0], replace(graph.nodes[1], metadata={FX: call_of_exp}))
+    )
+    assert unfolded(graph).graph is graph
+
+
+def test_a_clone_with_a_node_is_contiguous_by_its_call() -> None:
+    graph = graph_of("agraph (float[2,3] x) => (float[2,3] y) { t = Identity(x)  y = Exp(t) }")
+    text = "[target=torch.ops.aten.clone.default](args = (%x,), kwargs = {{{}}})"
+    for kwargs, operator in (
+        ("memory_format: torch.contiguous_format", "contiguous"),
+        ("", "Identity"),
+    ):
+        clone = replace(graph.nodes[0], metadata={FX: text.format(kwargs)})
+        found = unfolded(replace(graph, nodes=(clone, graph.nodes[1]))).graph
+        assert found.nodes[0].op_type == operator
+
+
+@pytest.mark.parametrize("source", ["%mul_3", "%div_3"])
+@pytest.mark.parametrize("is_parametrized", [False, True])
+def test_a_parametrized_weight_is_freed_after_its_layer(
+    source: str,
+    is_parametrized: bool,
+) -> None:
+    """A hook assigns it to the module, where it stays until the next step."""
+    graph = graph_of(CONV.format(pads="1, 1", length=11, weight="kernel"))
+    layer = (
+        "torch.nn.utils.parametrize.ParametrizedConv1d" if is_parametrized else "torch.nn.Conv1d"
+    )
+    metadata = {FX: call(f"%x, {source}"), HIERARCHY: f"['Net', '{layer}', 'aten.conv1d']"}
+    found = training_memory(with_metadata(graph, metadata), recipe_of())
+    kept = [each for each in sizes(found) if each.endswith("of the last step")]
+    assert len(kept) == (0 if is_parametrized else 1)
