@@ -34,11 +34,8 @@ def paths_of(nodes: Sequence[Node]) -> list[Modules]:
     """
     found: list[Modules] = []
     after: Modules = ()
-    names = {node.name for node in nodes}
     for node in reversed(nodes):
-        # What is put back around a node has a name that begins with the node's.
-        is_inserted = node.name.partition("/")[0] in names
-        if _NAME_SCOPES in node.metadata or ("/" in node.name and not is_inserted):
+        if _NAME_SCOPES in node.metadata or "/" in node.name:
             after = modules_of(node)
         found.append(after)
     found.reverse()

@@ -65,7 +65,9 @@ class _Merged:
 
 def _merged(graph: Graph) -> Iterator[_Merged]:
     """The activations that several modules compute."""
-    paths = paths_of(graph.nodes)
+    # What is put back around a node has a name that begins with the node's, which is no module.
+    names = {node.name for node in graph.nodes}
+    paths = [() if path[:1] and path[0] in names else path for path in paths_of(graph.nodes)]
     if not any(paths):
         return
     sizes = Counter(path[:depth] for path in paths for depth in range(1, len(path) + 1))
