@@ -247,7 +247,7 @@ def test_contiguous_copies_once_what_is_not_in_row_major_order(layout: str, copi
     whole = unfolded(replace(graph, nodes=nodes)).graph
     assert [node.op_type for node in whole.nodes].count("contiguous") == 1
     assert {node.inputs[0] for node in whole.nodes if node.onnx_op in calls} == {"clone_2 of t"}
-    views = find_views(whole, in_place=False)
+    views = find_views(whole, in_place=False, like_query=frozenset())
     assert (views["clone_2 of t"].storage == "clone_2 of t") is bool(copies)
     assert views["r"].storage == views["clone_2 of t"].storage
 
