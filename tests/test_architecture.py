@@ -55,6 +55,7 @@ CHAPTERS = {
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
     "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",
+    "onnxmem.runtimes.torch.merged": "activations that several modules compute and a file once",
     "onnxmem.runtimes.torch.unfolded": "what exporters merged or computed, each with its source",
     "onnxmem.torch.cuda_like": "what a GPU runs otherwise, with its source",
     "onnxmem.torch.engine": "what autograd does where no mode watches it, with its source",
