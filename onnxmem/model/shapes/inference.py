@@ -2,7 +2,8 @@
 
 1. onnx's shape inference runs over the whole graph in C++ and leaves few shapes unknown. Its data
    propagation is disabled: it stores the elements of vectors of any length, and a file of 89 bytes
-   makes it take 9.8 GB.
+   makes it take 9.8 GB. Pools that it gives other windows than onnxruntime are hidden from it, with
+   what follows from them (``pooling``).
 2. If shapes are unknown, ``propagation`` visits the nodes one by one, computes shape arithmetic and
    applies our own rules.
 3. What is still unknown is passed to onnx-shape-inference (``infer_symbolically``), which has shape
@@ -38,8 +39,9 @@ from onnxmem.model.shapes.node_inference import (
     has_odd_parts,
     may_be_long_list,
 )
+from onnxmem.model.shapes.pooling import has_other_windows, pools_that_may_differ
 from onnxmem.model.shapes.propagation import Walked, propagate
-from onnxmem.model.traversal import graphs_in, onnx_op, opset_versions, subgraphs
+from onnxmem.model.traversal import graphs_in, nodes_in, onnx_op, opset_versions, subgraphs
 from onnxmem.model.value_types import (
     Known,
     dense_type,
@@ -213,6 +215,8 @@ _MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
 """Operators whose output has a dim for each element of their second input."""
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
+_HIDDEN = "HiddenPool"
+"""An operator that onnx does not know."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 _Types = Mapping[str, onnx.TypeProto]
@@ -589,9 +593,29 @@ def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
     if num_subgraphs * len(bound.graph.node) > _MOST_COPIED_TYPES:
         return bound
     try:
-        return onnx.shape_inference.infer_shapes(bound)
+        found = onnx.shape_inference.infer_shapes(bound)
     except Exception:  # noqa: BLE001 - it rejects models that run
         return bound
+    return _inferred_around_pools(bound) if has_other_windows(found) else found
+
+
+def _inferred_around_pools(bound: onnx.ModelProto) -> onnx.ModelProto:
+    """The same where onnx counts other windows of a pool than onnxruntime.
+
+    onnx sees an operator that it does not know in place of such pools, so that nothing behind them
+    is inferred from a wrong shape; the walk over the nodes does the rest.
+    """
+    hidden = onnx.ModelProto()
+    hidden.CopyFrom(bound)
+    for node in pools_that_may_differ(hidden.graph):
+        node.op_type = _HIDDEN
+    found = onnx.shape_inference.infer_shapes(hidden)
+    pairs = zip(nodes_in(found.graph.node), nodes_in(bound.graph.node), strict=True)
+    for node, original in pairs:
+        if node.op_type == _HIDDEN:
+            node.op_type = original.op_type
+    propagate(found)
+    return found
 
 
 def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known]]]) -> int:

@@ -26,6 +26,7 @@ from onnxmem.model.shapes.microsoft import (
 )
 from onnxmem.model.shapes.node_context import NodeSignature, node_signature
 from onnxmem.model.shapes.onnx_rules import onnx_rule_types
+from onnxmem.model.shapes.pooling import corrected
 from onnxmem.model.traversal import nodes_in, onnx_op, opset_versions, outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged, shape_of
 
@@ -210,4 +211,5 @@ class NodeInference:
             return {}
         except Exception:  # noqa: BLE001 - only the shapes of this node are lost
             return {}
-        return {name: proto for name, proto in inferred.items() if proto.WhichOneof("value")}
+        found = {name: proto for name, proto in inferred.items() if proto.WhichOneof("value")}
+        return found | corrected(node, known, found)
