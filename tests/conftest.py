@@ -1,11 +1,10 @@
 """Hypothesis draws the same examples at every run of CI, and new ones elsewhere.
 
-Reports have as many columns as where there is no terminal, and interrupts arrive.
+Reports have as many columns as where there is no terminal.
 """
 
 import gc
 import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 os.environ["COLUMNS"] = "100"
-# A shell that starts the tests in the background has them and their children ignore interrupts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

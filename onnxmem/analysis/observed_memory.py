@@ -36,7 +36,7 @@ class ObservedMemory:
     figures: Mapping[str, Spread]
     """By their names in the JSON report; those that are unknown in a run are omitted."""
     runtimes: Mapping[str, Spread]
-    """The peak requested by kernels, by the name of the runtime."""
+    """The peak requested by kernels, by the name of the runtime; not where it is unknown."""
     dims: Mapping[str, Spread]
     """By the names of dims that data decide; largest of a run."""
     iterations: Mapping[str, Spread]
@@ -81,7 +81,7 @@ def _requested_peaks(request: AnalysisRequest, run: GraphRun) -> Iterator[tuple[
         observed=run,
     )
     for each in found:
-        if not isinstance(each, Finding):
+        if not isinstance(each, Finding) and not each.unknown.tensors:
             yield each.name, each.arena.requested_peak_bytes
 
 

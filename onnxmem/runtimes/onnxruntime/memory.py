@@ -14,7 +14,7 @@ from onnxmem.model.intervals.walk import with_upper_dims
 from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
-from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import at_bounds, undecided
 from onnxmem.runtimes.onnxruntime.prediction import (
     ArenaFigures,
     PlannedSession,
@@ -324,12 +324,13 @@ def requested_peak_at_most(
 
     onnxruntime plans when it loads a model, without the data of a run. So every run has the same
     requests and releases, and more bytes of one of them never lower the peak. Each combination of
-    branches is replayed; the iterations of a Loop have no such replay.
+    branches is replayed. A run that ends a Loop earlier has its first iterations, and less of what
+    they collect: so a Loop is replayed up to its bound.
     """
     graph, proto = session.graph, session.optimized.proto
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
-    possible = PossibleRuns.of(session)
+    possible = PossibleRuns.of(replace(session, trace=at_bounds(session.trace)))
     if not possible.are_all or (upper is not None and upper.unbounded):
         return None
     peaks = []

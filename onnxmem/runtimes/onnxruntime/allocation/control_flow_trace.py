@@ -47,6 +47,11 @@ class LoopTrace:
     is_certain: bool = True
     """False: ``num_iterations`` is a bound, for the run's data may end the loop earlier."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether no iteration has branches or loops."""
+        return not any(each.branches or each.loops for each in self.traces)
+
     def trace_of(self, iteration: int) -> "ControlFlowTrace":
         """The control flow of an iteration, counted from 0."""
         return self.traces[min(iteration, len(self.traces) - 1)] if self.traces else EMPTY_TRACE
@@ -91,6 +96,21 @@ def without_shapes(trace: ControlFlowTrace) -> ControlFlowTrace:
 
 EMPTY_TRACE: Final = ControlFlowTrace()
 """Nothing is known beyond the graph."""
+
+
+def at_bounds(trace: ControlFlowTrace) -> ControlFlowTrace:
+    """The trace where a Loop that the data may end earlier runs up to its bound, each iteration
+    with the shapes of the graph.
+
+    A Loop with branches or loops in its body is left as it is: those of iterations that were not
+    simulated may differ.
+    """
+    loops = {
+        name: LoopTrace(one.num_iterations, ())
+        for name, one in trace.loops.items()
+        if not one.is_certain and one.num_iterations is not None and one.is_plain
+    }
+    return replace(trace, loops={**trace.loops, **loops})
 
 
 @dataclass(frozen=True, slots=True)

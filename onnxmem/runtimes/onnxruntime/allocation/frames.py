@@ -24,6 +24,10 @@ Nodes:
 * A Loop has an iteration number and a condition for its body. The values carried by an iteration
   live until the next but one begins; its scan outputs live to the end of the Loop, where they are
   copied into the Loop's outputs (``loop.cc``).
+* A sequence has no buffer: it shares its elements with the sequences that it was made from.
+  SequenceConstruct and SequenceInsert copy the tensors that they add, and an Identity that returns
+  a sequence from a subgraph copies all elements; a Loop and an If return theirs as they are
+  (``sequence_ops.cc``, ``identity_op.h``). Those of other kernels are of unknown size.
 * Patterns are cached by the exclusive or of all dims of the graph's inputs, implicit inputs
   included (``session_state.cc``, ``CalculateMemoryPatternsKey``).
 """
@@ -33,6 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import xor
+from types import MappingProxyType
 from typing import Final, cast
 
 from onnxmem.model.control_flow import least_trips, trip_count
@@ -53,6 +58,9 @@ _STRING_BYTES: Final = 32
 """``sizeof(std::string)``."""
 
 _BLOCK: Final = "memory-pattern buffer"
+
+Elements = tuple[int, ...]
+"""The requests of the elements of a sequence, which has a share in each."""
 
 AllocateOutput = Callable[[], None]
 """Requests one output of an enclosing node, unless it was requested before."""
@@ -87,6 +95,8 @@ class Buffers:
     """Whether the frame runs the main graph."""
     outputs: dict[str, int] = field(default_factory=dict)
     """Requests of graph outputs, which the caller releases."""
+    sequences: dict[str, Elements] = field(default_factory=dict)
+    """Those that nodes of the frame made."""
     _numbers: dict[str, int] = field(default_factory=dict)
     """Requests of all other buffers outside the pattern."""
     _block: int | None = None
@@ -118,11 +128,22 @@ class Buffers:
     def release(self, name: str) -> None:
         """Release a buffer."""
         self.recorder.free(self._numbers.pop(name, None))
+        # A sequence that an Identity passes on is held by the values of both names, of which only
+        # the first is released before the end.
+        if name not in self.plan.sharing:
+            self.release_elements(self.sequences.pop(name, ()))
         if self.pattern_trace is not None:
             self.pattern_trace.free(name)
 
+    def release_elements(self, elements: Elements) -> None:
+        """Release the share of a sequence in its elements."""
+        for number in elements:
+            self.recorder.free(number)
+
     def close(self) -> None:
         """Release all buffers except the outputs."""
+        for name in self.sequences.keys() - {*self.plan.graph.outputs}:
+            self.release_elements(self.sequences.pop(name))
         for number in self._numbers.values():
             self.recorder.free(number)
         self.recorder.free(self._block)
@@ -259,9 +280,12 @@ class Session:
         return self.recorder.ended()
 
     def open(
-        self, binding: FrameBinding, provided: Mapping[str, AllocateOutput] | None = None
+        self,
+        binding: FrameBinding,
+        provided: Mapping[str, AllocateOutput] | None = None,
+        sequences: Mapping[str, Elements] = MappingProxyType({}),
     ) -> "_Frame":
-        """Open a frame."""
+        """Open a frame; ``sequences`` are those of its inputs and of the frames around it."""
         key = binding.pattern_key
         pattern = self.patterns.get(key)
         if pattern is not None:
@@ -273,13 +297,13 @@ class Session:
         buffers = Buffers(
             binding.plan,
             self.recorder,
-            partial(self._requested_bytes, binding),
+            partial(self.requested_bytes, binding),
             pattern,
             traced,
             provided or {},
             is_main=binding.plan is self.plan,
         )
-        return _Frame(self, binding, buffers)
+        return _Frame(self, binding, buffers, sequences)
 
     def size_bytes(self, binding: FrameBinding, name: str) -> int | None:
         """Bytes of a tensor in one frame; ``None``: unknown."""
@@ -289,7 +313,7 @@ class Session:
             self.sizes[name] = tensor_bytes(binding.graph, name)
         return self.sizes[name]
 
-    def _requested_bytes(self, binding: FrameBinding, _: Graph, name: str) -> int:
+    def requested_bytes(self, binding: FrameBinding, _: Graph, name: str) -> int:
         """Bytes to request; 0 and a note if unknown."""
         size = binding.output_bytes.get(name) or self.size_bytes(binding, name)
         if size is None:
@@ -318,6 +342,17 @@ class _Frame:
     session: Session
     binding: FrameBinding
     buffers: Buffers
+    passed: Mapping[str, Elements]
+    """The sequences of its inputs and of the frames around it."""
+
+    def sequence(self, name: str) -> Elements | None:
+        """The elements of a sequence; ``None``: unknown, or a tensor."""
+        own = self.buffers.sequences.get(self.buffers.plan.buffers.get(name, name))
+        return self.passed.get(name) if own is None else own
+
+    def returned(self, name: str) -> Elements | None:
+        """The elements of an output, whose share the caller has from now on."""
+        return self.buffers.sequences.pop(name, None)
 
     def run(self) -> None:
         """Run the nodes in order; those of a subgraph run before their node ends."""
@@ -356,8 +391,54 @@ class _Frame:
             self._loop(step, temporaries)
 
     def _allocate(self, step: Step) -> None:
-        for name in step.allocates:
-            self.buffers.allocate(name)
+        for name in self._made(step):
+            if name in self.buffers.sequences:
+                continue
+            elements = self._made_sequence(step.node)
+            if elements is None:
+                self.buffers.allocate(name)
+            else:
+                self.buffers.sequences[name] = elements
+
+    def _made(self, step: Step) -> Iterable[str]:
+        """The outputs with a buffer or elements of their own."""
+        node, outputs = step.node, self.binding.graph.outputs
+        if node.onnx_op != "Identity" or node.outputs[0] not in outputs:
+            return step.allocates
+        # The body of a Loop shares a tensor that it returns unchanged, and copies a sequence.
+        return step.allocates if self.sequence(node.inputs[0]) is None else node.outputs
+
+    def _made_sequence(self, node: Node) -> Elements | None:
+        """Request the elements of a node's sequence; ``None``: it makes a tensor, or unknown
+        ones.
+        """
+        if node.onnx_op == "SequenceEmpty":
+            return ()
+        if node.onnx_op == "SequenceConstruct":
+            return tuple(map(self._copied, node.inputs))
+        before = self.sequence(node.inputs[0]) if node.inputs else None
+        if before is None or node.onnx_op not in {"Identity", "SequenceInsert"}:
+            return None
+        if node.onnx_op == "SequenceInsert":
+            return (*self._shared(before), self._copied(node.inputs[1]))
+        recorder = self.buffers.recorder
+        sizes_bytes = [recorder.size_bytes(number) for number in before]
+        return tuple(
+            recorder.malloc(node.outputs[0], Category.ACTIVATION, size) for size in sizes_bytes
+        )
+
+    def _copied(self, name: str) -> int:
+        """Request a copy of a tensor."""
+        size = self.session.requested_bytes(self.binding, self.binding.graph, name)
+        return self.buffers.recorder.malloc(f"copy of {name}", Category.ACTIVATION, size)
+
+    def _shared(self, elements: Elements) -> Elements:
+        return tuple(map(self.buffers.recorder.share, elements))
+
+    @property
+    def _visible(self) -> Mapping[str, Elements]:
+        """The sequences that a subgraph may read."""
+        return {**self.passed, **self.buffers.sequences}
 
     def _scratch(self, node: Node, scratch: Scratch, allocate_outputs: AllocateOutput) -> Numbers:
         """Request a kernel's scratch and, at their point in the order, the outputs.
@@ -400,7 +481,17 @@ class _Frame:
             size = self.session.size_bytes(body, inner)
             if size:  # branches may return different sizes, which the If itself does not have
                 self.binding.output_bytes[outer] = size
-        self.session.open(body, self._provided(step, body.plan)).run()
+        frame = self.session.open(body, self._provided(step, body.plan), self._visible)
+        frame.run()
+        for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
+            self._receive(outer, frame.returned(inner))
+
+    def _receive(self, name: str, elements: Elements | None) -> None:
+        """Take over a sequence that a subgraph returned."""
+        if elements is not None and name:
+            self.buffers.sequences[name] = elements
+        elif elements is not None:
+            self.buffers.release_elements(elements)
 
     def _all_bytes(self, step: Step, branch: BranchTrace, index: int) -> int:
         body = self.binding.inside(step, index, branch.trace_of(index))
@@ -440,6 +531,8 @@ class _Frame:
         inputs: Numbers = [self._temporary("condition", step.node, _CONDITION_BYTES)]
         carried = inputs
         num_simulated = self._num_simulated(loop)
+        outer = [self.sequence(name) for name in step.node.inputs[2:]]
+        fed = following = [None if each is None else self._shared(each) for each in outer]
         for iteration in range(num_simulated):
             recorder.begin(step.node)
             # loop.cc keeps the feeds of an iteration until the next feeds are in place. So a value
@@ -447,20 +540,45 @@ class _Frame:
             for number in inputs:
                 if number not in carried and number not in temporaries:
                     recorder.free(number)
-            inputs = carried
-            frame = self.session.open(self.binding.inside(step, 0, loop.trace_of(iteration)))
+            if iteration:
+                self._end_shares(fed)
+            inputs, fed = carried, following
+            body = self.binding.inside(step, 0, loop.trace_of(iteration))
+            pairs = zip(body.graph.inputs[2:], fed, strict=False)
+            passed = {name: each for name, each in pairs if each is not None}
+            frame = self.session.open(body, None, {**self._visible, **passed})
             frame.run()
+            names = body.graph.outputs[1 : 1 + len(fed)]
+            following = [frame.returned(name) for name in names]
             outputs = frame.buffers.plan.graph.outputs
             fetched = [_fetched(frame.buffers, name, inputs) for name in outputs]
             carried = fetched[:num_carried]
             temporaries += fetched[num_carried:]
-        temporaries += self._later_scan_outputs(
-            step, loop, (loop.num_iterations or 0) - num_simulated
-        )
+        num_later = (loop.num_iterations or 0) - num_simulated
+        temporaries += self._later_scan_outputs(step, loop, num_later)
+        for name, before, after in zip(step.node.outputs, fed, following, strict=False):
+            self._receive(name, self._later_elements(name, before, after, num_later))
+        if num_simulated:
+            self._end_shares(fed)
         temporaries += inputs
         temporaries += carried
         # A value may be both input and output of the last iteration: release it once.
         temporaries[:] = dict.fromkeys(temporaries)
+
+    def _end_shares(self, sequences: Iterable[Elements | None]) -> None:
+        for elements in sequences:
+            self.buffers.release_elements(elements or ())
+
+    def _later_elements(
+        self, name: str, before: Elements | None, after: Elements | None, num_later: int
+    ) -> Elements | None:
+        """A carried sequence with what the iterations that are not simulated add to it."""
+        if before is None or after is None or num_later <= 0:
+            return after
+        recorder = self.buffers.recorder
+        one, other = (sum(map(recorder.size_bytes, each)) for each in (before, after))
+        added = max(other - one, 0) * num_later
+        return (*after, recorder.malloc(name, Category.ACTIVATION, added))
 
     def _later_scan_outputs(self, step: Step, loop: LoopTrace, num_later: int) -> Iterator[int]:
         """Request the scan outputs of the iterations that are not simulated."""

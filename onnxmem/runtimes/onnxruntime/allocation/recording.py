@@ -4,6 +4,7 @@ Every figure of a session comes from replays of these records, with an arena or 
 Requests of 0 bytes are recorded too, because they may have bytes at another batch.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -97,6 +98,8 @@ class Recorder:
     _builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _sizes_bytes: list[int] = field(default_factory=list)
     _alive: set[int] = field(default_factory=set)
+    _shared: Counter[int] = field(default_factory=Counter)
+    """By request: the releases that only end a share in it."""
     _nodes: list[Node] = field(default_factory=list)
     _node_ends: list[int] = field(default_factory=list)
     _scratch_bytes: list[int] = field(default_factory=list)
@@ -123,9 +126,20 @@ class Recorder:
         self._alive.add(number)
         return number
 
+    def size_bytes(self, number: int) -> int:
+        """The bytes of a request."""
+        return self._sizes_bytes[number]
+
+    def share(self, number: int) -> int:
+        """Let a request live until one release more; returns its number."""
+        self._shared[number] += 1
+        return number
+
     def free(self, number: int | None) -> None:
-        """Record a release, unless the request is ``None`` or was released before."""
-        if number in self._alive:
+        """Record a release, unless the request is ``None``, shared or was released before."""
+        if number is not None and self._shared[number]:
+            self._shared[number] -= 1
+        elif number in self._alive:
             self._alive.remove(number)
             self._builder.free(number)
 

@@ -184,7 +184,8 @@ KERNELS = (
     Kernel(
         "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase"
         " SequenceInsert SequenceLength",
-        _TYPES_ONLY,
+        "core/providers/cpu/sequence/sequence_ops.cc: Compute",
+        nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,
     ),
