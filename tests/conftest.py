@@ -1,10 +1,11 @@
 """Hypothesis draws the same examples at every run of CI, and new ones elsewhere.
 
-Reports have as many columns as where there is no terminal.
+Reports have as many columns as where there is no terminal, and interrupts arrive.
 """
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 os.environ["COLUMNS"] = "100"
+# A shell that starts the tests in the background has them and their children ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
