@@ -166,7 +166,7 @@ class Simulation:
     is_bounded: bool | None
     """Whether no request of the range will ever make the arena reserve more than it reserved while
     it served the requests. False: one does. ``None``: none that was replayed does, which proves
-    nothing of the others, or of runs at once."""
+    nothing of the others, or of runs at once; or tensors of unknown size are left out."""
     num_replayed: int
     """Distinct requests of the range that were replayed for that."""
     heap_spread_bytes: int
@@ -259,6 +259,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
     is_closed = process.is_closed_under(model.largest_first(in_range))
     is_all = not is_random and len(in_range) == requests.num_in_range
     unknowns = model.runs.planned.unknowns
+    is_bounded = is_closed if is_all or is_closed is False else None
     return Simulation(
         runtime=model.runtime.name,
         requests=requests,
@@ -270,7 +271,7 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         load_peak_bytes=memory.load_peak_bytes,
         interval=_interval(model, ordered, serving, peaks) if is_random else None,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
-        is_bounded=is_closed if is_all or is_closed is False else None,
+        is_bounded=None if unknowns.is_lower_bound else is_bounded,
         num_replayed=len(in_range),
         heap_spread_bytes=spread_bytes,
         parts=parts,

@@ -60,7 +60,11 @@ def load_text(requests: Requests, concurrency: int, sessions: int) -> str:
 
 def verdict(found: Simulation) -> str:
     """Whether the arena stops growing, in a sentence."""
-    takes = f"the arena reserves {format_bytes(found.arena_reserved_peak_bytes)} at most"
+    reserved = format_bytes(found.arena_reserved_peak_bytes)
+    if not found.is_complete:
+        least = f"the arena reserves at least {reserved}, without the tensors of unknown size"
+        return f"It is unknown whether it stops growing: {least}"
+    takes = f"the arena reserves {reserved} at most"
     last = found.last_maximum
     since = "the load" if last is None else f"request {last + 1:,}"
     checked, whole = found.num_replayed, found.requests.num_in_range

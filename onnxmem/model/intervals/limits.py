@@ -53,4 +53,9 @@ def _is_named(graph: Graph, name: str) -> bool:
     tensor, _, axis = name.rpartition(":")
     if axis == "iterations":
         return any(node.name == tensor for node in graph.all_nodes())
-    return name in graph.tensors or (tensor in graph.tensors and axis.isdecimal())
+    if name in graph.tensors:
+        return True
+    if tensor not in graph.tensors or not axis.isdecimal():
+        return False
+    shape = graph.tensors[tensor].shape
+    return shape is None or int(axis) < len(shape)

@@ -277,6 +277,8 @@ def test_a_name_of_no_dim_is_refused() -> None:
     refuse_unknown_limits(graph, model, ["z:0"])
     with pytest.raises(ShapeError, match="--max rows: no dim of that name"):
         refuse_unknown_limits(graph, model, ["rows"])
+    with pytest.raises(ShapeError, match="--max z:2: no dim of that name"):
+        refuse_unknown_limits(graph, model, ["z:2"])
 
 
 def test_a_graph_of_known_dims_has_no_upper_ends() -> None:
