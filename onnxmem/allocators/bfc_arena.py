@@ -248,6 +248,12 @@ class BfcArena:
         """Bytes of the regions that were ever requested, and are resident."""
         return sum(ranges.num_bytes for ranges in self.resident.values())
 
+    def restart_peaks(self) -> None:
+        """Count peaks from what there is now."""
+        self.reserved_peak_bytes = self.reserved_bytes
+        self.in_use_peak_bytes = self.in_use_bytes
+        self.requested_peak_bytes = self.requested_bytes
+
     def _count_reserved(self, size_bytes: int) -> None:
         self.reserved_bytes += size_bytes
         self.reserved_peak_bytes = max(self.reserved_peak_bytes, self.reserved_bytes)

@@ -222,7 +222,6 @@ def _ranked(
     from onnxmem.decisions.offers import Choice, launch_prices, offers, read_prices
     from onnxmem.kv_cache.steps import Step
     from onnxmem.report.devices import ranking_rows, render_ranking
-    from onnxmem.report.verdict import fits_row
 
     setup = FitRequest(
         memory_bytes=0,
@@ -248,7 +247,7 @@ def _ranked(
     row: JsonDict = {
         "status": status,
         "error": None,
-        "fits": fits_row(verdict),
+        "fits": verdict.fits,
         "verdict": verdict.value,
         "rank": choice.order,
         "devices": ranking_rows(found, choice.prices),

@@ -183,12 +183,9 @@ class Sizing:
         if not self.is_forked:
             return _whole(self.workers * whole_bytes)
         # What runs take beyond their last state is a worker's own too.
-        loaded_bytes = whole_bytes - self._own_bytes(sizes_bytes)
-        return _whole(loaded_bytes + self.workers * (self._own_bytes(sizes_bytes) + FORKED_BYTES))
-
-    def _own_bytes(self, sizes_bytes: Sequence[int]) -> int:
         pairs = zip(self.processes, sizes_bytes, strict=True)
-        return sum(each.own_bytes + size - each.steady_bytes for each, size in pairs)
+        own_bytes = sum(each.own_bytes + size - each.steady_bytes for each, size in pairs)
+        return _whole(whole_bytes - own_bytes + self.workers * (own_bytes + FORKED_BYTES))
 
 
 def read_process(file: str) -> ServedProcess:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import BASES, Basis
+from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict, affine_row
 from onnxmem.decisions.batch_curve import BatchCurve, BatchPoint, share_of_line
 from onnxmem.errors import shortened
@@ -11,7 +11,7 @@ from onnxmem.report.devices import seconds_text, work_row
 from onnxmem.report.fit import ComparedMemory
 from onnxmem.report.registry import csv_cell
 from onnxmem.report.text import aligned, bar, csv_line, fact, finding_lines, joined
-from onnxmem.report.verdict import largest_text
+from onnxmem.report.verdict import alone_text, largest_text
 from onnxmem.units import format_bytes, format_count
 
 _UNKNOWN: Final = "-"
@@ -177,9 +177,8 @@ def largest_lines(curve: BatchCurve) -> Iterator[tuple[str, str]]:
     """The true largest batch, and the batches of heuristics beside it."""
     result = curve.result
     if result is not None:
-        alone = ""
-        if result.setup.basis is Basis.TOTAL:
-            alone = ", by the tensors alone; --runtime ort-cuda, ort-cpu"
+        alone = alone_text(result.setup.basis)
+        alone += "; --runtime ort-cuda, ort-cpu" if alone else ""
         yield "Largest batch that fits", f"{largest_text(result)}{alone}"
         power = result.power_of_two
         yield "  power of two", "unknown" if power is None else f"{power.number:,}"

@@ -14,7 +14,6 @@ from onnxmem.decisions.offers import Choice, Offer, Prices
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
 from onnxmem.report.text import aligned, fact, figure, prose
-from onnxmem.report.verdict import fits_row
 from onnxmem.settings import RANKS
 from onnxmem.units import format_bytes, format_count, plural
 
@@ -230,7 +229,7 @@ def ranking_rows(found: Iterable[Offer], prices: Prices) -> list[JsonDict]:
         {
             "name": printable(each.ranked.device.name),
             "cards": each.cards,
-            "fits": fits_row(each.ranked.verdict),
+            "fits": each.ranked.verdict.fits,
             "verdict": each.ranked.verdict.value,
             "basis": each.ranked.basis.value,
             "cpu": each.ranked.cpu,

@@ -201,8 +201,6 @@ def _value(metric: Metric, where: str, value: MetricValue) -> Iterator[str]:
 
 
 _MOST_UNNAMED: Final = 6
-_ABOVE_PERCENT: Final = 5.0
-"""Above it a run needed more than was predicted."""
 
 
 def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
@@ -402,7 +400,7 @@ def _distance(report: OomReport) -> Iterator[str]:
     needed, predicted = format_bytes(distance.needed_bytes), format_bytes(distance.predicted_bytes)
     means = distance.meaning
     result = report.fit_result
-    if result is not None and result.verdict.is_met and percent <= _ABOVE_PERCENT:
+    if result is not None and result.verdict.is_met and not distance.is_above:
         means += "; but that fits an empty device: something else held its memory"
     text = f"{needed} ({distance.needed_text}) is {far} the predicted {predicted}: {means}"
     yield fact("  conclusion", text)

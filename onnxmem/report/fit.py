@@ -30,8 +30,8 @@ from onnxmem.report.text import (
     prose,
 )
 from onnxmem.report.verdict import (
+    alone_text,
     assessment_lines,
-    fits_row,
     max_batch_lines,
     verdict_text,
 )
@@ -48,7 +48,6 @@ _WEIGHTS_TOO: Final = (
     "--device ram=512KiB,flash=2MiB"
 )
 _EACH: Final = "each was computed and fits; the next number does not"
-_ALONE: Final = ", by the tensors alone"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
 
@@ -151,7 +150,7 @@ def _row(row: TableRow) -> JsonDict:
     return {
         "number": row.number,
         "bytes": row.num_bytes,
-        "fits": fits_row(row.verdict),
+        "fits": row.fits,
         "verdict": row.verdict.value,
     }
 
@@ -200,9 +199,7 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     text = verdict_text(result.requested, setup.limit_bytes)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
-    if setup.basis is Basis.TOTAL:
-        text += _ALONE
-    lines = [fact("Verdict", text)]
+    lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
     if result.limited_by:
         lines.append(
             fact("  limited by", " and ".join(_MEMORIES[name] for name in result.limited_by))
@@ -253,7 +250,7 @@ def _memory_remark(memory: ComparedMemory) -> str:
 def _largest_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     name = shortened(result.setup.dim or "batch")
     lines = [
-        f"Largest {name}{_ALONE if result.setup.basis is Basis.TOTAL else ''}",
+        f"Largest {name}{alone_text(result.setup.basis)}",
         *laid_out(max_batch_lines(result)),
     ]
     max_batch = result.max_batch

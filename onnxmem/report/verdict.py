@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.footprints import Footprint
     from onnxmem.analysis.fitting.searching import MaxBatch
 
-_FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_RANGES: Final = 5
 _RETRIES: Final = "but only because the allocator retries"
 _HOW: Final[Mapping[AnyBasis, str]] = {
@@ -37,9 +36,9 @@ _HOW_ELSE: Final = "in a full device the allocator tries again"
 _IN_RANGE: Final = "less than the figure may be off by"
 
 
-def fits_row(verdict: Verdict) -> bool | None:
-    """A verdict as JSON's ``fits``: null is unknown."""
-    return _FITS.get(verdict)
+def alone_text(basis: AnyBasis) -> str:
+    """What is said behind a figure without a runtime; empty: it has one."""
+    return ", by the tensors alone" if basis is Basis.TOTAL else ""
 
 
 def verdict_text(compared: Comparison, limit_bytes: int) -> str:

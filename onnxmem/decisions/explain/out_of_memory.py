@@ -71,6 +71,11 @@ class Distance:
         return 100 * (self.needed_bytes / self.predicted_bytes - 1)
 
     @property
+    def is_above(self) -> bool:
+        """Whether the run needed more than was predicted."""
+        return self.percent > _NEAR_PERCENT
+
+    @property
     def meaning(self) -> str:
         """What follows from it."""
         if abs(self.percent) <= _NEAR_PERCENT:

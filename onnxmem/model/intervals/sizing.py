@@ -55,8 +55,7 @@ def mel_weights(site: Site) -> Found:
     bins, length = number(site, 0), number(site, 1)
     if bins is None or length is None:
         return []
-    high = None if length.high is None else length.high // 2 + 1
-    spectrum = _computed(site, 0, length.low // 2 + 1, high)
+    spectrum = _half(site, 0, length, is_half=True)
     return [(spectrum, _computed(site, 1, bins.low, bins.high))]
 
 
@@ -110,14 +109,10 @@ def cropped(site: Site) -> Found:
     dims, sizes = site.dims(0), site.values(1)
     if dims is None:
         return []
-    axes = site.node.attributes.get("axes")
-    chosen = [int(each) for each in axes] if isinstance(axes, tuple) else list(range(len(dims)))
-    made = list(dims)
-    for position, axis in enumerate(chosen):
-        is_known = sizes is not None and len(sizes) == len(chosen)
-        size = as_dim(sizes[position]) if sizes is not None and is_known else None
-        made[axis % len(dims)] = size or site.dim(0, axis % len(dims), 0, None)
-    return [tuple(made)]
+    axes = _axes(site, dims)
+    if sizes is None or len(sizes) != len(axes):
+        return [_with(dims, axes, [site.dim(0, axis, 0, None) for axis in axes])]
+    return [_with(dims, axes, list(map(as_dim, sizes)))]
 
 
 def image_of_columns(site: Site) -> Found:
@@ -146,9 +141,7 @@ def resized(site: Site) -> Found:
     dims = site.dims(0)
     if dims is None:
         return []
-    given = site.node.attributes.get("axes")
-    axes = tuple(int(each) % len(dims) for each in given) if isinstance(given, tuple) else None
-    axes = tuple(range(len(dims))) if axes is None else axes
+    axes = _axes(site, dims)
     sizes = site.values(3)
     if sizes is not None and len(sizes) == len(axes):
         policy = site.node.attributes.get("keep_aspect_ratio_policy", "stretch")
@@ -168,6 +161,12 @@ def resized(site: Site) -> Found:
         most = None if dim.high is None or not isfinite(high) else floor(dim.high * high)
         made.append(site.dim(0, axis, floor(dim.low * low) if low > 0 else 0, most))
     return [_with(dims, axes, made)]
+
+
+def _axes(site: Site, dims: DimIntervals) -> tuple[int, ...]:
+    """The attribute of that name, counted from the first axis; all axes where it is not given."""
+    axes = site.numbers("axes", tuple(range(len(dims))))
+    return tuple(axis % len(dims) for axis in axes)
 
 
 def _with(dims: DimIntervals, axes: tuple[int, ...], changed: list[DimInterval]) -> DimIntervals:
@@ -248,22 +247,19 @@ def regions(site: Site) -> Found:
 def transposed_convolution(site: Site) -> Found:
     """com.microsoft.ConvTransposeWithDynamicPads: what is cut off on both sides is an input."""
     image, weight, pads = site.dims(0), site.dims(1), site.values(2)
-    if (
-        image is None
-        or weight is None
-        or len(image) != len(weight)
-        or "output_shape" in (site.node.attributes)
-    ):
+    if image is None or weight is None or len(image) != len(weight):
+        return []
+    channels = weight[1].number
+    if channels is None or "output_shape" in site.node.attributes:
         return []
     rank = len(image) - 2
     ones, none = (1,) * rank, (0,) * rank
     strides, dilations = site.numbers("strides", ones), site.numbers("dilations", ones)
     added = site.numbers("output_padding", none)
-    channels = weight[1].number
     made = []
     for axis, dim in enumerate(image[2:]):
         kernel = weight[axis + 2].number
-        if kernel is None or channels is None:
+        if kernel is None:
             return []
         fixed = added[axis] + (kernel - 1) * dilations[axis] + 1 - strides[axis]
         before, behind = (
@@ -276,8 +272,8 @@ def transposed_convolution(site: Site) -> Found:
         cut = total(before.high, behind.high)
         low = 0 if cut is None else dim.low * strides[axis] + fixed - cut
         made.append(_computed(site, axis + 2, low, high))
-    count = DimInterval.exact(channels * site.integer("group", 1)) if channels is not None else None
-    return [] if count is None else [(image[0], count, *made)]
+    count = DimInterval.exact(channels * site.integer("group", 1))
+    return [(image[0], count, *made)]
 
 
 def path(site: Site) -> Found:

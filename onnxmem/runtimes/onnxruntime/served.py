@@ -193,7 +193,7 @@ class ServingSession:
         state = self.state
         if (state, id(run)) in self._repeated:
             return self._repeated[state, id(run)]
-        self.restart_peaks()
+        self.arena.restart_peaks()
         (only,) = self.started([dims])
         self.proceed(only, len(only.schedule.events))
         served = self.ended(dims)
@@ -232,12 +232,6 @@ class ServingSession:
         # A run may have no event at all.
         active.num_done = min(stop, len(events))
         return active.num_done < len(events)
-
-    def restart_peaks(self) -> None:
-        """Forget what the arena had at most."""
-        arena = self.arena
-        arena.in_use_peak_bytes = arena.in_use_bytes
-        arena.reserved_peak_bytes = arena.reserved_bytes
 
     def ended(self, dims: Dims) -> Served:
         """Store the pattern of a run that ends; what the arena has then."""
@@ -313,8 +307,7 @@ class SessionGroup:
             for thread, (index, run) in enumerate(threads)
         ]
         heapify(turns)
-        restart_peaks = self.sessions[0].restart_peaks
-        restart_peaks()
+        self.arena.restart_peaks()
         while turns:
             now, thread, index, active = turns[0]
             session = self.sessions[index]
@@ -324,7 +317,7 @@ class SessionGroup:
                 heapreplace(turns, (now + pause, thread, index, active))
                 continue
             yield active.dims, session.ended(active.dims)
-            restart_peaks()
+            self.arena.restart_peaks()
             heappop(turns)
             pause += draw.expovariate(1 / _CALL_SECONDS)
             for following in session.started(islice(waiting[index], 1)):

@@ -211,16 +211,13 @@ class _Unfolding:
             is_first = node.onnx_op in _CONVOLUTIONS or node.attributes.get("transB")
             axis = 0 if is_first else 1
             lengths = tuple(dim if index == axis else 1 for index, dim in enumerate(dims))
-            # A hook of the old weight_norm keeps the weight, which no parametrization does.
-            is_kept = _PARAMETRIZED not in node.metadata.get(_HIERARCHY, "")
-            v, g = ("_v", "_g") if is_kept else (" original1", " original0")
+            v, g = ("_v", "_g") if _keeps_weight(node) else (" original1", " original0")
             direction = self._weight(f"{name}{v}", name, dims)
             parts = direction, self._weight(f"{name}{g}", name, lengths)
             self._compute(node, WEIGHT_NORM, parts, name)
             self.layers.append(node.name)
         elif _COMPUTED.search(source):
-            is_kept = _PARAMETRIZED not in node.metadata.get(_HIERARCHY, "")
-            suffix = "_orig" if is_kept else " original"
+            suffix = "_orig" if _keeps_weight(node) else " original"
             original = self._weight(f"{name}{suffix}", name, dims)
             self._compute(node, PARAMETER_FUNCTION, (original,), name)
             self.layers.append(node.name)
@@ -280,6 +277,11 @@ def _arguments(node: Node) -> list[str]:
     """The arguments of the call that torch.export wrote a node for; empty if it names none."""
     found = _ARGUMENTS.search(node.metadata.get(_FX_NODE, ""))
     return [] if found is None else _ARGUMENT.findall(found[1])
+
+
+def _keeps_weight(node: Node) -> bool:
+    """Whether a layer keeps its computed weight: a hook does, and no parametrization."""
+    return _PARAMETRIZED not in node.metadata.get(_HIERARCHY, "")
 
 
 def _viewed_clones(graph: Graph) -> frozenset[str]:

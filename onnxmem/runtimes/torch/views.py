@@ -84,8 +84,7 @@ def find_views(
         may_be_view = node.operator.autograd_view or node.op_type in _VIEW_IN_SOME_NODES
         for index, name in [(index, name) for index, name in enumerate(node.outputs) if name]:
             view = _view(graph, node, index, found) if may_be_view else None
-            is_like_query = node.name in like_query
-            found[name] = view or _new_storage(graph, node, name, found, is_like_query)
+            found[name] = view or _new_storage(graph, node, name, found, like_query)
     for name in graph.outputs:
         if name not in found:
             found[name] = _own_storage(graph, name)
@@ -184,7 +183,7 @@ def _new_storage(
     node: Node,
     name: str,
     found: Mapping[str, View],
-    is_like_query: bool,  # noqa: FBT001 - from one call
+    like_query: frozenset[str],
 ) -> View:
     """Lay out what a node allocates: like its first input of that shape, if it keeps strides.
 
@@ -192,7 +191,7 @@ def _new_storage(
     as its operands are permuted (aten/src/ATen/TensorIterator.cpp).
     """
     dims = known_dims(graph.tensors[name].shape)
-    if is_like_query and dims is not None and graph.tensors[node.inputs[0]].shape == dims:
+    if node.name in like_query and dims is not None and graph.tensors[node.inputs[0]].shape == dims:
         return View(name, like(dims, found[node.inputs[0]].strides))
     if dims is not None and node.operator is ATTENTION and len(dims) == len(_ATTENTION_OUTPUT):
         written = tuple(dims[axis] for axis in _ATTENTION_OUTPUT)

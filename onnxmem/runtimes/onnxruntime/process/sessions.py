@@ -15,12 +15,8 @@ from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Loading, Region
 
-SHARED_BYTES: Final = (
-    MEASURED.process_bytes
-    + MEASURED.running_bytes
-    + MEASURED.library_bytes
-    + MEASURED.session_bytes
-)
+_LIBRARY_BYTES: Final = MEASURED.library_bytes + MEASURED.running_bytes + MEASURED.session_bytes
+SHARED_BYTES: Final = MEASURED.process_bytes + _LIBRARY_BYTES
 """What the sessions of a process have in common: Python, the pages of onnxruntime's library, and
 its registries."""
 _MOST_LOADED: Final = 8
@@ -94,10 +90,9 @@ class SessionsMemory:
         arena_bytes = sum(each.arena_bytes for each in grown)
         records_bytes = sum(each.records_bytes for each in grown)
         named_bytes = weight_bytes + packed_bytes + arena_bytes
-        library_bytes = MEASURED.library_bytes + MEASURED.running_bytes + MEASURED.session_bytes
         return (
             ("Python and imports", MEASURED.process_bytes),
-            ("onnxruntime's library", library_bytes),
+            ("onnxruntime's library", _LIBRARY_BYTES),
             ("nodes and kernels", records_bytes),
             ("weights", weight_bytes),
             ("prepacked weights", packed_bytes),
