@@ -44,6 +44,16 @@ def format_bytes(num_bytes: int | None) -> str:
     return f"{value:.{decimals}f} {_IEC[unit]}"
 
 
+def format_ends(least_bytes: int | None, most_bytes: int | None) -> str:
+    """What is taken at least and at most; without an end above, only at least.
+
+    >>> format_ends(1_024, None)
+    'at least 1.00 KiB'
+    """
+    most = "" if most_bytes is None else f", at most {format_bytes(most_bytes)}"
+    return f"at least {format_bytes(least_bytes)}{most}"
+
+
 def unit_power(num_bytes: int) -> int:
     """The IEC unit in which a size is written, as a power of 1024.
 

@@ -1,4 +1,6 @@
-"""Hypothesis draws the same examples at every run of CI, and new ones elsewhere.
+"""Hypothesis draws the same few examples at every run of CI, and new ones elsewhere.
+
+``pytest --hypothesis-profile=thorough`` draws forty times as many.
 
 Reports have as many columns as where there is no terminal, and interrupts arrive.
 """
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import settings
 from without_children import work_without_children
 
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.register_profile("explore", deadline=None)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("explore", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") else "explore")
 os.environ["COLUMNS"] = "100"
 # A shell that starts the tests in the background has them and their children ignore interrupts.

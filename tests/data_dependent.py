@@ -421,12 +421,12 @@ def requested_peak_of_run(
     return max(peak for peak in peaks if peak is not None) - before
 
 
-def contradictions(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """Tensors of a run that are not within a graph of upper ends.
+def contradictions(upper: UpperGraph, shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Tensors of a run that are not within a graph of upper ends, and within its lower ones.
 
     A dim that no data decide is the same in every run, dims of one name are equal.
     """
-    found, numbers = [], dict[str, int]()
+    graph, found, numbers = upper.graph, [], dict[str, int]()
     for name, dims in shapes.items():
         tensor = graph.tensors[name]
         if tensor.shape is None:
@@ -437,6 +437,7 @@ def contradictions(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> list[
         names = tensor.dynamic or ("",) * len(dims)
         for dim, most, symbol in zip(dims, tensor.shape, names, strict=True):
             is_in = dim == most if not symbol else most is None or dim <= most
+            is_in = is_in and upper.least.get(symbol, 0) <= dim
             if not is_in or (symbol and numbers.setdefault(symbol, dim) != dim):
                 found.append(f"{name}: {dims} beyond {tensor.shape} {names}")
         if tensor.num_elements is not None and prod(dims) > tensor.num_elements:

@@ -133,6 +133,7 @@ def test_check_reads_the_configuration_and_its_baselines(
     assert onnxmem.check("gone.onnx").outcome == "unknown"
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 def test_measure_runs_a_file_or_an_analysis_and_is_no_module() -> None:
     pytest.importorskip("onnxruntime")
@@ -242,8 +243,8 @@ def keys_of(row: Mapping[str, Any], found: object) -> set[str]:
 
 
 def test_a_fit_has_attributes_for_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    found = onnxmem.fit(ALEXNET, device="24GiB", train=True, batch=4)
-    row = printed(["fit", ALEXNET, "--device", "24GiB", "--train", "--batch", "4"], capsys)
+    found = onnxmem.fit(MLP, device="24GiB", train=True, batch=4)
+    row = printed(["fit", MLP, "--device", "24GiB", "--train", "--batch", "4"], capsys)
     assert keys_of(row, found) == {
         *("models", "error", "device", "memory_source", "largest", "contexts"),
         *("instances.number", "instances.share_weights", "instances.largest"),

@@ -35,6 +35,7 @@ JOINED_BY = {
 """Tables that join modules of one kind, each of which nothing else beside them imports."""
 CHAPTERS = {
     "onnxmem.api": "joins layers above the report",
+    "onnxmem.analysis.limiting": "what --max settles, which few requests need",
     "onnxmem.cli.export": "a command",
     "onnxmem.cli.help": "what --help prints, which no other command imports",
     "onnxmem.cli.results": "what works on models, which --help must not import",
@@ -50,8 +51,7 @@ CHAPTERS = {
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
-    "onnxmem.runtimes.torch.checkpointing": "which segments run again",
-    "onnxmem.runtimes.torch.blocks": "which modules of a network repeat",
+    "onnxmem.runtimes.torch.fully_sharded": "what ranks gather and reduce, with its source",
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
     "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",

@@ -12,6 +12,11 @@ import onnxmem
 
 MODEL = MODELS / "mlp.onnx"
 NOT_NEEDED = (
+    "onnxmem.analysis.compute",
+    "onnxmem.analysis.rules_of_thumb",
+    "onnxmem.analysis.scaling",
+    "onnxmem.model.shapes.batch_rewrite",
+    "onnxmem.model.shapes.type_memo",
     "onnxmem.runtimes.from_settings",
     "onnxmem.runtimes.torch.step",
     "onnxmem.report.page.model_page",

@@ -155,6 +155,7 @@ def test_the_json_of_a_recorded_run_matches_its_schema(
     assert row["allocator"]["is_same"] == bool(flags)
 
 
+@pytest.mark.usefixtures("without_children")
 def test_the_json_of_a_pod_matches_its_schema(net: str, capsys: Capture) -> None:
     simulated = ["simulate", net, "--requests", "N=1..3", "--num-requests", "5"]
     assert main([*simulated, "--json", "-q", "-o", "one.json"]) == 0

@@ -38,13 +38,13 @@ print(calls, own, file=sys.stderr)
 EMULATED = ("--runtime", "ort-cpu", "--emulate-optimizer", "--cpu", "avx512")
 COMMANDS = {
     ("--help",): (110, 16),
-    ("mlp.onnx",): (2_850, 104),
-    ("resnet50.train.onnx", "--train", "--batch", "8"): (135_000, 141),
+    ("mlp.onnx",): (2_850, 95),
+    ("resnet50.train.onnx", "--train", "--batch", "8"): (135_000, 133),
     ("mobilenet_v2.onnx", *EMULATED): (
         98_000,
-        183,
+        178,
     ),
-    ("fit", "mlp.onnx", "--device", "24GB"): (13_300, 118),
+    ("fit", "mlp.onnx", "--device", "24GB"): (13_300, 112),
 }
 """The calls of functions and methods of onnxmem, and its modules, at most."""
 

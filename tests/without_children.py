@@ -3,8 +3,10 @@
 A child starts Python and imports onnxruntime; a session of a small graph takes milliseconds.
 """
 
+import contextlib
 import importlib
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, fault_of, run_in_child
 
 _CALLERS = (
     "onnxmem.measuring.measuring",
@@ -45,11 +47,17 @@ def _run_here(
     limits: ChildLimits | None = None,
     _uninitialized: Sequence[str] = (),
     _variables: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, JSON]:
+) -> dict[str, JSON] | ChildFault:
     assert limits is not None
     module, _, name = function.partition(":")
     work = getattr(importlib.import_module(module), name)
-    return _over_the_wire(work(**_over_the_wire(dict(arguments))))
+    # A child works in a folder of its own, where its runtime leaves statistics and profiles.
+    try:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            return _over_the_wire(work(**_over_the_wire(dict(arguments))))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the child would report it
+        raised = {"raised": type(error).__name__, "text": str(error), "missing": None}
+        return fault_of({**raised, "is_memory": isinstance(error, MemoryError)})
 
 
 def _over_the_wire(given: dict[str, JSON]) -> dict[str, JSON]:

@@ -17,16 +17,10 @@ from onnxmem.decisions.explain.messages import OutOfMemory, read_message
 
 MESSAGES = Path(__file__).parents[1] / "tests" / "data" / "oom_messages.json"
 _PARTS = ("allocated", "reserved", "unallocated")
-_WITH_PARTS = {
-    "fourth",
-    "twelfth",
-    "thirteenth",
-    "fourteenth",
-    "fifteenth",
-    "sixteenth",
-    "seventeenth",
+_WITHOUT_PARTS = {
+    *(None, "second", "third", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"),
 }
-"""Sets whose reserved memory was written down."""
+"""Sets whose reserved memory was not written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -58,7 +52,7 @@ def fields(row: dict[str, Any], message: OutOfMemory | None) -> dict[str, tuple[
     }
     if row.get("set") not in {None, "second", "third"}:
         pairs["device"] = (row.get("device"), None if message is None else message.device)
-    for name in _PARTS if row.get("set") in _WITH_PARTS else ():
+    for name in () if row.get("set") in _WITHOUT_PARTS else _PARTS:
         if name != "allocated" or name in row:
             read = None if message is None else getattr(message, f"{name}_bytes")
             pairs[name] = (in_bytes(row.get(name)), read)

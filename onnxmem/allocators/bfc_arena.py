@@ -147,6 +147,10 @@ class BfcArena:
     a chunk that is larger than its request is never written."""
     freed: dict[int, FreedRegion] = field(default_factory=dict)
     """The regions that shrinks gave back, by number."""
+    threads: dict[int, int] = field(default_factory=dict)
+    """The thread that added each region, by the region's number."""
+    thread: int = 0
+    """The one that requests now."""
     _in_use: dict[int, Chunk] = field(default_factory=dict)
     """The chunk of each live request, by the request's number."""
     _free: list[tuple[int, int]] = field(default_factory=list)
@@ -279,6 +283,7 @@ class BfcArena:
         number = self._num_regions
         self._num_regions += 1
         self.regions[number] = size
+        self.threads[number] = self.thread
         self._count_reserved(size)
         chunk = Chunk(self._region_address(number, size), size, number)
         self._chunks[chunk.address] = chunk

@@ -14,32 +14,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, TypeVar
 
 from onnxmem.analysis import json_rows
-from onnxmem.analysis.compute import Compute, compute
-from onnxmem.analysis.compute import layers as layers_of
 from onnxmem.analysis.coverage import Coverage, coverage, unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import (
     AnalysisRequest,
     StageResults,
     at_observed,
-    elements_of,
-    model_size,
     request_for,
     sum_bytes,
-)
-from onnxmem.analysis.rules_of_thumb import (
-    Elements,
-    RulesOfThumb,
-    rule_of_thumb_batch,
-    rules_of_thumb,
-    tensor_elements,
-)
-from onnxmem.analysis.scaling import (
-    BatchScaling,
-    ClosedForm,
-    NoClosedForm,
-    find_closed_form,
-    free_dims,
 )
 from onnxmem.errors import Finding, UsageError, printable
 from onnxmem.model.files import ModelFile, ModelSource, load
@@ -50,10 +32,13 @@ from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
+    from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
     from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.analysis.observed_memory import ObservedMemory
+    from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
+    from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
     from onnxmem.analysis.training_figures import TrainingFigures
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.model.graph import Graph
@@ -70,6 +55,11 @@ if TYPE_CHECKING:
 
 Recorded: TypeAlias = "str | os.PathLike[str] | Observed"
 """Runs of a model, or the file that keeps them."""
+_WITHOUT_END: Final = (
+    *("with_scratch_peak_bytes", "pattern_block_bytes", "in_use_peak_bytes", "held_bytes"),
+    *("held_steady_bytes", "process_first_run_bytes", "process_bytes"),
+)
+"""Figures of a session that have no upper end where data decide sizes."""
 _Function = TypeVar("_Function", bound=Callable[..., object])
 _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
 """Names that a user's runtime must not have, because ``basis`` and ``--runtime`` use them."""
@@ -356,8 +346,10 @@ class Analysis:
         return tensorflow_memory(step, torch.context_bytes)
 
     @cached_property
-    def rules_of_thumb(self) -> RulesOfThumb:
+    def rules_of_thumb(self) -> "RulesOfThumb":
         """The estimates of rules of thumb, for comparison."""
+        from onnxmem.analysis.rules_of_thumb import model_size, rules_of_thumb
+
         return rules_of_thumb(model_size(self.request.model, self.results))
 
     @cached_property
@@ -369,6 +361,8 @@ class Analysis:
         budget_bytes = self.settings.budget_bytes
         if budget_bytes is None:
             return None
+        from onnxmem.analysis.rules_of_thumb import model_size, rule_of_thumb_batch, tensor_elements
+
         size = model_size(self.request.model, self.results)
         elements, parameters = tensor_elements(size), size.num_parameters
         if elements is None or parameters is None:
@@ -376,13 +370,17 @@ class Analysis:
         return rule_of_thumb_batch(budget_bytes, elements, parameters)
 
     @cached_property
-    def elements(self) -> Elements:
+    def elements(self) -> "Elements":
         """Elements of inputs and activations at the batch."""
+        from onnxmem.analysis.rules_of_thumb import elements_of
+
         return elements_of(self.results)
 
     @cached_property
-    def compute(self) -> Compute:
+    def compute(self) -> "Compute":
         """MACs and FLOPs of the forward and the backward pass."""
+        from onnxmem.analysis.compute import compute
+
         return compute(self.graph)
 
     @cached_property
@@ -401,12 +399,14 @@ class Analysis:
         return self._affine_in_batch[1]
 
     @cached_property
-    def symbolic(self) -> ClosedForm | NoClosedForm:
+    def symbolic(self) -> "ClosedForm | NoClosedForm":
         """The peaks of inference as polynomials in the free dims, or why there are none.
 
         They are in the batch alone if whole shapes or a context are set. The report of a training
         step leaves them out, because they need more walks of the model.
         """
+        from onnxmem.analysis.scaling import NoClosedForm, find_closed_form, free_dims
+
         request, results = self.request, self.results
         if request.settings.train:
             return NoClosedForm("the formula is of inference; run without --train")
@@ -418,6 +418,8 @@ class Analysis:
 
     @cached_property
     def _affine_in_batch(self) -> tuple[Affine | None, Affine | None]:
+        from onnxmem.analysis.scaling import BatchScaling
+
         request = self.request
         scaling = BatchScaling(self.results, lambda batch: request.at(batch).results, self.symbolic)
         return scaling.affine_total_bytes(), scaling.affine_training_peak()
@@ -504,7 +506,10 @@ class Analysis:
             return f"{dims}, which does not change the peak; other figures are lower bounds"
         seen = None if self.observed is None else self.observed.total_bytes
         known = "" if seen is None else f", {format_bytes(seen.most)} in observed runs"
-        return f"{bounds}, of inference at most {format_bytes(at_most.total_bytes)}{known}: {dims}"
+        most = f"of inference at most {format_bytes(at_most.total_bytes)}{known}"
+        if at_most.training_peak_bytes is not None:
+            most += f", of a training step at most {format_bytes(at_most.training_peak_bytes)}"
+        return f"{bounds}, {most}: {dims}"
 
     @property
     def at_most(self) -> StageResults | None:
@@ -512,6 +517,29 @@ class Analysis:
         request, if all dims are known; ``None``: a dim has no upper end.
         """
         return self.results.at_most
+
+    @property
+    def without_upper_end(self) -> tuple[str, ...]:
+        """The figures of allocators that data of a run may raise, by their keys in JSON.
+
+        More bytes of a tensor may lower what an allocator reserves, so no replay bounds them.
+        """
+        names = [
+            f"runtimes.{each.name}.{figure}"
+            for each in self.runtimes
+            if not each.is_every_run
+            for figure in _WITHOUT_END
+            if getattr(each, figure) is not None
+        ]
+        names += [
+            f"runtimes.{each.name}.requested_peak_bytes"
+            for each in self.runtimes
+            if not each.is_every_run and each.requested_peak_upper_bytes is None
+        ]
+        is_of_data = self.at_most is not self.results and bool(self.results.data_text())
+        if self.torch is not None and is_of_data:
+            names += ["training.cuda.reserved_bytes", "training.cuda.total_bytes"]
+        return tuple(names)
 
     @cached_property
     def data_branches(self) -> "tuple[DataBranches, ...]":
@@ -555,6 +583,8 @@ class Analysis:
 
         ``layers`` adds a row per node; without ``peak_rows`` the peaks as polynomials are null.
         """
+        from onnxmem.analysis.compute import layers as layers_of
+
         nodes = layers_of(self.graph, self.parameters, self.compute) if layers else None
         polynomials = self.symbolic.to_dict() if peak_rows else json_rows.NO_PEAK_ROWS
         return {
@@ -589,7 +619,7 @@ class Analysis:
             "devices": None,
             **json_rows.replay_rows(self.replays),
             **json_rows.fetched_row(self.request.source.fetched),
-            **json_rows.data_rows(self.results),
+            **json_rows.data_rows(self.results, self.without_upper_end),
             **json_rows.observed_rows(self.observed),
             **json_rows.control_flow_rows(self.data_branches, self.data_loops),
         }

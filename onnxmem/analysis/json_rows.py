@@ -13,14 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from onnxmem.analysis.compute import Layer
 from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
 from onnxmem.files import Table, parsed_json, read_text, reason_of
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
-    from onnxmem.analysis.compute import Compute
+    from onnxmem.analysis.compute import Compute, Layer
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
     from onnxmem.analysis.fitting.assessing import FitResult
@@ -129,6 +128,16 @@ def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
             return None
         value = value.get(key)
     return value if isinstance(value, int) else None
+
+
+def ends_of(row: Mapping[str, object], name: str = "total") -> tuple[int | None, int | None] | None:
+    """A figure of a row at least and at most; ``None``: the data of a run do not decide it."""
+    data = row.get("data_dependent")
+    if not isinstance(data, Mapping):
+        return None
+    least, most = (data.get(f"{name}_{end}_bytes") for end in ("lower", "upper"))
+    ends = least if isinstance(least, int) else None, most if isinstance(most, int) else None
+    return None if ends[0] == ends[1] else ends
 
 
 def findings_of(row: JsonDict) -> tuple[Finding, ...]:
@@ -376,11 +385,11 @@ def fetched_row(fetched: "Fetched | None") -> JsonDict:
     return {"fetched": {"bytes": fetched.num_bytes, "requests": fetched.num_requests}}
 
 
-def data_rows(results: "StageResults") -> JsonDict:
+def data_rows(results: "StageResults", without_end: Sequence[str] = ()) -> JsonDict:
     """What the data of a run decide, and the figures at least and at most; no key where they
     decide no figure.
 
-    A figure is null if a dim has no upper end.
+    A figure is null if a dim has no upper end. ``without_end``: other figures that have none.
     """
     upper, at_most = results.upper, results.at_most
     dims, unbounded = ((), ()) if upper is None else (upper.data_dims, upper.unbounded)
@@ -398,6 +407,7 @@ def data_rows(results: "StageResults") -> JsonDict:
             "nodes": [printable(name) for name in results.data_nodes],
             **{f"{name}_lower_bytes": size_bytes for name, size_bytes in lower.items()},
             **{f"{name}_upper_bytes": size_bytes for name, size_bytes in higher.items()},
+            **({"without_upper_end": list(without_end)} if without_end else {}),
         }
     }
 
@@ -541,7 +551,7 @@ def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict |
         "budget_bytes": fit.memory_bytes,
         "peak_bytes": fit.max_batch.peak_bytes,
         "over_bytes": fit.max_batch.over_bytes,
-        "limiting_phase": None if fit.limiting is None else fit.limiting.phase,
+        "limiting_phase": None if fit.limiting is None else fit.limiting.peak.phase,
         "rule_batch": rule_batch,
     }
 
@@ -557,7 +567,7 @@ def coverage_row(coverage: "Coverage") -> JsonDict:
     }
 
 
-def layer_row(layer: Layer) -> JsonDict:
+def layer_row(layer: "Layer") -> JsonDict:
     """One node."""
     return {
         "node": layer.node,
@@ -602,6 +612,8 @@ class Predicted:
     """Requested bytes at the end of each node, base included, in order of execution."""
     findings: tuple[Finding, ...] = ()
     """Why a measurement may be another."""
+    observed: "ObservedMemory | None" = None
+    """The figures of the shapes that it had, and other runs; ``None``: no others are requested."""
 
 
 def error_percent(predicted: int | None, measured: int | None) -> float | None:
@@ -668,7 +680,7 @@ def node_rows(
 def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     """The predictions of the figures that a measurement has."""
     # Imported here: a report without a runtime must not load its rules.
-    from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
+    from onnxmem.runtimes.onnxruntime.process.baselines import baseline_of
 
     arena = runtime.arena
     names = (
@@ -677,10 +689,12 @@ def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     )
     figures: dict[str, int | None] = {name: getattr(arena, name) for name in names}
     figures["load_peak_bytes"] = runtime.load_peak_bytes
+    figures["process_peak_bytes"] = runtime.process_peak_bytes
     figures["process_steady_bytes"] = runtime.process_bytes
     if runtime.process_bytes is not None:
-        figures["process_floor_bytes"] = MEASURED.process_bytes
-        figures["process_added_bytes"] = runtime.process_bytes - MEASURED.process_bytes
+        floor_bytes = baseline_of(runtime.graph_optimizer).process_bytes
+        figures["process_floor_bytes"] = floor_bytes
+        figures["process_added_bytes"] = runtime.process_bytes - floor_bytes
     nodes = tuple(sample.requested_bytes for sample in arena.nodes)
     outcomes = tuple(each for each in runtime.findings if each.code == "heap_outcomes")
     return Predicted(figures, nodes, outcomes)

@@ -11,8 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.coverage import dequantized_findings, model_findings
-from onnxmem.analysis.rules_of_thumb import Elements, ModelSize, per_sample
-from onnxmem.errors import Finding, OnnxmemError, UsageError, listed
+from onnxmem.errors import Finding, OnnxmemError, ShapeError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import (
     Request,
@@ -39,7 +38,6 @@ from onnxmem.model.input_values import (
 from onnxmem.model.intervals.limits import (
     Limits,
     limits_of,
-    refuse_unknown_limits,
     unknown_limits,
 )
 from onnxmem.model.parameters import Parameters, parameters
@@ -53,9 +51,10 @@ from onnxmem.runtimes.ideal.activation_memory import (
     scope_of,
 )
 from onnxmem.runtimes.ideal.lifetimes import Scope
-from onnxmem.units import sum_known
+from onnxmem.units import format_bytes, sum_known
 
 if TYPE_CHECKING:
+    from onnxmem.analysis.limiting import UpperEnds
     from onnxmem.kv_cache.cache import KvCache
     from onnxmem.kv_cache.steps import Step
     from onnxmem.model.intervals.walk import UpperGraph
@@ -110,6 +109,22 @@ class StageResults:
 
         return with_upper_dims(self.graph, self.prepared.proto, self.limits, self.values)
 
+    @property
+    def limited_graph(self) -> Graph:
+        """The graph of the upper ends, in which the dims that data decide have names."""
+        return self.graph if self.upper is None else self.upper.graph
+
+    def limit_faults(self, names: Iterable[str]) -> Iterator[str]:
+        """What is wrong with limits of a user: they are of no dim that data decide, or below the
+        least of it.
+        """
+        upper = self.upper
+        applied = frozenset[str]() if upper is None else upper.applied
+        others = [name for name in names if name not in applied]
+        yield from unknown_limits(self.limited_graph, self.prepared.proto, others)
+        for name, fewest in ({} if upper is None else upper.beyond).items():
+            yield f"--max {name}: it is at least {fewest:,} in every run; raise it, or omit --max"
+
     @cached_property
     def at_most(self) -> "StageResults | None":
         """The same figures at the upper end of every dim; ``None``: a size has none.
@@ -119,7 +134,7 @@ class StageResults:
         """
         if self.upper is None:
             return None if self._unknown_tensors else self
-        if self.upper.unbounded:
+        if self.upper.unbounded or any(each.size_bytes is None for each in self.graph.fed_tensors):
             return None
         found = self.with_graph(self.upper.graph)
         return None if found.activations.unknown_tensors else found
@@ -152,12 +167,19 @@ class StageResults:
         empty: neither.
         """
         if self.upper is None or not self.upper.data_dims:
-            return self._nodes_text() if self.is_whole else ""
+            if self.is_whole:
+                return self._nodes_text()
+            return "" if self.upper is None else self._bounded_text()
         if self.upper.unbounded:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
         text = f"the data of a run decide {listed(self.upper.data_dims)}"
         left = self.without_size
         return f"{text}, and the size of {listed(left)}" if left else text
+
+    def _bounded_text(self) -> str:
+        """Which tensors rules or limits settle although no shape is known; empty: not all."""
+        names = self.activations.unknown_tensors
+        return "" if self.at_most is None or not names else f"rules alone bound {listed(names)}"
 
     def _nodes_text(self) -> str:
         """Which branches and iterations the data of a run decide; empty: none."""
@@ -171,23 +193,47 @@ class StageResults:
 
     @property
     def without_size(self) -> tuple[str, ...]:
-        """Tensors that have no size at the upper end of every dim, such as strings."""
+        """Tensors that have no size at the upper end of every dim, such as strings, or sequences
+        that a caller passes.
+        """
         if self.upper is None or self.at_most is not None:
             return ()
         tensors = self.upper.graph.tensors.values()
         written = (each for each in tensors if each.role is Role.ACTIVATION)
-        return tuple(each.name for each in written if each.size_bytes is None)
+        of_run = (*self.graph.fed_tensors, *written)
+        return tuple(each.name for each in of_run if each.size_bytes is None)
+
+    @cached_property
+    def deciding_limits(self) -> tuple[str, ...]:
+        """The names for ``--max`` that lower what a run takes at most, the most bytes first."""
+        if self.upper is None or (self.without_size and not self.upper.unbounded):
+            return ()
+        from onnxmem.analysis.limiting import deciding_limits
+
+        return deciding_limits(self.upper, self._within)
+
+    def _within(self, most: Mapping[str, int]) -> "UpperEnds":
+        """The upper ends within more limits."""
+        limits = {name: (0, number) for name, number in most.items()}
+        found = replace(self, limits={**self.limits, **limits}) if most else self
+        return found.upper_ends()
+
+    def upper_ends(self) -> "UpperEnds":
+        """What a run takes at most, and what decides it."""
+        from onnxmem.analysis.limiting import UpperEnds
+
+        at_most = self.at_most
+        if at_most is None or at_most.total_bytes is None:
+            return UpperEnds(self.upper, None)
+        size_bytes = at_most.total_bytes + (at_most.training_peak_bytes or 0)
+        return UpperEnds(self.upper, size_bytes, at_most.activations.live_at_peak)
 
     def data_flags(self) -> str:
         """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
-        if self.upper is None or (self.without_size and not self.upper.unbounded):
-            return ""
-        # What an endless loop returns, and what grows in its body, follows from its iterations.
-        endless = [f"{loop}:iterations" for loop, n in self.upper.iterations.items() if n is None]
-        dims = endless or self.upper.unbounded or self.upper.data_dims
-        number = _EXAMPLE if self.upper.unbounded else "N"
-        flags = [f"--max {quote(f'{name}={number}')}" for name in dims[:_MOST_FLAGS]]
-        return " ".join((*flags, *(("...",) if len(dims) > _MOST_FLAGS else ())))
+        names, is_unbounded = self.deciding_limits, self.upper is not None and self.upper.unbounded
+        number = _EXAMPLE if is_unbounded else "N"
+        flags = [f"--max {quote(f'{name}={number}')}" for name in names[:_MOST_FLAGS]]
+        return " ".join((*flags, *(("...",) if len(names) > _MOST_FLAGS else ())))
 
     @cached_property
     def training(self) -> "TrainingMemory | None":
@@ -327,6 +373,8 @@ class AnalysisRequest:
     """Runs of which figures are requested."""
     is_unobserved: bool = False
     """Whether none of the given runs is of this model."""
+    is_moved: bool = False
+    """Whether it is at another batch or other dims than the user requested."""
     _optimized: "dict[tuple[int, SessionConfig], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -376,7 +424,7 @@ class AnalysisRequest:
         if (asked.batch, asked.dims) == (settings.batch, settings.dims):
             return self
         settings = self._bound_to(self._free_settings, batch, dims)
-        moved = replace(self, settings=settings, observed=None)
+        moved = replace(self, settings=settings, observed=None, is_moved=True)
         seen = self.observed
         if seen is None or seen.other_input(moved.results.bound.graph) is not None:
             return moved
@@ -430,8 +478,16 @@ class AnalysisRequest:
 
     @cached_property
     def results(self) -> StageResults:
-        """The results at the requested batch and dims."""
-        return stage_results(self.prepared, self.settings)
+        """The results at the requested batch and dims.
+
+        :raises ShapeError: a limit of ``--max`` is of no dim that data decide.
+        """
+        settings, found = self.settings, stage_results(self.prepared, self.settings)
+        # At another batch the least of a dim may be beyond a limit, which then says nothing of it.
+        if not (settings.one_of_several or self.is_moved):
+            for message in found.limit_faults(settings.most):
+                raise ShapeError(message)
+        return found
 
     @cached_property
     def observed_runs(self) -> "tuple[ObservedRun, ...]":
@@ -452,6 +508,7 @@ class AnalysisRequest:
             key = repr(run)
             if key not in made:
                 made[key] = _observed_run(self.results, run)
+                made[key].shapes.refuse_more(self.results.limits)
         return tuple(made[repr(run)] for run in self.observed.runs)
 
     def torch_runtime(self, results: StageResults) -> "TorchRuntime":
@@ -622,10 +679,9 @@ class AnalysisRequest:
             *unused_values(results.graph, self.settings.values),
             *(
                 Finding("unused_limit", message)
-                for message in unknown_limits(
-                    results.graph, self.prepared.proto, self.settings.most
-                )
+                for message in results.limit_faults(self.settings.most)
             ),
+            *self._idle_limits(results),
             *((_UNOBSERVED,) if self.is_unobserved and results.upper is not None else ()),
             *conflict_findings(results.type_conflicts),
             *(results.training.findings if results.training else ()),
@@ -640,6 +696,26 @@ class AnalysisRequest:
             *of_runs,
         )
         return tuple(dict.fromkeys(found))
+
+    def _idle_limits(self, results: StageResults) -> Iterator[Finding]:
+        """Limits of ``--max`` that change no upper end."""
+        most, proto = self.settings.most, self.prepared.proto
+        known = {
+            name: number
+            for name, number in most.items()
+            if not any(unknown_limits(results.graph, proto, (name,)))
+        }
+        if not known or results.upper is None:
+            return
+        ends, at_most = results.upper_ends(), results.at_most
+        size_bytes = None if at_most is None else at_most.total_bytes
+        stays = "without a bound" if size_bytes is None else f"at most {format_bytes(size_bytes)}"
+        for name in known:
+            others = {other: number for other, number in known.items() if other != name}
+            without = replace(results, limits=limits_of(results.graph, proto, others))
+            if without.upper_ends().is_like(ends):
+                text = f"--max {name}={most[name]}: what a run takes is {stays} with and without it"
+                yield Finding("idle_limit", text)
 
 
 def request_for(
@@ -684,8 +760,6 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     bound = with_input_values(prepared, bound, settings.values)
     graph = without_idle_bodies(bound.graph)
     bound = replace(bound, graph=graph)
-    if settings.most and not settings.one_of_several:
-        refuse_unknown_limits(graph, prepared.proto, settings.most)
     return StageResults(
         prepared=prepared,
         bound=bound,
@@ -702,12 +776,13 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
 def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:
     from onnxmem.model.intervals.walk import with_upper_dims
     from onnxmem.model.observed import graph_of, shapes_of
+    from onnxmem.model.observed_sequences import sequence_elements
 
-    graph, seen, upper = results.graph, shapes_of(run, results.graph), results.upper
+    graph, upper = results.graph, results.upper
+    seen = shapes_of(run, graph)
+    seen.sequences = sequence_elements(run, graph)
     hidden = [
-        name
-        for name, tensor in graph.tensors.items()
-        if tensor.is_open and name not in seen.of and name not in seen.idle
+        name for name, tensor in graph.tensors.items() if tensor.is_open and not seen.shows(name)
     ]
     if hidden:
         limits = {**results.limits, **seen.limits()}
@@ -727,31 +802,6 @@ def _undecided(graph: Graph) -> Iterator[str]:
         is_if = node.onnx_op == "If"
         if len(node.subgraphs) > 1 if is_if else node.subgraphs and trip_count(graph, node) is None:
             yield node.name
-
-
-def model_size(model: ModelFile, results: StageResults) -> ModelSize:
-    """The sizes that the rules of thumb use."""
-    elements = elements_of(results)
-    external = [weight for weight in results.bound.graph.weights if weight.is_external]
-    return ModelSize(
-        file_bytes=model.file_bytes,
-        absent_external_bytes=sum_bytes(external),
-        weight_bytes=results.weight_bytes,
-        num_parameters=results.parameters.num_parameters,
-        activation_elements_per_sample=per_sample(elements.activations, elements.batch),
-        input_elements_per_sample=per_sample(elements.inputs, elements.batch),
-        activation_bytes=results.activations.naive_in_place_bytes,
-        input_bytes=results.inputs_bytes,
-        batch=elements.batch,
-    )
-
-
-def elements_of(results: StageResults) -> Elements:
-    """Elements of inputs and activations at the batch."""
-    graph = results.bound.graph
-    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
-    activations = results.activations.naive_in_place_elements
-    return Elements(inputs, activations, results.bound.binding.batch or 1)
 
 
 def sum_bytes(tensors: Iterable[Tensor]) -> int | None:

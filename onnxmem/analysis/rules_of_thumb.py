@@ -10,7 +10,9 @@ from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
-from onnxmem.units import sum_if_known
+from onnxmem.analysis.request import StageResults, sum_bytes
+from onnxmem.model.files import ModelFile
+from onnxmem.units import sum_if_known, sum_known
 
 _FLOAT_BYTES = 4
 
@@ -117,6 +119,31 @@ class RulesOfThumb:
     three_params_two_activations_bytes: int | None
     batch_times_tensors_and_params_bytes: int | None
     inputs_activations_and_gradients_bytes: int | None
+
+
+def model_size(model: ModelFile, results: StageResults) -> ModelSize:
+    """The sizes that the rules of thumb use."""
+    elements = elements_of(results)
+    external = [weight for weight in results.bound.graph.weights if weight.is_external]
+    return ModelSize(
+        file_bytes=model.file_bytes,
+        absent_external_bytes=sum_bytes(external),
+        weight_bytes=results.weight_bytes,
+        num_parameters=results.parameters.num_parameters,
+        activation_elements_per_sample=per_sample(elements.activations, elements.batch),
+        input_elements_per_sample=per_sample(elements.inputs, elements.batch),
+        activation_bytes=results.activations.naive_in_place_bytes,
+        input_bytes=results.inputs_bytes,
+        batch=elements.batch,
+    )
+
+
+def elements_of(results: StageResults) -> Elements:
+    """Elements of inputs and activations at the batch."""
+    graph = results.bound.graph
+    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
+    activations = results.activations.naive_in_place_elements
+    return Elements(inputs, activations, results.bound.binding.batch or 1)
 
 
 def rules_of_thumb(size: ModelSize) -> RulesOfThumb:

@@ -36,7 +36,14 @@ from onnxmem.cli.options import (
     add_training_options,
     add_verdict_options,
 )
-from onnxmem.cli.output import check_output, form_of, notify, pieces_to, wants_color
+from onnxmem.cli.output import (
+    check_output,
+    form_of,
+    is_seen_whole,
+    notify,
+    pieces_to,
+    wants_color,
+)
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim, seconds
 from onnxmem.errors import OnnxmemError, UsageError, fault_of, shortened, worst_exit_code
 from onnxmem.files import reason_of
@@ -53,6 +60,15 @@ if TYPE_CHECKING:
 FORMATS: Final = ("text", "json", "jsonl", "csv")
 _MAX_REPORTS: Final = 10
 """With more models, text is a line each and a summary."""
+_OF_A_SERVER: Final = (
+    *("--threads", "--requests", "--concurrency", "--sessions", "--no-mem-pattern"),
+    *("--no-mem-reuse", "--arena-extend-strategy", "--shared-arena", "--shrink-arena", "--weights"),
+)
+_NO_SERVER: Final = (
+    "a report is of a session with default options and one thread; onnxmem simulate MODEL "
+    "--requests ... predicts a server with others, and onnxmem measure MODEL runs it"
+)
+"""Why the options of a server are none of a report."""
 
 _EPILOG: Final = """\
 commands:
@@ -87,6 +103,7 @@ def analyze_parser() -> ArgumentParser:
         epilog=_EPILOG,
     )
     _add_options(parser)
+    parser.refused = dict.fromkeys(_OF_A_SERVER, _NO_SERVER)
     parser.add_argument_group("report").add_argument(
         "-v",
         "--verbose",
@@ -114,6 +131,7 @@ def view_parser() -> ArgumentParser:
         run_view,
     )
     _add_options(parser)
+    parser.refused = dict.fromkeys(_OF_A_SERVER, _NO_SERVER)
     page = parser.add_argument_group("page")
     page.add_argument("--no-open", action="store_true", help="write the page, open no browser")
     _add_accuracy(page)
@@ -229,6 +247,7 @@ def run(arguments: Namespace) -> int:
         strict=arguments.strict,
         targets=targets,
         is_summed=is_collection or arguments.html is not None,
+        says_verdict=form == "text" and is_seen_whole(to_file=arguments.output is not None),
     )
     with ExitStack() as stack:
         settings["one_of_several"] = is_collection

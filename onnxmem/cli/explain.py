@@ -44,6 +44,8 @@ _MOST_BYTES: Final = 2**30
 _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
 _MODEL_SUFFIX: Final = ".onnx"
+_PEAK: Final = "activations.in_place_peak_bytes"
+_PEAK_OF_STEP: Final = "training.peak_bytes"
 
 
 def explain_parser() -> ArgumentParser:
@@ -116,7 +118,11 @@ def _explained(
 ) -> tuple[str, tuple[JsonDict, ...]]:
     from onnxmem.report.explanation import Model, explanation, figures_of, is_rules, needs_of
 
-    needs = needs_of(figures_of(what))
+    figures = figures_of(what)
+    if arguments.train and [each.key for each in figures] == [_PEAK] and what != _PEAK:
+        # ``explain peak MODEL --train`` asks for the peak of the step.
+        what, figures = _PEAK_OF_STEP, figures_of(_PEAK_OF_STEP)
+    needs = needs_of(figures)
     # Flags without an effect are refused without a model too, or where it has no figure.
     trains = needs.training or (what is not None and is_rules(what))
     refuse_untrained(arguments, trains=arguments.train or trains)

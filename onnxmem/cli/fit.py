@@ -144,7 +144,11 @@ def _add_device(parser: ArgumentParser) -> None:
         "memory)",
     )
     device.add_argument(
-        "--prices", metavar="FILE", help="a TOML file of prices, in place of launch prices"
+        "--prices",
+        metavar="FILE",
+        help="what you pay, in place of launch prices: a CSV whose first line is "
+        "device,price_per_hour or device,price_per_card, where date, source and currency are "
+        "optional columns; or a TOML file of tables [[price]] with these keys",
     )
     device.add_argument(
         "--cards",
@@ -219,7 +223,8 @@ def _ranked(
     from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.decisions.fit import at_context
-    from onnxmem.decisions.offers import Choice, launch_prices, offers, read_prices
+    from onnxmem.decisions.offers import Choice, offers
+    from onnxmem.decisions.prices import launch_prices, read_prices
     from onnxmem.kv_cache.steps import Step
     from onnxmem.report.devices import ranking_rows, render_ranking
 

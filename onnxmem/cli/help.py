@@ -95,13 +95,17 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("onnxmem fit m.onnx --device 'RTX 4090' --train", "the largest batch"),
                 ("onnxmem fit m.onnx --device 24GiB --batch 64", "a size of memory"),
                 ("onnxmem fit m.onnx --which-device --train", "every device"),
+                ("onnxmem fit m.onnx --which-device --rank price", "at what --prices says"),
                 ("onnxmem fit llm.onnx --device 24GiB --context 512,4096", "by context"),
                 ("onnxmem fit m.onnx --device 8GiB --dim seq=?", "the longest sequence"),
             ),
             options=(
                 *_DEVICE,
                 ("--which-device", "rank all devices"),
-                ("--rank price", "or bandwidth, ...; --prices FILE: what you pay"),
+                ("--rank price", "or bandwidth, memory-per-dollar, samples-per-dollar"),
+                ("--prices FILE", "what you pay, as in these two lines of a CSV:"),
+                ("", "  device,price_per_hour"),
+                ("", "  RTX 4090,0.69"),
                 *_SIZED,
                 *_TRAINING,
                 ("--context N[,N...]", "tokens in the cache: the largest batch at each"),
@@ -303,7 +307,8 @@ def short_help(parser: ArgumentParser, command: str) -> str:
     lines += ["", "main options:", *_rows(found.options, _FLAG)]
     lines += [f"  {'--help-all':<{_FLAG}}every option"]
     if found.tasks:
-        lines += ["", "exit codes: 0 ok, 1 a budget failed, 2 wrong usage, 3 not analyzed"]
+        codes = "0 ok, 1 budget failed, 2 usage, 3 not analyzed or up to the data"
+        lines += ["", f"exit codes: {codes}"]
     return "\n".join(lines) + "\n"
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onnxmem.cli.chosen import arena_options, recipe_from, refuse_contradictions, refuse_untrained
-from onnxmem.cli.observing import add_save_observed
+from onnxmem.cli.observing import add_observe, add_save_observed
 from onnxmem.cli.options import (
     add_arena_options,
     add_json_option,
@@ -47,6 +47,7 @@ from onnxmem.settings import Values
 
 if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict, Predicted
+    from onnxmem.analysis.observed_memory import ObservedMemory
     from onnxmem.decisions.simulate import Simulation
     from onnxmem.measuring.measurement import Measurement
     from onnxmem.measuring.measuring import MeasureSettings
@@ -63,7 +64,7 @@ _OF_ARENA: Final = (
     *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
     *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
 )
-_OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers", "save_observed")
+_OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers", "observe", "save_observed")
 _OF_PROCESS: Final = ("seconds", "train")
 _OF_SESSION: Final = (
     *("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse"),
@@ -145,6 +146,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
         dest="memory_bytes",
     )
 
+    add_observe(run, "also figures of more runs, on random or real inputs")
     add_save_observed(run)
 
 
@@ -386,10 +388,10 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
 
 
 def _observed(path: str, request: Request, arguments: Namespace) -> Observed | None:
-    """The shapes that the data of the measured run decide; ``None``: they decide none, or the run
-    of the graph as the file has it fails.
+    """The shapes that the data of the measured run decide, and after it those of other observed
+    runs; ``None``: they decide none, or a run of the graph as the file has it fails.
 
-    :raises UsageError: the file that keeps them cannot be written.
+    :raises UsageError: requested runs fail, or the file that keeps them cannot be written.
     """
     from onnxmem.measuring.measuring import no_progress
     from onnxmem.measuring.observing import observe
@@ -397,12 +399,19 @@ def _observed(path: str, request: Request, arguments: Namespace) -> Observed | N
     inputs = "random" if arguments.inputs is None else arguments.inputs
     settings = replace(_settings(arguments, no_progress), provider="cpu", inputs_npz=None)
     try:
-        found = observe(path, request, settings, (inputs,))
-    except OnnxmemError:
-        return None
+        found = observe(path, request, settings, (inputs, *arguments.observe))
+    except OnnxmemError as fault:
+        found = Finding(fault.code, str(fault))
+    is_kept = arguments.save_observed is not None
     if isinstance(found, Finding):
+        if is_kept:
+            message = f"--save-observed: no shapes to keep: {found.message}"
+            raise UsageError(message)
+        if arguments.observe:
+            message = f"--observe: {found.message}"
+            raise UsageError(message)
         return None
-    if arguments.save_observed is not None:
+    if is_kept:
         write_file(found.to_json(), arguments.save_observed, quiet=arguments.quiet)
     return found
 
@@ -421,9 +430,27 @@ def _predicted(
         if arguments.inputs is not None:
             given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
             request = replace(request, shapes={**given, **request.shapes})
-        return _of_session(path, request, arguments, fed, observed)
+        found = _of_session(path, request, arguments, fed, observed)
+        spread = None
+        if arguments.observe and observed is not None:
+            spread = _spread(path, arguments, observed)
+        return replace(found, observed=spread)
     except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
         return None
+
+
+def _spread(path: str, arguments: Namespace, observed: Observed) -> ObservedMemory | None:
+    """The figures of the measured run and of other observed ones."""
+    from onnxmem.analysis.analysis import analyze
+
+    found = analyze(
+        path,
+        runtimes=[f"ort-{arguments.device}"],
+        graph=arguments.graph,
+        values=dict(arguments.values),
+        observed=observed,
+    )
+    return found.observed
 
 
 def _of_session(
@@ -507,7 +534,12 @@ def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
 def _row(
     path: str, found: tuple[Measurement, Predicted | None] | Fault, *, with_layers: bool
 ) -> JsonDict:
-    from onnxmem.analysis.json_rows import measured_row, node_rows, predicted_row
+    from onnxmem.analysis.json_rows import (
+        measured_row,
+        node_rows,
+        observed_rows,
+        predicted_row,
+    )
 
     row: JsonDict = {"path": printable(path), "status": "ok", "error": None}
     row |= {"measured": None, "predicted": None}
@@ -522,6 +554,7 @@ def _row(
         "predicted": predicted_row(predicted, measurement),
         "layers": nodes,
         "findings": findings,
+        **({} if predicted is None else observed_rows(predicted.observed)),
     }
 
 

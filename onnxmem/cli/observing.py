@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 def add_observing_options(parser: ArgumentParser) -> None:
     """Add the runs in which the dims that data decide are observed."""
     group = parser.add_argument_group("data-dependent dims")
-    add_repeatable(
-        group,
-        "--observe",
-        "observe",
-        (
-            "random|N|FILE.npz",
-            "also figures of runs in onnxruntime: on random inputs, N of them, or real ones",
-        ),
+    add_observe(
+        group, "also figures of runs in onnxruntime: on random inputs, N of them, or real ones"
     )
     add_observed(group)
     add_save_observed(group)
+
+
+def add_observe(group: _ArgumentGroup, text: str) -> None:
+    """Add the inputs of observed runs."""
+    add_repeatable(group, "--observe", "observe", ("random|N|FILE.npz", text))
 
 
 def add_observed(group: ArgumentParser | _ArgumentGroup) -> None:

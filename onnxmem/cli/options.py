@@ -115,13 +115,19 @@ def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
+_MOST_HELP: Final = (
+    "the most of a dim that the data decide, as boxes:0=100; LOOP:iterations=N of the iterations "
+    "of a Loop, TENSOR=N of all elements of a tensor (repeatable)"
+)
+
+
 def add_most(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Add the upper ends of dims that the data of a run decide."""
     add_repeatable(
         parser,
         "--max",
         "most",
-        ("TENSOR:AXIS=N", "the most of a dim that the data decide, as boxes:0=100 (repeatable)"),
+        ("TENSOR:AXIS=N", _MOST_HELP),
         named_dim,
     )
 

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Final, TextIO
 
-from onnxmem.errors import Fault, UsageError, shortened
+from onnxmem.errors import Fault, UsageError, printable, shortened
 from onnxmem.files import is_stream, reason_of, remove_stale_parts, replaced
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 Formats of ``onnxmem export`` name their endings themselves (``cli/export.py``).
 """
 _STDERR: Final = 2
+_LINE: Final = 79
+"""Characters of a line that a terminal does not wrap: a wrapped one cannot be rewritten."""
 _LONGEST: Final = 2000
 """Characters of a message, which may name a few long names."""
 
@@ -132,6 +134,11 @@ class Waiting:
     def __init__(self) -> None:
         self._ticking: tuple[threading.Event, threading.Lock] | None = None
         self._is_shown = False
+        self._at_work = ""
+
+    def say(self, text: str) -> None:
+        """Have the line say what the command is at."""
+        self._at_work = f", {text}"
 
     def start(self, text: str) -> None:
         """Show the line to a person who waits: only on a terminal."""
@@ -161,7 +168,7 @@ class Waiting:
             with lock:
                 if not stopped.is_set():
                     self._is_shown = True
-                    self._write(f"{text}: {number:,} s")
+                    self._write(printable(f"{text}: {number:,} s{self._at_work}")[:_LINE])
 
     @staticmethod
     def _write(text: str) -> None:
@@ -233,6 +240,11 @@ def in_color(text: str, arguments: Namespace) -> str:
     from onnxmem.report.text import colored
 
     return colored(text)
+
+
+def is_seen_whole(*, to_file: bool) -> bool:
+    """Whether stdout and stderr are read together, in one terminal."""
+    return not to_file and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def wants_color(choice: str, *, to_file: bool) -> bool:

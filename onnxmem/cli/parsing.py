@@ -56,6 +56,8 @@ class Parser(ArgumentParser):
             allow_abbrev=False,
         )
         self.command = command
+        self.refused: dict[str, str] = {}
+        """Flags of other commands, and why this one does not have them."""
         self.set_defaults(run=run)
         help_ = self.add_argument_group("help")
         help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
@@ -86,6 +88,10 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the fault, with the nearest flag or choice, and where to read on."""
+        unknown = _UNKNOWN_FLAG.match(message)
+        if unknown is not None and unknown[1] in self.refused:
+            reason = f"{unknown[1]}: {self.refused[unknown[1]]}"
+            raise UsageError(reason)
         message = f"{message}; {self._nearest(message)}see {self.prog} --help"
         raise UsageError(message)
 

@@ -335,12 +335,20 @@ class RunStatus:
     """Mutable: exit codes, the summary and the warnings of the models so far."""
 
     def __init__(
-        self, progress: Progress, *, strict: bool, targets: Sequence[Target], is_summed: bool
+        self,
+        progress: Progress,
+        *,
+        strict: bool,
+        targets: Sequence[Target],
+        is_summed: bool,
+        says_verdict: bool,
     ) -> None:
         self.progress = progress
         self.codes: list[int] = []
         self.tally: Tally | None = None
         self._strict = strict
+        self._says_verdict = says_verdict
+        """Whether the report says beside the faults that a budget is not met."""
         self._targets = targets
         self._fetched: Counter[str] = Counter()
         """What was fetched of models at URLs: bytes and requests, and the size of the files."""
@@ -369,8 +377,12 @@ class RunStatus:
         faults = [
             *outcome["faults"],
             *(_left_out(row) if self._strict else ()),
-            *_budget_fault(row),
         ]
+        over = [*_budget_fault(row)]
+        if self._says_verdict:
+            self.codes += (each["exit_code"] for each in over)
+        else:
+            faults += over
         if faults:
             self.progress.clear()
         for each in faults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.chosen import arena_options, refuse_contradictions
@@ -17,18 +18,30 @@ from onnxmem.cli.options import (
     add_text_result_options,
     add_values,
 )
-from onnxmem.cli.output import check_output, form_of, in_color, report_fault, write_result
+from onnxmem.cli.output import (
+    WAITING,
+    check_output,
+    form_of,
+    in_color,
+    report_fault,
+    write_result,
+)
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim
-from onnxmem.errors import EXIT_OK, UsageError, fault_of
+from onnxmem.errors import EXIT_OK, EXIT_UNANALYZED, Fault, UsageError, fault_of
 from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.decisions.serving_advice import ServingAdvice
-    from onnxmem.decisions.simulate import Serving, Simulation
+    from onnxmem.decisions.simulate import ServedModel, Serving, Simulation
     from onnxmem.decisions.sizing import ServedProcess
     from onnxmem.model.requests import Requests
 
+_OF_ONE_RUN: Final = (
+    "limits of dims and runs of one shape say nothing of an arena, which keeps what requests of "
+    "many shapes needed; what one run requests: onnxmem MODEL --runtime ort-cpu --observe FILE"
+)
+"""Why what bounds or shows a single run is no option here."""
 _SIZED: Final = ("k8s", "triton", "json")
 SCHEMA: Final = "onnxmem.simulation"
 SCHEMA_VERSION: Final = "1.0"
@@ -60,11 +73,12 @@ def simulate_parser() -> ArgumentParser:
         "--emit",
         choices=("python", *_SIZED),
         help="write the best settings as onnxruntime's Python; or the memory of a pod that serves "
-        "this with these settings, as a patch for Kubernetes, as Triton's instance groups, or as "
-        "JSON",
+        "this with these settings, with --advise the best ones, as a patch for Kubernetes, as "
+        "Triton's instance groups, or as JSON",
     )
     _add_pod(parser)
     add_text_result_options(parser)
+    parser.refused = dict.fromkeys(("--max", "--observe", "--observed"), _OF_ONE_RUN)
     return parser
 
 
@@ -123,7 +137,8 @@ def run(arguments: Namespace) -> int:
     code = EXIT_OK
     try:
         if arguments.emit is not None:
-            write_result(_emitted(arguments, beside), arguments)
+            text, code = _emitted(arguments, beside)
+            write_result(text, arguments)
             return code
         found, advice = _simulated(arguments)
     except UsageError:
@@ -146,17 +161,20 @@ def run(arguments: Namespace) -> int:
 
 
 def _simulated(arguments: Namespace) -> tuple[Simulation, ServingAdvice | None]:
+    from onnxmem.decisions.serving_advice import advise_serving
     from onnxmem.decisions.simulate import simulate
 
     asked = _asked(arguments)
-    found = simulate(*asked)
-    return found, _advised(asked) if arguments.advise else None
+    model = _served(asked)  # of both: a shape is planned once for all settings
+    found = simulate(*asked, model)
+    return found, advise_serving(*asked, model) if arguments.advise else None
 
 
-def _advised(asked: tuple[AnalysisRequest, Requests, Serving]) -> ServingAdvice:
-    from onnxmem.decisions.serving_advice import advise_serving
+def _served(asked: tuple[AnalysisRequest, Requests, Serving]) -> ServedModel:
+    from onnxmem.decisions.simulate import ServedModel
 
-    return advise_serving(*asked)
+    request, requests, serving = asked
+    return ServedModel.of(request, requests, serving.options, WAITING.say)
 
 
 def _refuse_without_pod(arguments: Namespace) -> None:
@@ -165,9 +183,6 @@ def _refuse_without_pod(arguments: Namespace) -> None:
     :raises UsageError: with the flag.
     """
     if arguments.emit in _SIZED:
-        if arguments.advise:
-            message = "--advise: no effect with --emit k8s, triton or json, a pod as given"
-            raise UsageError(message)
         return
     for name in ("beside", "workers", "preload"):
         if getattr(arguments, name):
@@ -188,32 +203,46 @@ def _beside(arguments: Namespace) -> tuple[ServedProcess, ...]:
     return tuple(map(read_process, arguments.beside))
 
 
-def _sized(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:
-    """A pod in the form that is requested."""
+def _sized(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[str, int]:
+    """A pod in the form that is requested, and the exit code: its limit may be a lower bound."""
+    from onnxmem.decisions.serving_advice import advise_serving
     from onnxmem.decisions.simulate import simulate
     from onnxmem.decisions.sizing import SIZERS, ServedProcess, Sizing
 
-    found = simulate(*_asked(arguments))
+    request, requests, serving = asked = _asked(arguments)
+    model = _served(asked)
+    if arguments.advise:
+        best = advise_serving(*asked, model).best_setting
+        serving = replace(serving, options=best.options)
+        model = _served(
+            (request, requests, serving)
+        )  # without reuse of buffers it has another plan
+    found = simulate(request, requests, serving, model)
     processes = (ServedProcess.of(arguments.model, found), *beside)
-    return SIZERS[arguments.emit](
-        Sizing(processes, arguments.workers or 1, is_forked=arguments.preload)
-    )
+    pod = Sizing(processes, arguments.workers or 1, is_forked=arguments.preload)
+    code = EXIT_OK
+    if not pod.is_complete:
+        message = "the limit is a lower bound, and may end the pod; measure --requests shows more"
+        code = report_fault(Fault("partial", message, EXIT_UNANALYZED), path=arguments.model)
+    return SIZERS[arguments.emit](pod), code
 
 
-def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> str:
-    """The best settings of the session as a Python program, or a pod."""
+def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[str, int]:
+    """The best settings of the session as a Python program, or a pod; and the exit code."""
     if arguments.emit in _SIZED:
         return _sized(arguments, beside)
     from onnxmem.decisions.advise.emitting import session_code
+    from onnxmem.decisions.serving_advice import advise_serving
 
-    advice = _advised(_asked(arguments))
+    asked = _asked(arguments)
+    advice = advise_serving(*asked, _served(asked))
     own, best = advice.own, advice.best_setting
     saved = (
         f"process: {best.process_peak_bytes:,} B at most instead of {own.process_peak_bytes:,} B, "
         f"arena: {best.reserved_peak_bytes:,} B instead of {own.reserved_peak_bytes:,} B"
     )
     load = f"requests: {arguments.requests}, {arguments.concurrency} at once in each session"
-    return session_code(arguments.model, arguments.runtime, best.lines, (saved, load))
+    return session_code(arguments.model, arguments.runtime, best.lines, (saved, load)), EXIT_OK
 
 
 def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:

@@ -25,11 +25,12 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_named,
     compared_bytes,
 )
-from onnxmem.analysis.json_rows import JsonDict, bytes_at
+from onnxmem.analysis.json_rows import JsonDict, bytes_at, ends_of
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.files import read_text, reason_of
 from onnxmem.settings import Settings
+from onnxmem.units import sum_if_known, sum_known
 
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.assessing import Assessment
@@ -49,6 +50,8 @@ _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """The summarized figures, and their keys in the JSON of a model."""
 _NAMES: Final = tuple(_FIGURES)
+_ENDS: Final = {"peak": "in_place_peak", "total": "total", "training": "training_peak"}
+"""The figures that the data of a run may decide, and what they are called there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,16 @@ class FigureSummary:
     name: str
     num_known: int
     num_partial: int
-    """How many of these are lower bounds."""
+    """How many of these are of models that are only analyzed in part."""
+    num_incomplete: int
+    """How many are lower bounds because something is left out."""
+    num_data: int
+    """How many the data of a run decide."""
     sum_bytes: int | None
+    sum_lower_bytes: int | None
+    """The sum of what the data of a run lead to at least."""
+    sum_upper_bytes: int | None
+    """At most; ``None``: one of the models has no upper end."""
     percentiles: tuple[tuple[int, int], ...]
     """Percentages, each with its percentile (``percentile``)."""
     max_bytes: int | None
@@ -191,6 +202,10 @@ class _Model:
     status: str
     figures: tuple[int | None, ...]
     """In the order of ``_FIGURES``."""
+    is_left_to_data: bool
+    """Whether the data of a run decide sizes."""
+    ends: Mapping[str, tuple[int | None, int | None]]
+    """Of the figures that they decide."""
     verdicts: Mapping[str, Verdict]
     """Verdicts by the name of the target."""
 
@@ -226,6 +241,12 @@ class Tally:
                 path=cast("str", row["path"]),
                 status=status,
                 figures=tuple(bytes_at(row, keys) for keys in _FIGURES.values()),
+                is_left_to_data="data_dependent" in row,
+                ends={
+                    name: ends
+                    for name, key in _ENDS.items()
+                    if (ends := ends_of(row, key)) is not None
+                },
                 verdicts={sys.intern(e["name"]): Verdict(e["verdict"]) for e in devices},
             )
         )
@@ -313,11 +334,26 @@ def _target(name: str, devices: Catalog) -> Target:
 def _figure(name: str, models: Sequence[_Model]) -> FigureSummary:
     known = [(size, each.status) for each in models if (size := each.bytes_of(name)) is not None]
     ordered = sorted(size for size, _ in known)
+    # A file has its weights whole, whatever else of it is unknown.
+    left_out = (
+        each.status == "partial" and not each.is_left_to_data and each.bytes_of(name) is not None
+        for each in models
+        if name != "weights"
+    )
+    ends = [
+        each.ends.get(name, (size, size))
+        for each in models
+        if (size := each.bytes_of(name)) is not None or name in each.ends
+    ]
     return FigureSummary(
         name=name,
         num_known=len(known),
         num_partial=sum(status == "partial" for _, status in known),
+        num_incomplete=sum(left_out),
+        num_data=sum(name in each.ends for each in models),
         sum_bytes=sum(ordered) if ordered else None,
+        sum_lower_bytes=sum_known(least for least, _ in ends),
+        sum_upper_bytes=sum_if_known(most for _, most in ends),
         percentiles=tuple((each, percentile(ordered, each)) for each in PERCENTILES if ordered),
         max_bytes=ordered[-1] if ordered else None,
     )

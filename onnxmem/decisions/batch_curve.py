@@ -16,8 +16,8 @@ from typing import Final
 
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, assess, fit
 from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
-from onnxmem.analysis.request import AnalysisRequest, model_size
-from onnxmem.analysis.rules_of_thumb import rule_of_thumb_batch, tensor_elements
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.rules_of_thumb import model_size, rule_of_thumb_batch, tensor_elements
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, Work, bound, samples_of, work_of
 from onnxmem.errors import UsageError

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -232,9 +233,14 @@ def catalog(own: str | None = None) -> Catalog:
 
     :raises DeviceError: the user's file cannot be read, or is invalid.
     """
+    return _shipped() if own is None else _shipped().with_own(own)
+
+
+@cache
+def _shipped() -> Catalog:
+    """The built-in devices. A page asks for them at each batch, and to read them takes 30 ms."""
     text = (files("onnxmem.decisions") / "devices.toml").read_text(encoding="utf-8")
-    shipped = Catalog(read_devices(text, "devices.toml"))
-    return shipped if own is None else shipped.with_own(own)
+    return Catalog(read_devices(text, "devices.toml"))
 
 
 def read_devices(text: str, file: str) -> tuple[Device, ...]:

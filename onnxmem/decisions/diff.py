@@ -12,7 +12,7 @@ from typing import Any, Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Comparison, Verdict, basis_named
-from onnxmem.analysis.json_rows import SavedObject, recipe_row, verdict_row
+from onnxmem.analysis.json_rows import SavedObject, data_rows, ends_of, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape
@@ -97,6 +97,8 @@ class Snapshot:
     findings: tuple[Finding, ...] = ()
     verdict: BudgetVerdict | None = None
     """The verdict on a budget; ``None`` without a budget."""
+    inference_ends: tuple[int | None, int | None] | None = None
+    """Inference at least and at most; ``None``: the data of a run do not decide it."""
 
     @property
     def saved(self) -> bool:
@@ -300,6 +302,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         step="" if step is None else _step(recipe_row(step.recipe)),
         findings=analysis.findings,
         verdict=_saved_verdict(SavedObject("", "verdict", verdict or {})),
+        inference_ends=ends_of(data_rows(analysis.results)),
     )
 
 
@@ -334,6 +337,7 @@ def saved_snapshot(row: SavedObject) -> Snapshot:
         step=_saved_step(row.table("training")),
         findings=tuple(map(_saved_finding, row.tables("findings"))),
         verdict=_saved_verdict(_part(row, "verdict")),
+        inference_ends=ends_of(row.values),
     )
 
 

@@ -2,8 +2,8 @@
 
 Settings of the session change what its arena reserves for the same requests: the combinations of
 memory patterns, of how the arena grows, of whether it shrinks at the end of each run, and of
-whether several sessions share it. With
-the best of them, weights in a file of their own and fixed thresholds of the C library change what
+whether several sessions share it; with the best of them, whether buffers are reused. With
+the best of all, weights in a file of their own and fixed thresholds of the C library change what
 the load leaves in the heap. A server may change the requests too: serve the largest one first,
 before any other, or pad a dim to one of a few lengths, so that fewer shapes come. Padding costs
 arithmetic; its share is counted.
@@ -76,18 +76,35 @@ class ServingAdvice:
         return min((self.own, *settings), key=_cost)
 
 
-def advise_serving(request: AnalysisRequest, requests: Requests, serving: Serving) -> ServingAdvice:
+def advise_serving(
+    request: AnalysisRequest,
+    requests: Requests,
+    serving: Serving,
+    model: ServedModel | None = None,
+) -> ServingAdvice:
     """Replay requests with each change.
+
+    ``model`` is that of the same request, requests and options, whose runs it has or adds.
 
     :raises RequestsError: the model does not have a dim of the requests.
     :raises OnnxmemError: the session cannot be created, or its arena cannot serve a request.
     """
-    model = ServedModel.of(request, requests, serving.options)
+    model = model or ServedModel.of(request, requests, serving.options)
     rows = [dims_of(row) for row in requests.rows]
     own, *others = _by_settings(model, rows, serving)
+    best, planned = min((own, *others), key=_cost), model
+    # Only beside the best of the others: a session without reuse has another plan, so all its runs
+    # are simulated anew.
+    options = replace(best.options, enable_mem_reuse=not best.options.enable_mem_reuse)
+    replanned = ServedModel.of(request, requests, options, model.say)
+    replanned.runs.graphs = model.runs.graphs  # another plan of the same shapes
+    other = _with_options(replanned, rows, options, serving)
+    if other.process_peak_bytes < best.process_peak_bytes:
+        others.append(other)
+        best, planned = other, replanned
     changes = (
         *others,
-        *_by_load(model, rows, min((own, *others), key=_cost), serving),
+        *_by_load(planned, rows, best, serving),
         _warmed_up(model, rows, serving),
         *_by_buckets(model, rows, serving),
     )
@@ -113,15 +130,7 @@ def _by_settings(
         )
     ]
     for options in sorted(grid, key=lambda each: each != own):
-        yield _change(
-            ", ".join(option_names(own, options)) or _OWN,
-            option_lines(own, options, provider),
-            (
-                replace(model, runs=model.runs.with_options(options)),
-                replace(serving, options=options),
-            ),
-            rows,
-        )
+        yield _with_options(model, rows, options, serving)
 
 
 def _arenas(own: SessionOptions, num_sessions: int) -> Iterator[dict[str, Any]]:
@@ -142,26 +151,34 @@ def _by_load(
     model: ServedModel, rows: Sequence[Dims], best: ServingChange, serving: Serving
 ) -> Iterator[ServingChange]:
     """Where the weights are, and how the C library is set, beside the best settings."""
-    own, provider = serving.options, model.runs.planned.recorded.provider
+    provider = model.runs.planned.recorded.provider
     for fields in LOAD_CHANGES.values() if provider.is_host else ():
-        options = replace(best.options, **fields)
-        found = _change(
-            ", ".join(option_names(own, options)),
-            option_lines(own, options, provider),
-            (
-                replace(model, runs=model.runs.with_options(options)),
-                replace(serving, options=options),
-            ),
-            rows,
-        )
+        found = _with_options(model, rows, replace(best.options, **fields), serving)
         if found.process_peak_bytes < best.process_peak_bytes:
             yield found
+
+
+def _with_options(
+    model: ServedModel, rows: Sequence[Dims], options: SessionOptions, serving: Serving
+) -> ServingChange:
+    """The server with other options that leave the plan of the model as it is."""
+    own, provider = serving.options, model.runs.planned.recorded.provider
+    return _change(
+        ", ".join(option_names(own, options)) or _OWN,
+        option_lines(own, options, provider),
+        (
+            replace(model, runs=model.runs.with_options(options)),
+            replace(serving, options=options),
+        ),
+        rows,
+    )
 
 
 def _change(
     name: str, lines: Sequence[str], served: tuple[ServedModel, Serving], rows: Sequence[Dims]
 ) -> ServingChange:
     model, serving = served
+    model.say(f"replaying requests with {name}")
     process, memory = Process(model.runs, serving), model.memory(serving, rows)
     timeline = [
         ServedRequest.of(dims, process, memory) for dims in process.serve(rows, _FIRST_DRAW)

@@ -6,7 +6,7 @@ reserves; the worst order that was tried is a finding, not a bound. With several
 order of their allocations is random: it is drawn several times, and the figures are an interval.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -19,18 +19,13 @@ from onnxmem.analysis.compute import compute
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model.binding import Request, bind
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.requests import BATCH, Requests
 from onnxmem.runtimes.onnxruntime.memory import session_findings
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
-from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
-from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
-from onnxmem.runtimes.onnxruntime.process.sessions import (
-    ARENAS,
-    Arenas,
-    Parts,
-    SessionsMemory,
-)
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, ReadPages
+from onnxmem.runtimes.onnxruntime.process.loading import ARENAS, Parts, arena_regions
+from onnxmem.runtimes.onnxruntime.process.sessions import Arenas, SessionsMemory
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, SessionGroup
 from onnxmem.runtimes.onnxruntime.session import SessionRuntime
@@ -51,7 +46,29 @@ _FEWER_INTERLEAVINGS: Final = 5
 """Draws with one run fewer at once, of which the least counts alone."""
 _FEWEST_AT_ONCE: Final = 2
 _MOST_NODES: Final = 100_000
-_CORE_FLOPS: Final = 5e10
+_CONVOLUTION: Final = "QLinearConv"
+_OF_INTEGERS: Final = frozenset(
+    (
+        _CONVOLUTION,
+        "ConvInteger",
+        "DynamicQuantizeMatMul",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QAttention",
+        "QGemm",
+        "QLinearMatMul",
+    )
+)
+"""Operators whose arithmetic is a matrix product of integers."""
+_FILTER: Final = 3
+"""The index of a QLinearConv's filter among its inputs."""
+_CORE_FLOPS: Final = 1e11
+_INTEGER_FLOPS: Final = 4e11
+"""An instruction of AVX-512 VNNI multiplies four integers where one of AVX-512 multiplies a float:
+2.3e11 to 4.3e11 were measured, and 1e11 of floats."""
+_DEPTHWISE_FLOPS: Final = 4e10
+"""Of a depthwise convolution of integers, which is no matrix product (``qlinearconv.cc``,
+``MlasConvDepthwise``): 3.2e10 to 5.2e10 were measured on a core that no other work took away."""
 _CORE_BYTES: Final = 1e10
 """Of one core in a second, in the middle of what servers have: only the shares of the nodes in the
 time of a run matter."""
@@ -59,6 +76,14 @@ _FEWEST_IN_RANGE: Final = 64
 _MOST_IN_RANGE: Final = 4096
 """All distinct requests of a range are replayed if they run no more nodes than that, in some ten
 seconds; of a wider range, some are."""
+
+
+Say = Callable[[str], None]
+"""Takes what is at work, for a person who waits."""
+
+
+def _say_nothing(text: str) -> None:
+    del text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +169,26 @@ class Interval:
     high_bytes: int
     num_draws: int
 
+    @classmethod
+    def of(cls, sizes: Sequence[int], fewer: Sequence[int]) -> Self:
+        """Of the draws, and of those with one run fewer at once, of which the least counts alone.
+
+        On a machine with fewer cores than runs, or with other work, the scheduler may never let all
+        runs hold their memory at once: repeats of one load then end in two states.
+        """
+        low_bytes = min((*sizes, *fewer))
+        return cls(low_bytes, median_low(sizes), max(sizes), len(sizes) + len(fewer))
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A draw of the order in which concurrent runs allocate."""
+
+    peak_bytes: int
+    """What the arenas reserve at most."""
+    process_bytes: int
+    """After the last request, beside the inputs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
@@ -154,13 +199,17 @@ class Simulation:
     serving: Serving
     """With the level of optimization."""
     timeline: tuple[ServedRequest, ...]
-    """One for each request, in the order of their ends; with concurrency, of the median draw."""
+    """One for each request, in the order of their ends; with concurrency, of the draw whose process
+    is in the middle at the end."""
     loaded_bytes: int
     """Arena reserved before the first request."""
     load_peak_bytes: int | None
     """Peak of the process while the sessions are created; ``None``: on a GPU."""
     interval: Interval | None
     """Of the arena reserved at most; ``None``: one run at a time."""
+    process_interval: Interval | None
+    """Of the process after the last request, beside the inputs, over the draws and over which rows
+    of mapped weights requests read; ``None``: neither matters, or on a GPU."""
     orders: tuple[Order, ...]
     """The order as given first."""
     is_bounded: bool | None
@@ -233,23 +282,35 @@ class Simulation:
         return self.maxima[-1] if self.maxima else None
 
 
-def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> Simulation:
+def simulate(
+    request: AnalysisRequest,
+    requests: Requests,
+    serving: Serving,
+    model: "ServedModel | None" = None,
+) -> Simulation:
     """Replay requests on the sessions of a process.
+
+    ``model`` is that of the same request, requests and options, whose runs it has or adds.
 
     :raises RequestsError: the model does not have a dim of the requests.
     :raises OnnxmemError: the session cannot be created, or its arena cannot serve a request.
     """
-    model = ServedModel.of(request, requests, serving.options)
+    model = model or ServedModel.of(request, requests, serving.options)
     ordered = [dims_of(row) for row in requests.rows]
     is_random = serving.concurrency > 1
-    peaks = model.peaks(ordered, serving) if is_random else []
-    median_draw = peaks.index(median_low(peaks)) if is_random else 0
-    process = Process(model.runs, serving)
     memory = model.memory(serving, ordered)
+    draws = model.draws(ordered, serving, memory) if is_random else []
+    peaks = [each.peak_bytes for each in draws]
+    processes = [each.process_bytes for each in draws]
+    median_draw = processes.index(median_low(processes)) if is_random else 0
+    process = Process(model.runs, serving)
     timeline = tuple(
         ServedRequest.of(dims, process, memory) for dims in process.serve(ordered, median_draw)
     )
     parts, spread_bytes = memory.parts(process.arenas), memory.spread_bytes(process.arenas)
+    fewer = model.with_fewer(ordered, serving, memory) if is_random else []
+    # Before the further requests below, which may make the arenas grow.
+    process_interval = memory.interval(process.arenas, draws, fewer)
     peaks = peaks or [process.peak_bytes]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
@@ -269,7 +330,8 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         timeline=timeline,
         loaded_bytes=Process(model.runs, serving).peak_bytes,
         load_peak_bytes=memory.load_peak_bytes,
-        interval=_interval(model, ordered, serving, peaks) if is_random else None,
+        interval=Interval.of(peaks, [each.peak_bytes for each in fewer]) if is_random else None,
+        process_interval=process_interval,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
         is_bounded=None if unknowns.is_lower_bound else is_bounded,
         num_replayed=len(in_range),
@@ -278,20 +340,6 @@ def simulate(request: AnalysisRequest, requests: Requests, serving: Serving) -> 
         findings=(*model.findings, *model.session_findings(unknowns)),
         is_complete=not unknowns.is_lower_bound,
     )
-
-
-def _interval(
-    model: "ServedModel", requests: Sequence[Dims], serving: Serving, peaks: Sequence[int]
-) -> Interval:
-    """What the arenas reserve at most over the draws, ``peaks``, and with one run fewer at once.
-
-    On a machine with fewer cores than runs, or with other work, the scheduler may never let all
-    runs hold their memory at once: repeats of one load then end in two states.
-    """
-    fewer = max(serving.concurrency - 1, _FEWEST_AT_ONCE)
-    less = model.peaks(requests, replace(serving, concurrency=fewer), _FEWER_INTERLEAVINGS)
-    low_bytes = min(*peaks, *less)
-    return Interval(low_bytes, median_low(peaks), max(peaks), len(peaks) + len(less))
 
 
 def dims_of(row: Mapping[str, int]) -> Dims:
@@ -309,6 +357,7 @@ def _other_orders(
     for number in range(1, (_SHUFFLES_WITH_BODIES if has_bodies else _SHUFFLES) + 1):
         orders[f"shuffle {number}"] = shuffle.sample(requests, len(requests))
     for name, ordered in orders.items():
+        model.say(f"replaying requests in the order {name}")
         yield Order(name, Process(model.runs, serving).peak_of(ordered, 0))
 
 
@@ -322,8 +371,19 @@ def node_seconds(graph: Graph) -> dict[str, float]:
         names = (*node.reads, *node.writes)
         moved_bytes = sum(graph.tensors[name].size_bytes or 0 for name in names)
         flops = by_node[node.name].flops or 0
-        found[node.name] = flops / _CORE_FLOPS + moved_bytes / _CORE_BYTES
+        found[node.name] = flops / _flops_of(graph, node) + moved_bytes / _CORE_BYTES
     return found
+
+
+def _flops_of(graph: Graph, node: Node) -> float:
+    """The rate of a node."""
+    if node.op_type not in _OF_INTEGERS:
+        return _CORE_FLOPS
+    if node.op_type != _CONVOLUTION or len(node.inputs) <= _FILTER:
+        return _INTEGER_FLOPS
+    shape = graph.tensors[node.inputs[_FILTER]].shape
+    is_depthwise = shape is not None and len(shape) > 1 and shape[1] == 1 and shape[0] != 1
+    return _DEPTHWISE_FLOPS if is_depthwise else _INTEGER_FLOPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,10 +398,19 @@ class ServedModel:
     """On the file and its dims."""
     batch_names: frozenset[str]
     """What requests call the batch."""
+    say: Say
+    pages: dict[tuple[str | None, Dims], Mapping[str, ReadPages]] = field(default_factory=dict)
+    """Of mapped weights, by where the weights are and by request; those needed so far."""
 
     @classmethod
-    def of(cls, request: AnalysisRequest, requests: Requests, options: SessionOptions) -> Self:
-        """Create the session of a request.
+    def of(
+        cls,
+        request: AnalysisRequest,
+        requests: Requests,
+        options: SessionOptions,
+        say: Say = _say_nothing,
+    ) -> Self:
+        """Create the session of a request; ``say`` is told what is at work.
 
         :raises RequestsError: the model does not have a dim of the requests.
         :raises OnnxmemError: the session cannot be created.
@@ -351,6 +420,7 @@ class ServedModel:
         request_at = requests.binder(request.prepared, fixed)
 
         def graph_at(dims: Dims) -> SessionGraph:
+            say(f"planning a request of {', '.join(f'{name}={n}' for name, n in dims)}")
             return reader.at(bind(inputs, request_at(dict(dims))).shapes)
 
         at_first = request.at(None, request_at(requests.rows[0]).dims)
@@ -367,6 +437,7 @@ class ServedModel:
             runs=runs,
             findings=findings,
             batch_names=request.prepared.batch_symbols | {BATCH},
+            say=say,
         )
 
     def session_findings(self, unknowns: Unknowns) -> tuple[Finding, ...]:
@@ -374,11 +445,28 @@ class ServedModel:
         recorded = self.runs.planned.recorded
         return session_findings(recorded.graph, recorded.provider, unknowns)
 
-    def peaks(
-        self, requests: Sequence[Dims], serving: Serving, num_draws: int = _INTERLEAVINGS
-    ) -> list[int]:
-        """What the arenas reserve at most, by the seed that orders concurrent runs."""
-        return [Process(self.runs, serving).peak_of(requests, seed) for seed in range(num_draws)]
+    def draws(
+        self,
+        requests: Sequence[Dims],
+        serving: Serving,
+        memory: "ProcessMemory",
+        num_draws: int = _INTERLEAVINGS,
+    ) -> list[Draw]:
+        """By the seed that orders concurrent runs."""
+        found = []
+        for seed in range(num_draws):
+            process = Process(self.runs, serving)
+            peak_bytes = process.peak_of(requests, seed)
+            found.append(Draw(peak_bytes, memory.total_bytes(process.arenas)))
+        return found
+
+    def with_fewer(
+        self, requests: Sequence[Dims], serving: Serving, memory: "ProcessMemory"
+    ) -> list[Draw]:
+        """Draws with one run fewer at once."""
+        fewer = max(serving.concurrency - 1, _FEWEST_AT_ONCE)
+        less = replace(serving, concurrency=fewer)
+        return self.draws(requests, less, memory, _FEWER_INTERLEAVINGS)
 
     def largest_first(self, requests: Sequence[Dims]) -> list[Dims]:
         """Requests by the peak that their kernels request."""
@@ -392,12 +480,24 @@ class ServedModel:
             return ProcessMemory(outside_bytes=self.runtime.overheads(self.graph).outside_bytes)
         host = HostProcess(self.graph, self.runtime.file_bytes, planned)
         served = dict.fromkeys(requests)
-        pages = host.pages_after(self.runs.graph(dims).graph for dims in served)
+        pages = ReadPages.of_runs(self._pages_of(host, dims) for dims in served)
         shares_arena = serving.shares_arena
+        is_at_once = serving.concurrency > 1
         sessions = SessionsMemory(
-            host=host, pages=pages, num_sessions=serving.sessions, shares_arena=shares_arena
+            host=host,
+            pages=pages,
+            num_sessions=serving.sessions,
+            shares_arena=shares_arena,
+            num_callers=serving.sessions * serving.concurrency * is_at_once,
         )
         return ProcessMemory(sessions=sessions)
+
+    def _pages_of(self, host: HostProcess, dims: Dims) -> Mapping[str, ReadPages]:
+        """What a request reads of mapped weights: of the options, only ``weights`` decides it."""
+        key = (host.session.options.weights, dims)
+        if key not in self.pages:
+            self.pages[key] = host.pages_of(self.runs.graph(dims).graph)
+        return self.pages[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,6 +520,25 @@ class ProcessMemory:
             return self.outside_bytes + sum(arena.reserved_bytes for arena in arenas)
         return self.sessions.total_bytes(_regions(arenas))
 
+    def interval(
+        self, arenas: Sequence[BfcArena], draws: Sequence[Draw], fewer: Sequence[Draw]
+    ) -> Interval | None:
+        """The process with these arenas, or over the draws of concurrent runs, and over the rows of
+        mapped weights that they read; ``None``: nothing depends on either, or on a GPU.
+        """
+        if self.sessions is None:
+            return None
+        less_bytes, more_bytes = self.sessions.rows_bytes
+        if not (draws or less_bytes or more_bytes):
+            return None
+        sizes = [each.process_bytes for each in draws] or [self.total_bytes(arenas)]
+        found = Interval.of(sizes, [each.process_bytes for each in fewer])
+        return replace(
+            found,
+            low_bytes=found.low_bytes - less_bytes,
+            high_bytes=found.high_bytes + more_bytes,
+        )
+
     def spread_bytes(self, arenas: Sequence[BfcArena]) -> int:
         """How much more the process takes in the larger outcome of the heap."""
         return 0 if self.sessions is None else self.sessions.spread_bytes(_regions(arenas))
@@ -440,7 +559,11 @@ class Process:
         self.runs = runs
         self.serving = serving
         shared = serving.sessions if serving.shares_arena else 1
-        self.groups = [SessionGroup.of(runs, shared) for _ in range(serving.sessions // shared)]
+        num_threads = shared * serving.concurrency
+        self.groups = [
+            SessionGroup.of(runs, shared, 1 + index * num_threads)
+            for index in range(serving.sessions // shared)
+        ]
         self.now = [group.idle for group in self.groups]
         """By arena, its last request."""
         self._peaks_bytes = [each.reserved_bytes for each in self.now]

@@ -34,6 +34,7 @@ from onnxmem.analysis.json_rows import (
 from onnxmem.decisions.advise.emitting import optimization, parameter
 from onnxmem.decisions.simulate import MOST_AT_ONCE, Simulation
 from onnxmem.errors import UsageError, printable, shortened
+from onnxmem.runtimes.onnxruntime.advice import option_names
 from onnxmem.runtimes.onnxruntime.process.sessions import FORKED_BYTES, SHARED_BYTES
 from onnxmem.runtimes.onnxruntime.session_options import (
     GROWTHS,
@@ -101,6 +102,12 @@ class ServedProcess:
             is_complete=found.is_complete,
             notes=tuple(each.message for each in found.findings),
         )
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The options of its sessions that are not onnxruntime's defaults, by its names."""
+        own = SessionOptions(level=self.options.level, num_threads=self.options.num_threads)
+        return option_names(own, self.options)
 
     @property
     def num_busy_threads(self) -> int:
@@ -373,6 +380,7 @@ def sizing_file(sizing: Sizing) -> str:
                 "sessions": each.sessions,
                 "concurrency": each.concurrency,
                 "num_threads": each.options.num_threads,
+                "settings": list(each.settings),
                 "steady_bytes": each.steady_bytes,
                 "most_bytes": each.most_bytes,
                 "own_bytes": each.own_bytes,
@@ -398,17 +406,7 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
     """What the numbers are, as comments."""
     yield f"# Sized by onnxmem {__version__}, from simulated requests"
     for each in sizing.processes:
-        sessions = plural(each.sessions, "session")
-        at_once = (
-            f"{each.concurrency:,} at once in each, {plural(each.options.num_threads, 'thread')}"
-        )
-        yield f"# {shortened(each.path)}: {sessions}, {at_once}"
-        sizes = map(format_bytes, (each.steady_bytes, each.most_bytes))
-        yield "#   alone: {} after the last request, {} at most".format(*sizes)
-        if not each.is_complete:
-            yield "#   lower bound: something of unknown size is left out, so it may take more"
-        for note in each.notes:
-            yield f"#   note: {printable(note)}"
+        yield from _remarks_of(each)
     if len(sizing.processes) > 1:
         yield f"# each further model shares {format_bytes(SHARED_BYTES)} of the process"
     if sizing.is_forked:
@@ -422,6 +420,22 @@ def _remarks(sizing: Sizing) -> Iterator[str]:
     )
     if not sizing.is_complete:
         yield "# lower bound: both leave out what is unknown of a model; measure before you deploy"
+
+
+def _remarks_of(process: ServedProcess) -> Iterator[str]:
+    """What the numbers of a model are, as comments."""
+    sessions = plural(process.sessions, "session")
+    threads = plural(process.options.num_threads, "thread")
+    at_once = f"{process.concurrency:,} at once in each, {threads}"
+    yield f"# {shortened(process.path)}: {sessions}, {at_once}"
+    if process.settings:
+        yield f"#   with {', '.join(process.settings)}"
+    sizes = map(format_bytes, (process.steady_bytes, process.most_bytes))
+    yield "#   alone: {} after the last request, {} at most".format(*sizes)
+    if not process.is_complete:
+        yield "#   lower bound: something of unknown size is left out, so it may take more"
+    for note in process.notes:
+        yield f"#   note: {printable(note)}"
 
 
 def _refuse_gpu(sizing: Sizing, name: str) -> None:

@@ -15,7 +15,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.decisions.diff import Change
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
+from onnxmem.runtimes.onnxruntime.process.baselines import baseline_of
 from onnxmem.runtimes.onnxruntime.releases import Change as ReleaseChange
 from onnxmem.runtimes.onnxruntime.releases import Release, release_named
 
@@ -100,11 +100,11 @@ def _figures(runtime: RuntimeMemory, memory: ReleaseMemory) -> dict[str, int | N
     # Where the heap has several outcomes, they differ by more than the releases do.
     has_process = is_known and runtime.process_range is None
     arena = {name: getattr(runtime.arena, name) if is_known else None for name in _OF_ARENA}
-    process = runtime.process_bytes
+    process, predicted = runtime.process_bytes, baseline_of(runtime.graph_optimizer)
     return {
         **arena,
-        "process_floor_bytes": MEASURED.process_bytes + release.floor_offset_bytes,
-        "process_bytes": process + release.process_offset_bytes
+        "process_floor_bytes": release.baseline.process_bytes,
+        "process_bytes": process + release.baseline.shared_bytes - predicted.shared_bytes
         if has_process and process is not None
         else None,
     }

@@ -9,13 +9,13 @@ allocator, so that every block has the address that PyTorch would choose.
 import pickle
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.program.program import Category, Program
+from onnxmem.program.program import Category, FirstIteration, Program
 from onnxmem.program.replay import replay
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 
@@ -45,7 +45,8 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
         config = CachingConfig(expandable_segments=analysis.settings.expandable_segments)
         step, workspaces = analysis.training.replay, analysis.torch.workspaces_bytes
         allocator = _RecordedAllocator(config, state, _frames_of(step.program))
-        replay(step.program, step.sizes, allocator, workspaces_bytes=workspaces)
+        steady = replace(step.program, first=FirstIteration())
+        replay(steady, step.sizes, allocator, workspaces_bytes=workspaces)
     yield pickle.dumps(_plain(state), protocol=_PROTOCOL)
 
 

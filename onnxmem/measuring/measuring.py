@@ -245,14 +245,16 @@ def stored_inputs(
     path: Path,
     limits: ChildLimits,
     seed: int = 0,
+    spread: int = 0,
 ) -> tuple[StoredInput, ...] | ChildFault:
-    """Write the inputs to a file at ``path``; random ones differ by the seed."""
+    """Write the inputs to a file at ``path``; random ones differ by the seed (``store_inputs``)."""
     npz = settings.inputs_npz
     arguments: dict[str, JSON] = {
         "feeds": [asdict(feed) for feed in feeds],
         "inputs_npz": None if npz is None else str(Path(npz).absolute()),
         "path": str(path.absolute()),
         "seed": seed,
+        "spread": spread,
     }
     reply = run_in_child(_STORE, arguments, limits)
     if isinstance(reply, ChildFault):

@@ -39,6 +39,9 @@ STEP: Final = "the shapes"
 _TRACE: Final = "onnxmem.measuring.shape_tracing:trace_shapes"
 _RANDOM: Final = "random"
 _MOST_RUNS: Final = 10_000
+_SPREADS: Final = (64, 2)
+"""Random integers are below the first that the model accepts: a class or a token may be no index
+beyond a small table."""
 
 
 def observe(
@@ -94,7 +97,9 @@ def _observed(
     folder: Path,
 ) -> Observed | Finding:
     settled = [_settings_of(settings, each) for each in sources]
-    bound, _ = bind_inputs(prepare(source.file), request, settled[0])
+    # Every file is read, also where nothing has to run.
+    distinct = {each.inputs_npz: each for each in settled}.values()
+    bound, *_ = [bind_inputs(prepare(source.file), request, each)[0] for each in distinct]
     is_open = any(tensor.is_open for tensor in bound.graph.tensors.values())
     if not is_open and not any(node.subgraphs for node in bound.graph.nodes):
         return _of(source, bound.graph, sources, [NO_RUN] * len(sources))
@@ -102,11 +107,16 @@ def _observed(
     if isinstance(staged, Finding):
         return staged
     graph = staged.bound.graph
-    requests = _requests(staged, request, settled, sources, folder)
-    if isinstance(requests, Finding):
-        return requests
-    arguments = {"requests": requests}
-    reply = run_in_child(_TRACE, arguments, without_mapped(staged.limits, staged.model))
+    limits = without_mapped(staged.limits, staged.model)
+    # The first of random runs has the inputs of `measure`. A model may accept no others.
+    is_varied = any(isinstance(each, int) and each for each in sources)
+    for spread in (*(_SPREADS if is_varied else ()), 0):
+        requests = _requests(staged, request, settled, sources, folder, spread)
+        if isinstance(requests, Finding):
+            return requests
+        reply = run_in_child(_TRACE, {"requests": requests}, limits)
+        if not (isinstance(reply, ChildFault) and reply.kind == "error"):
+            break
     if isinstance(reply, ChildFault):
         return run_fault(reply, STEP, staged, settled[0])
     rows = cast("list[dict[str, Any]]", reply["runs"])
@@ -123,6 +133,7 @@ def _requests(
     settings: Sequence[MeasureSettings],
     sources: Sequence[str | int],
     folder: Path,
+    spread: int,
 ) -> list[dict[str, JSON]] | Finding:
     """The request of each run, whose inputs are in a file of its own."""
     requests: list[dict[str, JSON]] = []
@@ -135,7 +146,7 @@ def _requests(
                 raise InputsFileError(message)
         path = folder / f"inputs-{index}.bin"
         seed = each if isinstance(each, int) else 0
-        stored = stored_inputs(feeds, own, path, staged.limits, seed)
+        stored = stored_inputs(feeds, own, path, staged.limits, seed, spread if seed else 0)
         if isinstance(stored, ChildFault):
             return fault_finding(stored, STEP, staged.limits)
         requests.append(asdict(run_request(staged.model, staged.bound, path, stored, own)))

@@ -23,6 +23,8 @@ _PLACEHOLDERS: Final = {
     **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), np.uint8),
 }
 """Float types that numpy lacks -> integers of the same width, whose zeros have the same bits."""
+_BINARY: Final = 2
+"""The spread of integers that are 0 or 1."""
 _ALIGNED_BYTES: Final = 64
 """Arrays start at multiples of it, like onnxruntime's own buffers."""
 _Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -74,16 +76,21 @@ class RunRequest:
 
 
 def store_inputs(
-    feeds: list[dict[str, Any]], inputs_npz: str | None, path: str, seed: int = _NOISE_SEED
+    feeds: list[dict[str, Any]],
+    inputs_npz: str | None,
+    path: str,
+    seed: int = _NOISE_SEED,
+    spread: int = 0,
 ) -> dict[str, Sequence[JSON]]:
     """Write the arrays of the inputs to ``path``: those of the file, else random ones.
 
-    Random floats are in [0, 1). The result has ``inputs``: the offset, type and
+    Random floats are in [0, 1), all else is equal; with a ``spread``, floats are in [-2, 2) and
+    integers below it, and their level is drawn too. The result has ``inputs``: the offset, type and
     shape of each.
     """
     stored = []
     with Path(path).open("wb") as stream:
-        for feed, array in _arrays(read_feeds(feeds), inputs_npz, seed):
+        for feed, array in _arrays(read_feeds(feeds), inputs_npz, seed, spread):
             stream.write(bytes(-stream.tell() % _ALIGNED_BYTES))
             offset, elem_type = (
                 stream.tell(),
@@ -114,7 +121,7 @@ def read_request(plain: Mapping[str, Any]) -> RunRequest:
 
 
 def _arrays(
-    feeds: Sequence[Feed], inputs_npz: str | None, seed: int
+    feeds: Sequence[Feed], inputs_npz: str | None, seed: int, spread: int
 ) -> Iterator[tuple[Feed, _Array]]:
     if inputs_npz is not None:
         with np.load(inputs_npz, allow_pickle=False) as arrays:
@@ -123,7 +130,7 @@ def _arrays(
         return
     noise = np.random.default_rng(seed)
     for feed in feeds:
-        yield feed, _random(feed, noise)
+        yield feed, _random(feed, noise) if not spread else _varied(feed, noise, spread)
 
 
 def _random(feed: Feed, noise: np.random.Generator) -> _Array:
@@ -136,3 +143,21 @@ def _random(feed: Feed, noise: np.random.Generator) -> _Array:
     if feed.dtype in _PLACEHOLDERS:
         return np.zeros(feed.shape, _PLACEHOLDERS[feed.dtype])
     return np.full(feed.shape, feed.number, feed.dtype)
+
+
+def _varied(feed: Feed, noise: np.random.Generator, spread: int) -> _Array:
+    """Elements that decide other shapes in each run: their level is drawn, and they differ."""
+    level = noise.random()
+    if feed.elements or feed.dtype in _PLACEHOLDERS:
+        return _random(feed, noise)
+    drawn = np.asarray(noise.random(feed.shape, np.float32))
+    if feed.dtype == "bool":
+        return drawn < level
+    if feed.dtype in _FLOATS:
+        return (2 * (drawn + level) - 2).astype(feed.dtype)
+    if feed.dtype in {"int8", "uint8"} and spread > _BINARY:
+        spread = int(np.iinfo(feed.dtype).max) + 1  # pixels: no indices, no sizes
+    # `number` is 0 where an axis of length 1 is indexed.
+    most = int(spread**level) * min(feed.number, 1)
+    numbers = (drawn * (most + 1)).astype(np.int64).clip(0, spread - 1)
+    return numbers.astype(np.str_ if feed.dtype == "string" else feed.dtype)

@@ -15,7 +15,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import add, floordiv, mul, sub
+from typing import Final
 
 import onnx
 
@@ -54,7 +56,9 @@ def evaluated(expression: str, dims: Mapping[str, int]) -> int | None:
     return value if value is not None and 0 <= value <= _MAX_DIM else None
 
 
+@lru_cache(maxsize=1024)
 def _parsed(expression: str) -> ast.expr | None:
+    # Every walk reads the same few dims again, and so do the files of a collection.
     if len(expression) > _MAX_LENGTH or not _ARITHMETIC.fullmatch(expression):
         return None
     try:
@@ -77,6 +81,10 @@ def _value(tree: ast.expr, dims: Mapping[str, int]) -> int | None:
     return _OPERATIONS[type(tree.op)](left, right)
 
 
+_TOKEN_NAME: Final = re.compile(r"(?:^|[_./])(?:ids|mask|tokens?|sequences?)$", re.IGNORECASE)
+_TOKEN_TYPES: Final = frozenset({onnx.TensorProto.INT32, onnx.TensorProto.INT64})
+_TOKEN_RANK: Final = 2
+"""``[batch, sequence]``."""
 _BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
 
 Dims = tuple[str | int, ...]
@@ -169,6 +177,29 @@ def guessed_dims(inputs: Sequence[onnx.ValueInfoProto], request: Request) -> tup
     :raises ShapeError: as ``bind`` does.
     """
     return bind(inputs, request).unbound
+
+
+def fixed_batch(inputs: Iterable[onnx.ValueInfoProto]) -> int | None:
+    """The batch that is a number in the file; ``None``: it is a symbol, or there is none."""
+    declared = {value.name: input_dims(value) for value in inputs}
+    batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
+    return None if batch is None else batch.number
+
+
+def fixed_sequence(inputs: Iterable[onnx.ValueInfoProto]) -> int | None:
+    """The length of the sequences that the file fixes, by inputs ``[batch, sequence]`` of tokens.
+
+    ``None``: it is a symbol, the inputs differ, or no name says that the integers are of tokens.
+    """
+    lengths = {
+        dims[1]
+        for value in inputs
+        if value.type.tensor_type.elem_type in _TOKEN_TYPES
+        and _TOKEN_NAME.search(value.name)
+        and len(dims := input_dims(value) or ()) == _TOKEN_RANK
+    }
+    length = lengths.pop() if len(lengths) == 1 else None
+    return length if isinstance(length, int) else None
 
 
 def required_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:

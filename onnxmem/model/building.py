@@ -1,8 +1,11 @@
 """The stages of this package in order: inline functions, sort, bind dims, infer shapes, read."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import onnx
 
@@ -15,13 +18,23 @@ from onnxmem.model.canonical import (
     sort_columns,
     with_functions_inlined,
 )
+from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.model.reading import read_graph, retyped
-from onnxmem.model.shapes.inference import Shaped, Shapes, with_shapes
-from onnxmem.model.shapes.type_memo import BatchMemo, MemoMissError, TypeMemo, type_memo_of
-from onnxmem.model.traversal import Columns, columns_of
+from onnxmem.model.shapes.inference import CONTRADICTORY, Shaped, Shapes, with_shapes
+from onnxmem.model.traversal import Columns, columns_of, nodes_in
 from onnxmem.model.value_types import Known, known_types
+
+if TYPE_CHECKING:
+    from onnxmem.model.shapes.type_memo import TypeMemo
+
+MIN_NODES: Final = 200
+"""The types of smaller graphs are not memoized: inferring the whole graph is faster."""
+_MAX_RANK: Final = 8
+"""The longest list that is taken for a shape."""
+_MAX_TRACED: Final = 4
+"""Candidates for the batch of a trace that are tried, each with a whole inference."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +67,42 @@ class Prepared:
         return read_graph(self.proto, types={}, columns=self.columns)
 
     @cached_property
-    def type_memo(self) -> TypeMemo | None:
+    def type_memo(self) -> "TypeMemo | None":
         """The memo of distinct nodes; ``None`` if the graph is small or not suited to one."""
+        # What a whole inference copies and walks again includes the nodes of subgraphs.
+        if sum(1 for _ in islice(nodes_in(self.columns.nodes), MIN_NODES)) < MIN_NODES:
+            return None
+        from onnxmem.model.shapes.type_memo import type_memo_of
+
         return type_memo_of(self.proto, lambda: self.records, self.columns, self.inputs)
+
+    @cached_property
+    def traced(self) -> "Prepared | None":
+        """The model with the one batch that its constants fit, in place of a symbolic one.
+
+        A trace makes a constant of ``len(x)`` and ``int(x.shape[0])``, whatever axes are dynamic.
+        ``None`` if no batch that a constant begins with fits.
+        """
+        for batch in islice(_leading_numbers(self.proto.graph), _MAX_TRACED):
+            if not _is_refused(_shaped(self, bind(self.inputs, Request(batch=batch)))):
+                proto = onnx.ModelProto()
+                proto.CopyFrom(self.proto)
+                _fix_batch(proto.graph, self.batch_symbols, batch)
+                columns = columns_of(proto.graph)
+                return replace(self, proto=proto, batch_symbols=frozenset(), columns=columns)
+        return None
 
     def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors by the memo; ``None`` on a miss."""
         if self.type_memo is None or self.type_memo.is_disabled:
             return None
+        from onnxmem.model.shapes.type_memo import MemoMissError
+
         try:
             if binding.old_batch is None or binding.batch is None:
                 return self.type_memo.types_at(binding)
+            from onnxmem.model.shapes.batch_memo import BatchMemo
+
             moved = BatchMemo(self.type_memo, binding.old_batch, binding.batch)
             return moved.types(binding.shapes_at_old_batch, binding.shapes)
         except MemoMissError:
@@ -118,10 +156,48 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     if types is not None:
         graph = retyped(prepared.records, types, frozenset())
         return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
-    shaped = with_shapes(prepared.proto, binding, shaped_at_old=prepared.shaped_at_old)
+    shaped = _shaped(prepared, binding)
+    if _is_refused(shaped) and prepared.batch_symbols and request.batch is not None:
+        moved = None if prepared.traced is None else build(prepared.traced, request)
+        if moved is not None and moved.follows_batch:
+            text = (
+                "constants fit one batch alone, that of the trace, though the file has it symbolic;"
+                f" they are changed to that of {request.batch}"
+            )
+            return replace(moved, findings=(*moved.findings, Finding("batch_of_trace", text)))
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
     graph = _graph(prepared, shaped)
     return BoundModel(graph, binding, shaped.follows_batch and has_effect, findings)
+
+
+def _shaped(prepared: Prepared, binding: Binding) -> Shaped:
+    return with_shapes(prepared.proto, binding, shaped_at_old=prepared.shaped_at_old)
+
+
+def _is_refused(shaped: Shaped) -> bool:
+    """Whether the inputs of some nodes do not fit together."""
+    return any(finding.code == CONTRADICTORY for finding in shaped.findings)
+
+
+def _leading_numbers(graph: onnx.GraphProto) -> Iterator[int]:
+    """What constants that may be shapes begin with, the most frequent number first."""
+    of_nodes = (constant_tensor(node) for node in graph.node)
+    constants = (*graph.initializer, *(each for each in of_nodes if each is not None))
+    found: Counter[int] = Counter()
+    for constant in constants:
+        is_shape = constant.data_type == onnx.TensorProto.INT64 and len(constant.dims) == 1
+        value = constant_value(constant) if is_shape else None
+        if value is not None and 1 < value.size <= _MAX_RANK and value[0] > 0:
+            found[int(value[0])] += 1
+    return (number for number, _ in found.most_common())
+
+
+def _fix_batch(graph: onnx.GraphProto, symbols: Container[str], batch: int) -> None:
+    """Give a symbolic batch a number."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in symbols:
+                dim.dim_value = batch
 
 
 def _graph(prepared: Prepared, shaped: Shaped) -> Graph:

@@ -90,6 +90,8 @@ _BITS = {dtype: _width(dtype) for dtype in DType}
 _BY_NUMBER = dict(enumerate(DType, start=1))
 
 
+FX_NODE = "pkg.torch.onnx.fx_node"
+"""The key of ``metadata_props`` with the call of torch.export that a node was written for."""
 _Record = TypeVar("_Record")
 
 

@@ -12,8 +12,8 @@ from typing import ClassVar, Final
 import numpy as np
 import onnx
 
-from onnxmem.errors import Finding, ShapeError, UsageError, listed, nearest
-from onnxmem.model.binding import input_symbols, required_inputs
+from onnxmem.errors import Finding, ShapeError, UsageError, listed, nearest, shortened
+from onnxmem.model.binding import input_dims, input_symbols, required_inputs
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.constants import Array
 from onnxmem.model.control_flow import without_idle_branches
@@ -25,6 +25,8 @@ from onnxmem.model.shapes.propagation import propagate
 from onnxmem.ops.spec import known_dims
 from onnxmem.settings import Values
 
+_MOST_FIXED: Final = 3
+"""Inputs with fixed dims that a message names."""
 _MAX_SETTING_ELEMENTS: Final = 1024
 """The most elements of an input that may be a setting; larger inputs are data."""
 _NUMPY_TYPES: Final = frozenset(
@@ -116,9 +118,8 @@ def refuse_unknown_names(
     symbols = input_symbols(required)
     for name in dims:
         if name not in symbols:
-            known = f"the dims are {listed(symbols)}" if symbols else "all dims are numbers"
-            hint = nearest(name, symbols)
-            message = f"--dim {name}: no input has a dim of that name; {hint}{known}"
+            known = f"{nearest(name, symbols)}{_known_dims(required, symbols)}"
+            message = f"--dim {name}: no input has a dim of that name; {known}"
             raise ShapeError(message)
     inputs = [value.name for value in required]
     for name in values:
@@ -126,6 +127,25 @@ def refuse_unknown_names(
             known = f"{nearest(name, inputs)}the inputs are {listed(inputs)}"
             message = f"--value {name}: the model has no input of that name; {known}"
             raise InputValueError(message)
+
+
+def _known_dims(inputs: Iterable[onnx.ValueInfoProto], symbols: list[str]) -> str:
+    """The dims that ``--dim`` sets, and the inputs whose others are numbers, which it does not."""
+    shapes = {value.name: input_dims(value) or () for value in inputs}
+    fixed = [
+        f"{shortened(name)} [{', '.join(map(str, dims))}]"
+        for name, dims in shapes.items()
+        if any(isinstance(dim, int) for dim in dims)
+    ]
+    known = f"the dims are {listed(symbols)}" if symbols else "all dims are numbers"
+    if not fixed:
+        return known
+    more = len(fixed) - _MOST_FIXED
+    shown = ", ".join(fixed[:_MOST_FIXED]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"{known}; the numbers are fixed in the file: {shown}; to vary one, export the model with "
+        "a dynamic axis there (dynamic_axes, dynamic_shapes)"
+    )
 
 
 def with_input_values(

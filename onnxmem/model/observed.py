@@ -18,7 +18,7 @@ from onnxmem.files import parsed_json, read_text, reason_of
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Role, Tensor, body_prefix
 from onnxmem.model.intervals.limits import Limits
-from onnxmem.ops.spec import Dims
+from onnxmem.ops.spec import Dims, known_dims
 from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.observed"
@@ -282,12 +282,18 @@ class Shapes:
     """Mutable: by the scoped name of a tensor, its shapes in one run."""
 
     of: dict[str, set[Dims]] = field(default_factory=dict)
+    sequences: Mapping[str, int] = field(default_factory=dict)
+    """By the scoped name of a sequence, the elements of all its tensors, the most in one run."""
     idle: set[str] = field(default_factory=set)
     """Tensors of subgraphs that did not run."""
     once: set[str] = field(default_factory=set)
     """Tensors of subgraphs that ran once: their shapes are those of a first iteration."""
     iterations: dict[str, int] = field(default_factory=dict)
     """The most of each Loop, by its name."""
+
+    def shows(self, name: str) -> bool:
+        """Whether the run has the size of a tensor."""
+        return name in self.of or name in self.sequences or name in self.idle
 
     def limits(self) -> Limits:
         """The largest of each dim, and of the iterations of each Loop."""
@@ -297,6 +303,21 @@ class Shapes:
                 for axis, dims in enumerate(zip(*shapes, strict=True)):
                     found[f"{name}:{axis}"] = 0, max(dims)
         return found | {f"{name}:iterations": (0, most) for name, most in self.iterations.items()}
+
+    def refuse_more(self, limits: Limits) -> None:
+        """Refuse a run that is beyond the upper ends that a user set.
+
+        :raises ObservedFileError: with the first dim that is.
+        """
+        elements = {name: (0, max(map(prod, shapes))) for name, shapes in self.of.items()}
+        for name, (_, seen) in {**elements, **self.limits()}.items():
+            most = limits.get(name, (0, seen))[1]
+            if seen > most:
+                message = (
+                    f"--max {shortened(name)}={most}: an observed run had {seen:,} there; "
+                    f"raise it, or omit these runs"
+                )
+                raise ObservedFileError(message)
 
 
 def shapes_of(run: GraphRun, graph: Graph) -> Shapes:
@@ -308,8 +329,13 @@ def shapes_of(run: GraphRun, graph: Graph) -> Shapes:
 
 def _add_shapes(runs: Sequence[GraphRun], graph: Graph, prefix: str, found: Shapes) -> None:
     """Add those of all runs of one graph."""
-    for name, dims in (each for run in runs for each in run.shapes.items()):
-        found.of.setdefault(prefix + name, set()).add(dims)
+    for name in {name for run in runs for name in run.shapes}:
+        # An iteration omits a shape that is the graph's, which is that of the first one.
+        usual = known_dims(graph.tensors[prefix + name].shape)
+        shapes = {run.shapes.get(name, usual) for run in runs}
+        found.of.setdefault(prefix + name, set()).update(
+            dims for dims in shapes if dims is not None
+        )
     for node in (node for node in graph.nodes if node.subgraphs):
         local = node.writes[0].removeprefix(prefix)
         seen = [run.bodies[local] for run in runs if local in run.bodies]
@@ -337,6 +363,8 @@ def graph_of(graph: Graph, upper: Graph, seen: Shapes) -> Graph:
             changed[name] = replace(tensor, max_elements=0)
         elif name in seen.of:
             changed[name] = _observed(tensor, seen.of[name])
+        elif name in seen.sequences:
+            changed[name] = _observed(tensor, {(seen.sequences[name],)})
         elif name in seen.once and not graph.tensors[name].is_open:
             changed[name] = graph.tensors[name]
     return graph.with_tensors({**upper.tensors, **changed})

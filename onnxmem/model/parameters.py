@@ -24,7 +24,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import FX_NODE, DType, Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
 
 _LAYOUT_AND_CASTS = frozenset(
@@ -42,7 +42,6 @@ _GRID = 1
 """Its index among the inputs of GridSample."""
 _OF_HOOKS = re.compile(r"(.*)_(u|v|mask)$|.*parametrizations\.\w+\.\d+\._[uv]$")
 """Names of buffers of torch.nn.utils: of spectral_norm, of its parametrization, and of prune."""
-_FX_NODE = "pkg.torch.onnx.fx_node"
 _FX_BUFFER = re.compile(r"%b_(\w+)")
 _WORD = re.compile(r"\W")
 """placeholder_naming_pass of torch/_export/utils.py: a prefix, and the name with _ for each dot."""
@@ -74,7 +73,7 @@ def is_of_hook(name: str, known: Container[str]) -> bool:
 
 def named_buffers(nodes: Iterable[Node]) -> frozenset[str]:
     """The buffers that torch.export names, as it writes them: ``layers_0_table``."""
-    texts = (node.metadata.get(_FX_NODE, "") for node in nodes)
+    texts = (node.metadata.get(FX_NODE, "") for node in nodes)
     return frozenset(name for text in texts if "%b_" in text for name in _FX_BUFFER.findall(text))
 
 
@@ -140,6 +139,10 @@ _LITERAL_OPERANDS = _LAYOUT | {
     "Where",
 }
 """Operators whose inputs may be literals of the program as well as parameters."""
+
+_LITERAL_DATA = frozenset({("LayerNormalization", "X")})
+"""Operators and the one input that may be: a parameter, where a table of embeddings is normalized
+whole."""
 
 _TORCH_OPERATORS = (
     "abs|add|alias|arange|bitwise_not|bmm|cat|clamp|clone|constant_pad_nd|contiguous|cos|cumsum|"
@@ -261,10 +264,12 @@ class _Search:
                 self.quantized.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
+                may_be_literal = (node.onnx_op, slot) in _LITERAL_DATA
+                may_be_literal |= node.onnx_op in _LITERAL_OPERANDS
                 for source in self._sources(node, name):
-                    self._add_parameter(node, source)
+                    self._add_parameter(node, source, may_be_literal=may_be_literal)
 
-    def _add_parameter(self, node: Node, name: str) -> None:
+    def _add_parameter(self, node: Node, name: str, *, may_be_literal: bool) -> None:
         producer = self.producers.get(name)
         if producer is not None and producer.onnx_op == "DequantizeLinear":
             # A dequantized weight is stored quantized: it is that tensor which counts, and nothing
@@ -274,17 +279,19 @@ class _Search:
                     self.quantized.setdefault(quantized.storage_key, quantized.name)
             return
         weight = self._weight(name)
-        if weight is not None and self._is_trained(node, weight):
+        if weight is None:
+            return
+        if self._is_trained(node, weight, may_be_literal=may_be_literal):
             self.trained.setdefault(weight.storage_key, weight.name)
 
-    def _is_trained(self, node: Node, weight: Tensor) -> bool:
+    def _is_trained(self, node: Node, weight: Tensor, *, may_be_literal: bool) -> bool:
         """Whether a weight is a floating parameter, and not a literal or table."""
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
         is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
         if is_named or is_of_hook(weight.name, self.graph.tensors):
             return False
-        if node.onnx_op not in _LITERAL_OPERANDS:
+        if not may_be_literal:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
             if node.op_type in _ATTENTION:
                 return not is_mask_of_attention(weight, self.readers)

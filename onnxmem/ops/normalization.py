@@ -123,7 +123,7 @@ OPS = (
         op_type="LayerNormalization",
         inputs=("X", "Scale", "B"),
         outputs=("Y", "Mean", "InvStdDev"),
-        parameters=("Scale", "B"),
+        parameters=("X", "Scale", "B"),  # X: an embedding that is normalized
         # With N as of a batch, G = dY * Scale: dX = invstd * (G - avg(G) - N * avg(G * N))
         saved=(Saved("X"), Saved("Scale")),
         saved_extra_bytes=_row_bytes(2),  # mean, invstd

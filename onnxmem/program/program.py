@@ -57,6 +57,21 @@ class Allocation(NamedTuple):
     size_bytes: int
 
 
+class FirstIteration(NamedTuple):
+    """How the first iteration of a loop differs from the program, which is a later one.
+
+    What a later iteration finds, such as an optimizer's state, the first one may have to make.
+    """
+
+    absent: frozenset[int] = frozenset()
+    """Setup allocations that do not exist before it."""
+    made: tuple[tuple[int, int], ...] = ()
+    """Absent allocations that it makes, each before an event."""
+    kept: frozenset[int] = frozenset()
+    """Allocations that it keeps, though later iterations release them: each takes the place of an
+    absent one of its size."""
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """The allocations of one run; built by a ``ProgramBuilder`` or by ``of_steps``.
@@ -80,6 +95,7 @@ class Program:
     """So many events at the start are allocations made once, before the first iteration."""
     tensors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """The tensors of each allocation that stores several, in the order of writing."""
+    first: FirstIteration = field(default_factory=FirstIteration)
 
     @classmethod
     def of_steps(
@@ -127,6 +143,7 @@ class Program:
             and self.steps == other.steps
             and dict(self.phase_starts) == dict(other.phase_starts)
             and dict(self.tensors) == dict(other.tensors)
+            and self.first == other.first
         )
 
     __hash__ = None  # type: ignore[assignment]  # compared by columns, never a key
@@ -141,6 +158,35 @@ class Program:
         """The events of the setup and of an iteration, as lists for an allocator."""
         events, setup = self.events.tolist(), self.num_setup_events
         return events[:setup], events[setup:]
+
+    @cached_property
+    def first_requests(self) -> tuple[list[int], list[int]]:
+        """The same of the first iteration."""
+        setup, events = self.requests
+        absent, made, kept = self.first
+        if not absent:
+            return setup, events
+        found, begun = list[int](), 0
+        skipped = kept | (absent - {number for _, number in made})
+        for event, number in made:
+            at = event - self.num_setup_events
+            found += events[begun:at]
+            found.append(number)
+            begun = at
+        found += events[begun:]
+        return (
+            [event for event in setup if event not in absent],
+            [event for event in found if event >= 0 or ~event not in skipped],
+        )
+
+    @cached_property
+    def carried_by_first(self) -> tuple[list[int], list[int]]:
+        """What the first iteration leaves, and the absent allocations that it has not made."""
+        _, events = self.first_requests
+        absent, made, _ = self.first
+        gone = {~event for event in events if event < 0} | absent
+        left = [event for event in events if event >= 0 and event not in gone]
+        return left, sorted(absent - {number for _, number in made})
 
     @cached_property
     def carried(self) -> tuple[list[int], list[int]]:
@@ -233,6 +279,9 @@ class ProgramBuilder:
     _phase_starts: dict[str, int] = field(default_factory=dict)
     _num_setup_events: int = 0
     _tensors: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _absent: set[int] = field(default_factory=set)
+    _made_first: list[tuple[int, int]] = field(default_factory=list)
+    _kept_first: set[int] = field(default_factory=set)
 
     def enter_phase(self, phase: str) -> None:
         """Begin a phase; no node runs yet."""
@@ -246,6 +295,18 @@ class ProgramBuilder:
     def end_setup(self) -> None:
         """Declare all allocations so far as setup, made once."""
         self._num_setup_events = len(self.events)
+
+    def begin_without(self, allocations: Iterable[int]) -> None:
+        """Declare setup allocations that do not exist before the first iteration."""
+        self._absent.update(allocations)
+
+    def make_first(self, allocation: int) -> None:
+        """Declare that the first iteration makes an absent allocation here."""
+        self._made_first.append((len(self.events), allocation))
+
+    def keep_first(self, allocation: int) -> None:
+        """Declare that the first iteration keeps an allocation in the place of an absent one."""
+        self._kept_first.add(allocation)
 
     def malloc(self, label: str, category: Category, tensors: Sequence[str] = ()) -> int:
         """Record an allocation; returns its number."""
@@ -283,6 +344,9 @@ class ProgramBuilder:
             phase_starts=dict(self._phase_starts),
             num_setup_events=self._num_setup_events,
             tensors=dict(self._tensors),
+            first=FirstIteration(
+                frozenset(self._absent), tuple(self._made_first), frozenset(self._kept_first)
+            ),
         )
 
 

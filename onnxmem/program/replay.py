@@ -7,7 +7,8 @@ so a process that runs several programs is one allocator and several replays.
 A training loop runs a program repeatedly (``iterations``). What an iteration leaves allocated is
 released at the start of the next one, when the loop assigns its variables again. Where an iteration
 releases a setup allocation, such as the gradients of the step before, the first allocation of equal
-size that it leaves becomes the new setup allocation.
+size that it leaves becomes the new setup allocation. The first iteration may begin without some of
+the setup, which it then makes itself (``Program.first``): that decides where it lies.
 """
 
 from collections import defaultdict, deque
@@ -326,13 +327,13 @@ def reserved_by_step(
     *,
     workspaces_bytes: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """The most bytes reserved by an allocator during each step of the first iteration.
+    """The most bytes reserved by an allocator during each step of an iteration after the setup.
 
     :raises OutOfMemoryError: it cannot serve a request.
     """
-    setup, _ = _requests(program, sizes)
+    setup, _ = program.requests
     server = _Server(sizes.fixed_bytes.tolist(), allocator)
-    server.serve(setup)
+    server.serve(_seen(setup, sizes))
     server.serve_workspaces(workspaces_bytes)
     is_seen = sizes.fixed_bytes[program.event_allocations] > 0
     most = [allocator.reserved_bytes] * len(program.steps)
@@ -357,14 +358,13 @@ def _serve(
     workspaces_bytes: Sequence[int],
 ) -> Reserved:
     """Let an allocator serve a program."""
-    setup, events = _requests(program, sizes)
     server = _Server(sizes.fixed_bytes.tolist(), allocator)
     by_iteration: list[int] = []
     out_of_memory_at = None
     try:
-        server.serve(setup)
+        server.serve(_seen(program.first_requests[0], sizes))
         server.serve_workspaces(workspaces_bytes)
-        server.iterate(program, events, by_iteration, iterations)
+        server.iterate(program, sizes, by_iteration, iterations)
     except OutOfMemoryError:
         out_of_memory_at = _allocation_event(program, server.failed)
     return Reserved(
@@ -375,22 +375,35 @@ def _serve(
     )
 
 
-def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
-    """The events of the setup and of an iteration, without allocations of 0 bytes."""
+def _seen(events: list[int], sizes: Sizes) -> list[int]:
+    """Events without those of allocations of 0 bytes."""
     is_seen = sizes.fixed_bytes > 0
     if is_seen.all():
-        return program.requests
-    is_seen = is_seen[program.event_allocations]
-    parts = slice(program.num_setup_events), slice(program.num_setup_events, None)
-    setup, iteration = (program.events[part][is_seen[part]].tolist() for part in parts)
-    return setup, iteration
+        return events
+    column = np.array(events, dtype=np.int64)
+    kept: list[int] = column[is_seen[np.where(column < 0, ~column, column)]].tolist()
+    return kept
 
 
 def _allocation_event(program: Program, allocation: int | None) -> int:
     """The event of an allocation; for a workspace (``None``), the first event after the setup."""
     if allocation is None:
         return program.num_setup_events
+    made_first = next((event for event, made in program.first.made if made == allocation), None)
+    if made_first is not None:
+        return min(made_first, len(program.events) - 1)
     return int((program.events == allocation).argmax())
+
+
+class _Between(NamedTuple):
+    """What happens between two iterations."""
+
+    released: list[int]
+    """The releases of what the first of them left."""
+    replaced: list[tuple[int, int]]
+    """What it left and the setup allocation that it becomes."""
+    gone: AbstractSet[int]
+    """Setup allocations that nothing became."""
 
 
 @dataclass(slots=True)
@@ -426,48 +439,55 @@ class _Server:
                 self.allocator.malloc(-number, size_bytes)
 
     def iterate(
-        self, program: Program, events: list[int], by_iteration: list[int], iterations: int
+        self, program: Program, sizes: Sizes, by_iteration: list[int], iterations: int
     ) -> None:
         """Run iterations up to the steady state; appends the bytes reserved after each."""
-        released, replaced, gone = self._between(program) if iterations > 1 else ([], [], set())
-        layout: object = None
-        for index in range(iterations):
-            if index:
-                self.serve(released)
-                for successor, number in replaced:
-                    self.allocator.rename(successor, number)
-            if index == 1 and gone:
-                # Setup allocations that were released without a successor no longer exist.
-                events = [event for event in events if event >= 0 or ~event not in gone]
+        self.serve(_seen(program.first_requests[1], sizes))
+        by_iteration.append(self.allocator.reserved_bytes)
+        if iterations == 1:
+            return
+        later = self._between(*program.carried)
+        events = _seen(program.requests[1], sizes)
+        if later.gone:
+            # Setup allocations that were released without a successor no longer exist.
+            events = [event for event in events if event >= 0 or ~event not in later.gone]
+        layout = self.allocator.layout()
+        for index in range(1, iterations):
+            if index == 1 and program.first.absent:
+                first = self._between(*program.carried_by_first)
+                self._settle(first)
+                # What nothing in the first iteration became exists from here on all the same.
+                self.serve(sorted(first.gone - later.gone))
+            else:
+                self._settle(later)
             self.serve(events)
             by_iteration.append(self.allocator.reserved_bytes)
             if index + 1 < iterations:
                 before, layout = layout, self.allocator.layout()
                 # Steady state: from an equal layout, the next iteration repeats this one.
-                if index and layout == before:
+                if layout == before:
                     return
 
-    def _between(
-        self, program: Program
-    ) -> tuple[list[int], list[tuple[int, int]], AbstractSet[int]]:
-        """What happens between iterations.
+    def _settle(self, between: _Between) -> None:
+        self.serve(between.released)
+        for successor, number in between.replaced:
+            self.allocator.rename(successor, number)
 
-        Allocations that the previous one left and that are released; pairs of an allocation that it
-        left and the setup allocation that it replaces; setup allocations without a replacement.
-        """
-        left, freed_setup = program.carried
+    def _between(self, left: list[int], missing: list[int]) -> _Between:
+        """What happens after an iteration that left some allocations, before the next one."""
         sizes = self.sizes
-        if not freed_setup:
-            return [~number for number in left if sizes[number]], [], frozenset()
+        if not missing:
+            return _Between([~number for number in left if sizes[number]], [], frozenset())
         by_size: dict[int, deque[int]] = defaultdict(deque)
         for number in left:
             by_size[sizes[number]].append(number)
         replaced, gone = [], set()
-        for number in freed_setup:
+        for number in missing:
             successors = by_size[sizes[number]]
             if successors:
                 replaced.append((successors.popleft(), number))
             else:
                 gone.add(number)
         rest = sorted(each for each in chain.from_iterable(by_size.values()) if sizes[each])
-        return [~each for each in rest], [pair for pair in replaced if sizes[pair[1]]], gone
+        replaced = [pair for pair in replaced if sizes[pair[1]]]
+        return _Between([~each for each in rest], replaced, gone)

@@ -7,14 +7,14 @@ onnxruntime: a table of its settings, with the Python that sets the best.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.analysis.json_rows import JsonDict, data_rows, ends_of
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal, Tradeoff
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
-from onnxmem.report.text import fact, figure, finding_lines, noted, paragraph, prose
+from onnxmem.report.text import fact, finding_lines, noted, paragraph, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, format_ends
 
 if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.advice import Choice
@@ -63,8 +63,7 @@ def _choice_lines(
         reserved = (
             f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_reserved else ""
         )
-        exact = "" if size is None else f"{size:,} B"
-        columns = f"  {format_bytes(size):>10}{exact:>20}{change:>8}   {reserved}"
+        columns = f"  {format_bytes(size):>10}{change:>8}   {reserved}"
         yield from prose(columns, ", ".join(choice.changes) or _OWN)
 
 
@@ -75,18 +74,26 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         f"{shortened(path)}  what would lower its memory",
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
         "",
-        figure("Now", advice.before_bytes, f"{advice.figure.value}: {figure_text}"),
+        rounded("Now", advice.before_bytes, figure_text),
+        *_ends(advice),
         *_error(advice.figure),
     ]
     for title, proposals in _chapters(advice):
         lines += ["", title]
         for proposal in proposals:
-            lines += _proposal(proposal)
+            lines += _proposal(proposal, advice.figure)
     if advice.plan is not None:
-        lines += ["", *_plan(advice.plan)]
+        lines += ["", *_plan(advice.plan, advice.figure)]
     if advice.findings:
         lines += ["", *finding_lines(advice.findings)]
     return "\n".join(lines) + "\n"
+
+
+def _ends(advice: Advised) -> Iterator[str]:
+    """Inference at least and at most, where the data of a run decide the figure."""
+    ends = ends_of(data_rows(advice.subject.results()))
+    if ends is not None:
+        yield fact("  data", f"inference takes {format_ends(*ends)}")
 
 
 def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
@@ -95,20 +102,20 @@ def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
     if not proposals:
         yield "Advice: nothing found that saves memory", proposals
     elif not advice.is_of_training:
-        yield "Advice, by what it saves", proposals
+        yield "Advice, saves most first", proposals
     else:
         shared = [each for each in proposals if each.suggestion.tradeoff is Tradeoff.DEVICES]
         alone = [each for each in proposals if each not in shared]
         for title, chapter in (
             (
-                "Advice that keeps the training the same, by what it saves",
+                "Advice that keeps the training the same, saves most first",
                 [each for each in alone if not each.suggestion.changes_training],
             ),
             (
-                "Advice that changes the training, by what it saves",
+                "Advice that changes the training, saves most first",
                 [each for each in alone if each.suggestion.changes_training],
             ),
-            ("Advice for several devices, by what each of them saves", shared),
+            ("Advice for several devices, saves most on each first", shared),
         ):
             if chapter:
                 yield title, chapter
@@ -132,24 +139,23 @@ def advice_row(advice: Advised) -> JsonDict:
     }
 
 
-def _proposal(proposal: Proposal) -> Iterator[str]:
-    share = 100 * (proposal.after_bytes / proposal.before_bytes - 1)
-    proof = "computed" if proposal.is_exact else "estimate"
-    yield figure(
-        f"  {proposal.suggestion.id}",
-        proposal.saved_bytes,
-        f"{format_bytes(proposal.before_bytes)} -> {format_bytes(proposal.after_bytes)} "
-        f"({share:+.0f} %)",
-    )
-    what = f"{proposal.figure.value}, {proof}: {proposal.suggestion.what}"
-    yield fact("", shortened(what, _LONGEST))
-    yield fact("", shortened(f"cost: {proposal.suggestion.cost}", _LONGEST))
+def _proposal(proposal: Proposal, figure: Objective) -> Iterator[str]:
+    """What is left with a change, what it is, what it costs; of another figure, by its name."""
+    share = f"{100 * (proposal.after_bytes / proposal.before_bytes - 1):+.0f} %"
+    parts = [share] if proposal.is_exact else [share, "estimate"]
+    if proposal.figure is not figure:
+        now = format_bytes(proposal.before_bytes)
+        parts.append(f"{OBJECTIVES[proposal.figure]}: {now} now")
+    yield rounded(f"  {proposal.suggestion.id}", proposal.after_bytes, ", ".join(parts))
+    for text in (proposal.suggestion.what, f"cost: {proposal.suggestion.cost}"):
+        yield from prose("    ", shortened(text, _LONGEST))
 
 
-def _plan(plan: BudgetPlan) -> Iterator[str]:
+def _plan(plan: BudgetPlan, figure: Objective) -> Iterator[str]:
     budget_bytes = plan.budget_bytes
-    yield figure("Budget", budget_bytes, f"compared with {plan.figure.value}")
-    yield figure(
+    compared = "" if plan.figure is figure else f"compared with: {OBJECTIVES[plan.figure]}"
+    yield rounded("Budget", budget_bytes, compared)
+    yield rounded(
         "  now",
         plan.before_bytes,
         verdict_text(plan.before, budget_bytes),
@@ -163,7 +169,7 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
         yield fact("  by estimate", f"{names} would alone")
     for number, proposal in enumerate(plan.chosen, start=1):
         yield fact(f"  {number}.", shortened(proposal.suggestion.what, _LONGEST))
-    yield figure(
+    yield rounded(
         "  then",
         plan.after_bytes,
         verdict_text(plan.after, budget_bytes),

@@ -187,7 +187,10 @@ def largest_lines(curve: BatchCurve) -> Iterator[tuple[str, str]]:
         yield "  by free memory", f"{text} = memory / 4 / (tensor elements + parameters)"
     else:
         yield "Largest batch that fits", "name a --device"
-    yield "  by parameters", f"{curve.by_parameters:,}, whatever the device (FindBatchSize)"
+    yield (
+        "  by parameters",
+        f"{curve.by_parameters:,} = FindBatchSize, a copied rule that ignores the device",
+    )
 
 
 def curve_csv(curve: BatchCurve) -> str:

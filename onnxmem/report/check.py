@@ -19,7 +19,7 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, LimitedFigure
 from onnxmem.errors import Finding, printable, shortened
-from onnxmem.report.text import figure, finding_lines, finding_rows, finding_text, prose
+from onnxmem.report.text import finding_lines, finding_rows, finding_text, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 from onnxmem.version import __version__
@@ -143,7 +143,7 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
 
 
 def _check_lines(check: Check) -> Iterator[str]:
-    yield figure(f"    {check.figure}", check.size_bytes, _verdict(check))
+    yield rounded(f"    {check.figure}", check.size_bytes, _verdict(check))
     if check.accuracy is not None and check.accuracy.percent != 0:
         yield from prose("      error: ", error_text(check.accuracy))
     where = _peak_text(check) if check.outcome is Verdict.OVER else ""

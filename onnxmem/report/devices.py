@@ -10,14 +10,19 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked
-from onnxmem.decisions.offers import Choice, Offer, Prices
+from onnxmem.decisions.offers import Choice, Offer
+from onnxmem.decisions.prices import Prices
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
-from onnxmem.report.text import aligned, fact, figure, prose
+from onnxmem.report.text import aligned, fact, prose, rounded
 from onnxmem.settings import RANKS
 from onnxmem.units import format_bytes, format_count, plural
 
 _UNKNOWN: Final = "-"
+_UNRANKED: Final = MappingProxyType(
+    {"bandwidth": "bandwidth", "samples-per-dollar": "price or time"}
+)
+"""What those lack that an order cannot rank; a price, where none is named."""
 _UNFIT_SHOWN: Final = 3
 """Of the devices that are too small, the largest."""
 _FIT_SHOWN: Final = 20
@@ -114,7 +119,7 @@ def render_ranking(
     labels = [_taken_label(taken[key], choice) for key in keys]
     width = max(_LABEL, *(len(label) + 1 for label in labels))
     lines += [
-        figure(
+        rounded(
             label,
             each.ranked.assessment.footprint.total_bytes,
             BASES[each.ranked.basis],
@@ -149,13 +154,12 @@ def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
     ranked = [each for each in met if each.value is not None]
     if choice.order == RANKS[0] or len(ranked) == len(met):
         return []
-    what = {"bandwidth": "bandwidth", "samples-per-dollar": "price or no time"}
     hint = "; add what you pay with --prices FILE"
     if choice.order == "bandwidth":
         hint = ""
     elif choice.is_priced:
         hint = "; add theirs to the file of --prices"
-    unknown = what.get(choice.order, "price")
+    unknown = _UNRANKED.get(choice.order, "price")
     text = f"{len(ranked):,} of {len(met):,} that fit: of the others no {unknown} is known{hint}"
     return ["", *prose("Ranked  ", text)]
 
@@ -167,7 +171,7 @@ def _first(found: Sequence[Offer], choice: Choice) -> list[Sequence[str]]:
     rows = [_offer_cells(each, choice) for each in placed[:_FIT_SHOWN]]
     counts = (
         (len(placed) - len(rows), "more, larger" if is_by_memory else "more"),
-        (len(found) - len(placed), "without what they would be ranked by"),
+        (len(found) - len(placed), f"without a known {_UNRANKED.get(choice.order, 'price')}"),
     )
     return [*rows, *((f"{count:,} {what}",) for count, what in counts if count)]
 
@@ -191,11 +195,15 @@ def _notes(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
     if not choice.is_priced:
         yield from prose("PRICE: ", f"{unit}, {_LAUNCH_PRICES}")
         return
+    num_devices = len({each.ranked.device.name for each in found})
     unpriced = len({each.ranked.device.name for each in found if each.price is None})
-    dates = sorted({each.date for each in prices})
-    span = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "none"
-    yield from prose("PRICE: ", f"{unit}, of {span}; {plural(unpriced, 'device')} without one")
-    for source in sorted({each.source for each in prices})[:_SOURCES_SHOWN]:
+    dates = sorted({each.date for each in prices if each.date is not None})
+    span = f"of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else "no date"
+    if dates and any(each.date is None for each in prices):
+        span += ", some with no date"
+    none = f"of {unpriced:,} of all {num_devices:,} devices, too small ones included, none is known"
+    yield from prose("PRICE: ", f"{unit}, {span}; {none}")
+    for source in sorted({each.source for each in prices if each.source})[:_SOURCES_SHOWN]:
         yield from prose("  source: ", source)
 
 
@@ -255,7 +263,7 @@ def _price_row(offer: Offer, prices: Prices) -> JsonDict | None:
         "currency": prices.currency,
         "per": prices.per,
         "date": offer.price.date,
-        "source": printable(offer.price.source),
+        "source": None if offer.price.source is None else printable(offer.price.source),
     }
 
 
@@ -315,7 +323,7 @@ def _work_lines(work: Work) -> Iterator[str]:
     bound = "" if work.is_whole else "; lower bounds: something is left out"
     flops = "unknown" if work.flops is None else f"{format_count(work.flops)}FLOPs"
     yield fact("arithmetic", f"{flops} at the {'fp16' if work.is_half else 'fp32'} peak{bound}")
-    yield figure("bytes moved", work.bytes_moved, "all read once, activations written once too")
+    yield rounded("bytes moved", work.bytes_moved, "all read once, activations written once too")
     if work.flops_per_byte is not None:
         yield fact("intensity", f"{work.flops_per_byte:.3g} FLOPs a byte")
 

@@ -8,9 +8,9 @@ from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
-from onnxmem.report.text import fact, figure, finding_rows, finding_text, percent, prose
+from onnxmem.report.text import fact, finding_rows, finding_text, percent, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_ends, in_unit, plural, unit_power
 
 _SCHEMA: Final = "onnxmem.diff"
 _SCHEMA_VERSION: Final = "1.0"
@@ -33,8 +33,8 @@ def render(difference: Difference) -> str:
         *_side("A", difference.before),
         *_side("B", difference.after),
         "",
-        f"{'':<20}{'A':>12}{'B':>12}{'change':>25}",
-        *(_figure(change) for change in difference.figures),
+        f"{'':<20}{'A':>12}{'B':>12}{'change':>12}",
+        *(_figure(change, _unit_of(difference.figures)) for change in difference.figures),
         *_budget(difference),
         *_why("activations", "no node", difference.activations),
         *_why("training step", "the optimizer", difference.training),
@@ -78,6 +78,8 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
     step = f"  train {shortened(side.step)}" if side.step else ""
     saved = "  saved" if side.is_saved else ""
     partial = "" if side.status == "ok" else "  figures are lower bounds"
+    if side.inference_ends is not None:
+        partial = f"  inference {format_ends(*side.inference_ends)}"
     yield f"{letter}  {shortened(side.path)}{batch}{step}{saved}{partial}"
 
 
@@ -87,13 +89,27 @@ def figure_label(change: Change) -> str:
     return _LABELS.get(change.name) or label
 
 
-def _figure(change: Change) -> str:
-    label = figure_label(change)
-    sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
-    if change.change_bytes is None:
-        return f"{label:<20}{sizes}{'unknown':>25}"
+def _figure(change: Change, power: int) -> str:
+    label, sides = figure_label(change), (change.before_bytes, change.after_bytes)
+    sizes = "".join(f"{in_unit(size, power):>12}" for size in sides)
     share = percent(change.change_percent)
-    return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>25}{share:>11}".rstrip()
+    return f"{label:<20}{sizes}{_signed(change.change_bytes):>12}{share:>11}".rstrip()
+
+
+def _unit_of(changes: Iterable[Change]) -> int:
+    sizes = [size or 0 for each in changes for size in (each.before_bytes, each.after_bytes)]
+    return unit_power(max(sizes, default=0))
+
+
+def _signed(change_bytes: int | None) -> str:
+    """A change with its sign.
+
+    >>> _signed(-600 * 1024), _signed(0)
+    ('-600 KiB', '+0 B')
+    """
+    if change_bytes is None:
+        return "unknown"
+    return f"{'-' if change_bytes < 0 else '+'}{format_bytes(abs(change_bytes))}"
 
 
 def budget_lines(difference: Difference) -> Iterator[str]:
@@ -103,14 +119,14 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     if not known:
         return
     bases = list(dict.fromkeys(each.basis for each in known if each.basis is not None))
-    yield figure("Budget", known[-1].limit_bytes)
+    yield rounded("Budget", known[-1].limit_bytes)
     for letter, each in sides.items():
         if each is None:
             yield fact(f"  {letter}", _NO_VERDICT)
             continue
         text = verdict_text(each.compared, each.limit_bytes or 0)
         by = f", by {each.basis}" if len(bases) > 1 and each.basis is not None else ""
-        yield figure(f"  {letter}", each.compared.num_bytes, text + by)
+        yield rounded(f"  {letter}", each.compared.num_bytes, text + by)
     for basis in bases:
         name = f" ({basis})" if len(bases) > 1 else ""
         yield fact("  compared" + name, BASES[basis])
@@ -128,19 +144,19 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
         return
     yield ""
     where = _nodes(change, elsewhere)
-    yield from prose(f"Why the peak changed, {label}  ", f"{change.change_bytes:+,} B: {where}")
+    yield from prose(f"Why the peak changed, {label}  ", f"{_signed(change.change_bytes)}: {where}")
     for block in change.blocks[:_MOST_ROWS]:
         kind = f" ({block.category})" if block.category else ""
         yield from prose(
-            f"{f'{block.change_bytes:+,} B':>22}  ",
-            f"{_moved(block)}  {shortened(block.name)}{kind}",
+            f"{_signed(block.change_bytes):>14}  {_moved(block)}  ",
+            f"{shortened(block.name)}{kind}",
         )
     rest = change.blocks[_MOST_ROWS:]
     if rest:
         rest_bytes = sum(block.change_bytes or 0 for block in rest)
-        yield f"{f'{rest_bytes:+,} B':>22}  {plural(len(rest), 'other')}"
+        yield f"{_signed(rest_bytes):>14}  {plural(len(rest), 'other')}"
     if change.unchanged_tensors:
-        yield f"{'+0 B':>22}  {change.unchanged_tensors:,} unchanged"
+        yield f"{'+0 B':>14}  {change.unchanged_tensors:,} unchanged"
 
 
 def _nodes(change: PeakChange, elsewhere: str) -> str:
@@ -153,9 +169,11 @@ def _nodes(change: PeakChange, elsewhere: str) -> str:
 
 
 def _moved(block: Change) -> str:
-    before = format_bytes(block.before_bytes) if block.before_bytes else "none"
-    after = format_bytes(block.after_bytes) if block.after_bytes else "none"
-    return f"{before} -> {after}"
+    if not block.before_bytes:
+        return "new "
+    if not block.after_bytes:
+        return "gone"
+    return f"{format_bytes(block.before_bytes)} -> {format_bytes(block.after_bytes)}"
 
 
 def _layers(difference: Difference) -> Iterator[str]:
@@ -168,10 +186,11 @@ def _layers(difference: Difference) -> Iterator[str]:
     changed = [f"{count:,} {what}" for what, count in sorted(counts.items())]
     yield f"Layers  {', '.join((*changed, f'{difference.unchanged_layers:,} unchanged'))}"
     for change in changes[:_MOST_ROWS]:
-        size = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
-        yield from prose(f"{size:>22}  ", f"{change.what:<8} {_layer_name(change)}")
+        yield from prose(
+            f"{_signed(change.change_bytes):>14}  {change.what:<8} ", _layer_name(change)
+        )
     if changes[_MOST_ROWS:]:
-        yield f"{'':>22}  {plural(len(changes) - _MOST_ROWS, 'other')}"
+        yield f"{'':>14}  {plural(len(changes) - _MOST_ROWS, 'other')}"
 
 
 def notes(difference: Difference) -> Iterator[tuple[str, Finding]]:
@@ -262,7 +281,7 @@ def _layer(layer: LayerSize | None) -> JsonDict | None:
 def grown_figures(figures: Iterable[Change]) -> str:
     """What grew, in words, for an error's line."""
     return ", ".join(
-        f"{change.name} {change.change_bytes or 0:+,} B"
+        f"{change.name} {_signed(change.change_bytes)}"
         + ("" if change.change_percent is None else f" ({percent(change.change_percent)})")
         for change in figures
     )

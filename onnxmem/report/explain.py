@@ -3,7 +3,7 @@
 A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +18,7 @@ from onnxmem.decisions.explain.tensors import TensorSize
 from onnxmem.decisions.explain.topics import Topic, topics
 from onnxmem.errors import printable, shortened
 from onnxmem.model.graph import DType
-from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
+from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out, rounded
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_bytes, format_count, plural
 
@@ -49,15 +49,15 @@ def render_list() -> str:
 
 
 def render_questions(question: str, near: Sequence[Topic]) -> str:
-    """The questions that have an answer, the most similar first."""
-    lines = [fact("No one answer", f"to {shortened(' '.join(question.split()))}; these have one:")]
+    """The nearest questions that have an answer, the most similar first."""
+    lines = [fact("No one answer", f"to {shortened(' '.join(question.split()))}; the nearest:")]
     lines += [fact("  onnxmem explain", f'"{each.name}"') for each in near]
-    lines.append(fact("  or", "a figure or a code: onnxmem explain lists them"))
+    lines.append(fact("  or", "onnxmem explain, which lists all questions, figures and codes"))
     return "\n".join(lines) + "\n"
 
 
 def questions_row(near: Sequence[Topic]) -> JsonDict:
-    """The questions that have an answer in JSON."""
+    """The nearest questions that have an answer in JSON."""
     return {"kind": "questions", "topics": [each.name for each in near]}
 
 
@@ -78,8 +78,8 @@ def render_topic(
     """The answer to a question, its figures on a model, and what is near it."""
     lines = [fact(topic.name[0].upper() + topic.name[1:], topic.text)]
     if values:
-        lines += ["", fact("MODEL", where)]
-        lines += [line for metric, value in values for line in _value(metric, "", value)]
+        lines += ["", fact("Model", where)]
+        lines += [line for metric, value in values for line in _value(metric, "", value, rounded)]
         lines.append("")
     lines += [fact("" if at else "  try", each) for at, each in enumerate(topic.commands)]
     other = [*topic.see, *(name for name in near if name not in topic.see)]
@@ -186,18 +186,22 @@ def _name(metric: Metric) -> str:
     return metric.labels[0] if metric.labels else metric.key.rpartition(".")[2]
 
 
-def _value(metric: Metric, where: str, value: MetricValue) -> Iterator[str]:
+def _value(
+    metric: Metric, where: str, value: MetricValue, sized: Callable[..., str] = figure
+) -> Iterator[str]:
     if not metric.is_bytes:
-        exact = "" if value.number is None else f"   {value.number:,}"
-        yield fact(_name(metric), f"{format_count(value.number)}{exact}   {where}".rstrip())
+        short = format_count(value.number)
+        exact = "" if value.number is None else f"{value.number:,}"
+        number = short if exact in {"", short} else f"{short}   {exact}"
+        yield fact(_name(metric), f"{number}   {where}".rstrip())
         return
-    yield figure(_name(metric), value.number, where)
+    yield sized(_name(metric), value.number, where)
     assumed = value.assumed
     if assumed is not None:
-        yield figure("  assumed, at least", assumed.low_bytes)
-        yield figure("  and at most", assumed.high_bytes, assumed.source)
+        yield sized("  assumed, at least", assumed.low_bytes)
+        yield sized("  and at most", assumed.high_bytes, assumed.source)
     for name, size_bytes in value.parts:
-        yield figure("", size_bytes, shortened(name))
+        yield sized("", size_bytes, shortened(name))
 
 
 _MOST_UNNAMED: Final = 6
@@ -245,10 +249,11 @@ def _device_memory(message: OutOfMemory) -> Iterator[str]:
         ("  reserved", message.reserved_bytes, "by the allocator, allocated or not"),
         ("  not allocated", message.unallocated_bytes, "reserved, and in no tensor"),
         ("  other processes", message.others_bytes, "the rest of the capacity"),
+        ("  not PyTorch's", message.outside_bytes, "the context, and other processes"),
         ("  peak", message.peak_bytes, ""),
     ):
         if num_bytes is not None:
-            yield figure(label, num_bytes, note)
+            yield rounded(label, num_bytes, note)
 
 
 def _why(message: OutOfMemory) -> str | None:
@@ -298,11 +303,11 @@ def _request(message: OutOfMemory) -> list[str]:
 
 def _report(message: OutOfMemory, path: str, report: OomReport) -> Iterator[str]:
     batch = "no batch" if report.batch is None else f"batch {report.batch:,}"
-    yield fact("MODEL", f"{shortened(path)}, {batch}")
+    yield fact("Model", f"{shortened(path)}, {batch}")
+    yield from _next(path, report)
     if message.sizes is not None:
         yield from _found(message, report, batch)
     yield from _fits(report)
-    yield from _next(path, report)
 
 
 def _next(path: str, report: OomReport) -> Iterator[str]:
@@ -317,7 +322,7 @@ def _next(path: str, report: OomReport) -> Iterator[str]:
         size = f"{mebibytes // 2**10}GiB" if is_round else f"{mebibytes}MiB"
     batch = "" if report.batch in {None, 1} else f" --batch {report.batch}"
     yield fact(
-        "next",
+        "  next",
         f"onnxmem fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}",
     )
 
@@ -329,13 +334,13 @@ def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]
     else:
         yield fact(f"  at {batch}", "no tensor has that size")
     if report.is_pattern_block:
-        yield figure(
+        yield rounded(
             "  memory-pattern buffer",
             report.pattern_block_bytes,
             "the one piece of run 2: it has that size",
         )
     elif report.pattern_block_bytes is not None and not report.at_batch:
-        yield figure(
+        yield rounded(
             "  memory-pattern buffer", report.pattern_block_bytes, "predicted not to have it"
         )
     if report.at_others and not (report.at_batch or report.is_pattern_block):
@@ -369,7 +374,7 @@ def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
         *((candidate.graph,) if candidate.graph != "file" else ()),
     ]
     text = f"{candidate.tensor}  by {producer}" + (f"  ({', '.join(marks)})" if marks else "")
-    yield figure(f"    {batch}", candidate.size_bytes, shortened(text, 2000))
+    yield fact(f"    {batch}", shortened(text, 2000))
 
 
 def _fits(report: OomReport) -> Iterator[str]:
@@ -382,7 +387,7 @@ def _fits(report: OomReport) -> Iterator[str]:
     if result is not None:
         capacity_bytes = result.setup.memory_bytes
         text = verdict_text(result.requested, capacity_bytes)
-        yield figure("  capacity", capacity_bytes, f"{text}, if the device were empty")
+        yield rounded("  capacity", capacity_bytes, f"{text}, if the device were empty")
         yield from laid_out(max_batch_lines(result))
     yield from _distance(report)
     yield from finding_lines(assessment.findings, "  ")

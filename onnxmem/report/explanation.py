@@ -56,14 +56,20 @@ from onnxmem.report.explain import (
     where_text,
 )
 from onnxmem.report.names import name_row, render_name
-from onnxmem.report.process import process_row, render_process
+from onnxmem.report.process import load_lines, process_row, render_process
 from onnxmem.report.rules import render_rules, rule_rows
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
 _PROCESS: Final = "runtime.process_bytes"
+_LOAD: Final = "runtime.load_peak_bytes"
 _IN_TRAINING: Final = MappingProxyType(
     {"batch_law.bytes_per_sample": "training_law.bytes_per_sample"}
 )
+_MESSAGES: Final = "an out-of-memory message"
+"""The topic of those who have no message to quote."""
+_LEAST_LIKENESS: Final = 0.8
+_LEAST_OF_A_WORD: Final = 0.6
+"""A sentence has letters in common with most others, a word that is mistyped only with a few."""
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
 
 
@@ -149,7 +155,7 @@ def _named(what: str, model: Model | None) -> Explanation | None:
         found = None if analysis is None else explained_rules(analysis)
         path = None if model is None else model.path
         return Explanation(render_rules(path, found), tuple(rule_rows(found)))
-    code = code_named(what)
+    code = None if _is_cue(read_message(what)) else code_named(what)
     if code is not None:
         return Explanation(render_code(code), (code_row(code),))
     figures = metrics_named(what)
@@ -176,7 +182,18 @@ def _read(what: str, model: Model | None) -> Explanation | None:
     if tensor is not None:
         return Explanation(render_tensor(tensor), (tensor_row(tensor),))
     message = read_message(what)
-    return None if message is None else _message(message, model)
+    if message is None:
+        return None
+    topic = topic_named(_MESSAGES) if model is None and _is_cue(message) else None
+    return _message(message, model) if topic is None else _topic(topic, (), None)
+
+
+def _is_cue(message: OutOfMemory | None) -> bool:
+    """Whether words such as ``OOM`` are all there is of a message."""
+    if message is None:
+        return False
+    program, meaning, device = message.program, message.meaning, message.device
+    return message == OutOfMemory(program=program, meaning=meaning, device=device)
 
 
 def _asked(what: str, model: Model | None) -> Explanation:
@@ -250,7 +267,8 @@ def _close(what: str) -> list[str]:
         *(each.key.rpartition(".")[2] for each in metrics()),
         *(each.name for each in topics()),
     ]
-    return get_close_matches(what.strip(), names, n=3)
+    least = _LEAST_LIKENESS if " " in what.strip() else _LEAST_OF_A_WORD
+    return get_close_matches(what.strip(), names, n=3, cutoff=least)
 
 
 def _unknown(what: str) -> str:
@@ -283,7 +301,9 @@ def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDic
     process = explained_process(analysis) if metric.key == _PROCESS else None
     if process is None:
         where = where_text(path, analysis)
-        return render_metric(metric, where, value), metric_row(metric, value)
+        load = load_lines(analysis) if metric.key == _LOAD else ()
+        text = render_metric(metric, where, value)
+        return text + "".join(f"{line}\n" for line in load), metric_row(metric, value)
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
     return f"{render_metric(metric, None, None)}\n{render_process(path, process)}", row

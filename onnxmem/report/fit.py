@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.fitting.assessing import FitResult, TableRow
-from onnxmem.analysis.fitting.footprints import Footprint
+from onnxmem.analysis.fitting.footprints import Footprint, PeakAt
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import JsonDict
@@ -19,30 +19,31 @@ from onnxmem.decisions.devices import AS_GIVEN, Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
 from onnxmem.kv_cache.steps import Step
+from onnxmem.report.sections.summary import SMALL_BYTES
 from onnxmem.report.text import (
     fact,
-    figure,
     finding_lines,
     finding_rows,
     joined,
     laid_out,
     paragraph,
     prose,
+    rounded,
 )
 from onnxmem.report.verdict import (
     alone_text,
     assessment_lines,
+    held_text,
     max_batch_lines,
     verdict_text,
 )
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, in_unit, plural, unit_power
 
 _STEP_COLUMN: Final = 28
 _MEMORIES: Final = {"ram": "RAM", "flash": "flash"}
-_SMALL_BYTES: Final = 16 * 2**20
 _WEIGHTS_TOO: Final = (
     "the weights count too; of a microcontroller, whose flash holds them, give both sizes: "
     "--device ram=512KiB,flash=2MiB"
@@ -66,7 +67,7 @@ class ComparedMemory:
     @property
     def is_small(self) -> bool:
         """Whether it is more likely the RAM of a microcontroller than of another machine."""
-        return self.memory_bytes <= _SMALL_BYTES
+        return self.memory_bytes <= SMALL_BYTES
 
 
 def render_fit(
@@ -132,16 +133,16 @@ def _largest_row(result: FitResult) -> JsonDict | None:
     row, limiting = max_batch_row(result.max_batch), result.limiting
     if row is None:
         return None
-    row["limited_by"] = None if limiting is None else _limiting_row(limiting)
+    row["limited_by"] = None if limiting is None else _limiting_row(limiting.peak)
     return row
 
 
-def _limiting_row(limiting: Footprint) -> JsonDict:
+def _limiting_row(peak: PeakAt) -> JsonDict:
     return {
-        "phase": limiting.phase,
-        "node": None if limiting.node is None else printable(limiting.node),
+        "phase": peak.phase,
+        "node": None if peak.node is None else printable(peak.node),
         "tensors": [
-            {"tensor": printable(each.label), "bytes": each.size_bytes} for each in limiting.tensors
+            {"tensor": printable(each.label), "bytes": each.size_bytes} for each in peak.tensors
         ],
     }
 
@@ -207,14 +208,14 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     lines += [
         *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
-    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory)))
+    lines.append(rounded("  memory", setup.memory_bytes, _memory_remark(memory)))
     if setup.basis is Basis.TOTAL:
         lines.append(fact("  not counted", _not_counted(memory)))
     if setup.flash_bytes is not None and result.setup.basis is Basis.MCU:
         weights = format_bytes(result.footprint.weight_bytes)
-        lines.append(figure("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
+        lines.append(rounded("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
     if setup.reserve_bytes:
-        lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
+        lines.append(rounded("  reserve", setup.reserve_bytes, "kept free"))
     return lines
 
 
@@ -274,14 +275,15 @@ def _left(result: FitResult, memory: ComparedMemory) -> Iterator[str]:
 def _limits(limiting: Footprint | None, number: int) -> Iterator[str]:
     if limiting is None:
         return
+    phase, node = limiting.peak.phase, limiting.peak.node
     parts = [
-        *((f"the {limiting.phase} phase",) if limiting.phase else ()),
-        *((f"at {shortened(limiting.node)}",) if limiting.node else ()),
+        *((f"the {phase} phase",) if phase else ()),
+        *((f"at {shortened(node)}",) if node else ()),
     ]
     yield fact("  limited by", ", ".join(parts) or "weights and inputs")
-    for at, each in enumerate(limiting.tensors):
+    for at, each in enumerate(limiting.peak.tensors):
         label = "" if at else f"    sizes at {number:,}"
-        yield figure(label, each.size_bytes, shortened(each.label))
+        yield rounded(label, each.size_bytes, shortened(each.label))
 
 
 def _power(result: FitResult) -> Iterator[str]:
@@ -307,19 +309,23 @@ def _table_section(result: FitResult) -> list[str]:
     if not result.table:
         return []
     limit_bytes = result.setup.limit_bytes
+    power = unit_power(max(row.num_bytes or 0 for row in result.table))
     lines = [f"By {shortened(result.setup.dim or 'batch')}"]
     for row in result.table:
-        free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
+        free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes, power):>12}"
         least = ""
         if row.is_at_most:
-            least = f"  at most; at least {format_bytes(row.lower_bytes)}"
+            least = f"  at most; at least {in_unit(row.lower_bytes, power)}"
         text = f"{row.verdict.value:<13}{free}{least}"
-        lines.append(figure(f"  {row.number:,}", row.num_bytes, text))
+        lines.append(rounded(f"  {row.number:,}", row.num_bytes, text, power=power))
     return lines
 
 
-def _signed(num_bytes: int) -> str:
-    return f"{'+' if num_bytes >= 0 else '-'}{format_bytes(abs(num_bytes))}"
+def _signed(num_bytes: int, power: int) -> str:
+    size = in_unit(abs(num_bytes), power)
+    # A margin that rounds to nothing is what the row is about.
+    size = format_bytes(abs(num_bytes)) if size.startswith("<") else size
+    return f"{'+' if num_bytes >= 0 else '-'}{size}"
 
 
 def _instances_section(result: FitResult) -> list[str]:
@@ -334,6 +340,7 @@ def _instances_section(result: FitResult) -> list[str]:
         how = "all with the weights in flash"
     elif result.footprint.common_bytes:
         how += ", all in one process"
+    how += held_text(result)
     own = f"{plural(deployment.instances, 'instance')} requested"
     return [fact("Instances", f"{count} at most, {how}; {own}")]
 

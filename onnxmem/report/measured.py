@@ -6,6 +6,7 @@ from typing import Final
 from onnxmem.analysis.json_rows import Predicted, error_percent
 from onnxmem.errors import shortened
 from onnxmem.measuring.measurement import MeasuredNode, Measurement
+from onnxmem.report.sections.listing import observed_section
 from onnxmem.report.sections.runtimes import measured_section
 from onnxmem.report.text import (
     aligned,
@@ -27,6 +28,7 @@ _SPARE: Final = ("op_type", "reserved", "output shape", "scratch")
 
 def render_measured(path: str, measurement: Measurement, predicted: Predicted | None = None) -> str:
     """Write the figures of one model, a line each; it ends with a newline."""
+    observed = None if predicted is None else observed_section(predicted.observed)
     parts = [
         f"{measurement.backend} {measurement.onnxruntime_version}",
         f"{plural(len(measurement.nodes), 'node')} run",
@@ -35,6 +37,7 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
     blocks = [
         paragraph(f"{shortened(path)}  ", parts),
         section_lines(measured_section(measurement, predicted)),
+        *([section_lines(observed)] if observed is not None else ()),
         noted((*measurement.findings, *(predicted.findings if predicted else ()))),
     ]
     return joined(blocks)

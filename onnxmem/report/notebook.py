@@ -5,12 +5,13 @@ from html import escape
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from onnxmem.analysis.json_rows import data_rows, ends_of
 from onnxmem.errors import shortened
 from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.report.verdict import verdict_text
-from onnxmem.units import format_bytes, format_count, plural
+from onnxmem.units import format_bytes, format_count, format_ends, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
@@ -27,7 +28,9 @@ def notebook_html(analysis: "Analysis") -> str:
         f"<td>{'' if size is None else f'{size:,} B'}</td><td>{escape(remark)}</td></tr>"
         for label, size, remark in _figures(analysis)
     )
+    ends = ends_of(data_rows(analysis.results))
     partial = "" if analysis.status == "ok" else "<p>Figures are lower bounds.</p>"
+    partial = partial if ends is None else f"<p>Inference takes {format_ends(*ends)}.</p>"
     return (
         f'<div class="onnxmem" style="max-width:50em"><p><b>{name}</b> {_facts(analysis)}</p>'
         f"{_verdict(analysis)}{partial}<table><tbody>{rows}</tbody></table>{_picture(analysis)}</div>"

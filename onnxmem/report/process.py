@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.coverage import unbound_dims_text
+from onnxmem.analysis.fitting.verdicts import LOAD_ACCURACY
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.proposals import Proposal
-from onnxmem.decisions.explain.process import ExplainedProcess
+from onnxmem.decisions.explain.process import ExplainedProcess, stored_bytes
 from onnxmem.errors import printable, shortened
-from onnxmem.report.text import fact, figure, multiple_text
+from onnxmem.report.text import fact, multiple_text, rounded
 from onnxmem.report.verdict import error_text
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, unit_power
 
 _NOTHING = "no setting of the session saves 1 %"
 
@@ -17,6 +19,22 @@ _NOTHING = "no setting of the session saves 1 %"
 def render_process(path: str, found: ExplainedProcess) -> str:
     """The sum, its total, and what lowers it; ends with a newline."""
     return "\n".join([*_sum(path, found), "", *_settings(path, found)]) + "\n"
+
+
+def load_lines(analysis: Analysis) -> Iterator[str]:
+    """The whole process while the session is created, beside the file, and the error of that."""
+    runtime = next(iter(analysis.runtimes), None)
+    process_bytes = None if runtime is None else runtime.process_while_loading_bytes
+    if runtime is None or runtime.load_peak_bytes is None or process_bytes is None:
+        return
+    before = f"with {format_bytes(process_bytes - runtime.load_peak_bytes)} before the session"
+    yield rounded("  whole process", process_bytes, before)
+    has_external = any(weight.is_external for weight in analysis.graph.weights)
+    stored = "the file and the weights outside it" if has_external else "the file"
+    file_bytes = stored_bytes(analysis)
+    multiple = multiple_text(process_bytes, file_bytes)
+    yield rounded("  file", file_bytes, f"the whole process is {multiple} {stored}")
+    yield fact("  error", f"{error_text(LOAD_ACCURACY)} (load peak)")
 
 
 def process_row(found: ExplainedProcess) -> JsonDict:
@@ -37,12 +55,18 @@ def process_row(found: ExplainedProcess) -> JsonDict:
 
 
 def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
-    yield figure("Model", found.file_bytes, f"{shortened(path)} and the weights outside it")
+    outside = " and the weights outside it" if found.has_external_weights else ""
+    yield rounded("Model", found.file_bytes, f"{shortened(path)}{outside}")
     yield ""
+    power = unit_power(found.total_bytes)
     for name, size_bytes in found.parts:
-        yield figure("", size_bytes, name)
+        share = f"{100 * size_bytes / found.total_bytes:3.0f} %"
+        yield rounded("", size_bytes, f"{share}   {name}", power=power)
     multiple = multiple_text(found.total_bytes, found.file_bytes)
-    yield figure("= process, predicted", found.total_bytes, f"{multiple} the model")
+    yield rounded("= process, predicted", found.total_bytes, f"{multiple} the model")
+    if found.range_bytes is not None:
+        least, most = map(format_bytes, found.range_bytes)
+        yield fact("  range", f"{least} to {most}, by the state that the C library's heap is in")
     if found.guessed_dims:
         yield fact("  warning", shortened(unbound_dims_text(found.guessed_dims)))
     if found.measured_bytes is None:
@@ -50,7 +74,7 @@ def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
     else:
         off = 100 * (found.total_bytes / found.measured_bytes - 1)
         remark = f"after the last run; the prediction is {off:+.1f} % off"
-        yield figure("  measured", found.measured_bytes, remark)
+        yield rounded("  measured", found.measured_bytes, remark)
 
 
 def _settings(path: str, found: ExplainedProcess) -> Iterator[str]:
@@ -63,5 +87,4 @@ def _settings(path: str, found: ExplainedProcess) -> Iterator[str]:
 
 def _setting(proposal: Proposal) -> str:
     share = 100 * (proposal.after_bytes / proposal.before_bytes - 1)
-    after = f"{format_bytes(proposal.after_bytes)} ({share:+.0f} %)"
-    return figure("  saves", proposal.saved_bytes, f"{proposal.suggestion.what}: {after}")
+    return rounded("  saves", proposal.saved_bytes, f"{share:+.0f} %: {proposal.suggestion.what}")

@@ -13,6 +13,7 @@ from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     BASES,
+    DATA,
     Accuracy,
     Basis,
     Comparison,
@@ -22,14 +23,24 @@ from onnxmem.analysis.json_rows import (
     JsonDict,
     bytes_at,
     document,
+    ends_of,
     findings_of,
     guessed_dims,
 )
 from onnxmem.collection.summary import FigureSummary, Summary
 from onnxmem.errors import Finding, no_formula, shortened
-from onnxmem.report.text import csv_line, fact, figure, finding_lines, finding_text, joined, prose
+from onnxmem.report.text import (
+    csv_line,
+    fact,
+    finding_lines,
+    finding_text,
+    joined,
+    prose,
+    rounded,
+    width,
+)
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_ends, plural
 
 _SCHEMA: Final = "onnxmem.report"
 _SCHEMA_VERSION: Final = "1.0"
@@ -40,6 +51,8 @@ _SIZES: Final = (
     ("TRAINING", ("training", "peak_bytes")),
 )
 _WIDTH: Final = 11
+_GAP: Final = "   "
+"""Between the parts of a row behind its columns."""
 LABELS: Final = {
     "weights": "weights",
     "peak": "peak activation memory",
@@ -65,6 +78,7 @@ COLUMNS: Final = (
     *("compute.backward_flops", "max_batch.batch", "max_batch.peak_bytes", "coverage.nodes"),
     *("coverage.assumed_nodes", "coverage.unknown_tensors", "findings", "verdict.verdict"),
     *("verdict.basis", "verdict.bytes", "verdict.limit_bytes", "verdict.fits_up_to", "notes"),
+    *("data_dependent.total_lower_bytes", "data_dependent.total_upper_bytes"),
 )
 """The path of each column in a JSON row; its name has ``_`` for the dots. ``findings`` are counted,
 and ``notes`` are their texts."""
@@ -84,8 +98,27 @@ def table_row(row: JsonDict, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
     cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
-    text = f"{row['path']}{_undone(row)}{_untrained(row, train=train)}{_fits(row)}"
-    return "".join(f"{line}\n" for line in prose(f"{cells}   ", text))
+    parts = (
+        _fits(row),
+        _undone(row),
+        _left_to_data(row, train=train),
+        _untrained(row, train=train),
+    )
+    text = [str(row["path"]), *(part for part in parts if part)]
+    return "".join(f"{line}\n" for line in _parts_in_lines(f"{cells}{_GAP}", text))
+
+
+def _parts_in_lines(start: str, parts: Sequence[str]) -> list[str]:
+    """As many parts to a line as fit; only a part that is longer than a line is broken."""
+    texts = [parts[0]]
+    for part in parts[1:]:
+        longer = f"{texts[-1]}{_GAP}{part}"
+        if len(start) + len(longer) <= width():
+            texts[-1] = longer
+        else:
+            texts.append(part)
+    starts = (start, *(" " * len(start) for _ in texts[1:]))
+    return [line for each in zip(starts, texts, strict=True) for line in prose(*each)]
 
 
 def table_end(row: JsonDict, *, is_only: bool) -> str:
@@ -169,7 +202,11 @@ def _fits(row: JsonDict) -> str:
         num_bytes=verdict["bytes"],
         unlimited_bytes=verdict["unlimited_bytes"],
     )
-    return f"   {verdict_text(compared, verdict['limit_bytes'])}"
+    text = verdict_text(compared, verdict["limit_bytes"])
+    doubts = verdict["doubts"]
+    if compared.verdict is Verdict.UNKNOWN and all(each.startswith(f"{DATA}:") for each in doubts):
+        text = text.replace(compared.verdict.value, "depends on the data", 1)
+    return text
 
 
 def _undone(row: JsonDict) -> str:
@@ -178,19 +215,31 @@ def _undone(row: JsonDict) -> str:
         return ""
     error = row["error"]
     if isinstance(error, dict):
-        return f"   error: {error['code']}"
+        return f"error: {error['code']}"
     guessed = guessed_dims(row)
     if guessed:
-        return f"   partial: {shortened(unbound_dims_text(guessed))}"
-    return "   partial: lower bounds"
+        return f"partial: {shortened(unbound_dims_text(guessed))}"
+    return "" if row.get("data_dependent") else "partial: lower bounds"
+
+
+def _left_to_data(row: JsonDict, *, train: bool) -> str:
+    """Both ends of the figures that the data of a run decide."""
+    ends = [("inference", ends_of(row)), *((("training", ends_of(row, "training_peak")),) * train)]
+    parts = [f"{name} {_ends_text(*each)}" for name, each in ends if each is not None]
+    return ", ".join(parts)
+
+
+def _ends_text(least_bytes: int | None, most_bytes: int | None) -> str:
+    text = format_ends(least_bytes, most_bytes)
+    return text if most_bytes is not None else f"{text}, no upper end"
 
 
 def _untrained(row: JsonDict, *, train: bool) -> str:
     """Why the training figure of a model is not that of a step that trains it."""
     codes = {each.code for each in findings_of(row)} if train else set()
     if "nothing_to_train" in codes:
-        return "   training: no trainable weights"
-    return "   training: quantized weights not trained" if "quantized_training" in codes else ""
+        return "training: no trainable weights"
+    return "training: quantized weights not trained" if "quantized_training" in codes else ""
 
 
 def _totals_section(summary: Summary) -> list[str]:
@@ -199,15 +248,19 @@ def _totals_section(summary: Summary) -> list[str]:
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
     lines = [f"Total of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
     lines += [
-        figure(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
+        rounded(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
     ]
     return lines
 
 
 def _bound(each: FigureSummary) -> str:
-    return (
-        f"lower bound: {plural(each.num_partial, 'model')} incomplete" if each.num_partial else ""
-    )
+    """What is left out of a total, and its ends where the data of a run decide."""
+    parts = []
+    if each.num_data:
+        parts.append(_ends_text(each.sum_lower_bytes, each.sum_upper_bytes))
+    if each.num_incomplete:
+        parts.append(f"lower bound: {plural(each.num_incomplete, 'model')} incomplete")
+    return "; ".join(parts)
 
 
 def _percentiles_section(figures: Iterable[FigureSummary]) -> list[str]:
@@ -221,20 +274,27 @@ def _percentiles_section(figures: Iterable[FigureSummary]) -> list[str]:
         sizes = [*(size for _, size in each.percentiles), each.max_bytes]
         cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
         lines.append(f"{'  ' + LABELS[each.name]:<24}{cells}")
+    if any(each.num_data for each in known):
+        lines.append(f"  where data decide sizes: {_OF_NO_RUN}")
     return lines
 
 
+_OF_NO_RUN: Final = "of known sizes, larger branches and one iteration of a Loop"
+"""What a figure is that is neither at least nor at most."""
+
+
 def _heaviest_section(summary: Summary) -> list[str]:
-    lines = [figure("", size, path) for path, size in summary.heaviest]
-    return [f"Heaviest by {LABELS[summary.heaviest_by]}", *lines] if lines else []
+    lines = [rounded("", size, path) for path, size in summary.heaviest]
+    name = summary.heaviest_by
+    if any(each.num_data for each in summary.figures if each.name == name):
+        lines.append(f"  where data decide sizes: {_OF_NO_RUN}")
+    return [f"Heaviest by {LABELS[name]}", *lines] if lines else []
 
 
 def _fitting_section(summary: Summary) -> list[str]:
     if not summary.fittings:
         return []
     lines = ["Fits, each model alone"]
-    before = ""
-    same: list[str] = []
     for each in summary.fittings:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
@@ -242,13 +302,7 @@ def _fitting_section(summary: Summary) -> list[str]:
         own = each.target.cpu if each.basis is Basis.ORT_CPU else None
         cpu = "" if own is None else f", on the device's {own}"
         remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
-        if remark == before:
-            same.append(each.target.name)
-            continue
-        lines += _as_before(same)
-        lines.append(figure(f"  {each.target.name}", each.target.limit_bytes, remark))
-        before, same = remark, []
-    lines += _as_before(same)
+        lines.append(rounded(f"  {each.target.name}", each.target.limit_bytes, remark))
     paths = dict.fromkeys(path for each in summary.fittings for path in each.unknown_paths)
     if paths:
         names = ", ".join(map(shortened, [*paths][:_MOST_NAMED]))
@@ -258,11 +312,6 @@ def _fitting_section(summary: Summary) -> list[str]:
         lines += prose("  compared: ", BASES[basis])
         lines += prose("  error: ", error_text(ACCURACIES[basis]))
     return lines
-
-
-def _as_before(names: Sequence[str]) -> list[str]:
-    """The devices on which as many models fit as on the one before."""
-    return prose("  the same: ", ", ".join(names)) if names else []
 
 
 def _faults_section(summary: Summary) -> list[str]:
@@ -285,6 +334,11 @@ def _figure_row(each: FigureSummary) -> JsonDict:
         "known": each.num_known,
         "partial": each.num_partial,
         "sum_bytes": each.sum_bytes,
+        **(
+            {"sum_lower_bytes": each.sum_lower_bytes, "sum_upper_bytes": each.sum_upper_bytes}
+            if each.num_data
+            else {}
+        ),
         **{f"p{percent}_bytes": size for percent, size in each.percentiles},
         "max_bytes": each.max_bytes,
     }

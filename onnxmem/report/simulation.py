@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.serving_advice import ServingAdvice, ServingChange
-from onnxmem.decisions.simulate import Order, ServedRequest, Simulation
+from onnxmem.decisions.simulate import Interval, Order, ServedRequest, Simulation
 from onnxmem.errors import printable, shortened
 from onnxmem.model.requests import Requests
 from onnxmem.report.text import (
@@ -13,13 +13,13 @@ from onnxmem.report.text import (
     bar,
     buckets,
     fact,
-    figure,
     finding_lines,
     finding_rows,
     joined,
     prose,
+    rounded,
 )
-from onnxmem.runtimes.onnxruntime.process.sessions import Parts
+from onnxmem.runtimes.onnxruntime.process.loading import INPUTS, Parts
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 from onnxmem.units import format_bytes, plural
 
@@ -74,10 +74,13 @@ def verdict(found: Simulation) -> str:
         return f"It stops growing: {takes}, since {since}; {then}"
     of = plural(checked, "shape") if checked == whole else f"{checked:,} of {whole:,} shapes"
     if found.is_bounded is None:
-        others = "other shapes may" if checked < whole else "another order may"
+        others = "others may" if checked < whole else "another order may"
         if found.serving.concurrency > 1:
             others = "runs that allocate in another order may"
-        return f"It has not grown since {since}: {takes}; {of} replayed need no more, {others}"
+        of = plural(whole, "shape")
+        of = f"{checked:,} of the {of} that requests may have" if checked < whole else of
+        then = f"{of} were replayed after them and need no more, {others}"
+        return f"It has not grown since {since}: {takes}; {then}"
     return f"It still grows: {takes} for these requests; of {of} replayed, some need more"
 
 
@@ -87,19 +90,19 @@ def _figures(found: Simulation) -> Iterator[str]:
     if first.reserved_bytes:
         multiple = last.reserved_bytes / first.reserved_bytes
         times = f"{multiple:.3g} x the {format_bytes(first.reserved_bytes)} of the first request"
-    yield figure("Arena reserved", last.reserved_bytes, times)
+    yield rounded("Arena reserved", last.reserved_bytes, times)
     if found.interval is not None:
         low, high = (
             format_bytes(each) for each in (found.interval.low_bytes, found.interval.high_bytes)
         )
         draws = f"at most {low} to {high} in {found.interval.num_draws} draws of which runs"
-        yield fact("  depends on chance", f"{draws} allocate first; this is the median")
-    yield figure("Allocated chunks, peak", found.allocated_peak_bytes)
+        yield fact("  depends on chance", f"{draws} allocate first")
+    yield rounded("Allocated chunks, peak", found.allocated_peak_bytes)
     load = found.load_peak_bytes
     is_gpu = load is None
     loading = "" if load is None else f"{format_bytes(load)} while it is loaded; no outputs"
     what = "GPU, with context" if is_gpu else "Process, peak"
-    yield figure(what, found.process_peak_bytes, loading)
+    yield rounded(what, found.process_peak_bytes, loading)
     yield from _parts(found)
     yield fact("Last new maximum", _last_maximum(found))
     yield fact("Worst order found", _worst(found))
@@ -113,13 +116,23 @@ def _parts(found: Simulation) -> Iterator[str]:
         text = ", ".join(f"{name} {format_bytes(size_bytes)}" for name, size_bytes in parts)
         total_bytes = sum(size_bytes for _, size_bytes in parts)
         yield fact("Process at the end", f"{format_bytes(total_bytes)}: {text}")
+    if found.process_interval is not None:
+        input_bytes, interval = found.timeline[-1].input_bytes, found.process_interval
+        low, high = (
+            format_bytes(each + input_bytes) for each in (interval.low_bytes, interval.high_bytes)
+        )
+        if interval.num_draws > 1:
+            why = "in the same draws; this is the median"
+        else:
+            why = "by which rows of mapped weights requests read"
+        yield fact("  depends on chance", f"{low} to {high} {why}")
 
 
 def process_parts(found: Simulation) -> Parts:
     """The parts of the process after the last request, with its inputs; empty on a GPU."""
     if not found.parts:
         return ()
-    return (*found.parts, ("inputs", found.timeline[-1].input_bytes))
+    return (*found.parts, (INPUTS, found.timeline[-1].input_bytes))
 
 
 def _last_maximum(found: Simulation) -> str:
@@ -232,8 +245,19 @@ def failed_row(path: str, code: str, message: str) -> JsonDict:
     }
 
 
+def _interval(interval: Interval | None, input_bytes: int = 0) -> JsonDict | None:
+    if interval is None:
+        return None
+    return {
+        "low_bytes": interval.low_bytes + input_bytes,
+        "median_bytes": interval.median_bytes + input_bytes,
+        "high_bytes": interval.high_bytes + input_bytes,
+        "num_draws": interval.num_draws,
+    }
+
+
 def _simulation(found: Simulation) -> JsonDict:
-    requests, interval, last = found.requests, found.interval, found.last_maximum
+    requests, last = found.requests, found.last_maximum
     return {
         "source": printable(requests.source),
         "seed": requests.seed,
@@ -242,14 +266,8 @@ def _simulation(found: Simulation) -> JsonDict:
         "arena_loaded_bytes": found.loaded_bytes,
         "arena_reserved_bytes": found.arena_reserved_bytes,
         "arena_reserved_peak_bytes": found.arena_reserved_peak_bytes,
-        "arena_reserved_interval": None
-        if interval is None
-        else {
-            "low_bytes": interval.low_bytes,
-            "median_bytes": interval.median_bytes,
-            "high_bytes": interval.high_bytes,
-            "num_draws": interval.num_draws,
-        },
+        "arena_reserved_interval": _interval(found.interval),
+        "process_interval": _interval(found.process_interval, found.timeline[-1].input_bytes),
         "allocated_peak_bytes": found.allocated_peak_bytes,
         "process_peak_bytes": found.process_peak_bytes,
         "process_most_bytes": found.process_most_bytes,

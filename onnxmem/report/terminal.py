@@ -5,6 +5,7 @@ byte, and every name from the model is escaped.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from onnxmem.report.sections.listing import (
     partial_texts,
     sections,
 )
-from onnxmem.report.sections.section import Note
+from onnxmem.report.sections.section import Line, Note, Section
 from onnxmem.report.sections.summary import one_line, requested_session, summary
 from onnxmem.report.text import (
     aligned,
@@ -26,6 +27,7 @@ from onnxmem.report.text import (
     joined,
     paragraph,
     prose,
+    rounded,
     section_lines,
     shape_text,
     spark,
@@ -65,19 +67,34 @@ def render_answer(analysis: "Analysis") -> str:
     rows_of = session_rows if analysis.runtimes else activation_rows
     rows = (rows_of if analysis.training is None else step_rows)(analysis)
     names = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
-    blocks = [
-        [*names, *written.pop("answer")],
-        *(lines for key, lines in written.items() if key not in {"largest", "notes"}),
-        [*written.get("largest", ()), *rows],
-    ]
+    answer = [*names, *written.pop("answer")]
+
+    def text_of() -> str:
+        others = (lines for key, lines in written.items() if key not in {"largest", "notes"})
+        return joined([answer, *others, [*written.get("largest", ()), *rows]])
+
     notes = found["notes"].notes if "notes" in found else ()
-    fewest_lines = joined(blocks).count("\n") + len([*_note_lines(notes, _MOST_LINES)])
-    if fewest_lines > _MOST_LINES and "largest" in written:
-        # A tensor of the peak less is better than a report that leaves the screen.
-        num_shown = len(written["largest"]) - (fewest_lines - _MOST_LINES)
-        blocks[-1] = [*written["largest"][: max(num_shown, 2)], *rows]
-    text = joined(blocks)
+    fewest_notes = len([*_note_lines(notes, _MOST_LINES)])
+    # Tensors of the peak less, then terms, are better than a report that leaves the screen.
+    for key, fewest, shorter in (("largest", 1, _with_fewer), ("terms", 3, _with_others)):
+        while key in found and text_of().count("\n") + fewest_notes > _MOST_LINES:
+            if len(found[key].lines) <= fewest:
+                break
+            found[key] = shorter(found[key])
+            written[key] = section_lines(found[key])
+    text = text_of()
     return text + "".join(f"{line}\n" for line in _note_lines(notes, text.count("\n")))
+
+
+def _with_fewer(section: Section) -> Section:
+    return replace(section, lines=section.lines[:-1])
+
+
+def _with_others(section: Section) -> Section:
+    """The last two terms as one."""
+    *shown, one, two = section.lines
+    rest = Line("others", (one.number or 0) + (two.number or 0), "smaller ones: -v")
+    return replace(section, lines=(*shown, rest))
 
 
 def _note_lines(notes: Sequence[Note], num_lines: int) -> Iterator[str]:
@@ -213,11 +230,11 @@ def render_gain(name: str, graph: "Graph", schedule: "Schedule", own: tuple[int,
     return "\n".join(
         (
             f"{shortened(name)}  {plural(len(graph.nodes), 'node')}",
-            figure("Peak activation memory", best_bytes, order_text(schedule)),
-            figure("  in file's order", file_bytes),
+            rounded("Peak activation memory", best_bytes, order_text(schedule)),
+            rounded("  in file's order", file_bytes),
             fact("  saved", _saved(file_bytes, best_bytes)),
-            figure("onnxruntime by default", own[0], "of the file: it runs an order of its own"),
-            *((figure("", own[1], "of the copy"),) if best_bytes < file_bytes else ()),
+            rounded("onnxruntime by default", own[0], "of the file: it runs an order of its own"),
+            *((rounded("", own[1], "of the copy"),) if best_bytes < file_bytes else ()),
             *(
                 (f"warning: {plural(unknown, 'tensor')} of unknown size left out",)
                 if unknown

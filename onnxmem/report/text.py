@@ -62,6 +62,23 @@ def figure(
     return "\n".join(prose(columns, remark))
 
 
+def rounded(
+    label: str,
+    num_bytes: int | None,
+    remark: str = "",
+    *,
+    label_width: int = _LABEL,
+    power: int | None = None,
+) -> str:
+    """A size in IEC units alone, in that of ``power`` within a table; JSON has it to the byte.
+
+    >>> rounded("weights", 1_863_680, "float32")
+    'weights                     1.78 MiB   float32'
+    """
+    size = format_bytes(num_bytes) if power is None else in_unit(num_bytes, power)
+    return "\n".join(prose(f"{label:<{label_width}}{size:>{_ROUNDED}}   ", remark))
+
+
 def fact(label: str, text: str, *, label_width: int = _LABEL) -> str:
     """A line without a size: its text starts where a size of full width would."""
     return "\n".join(prose(f"{label:<{label_width}}  ", text))
@@ -120,7 +137,7 @@ def _heading(section: Section) -> list[str]:
         )
     if headline is not None:
         lines = () if section.layout is Layout.BARS else section.lines
-        return list(_laid_out(headline, _label_width(lines)))
+        return list(_laid_out(headline, _label_width(lines), figure))
     if section.summary:
         return prose(f"{section.title}  ", section.summary)
     if section.key == "measured":
@@ -131,7 +148,7 @@ def _heading(section: Section) -> list[str]:
 
 
 def _lines(section: Section) -> list[str]:
-    return laid_out(section.lines)
+    return laid_out(section.lines, figure)
 
 
 def _facts(section: Section) -> list[str]:
@@ -173,7 +190,7 @@ def _comparisons(section: Section) -> list[str]:
     lines: list[str] = []
     for line in section.lines:
         if line.text is not None:
-            lines += laid_out((line,))
+            lines += laid_out((line,), figure)
             continue
         columns = "".join(f"{_exact(n):>{_COMPARED}}" for n in (line.predicted, line.number))
         error = percent(error_percent(line.predicted, line.number))
@@ -238,11 +255,11 @@ _LAYOUTS: Final[Mapping[Layout, Callable[[Section], list[str]]]] = MappingProxyT
 )
 
 
-def laid_out(lines: Iterable[Line]) -> list[str]:
-    """Lines of a section in columns."""
+def laid_out(lines: Iterable[Line], sized: Callable[..., str] = rounded) -> list[str]:
+    """Lines of a section in columns; sizes as ``rounded`` or ``figure`` writes them."""
     lines = tuple(lines)
     label_width = _label_width(lines)
-    return [text for line in lines for text in _laid_out(line, label_width)]
+    return [text for line in lines for text in _laid_out(line, label_width, sized)]
 
 
 def _label_width(lines: Iterable[Line]) -> int:
@@ -251,7 +268,7 @@ def _label_width(lines: Iterable[Line]) -> int:
     return max((_LABEL, *(length for length in lengths if length <= _LONGEST_LABEL)))
 
 
-def _laid_out(line: Line, label_width: int) -> Iterator[str]:
+def _laid_out(line: Line, label_width: int, sized: Callable[..., str]) -> Iterator[str]:
     label = f"{'  ' * line.depth}{line.label}"
     if line.parts:
         sizes = (f"{part.label} {format_bytes(part.number)}" for part in line.parts)
@@ -267,7 +284,7 @@ def _laid_out(line: Line, label_width: int) -> Iterator[str]:
         if line.remark:
             yield fact("", line.remark, label_width=label_width)
     elif line.number or not line.drops_zero:
-        yield figure(label, line.number, line.remark, label_width=label_width)
+        yield sized(label, line.number, line.remark, label_width=label_width)
 
 
 def _count(count: int | None) -> str:

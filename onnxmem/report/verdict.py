@@ -13,7 +13,6 @@ from onnxmem.analysis.fitting.verdicts import (
     Doubt,
     Verdict,
 )
-from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.runtimes.assumed import Assumed
@@ -123,6 +122,10 @@ def assessment_lines(assessment: "Assessment", compared: Comparison | None) -> I
     if footprint.range_bytes:
         high_bytes = footprint.total_bytes + footprint.range_bytes
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
+    if footprint.heap_bytes:
+        high_bytes = footprint.total_bytes + footprint.heap_bytes
+        text = "if the heap does not reuse the places of freed weights: external weights avoid it"
+        yield Line("or", high_bytes, text, depth=2)
     if compared is not None and compared.is_retried:
         yield Line("retries", text=retries_text(compared, assessment.basis))
     yield Line("error", text=_error_of(assessment))
@@ -200,16 +203,23 @@ def largest_text(result: "FitResult") -> str:
         is_least = result.requested.num_bytes is not None
         return f"unknown: bytes at 1 are {'a lower bound' if is_least else 'not known'}"
     if max_batch.number is None:
+        from onnxmem.analysis.scaling import LARGEST_BATCH
+
         return f"no limit: it fits up to {LARGEST_BATCH:,}"
     if result.requested.lacks_flash:
         return "0: the weights do not fit the flash"
     at = _row_at(result, max_batch.number or 1)
-    doubt = ", as uncertain as the figures" if result.doubts else ""
+    doubt = held_text(result) or (", as uncertain as the figures" if result.doubts else "")
     if result.assessment.is_least_accepted:
         doubt = ", by the least that a run takes"
     elif at is not None and at.is_at_most:
         doubt = ", whatever the data are"
     return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
+
+
+def held_text(result: "FitResult") -> str:
+    """The dims that a number is found at, where nothing gave them; at others it is another."""
+    return "".join(f", at {doubt.at}" for doubt in result.doubts if doubt.at)
 
 
 def max_batch_lines(result: "FitResult") -> Iterator[Line]:
@@ -229,7 +239,7 @@ def max_batch_lines(result: "FitResult") -> Iterator[Line]:
         )
     over = "the model cannot be analyzed there"
     if not max_batch.is_stopped:
-        phase = result.limiting.phase if result.limiting else None
+        phase = result.limiting.peak.phase if result.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
         above = _row_at(result, max_batch.number + 1)
         if above is not None and above.verdict is Verdict.UNKNOWN:
@@ -251,6 +261,8 @@ def _found_by(max_batch: "MaxBatch") -> str:
     next_number = "" if max_batch.number is None else f" and {max_batch.number + 1:,}"
     checked = f"{max_batch.number:,}{next_number}" if max_batch.number else "the last"
     how = "a formula" if max_batch.method == "closed form" else max_batch.method
+    if max_batch.num_replayed:
+        how += f", {max_batch.num_replayed:,} replays, as if bytes never fell"
     return f"{how}, checked by computing {checked}"
 
 

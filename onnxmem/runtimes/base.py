@@ -79,6 +79,8 @@ class Served:
     replay: Replay
     total_bytes: int
     """The device memory that the allocator needs."""
+    more_bytes: int = 0
+    """How much more it may need, by a state of the process that the file does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +270,7 @@ class RuntimeRun:
         run, served_bytes = self.runtime_program, self.overheads.served_bytes
         served = run.serve(self.runtime, left, served_bytes)
         if served is not None:
-            return RuntimeReplay(self, served.replay, served.total_bytes)
+            return RuntimeReplay(self, served.replay, served.total_bytes, served.more_bytes)
         # Without an allocator live bytes decide, those of later programs too.
         left = None if left is None else left - sum(served_bytes)
         found = replay(run.program, run.sizes, capacity_bytes=left)
@@ -307,6 +309,8 @@ class RuntimeReplay:
     replay: Replay
     served_bytes: int | None = None
     """The device memory that the allocator needs; ``None`` without an allocator."""
+    served_more_bytes: int = 0
+    """How much more that may be, by a state of the process that the file does not decide."""
 
     @property
     def name(self) -> str:
@@ -319,6 +323,11 @@ class RuntimeReplay:
         if self.served_bytes is None:
             return self.least_bytes
         return self.served_bytes + self.run.overheads.outside_bytes
+
+    @property
+    def more_bytes(self) -> int:
+        """How much more the run may need: assumed terms, and the state of the process."""
+        return self.run.overheads.more_bytes + self.served_more_bytes
 
     @property
     def least_bytes(self) -> int:

@@ -352,7 +352,7 @@ CONFIGS = st.builds(
 
 
 @given(events(), CONFIGS)
-@hypothesis_settings(max_examples=200, deadline=None)
+@hypothesis_settings(max_examples=50)
 def test_the_caching_allocator_agrees_with_a_naive_one(
     made: list[Event], config: CachingConfig
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_loop_is_a_line_in_its_iterations(analysis: Analysis) -> None:
     assert loop.totals[9] == analysis.at_most.total_bytes
 
 
+@pytest.mark.usefixtures("without_children")
 def test_the_observed_count_has_a_figure(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx.save(model_of(TEXT), tmp_path / "loop.onnx")

@@ -17,7 +17,7 @@ from paths import ROOT
 
 from onnxmem import analyze
 
-FEW, MANY = 250, 750
+FEW, MANY = 200, 600
 REFERENCE = "chain"
 FOLDER = ROOT / "tools" / "benchmarks"
 NAMES = (

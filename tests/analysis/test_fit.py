@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from golden_text import assert_golden
 from graphs import model_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
@@ -42,6 +42,7 @@ from onnxmem.cli import main
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
+from onnxmem.runtimes.onnxruntime.process.figures import Resident
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]
@@ -178,6 +179,7 @@ def test_only_numbers_near_the_limit_are_evaluated_if_there_are_too_many(
     assert search.verdict(found.number + 1) is Verdict.OVER
 
 
+@example(step=343, extra=60, top=1_063)
 @given(st.integers(20, 400), st.integers(60, 200), st.integers(600, 3000))
 def test_samples_find_the_numbers_that_every_number_finds(step: int, extra: int, top: int) -> None:
     """Segments in multiples of a step: bytes rise and fall in teeth, like those of PyTorch."""
@@ -196,6 +198,42 @@ def test_samples_find_the_numbers_that_every_number_finds(step: int, extra: int,
     assert some is not None
     assert some.num_replayed < every.num_replayed == top
     assert (some.number, some.comfortable) == (every.number, every.comfortable)
+
+
+@given(st.integers(1, 50), st.integers(0, 300), st.integers(17, 50_000))
+def test_where_each_number_costs_a_walk_few_are_tried(step: int, extra: int, top: int) -> None:
+    """Bytes in steps that never fall, as of an arena that grows by regions."""
+
+    def size(number: int) -> int:
+        return -(-(10 * number + extra) // step) * step
+
+    few, every = (
+        search_of(size, lambda number: 10 * number, 10 * top, most) for most in (0, 50_000)
+    )
+    found, exact = (largest_fitting(each, is_rising=False) for each in (few, every))
+    assert found is not None
+    assert exact is not None
+    assert found.num_replayed == len(few.numbers()) <= 60
+    assert (found.number or 0) <= (exact.number or 0)
+    if found.number:
+        assert few.verdict(found.number).is_met
+        assert few.verdict(found.number + 1) is Verdict.OVER
+        assert (found.number, found.comfortable) == (exact.number, exact.comfortable)
+
+
+def test_the_largest_batch_of_a_session_with_branches_takes_few_replays() -> None:
+    model = model_of(
+        """agraph (float[N,1031] x) => (float[N,1031] y) {
+            s = ReduceSum <keepdims = 0> (x) z = Constant <value = float {0.0}> ()
+            c = Greater(s, z)
+            y = If (c) <then_branch = a () => (float[N,1031] t) { e = Exp(x) t = Sin(e) },
+                else_branch = b () => (float[N,1031] f) { f = Neg(x) }> }"""
+    )
+    found = analyze(model, budget_bytes=2**30, runtimes=["ort-cpu"], asks_onnxruntime=False).fit
+    assert found is not None
+    assert found.max_batch is not None
+    assert (found.max_batch.number or 0) > 10_000
+    assert found.max_batch.num_replayed < 50
 
 
 def test_bytes_that_never_fall_have_one_first_tight_number() -> None:
@@ -745,3 +783,19 @@ def test_an_exact_figure_is_compared_without_a_margin(
     if is_lower_bound is not None:
         doubts = (Doubt(PARTIAL, "a size is unknown", is_lower_bound=is_lower_bound),)
     assert compared_bytes(size_bytes, 11, doubts).verdict is verdict
+
+
+def test_a_limit_between_the_states_of_the_heap_is_tight(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with weights in the file: whether the places of freed ones serve the next is not known."""
+    path = str(MODELS / "mlp.onnx")
+    (session,) = analyze(path, runtimes=("ort-cpu",), asks_onnxruntime=False).runtimes
+    total_bytes, most_bytes = session.process_bytes or 0, 700 * 2**20
+    monkeypatch.setattr(Resident, "range_bytes", lambda *_: (total_bytes, most_bytes))
+    for limit_bytes, verdict in ((600 * 2**20, "tight"), (800 * 2**20, "fits")):
+        words = ["--runtime", "ort-cpu", "--device", f"{limit_bytes}B"]
+        assert main(["fit", path, *words]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f"Verdict {verdict}: " in out
+        assert "or 700 MiB if the heap does not reuse the places of freed weights" in out

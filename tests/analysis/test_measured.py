@@ -19,7 +19,7 @@ from onnxmem.analysis.json_rows import (
 )
 from onnxmem.measuring.measurement import Measurement
 from onnxmem.runtimes.onnxruntime.allocation.recording import Sample
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
+from onnxmem.runtimes.onnxruntime.process.baselines import BASELINES
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,8 @@ def test_every_executed_node_is_listed() -> None:
 
 def test_a_prediction_has_the_same_figures_as_a_measurement() -> None:
     samples = (Sample(NODE, 11, 19), Sample(NODE, 23, 37))
-    predicted = predicted_by(runtime_of(arena=replace(FIGURES, nodes=samples)))
+    parts = (("before", 55_000_013), ("rest", 15_000_014))
+    predicted = predicted_by(runtime_of(arena=replace(FIGURES, nodes=samples), process_parts=parts))
     assert predicted.nodes == (11, 23)
     assert predicted.figures == {
         "requested_peak_bytes": FIGURES.requested_peak_bytes,
@@ -95,9 +96,10 @@ def test_a_prediction_has_the_same_figures_as_a_measurement() -> None:
         "held_bytes": FIGURES.held_bytes,
         "held_steady_bytes": FIGURES.held_steady_bytes,
         "load_peak_bytes": 20_000_003,
+        "process_peak_bytes": 55_000_013 + 20_000_003,
         "process_steady_bytes": 70_000_027,
-        "process_floor_bytes": MEASURED.process_bytes,
-        "process_added_bytes": 70_000_027 - MEASURED.process_bytes,
+        "process_floor_bytes": BASELINES["1.31"].process_bytes,
+        "process_added_bytes": 70_000_027 - BASELINES["1.31"].process_bytes,
     }
     assert set(predicted.figures) <= {name for name, _, _ in COMPARED}
 
@@ -105,4 +107,4 @@ def test_a_prediction_has_the_same_figures_as_a_measurement() -> None:
 def test_figures_without_a_prediction_are_unknown() -> None:
     predicted = predicted_by(runtime_of(load_peak_bytes=None, process_bytes=None))
     unknown = Counter(size is None for size in predicted.figures.values())
-    assert unknown == {True: 2, False: 7}
+    assert unknown == {True: 3, False: 7}

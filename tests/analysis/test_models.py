@@ -13,6 +13,12 @@ from onnxmem.cli import main
 
 EXPECTED: dict[str, dict[str, Any]] = json.loads((MODELS / "expected.json").read_text())
 NAMES = sorted(path.name for path in MODELS.glob("*.onnx"))
+KINDS = {
+    *("mlp.onnx", "alexnet.onnx", "lstm_classifier.onnx", "mobilenet_v2.int8.onnx"),
+    *("resnet50.train.onnx", "smollm_cached.onnx", "greedy_translator.onnx", "unet.onnx"),
+}
+"""One of a kind: the default run has the figures of these, and the counts of all."""
+SOME = [n if n in KINDS else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 
 FIXED_BY_THE_FILE = {"runtime", "measured", "error", "layers", "max_batch", "kv_cache"}
 """Null here: they were not asked for."""
@@ -54,7 +60,7 @@ def test_the_collection_has_enough_models() -> None:
     assert sum((MODELS / name).stat().st_size for name in NAMES) < 10_000_000
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_every_figure_of_the_contract_has_a_value(name: str) -> None:
     row = row_of(name, "--train", "--batch", "128")
     unknown = DATA_DEPENDENT.get(name, set())
@@ -67,7 +73,7 @@ def test_every_figure_of_the_contract_has_a_value(name: str) -> None:
     assert nulls(given) - {*allowed, "data_dependent"} == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_an_inference_has_a_peak_formula_or_a_reason(name: str) -> None:
     activations = row_of(name)["activations"]
     assert (activations["peak_rows"] is None) == (activations["no_peak_rows"] is not None)

@@ -256,6 +256,52 @@ def test_runs_of_another_model_are_one_line(
     assert "of another model" in line
 
 
+@pytest.mark.parametrize("name", ["z:0", "z", "rows"])
+def test_runs_beyond_a_limit_of_the_user_are_one_line(
+    path: str, inputs: Callable[[int], str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that took more proves that the limit is wrong."""
+    for command in ([path], ["fit", path, "--device", "1GiB"]):
+        assert main([*command, "--observe", inputs(5), "--max", f"{name}=4"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        seen = "35" if name == "z" else "5"
+        assert f"=4: an observed run had {seen} there; raise it, or omit these runs" in line
+        most = "35" if name == "z" else "5"
+        assert main([*command, "--observe", inputs(5), "--max", f"{name}={most}"]) == 0
+        capsys.readouterr()
+
+
+def test_random_runs_have_other_shapes_and_integers_that_the_model_accepts() -> None:
+    """An index of a table of three rows is 0 or 1, as tokens of any number are refused."""
+    text = """agraph (float[13,7] x, bool[13] c, int64[17] i) => (y, rows)
+        <float[3,2] table = {1, 2, 3, 4, 5, 6}> {
+        y = Compress<axis = 0>(x, c)  j = Abs(i)  rows = Gather(table, j)
+    }"""
+    found = onnxmem.observe(model_of(text), inputs=["12"])
+    kept = {run.shapes["y"][0] for run in found.runs}
+    assert len(kept) > 4
+    assert 13 in kept  # the first run has the inputs of `measure`: all are kept
+
+
+def test_measure_keeps_the_shapes_of_more_runs(
+    path: str, inputs: Callable[[int], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = str(tmp_path / "seen.json")
+    more = ["--observe", inputs(5), "--observe", inputs(2)]
+    words = ["measure", path, "--inputs", inputs(3), *more]
+    assert main([*words, "--save-observed", saved]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Observed in 3 runs, of these inputs" in text
+    least, median, most = (INPUTS_BYTES + rows * ROW_BYTES for rows in (2, 3, 5))
+    assert f"at most in these runs; at least {least} B, median {median} B, p99 {most} B" in text
+    assert "ort-cpu, peak requested by kernels" in text
+    assert main([*words, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["models"][0]
+    spread = row["observed"]["runtimes"][0]["requested_peak_bytes"]
+    assert spread["median"] == row["measured"]["requested_peak_bytes"] < spread["max"]
+    assert [run.shapes["z"][0] for run in read_observed(saved).runs] == [3, 5, 2]
+
+
 def test_runs_at_other_dims_are_one_line() -> None:
     model = model_of("agraph (float[N,3] x) => (y) { y = NonZero(x) }")
     seen = onnxmem.observe(model, shapes={"x": (4, 3)})
@@ -351,3 +397,76 @@ def test_a_requested_shape_fixes_its_dims(
     assert (found.max_batch is None, found.table == ()) == (bool(word), bool(word))
     fixed = f"unknown: {word} is fixed by --shape"
     assert (largest_text(found) == fixed) == bool(word)
+
+
+def test_beside_observed_runs_no_other_batch_is_compared_by_the_least() -> None:
+    """What is accepted is what runs of one batch took: 11 rows take no less than 5 of a run did."""
+    model = model_of("""agraph (float[N,7] x, bool[N] c) => (float[rows,7] y) {
+        z = Compress<axis = 0>(x, c)  y = Neg(z)
+    }""")
+    observed = onnxmem.observe(model, batch=5)
+    request = request_of(model, Settings(), [observed])
+    budgets = (
+        fit([request], FitRequest(memory_bytes=1_009, accepted=frozenset(accepted)))
+        for accepted in ((), ("data_dependent",))
+    )
+    strict, accepting = (each.max_batch for each in budgets)
+    assert strict is not None
+    assert accepting is not None
+    # A row of 28 bytes and its condition: x and z are live, then z and y.
+    assert accepting.number == strict.number == 1_009 // (28 + 1 + 2 * 28)
+
+
+SEQUENCE = """agraph (float[3,4] x, int64 n) => (float[k,4] y)
+    <int64 one = {1}, int64 eight = {8}> {
+    most = Clip(n, one, eight)  e = SequenceConstruct(x)
+    s = Loop(most, , e) <
+        body = iteration (int64 i, bool c, seq(float[a,b]) before) => (going, seq(float[a,b]) after)
+        { going = Identity(c)  w = Exp(x)  after = SequenceInsert(before, w) }
+    >
+    z = ConcatFromSequence<axis = 0>(s)  y = Neg(z)
+}"""
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 8])
+def test_sequences_of_a_run_are_those_of_its_iterations(
+    iterations: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No shape of a sequence is in a profile: it follows from the tensors that were added."""
+    path, npz = str(tmp_path / "sequence.onnx"), str(tmp_path / "inputs.npz")
+    onnx.save(model_of(SEQUENCE), path)
+    np.savez(npz, x=np.ones((3, 4), np.float32), n=np.int64(iterations))
+    row = 3 * 4 * 4
+    # In the Loop, beside x, n and constants: e, the last of w and what it is added to, the
+    # iterations' sequence and the Loop's.
+    inside = row + row + 2 * row * (1 + iterations) + 8
+    taken = row + 8 + 16 + inside
+    for limit, code in ((taken, 3 if iterations < 8 else 0), (taken - 1, 1)):
+        assert main([path, "--observe", npz, "--budget", f"{limit}B", "--json"]) == code
+        found = json.loads(capsys.readouterr().out)["models"][0]
+        assert found["observed"]["total_bytes"]["max"] == taken
+
+
+def test_the_first_iteration_counts_where_later_ones_are_smaller(tmp_path: Path) -> None:
+    """Its shapes are those of the graph, which a run does not repeat."""
+    model = model_of("""agraph (float[64] x, int64 n) => (y)
+        <int64[1] zero = {0}, int64[1] end = {-16}> {
+        y = Loop(n, , x) <
+            body = iteration (int64 i, bool c, float[K] v) => (going, after) {
+                going = Identity(c)  w = Exp(v)  u = Neg(w)  after = Slice(u, zero, end)
+            }
+        >
+    }""")
+    taken = []
+    for count in (1, 2, 3):
+        npz = str(tmp_path / f"{count}.npz")
+        np.savez(npz, x=np.ones(64, np.float32), n=np.int64(count))
+        observed = onnxmem.observe(model, inputs=[npz])
+        found = onnxmem.analyze(model, observed=observed)
+        (run,) = found.request.observed_runs
+        assert run.results.graph.tensors["Loop_0/body/w"].shape == (64,)
+        assert found.observed is not None
+        assert found.observed.total_bytes is not None
+        taken.append(found.observed.total_bytes.most)
+    # A later iteration has less: only what the Loop returns is 16 elements fewer each time.
+    assert taken == [taken[0], taken[0] - 16 * 4, taken[0] - 2 * 16 * 4]

@@ -70,3 +70,15 @@ def test_a_suggested_name_cannot_move_the_cursor(folder: Path, capsys: Capture) 
     write_model(folder / "models" / "net\x1b[2J.onnx")
     assert main(["models/net[2J.onnx"]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["--threads 4", "--concurrency 4", "--no-mem-reuse"])
+@pytest.mark.parametrize("command", ["", "view "])
+def test_an_option_of_a_server_names_the_commands_that_have_it(
+    line: str, command: str, folder: Path, capsys: Capture
+) -> None:
+    write_model(folder / "net.onnx")
+    assert main(f"{command}net.onnx {line}".split()) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"{line.split(maxsplit=1)[0]}: a report is of a session with default options" in told
+    assert "onnxmem simulate MODEL --requests" in told

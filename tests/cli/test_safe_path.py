@@ -138,10 +138,8 @@ COMMANDS = {
     "sweep": "sweep a.onnx --batch 1..2",
     "view": "view a.onnx --no-open -o view.html --force",
 }
-RUNS = (
-    "measure {models}/a.onnx --batch 1 --runs 1 --json",
-    "a.onnx {models}/a.onnx --jobs 2 --runtime ort-cpu --measure cpu --batch 1 --json",
-)
+RUN = "measure {models}/a.onnx --batch 1 --runs 1 --json"
+RUNS = "a.onnx {models}/a.onnx --jobs 2 --runtime ort-cpu --measure cpu --batch 1 --json"
 SEVERAL = """
 import sys
 import onnxmem.cli
@@ -174,11 +172,12 @@ def test_workers_of_many_models_import_nothing_from_the_current_folder(traps: Tr
 
 
 @pytest.mark.measure
-def test_runs_of_a_model(traps: Traps) -> None:
+@pytest.mark.parametrize("words", [RUN, pytest.param(RUNS, marks=pytest.mark.slow)])
+def test_runs_of_a_model(traps: Traps, words: str) -> None:
     pytest.importorskip("onnxruntime")
-    for done in run_all(traps, RUNS):
-        (row, *_) = json.loads(done.stdout)["models"]
-        assert row["measured"]
+    (done,) = run_all(traps, [words])
+    (row, *_) = json.loads(done.stdout)["models"]
+    assert row["measured"]
 
 
 # What Python itself imports before any code of onnxmem runs is beyond its reach.

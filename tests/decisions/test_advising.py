@@ -1,6 +1,7 @@
 """What would lower a model's memory: figures computed by hand; nothing that saves nothing."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from golden_text import assert_golden
 from graphs import model_of
 from models_on_disk import CONVNET, MYSTERY, write_model
 from onnx import TensorProto, helper, numpy_helper
+from paths import MODELS
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
@@ -295,14 +297,28 @@ def test_advice_lowers_the_figure_of_the_named_runtime(runtime: str) -> None:
 
 
 def test_advice_lowers_training_by_its_configuration() -> None:
-    advice = advice_on(CONVNET, train=True, batch=64)
+    advice = advice_on(CONVNET, train=True, basis="tensors", batch=64)
     assert advice.figure is Objective.STEP
     found = by_id(advice)
     assert {"batch", "accumulate_2", "precision_mixed-bf16", "optimizer_sgd"} <= set(found)
     assert {each.figure for each in found.values()} == {Objective.STEP}
     accumulated = found["accumulate_4"]
-    again = advice_on(CONVNET, train=True, batch=16, recipe=TrainingConfig(accumulate=4))
+    recipe = TrainingConfig(accumulate=4)
+    again = advice_on(CONVNET, train=True, basis="tensors", batch=16, recipe=recipe)
     assert accumulated.after_bytes == again.before_bytes
+
+
+@pytest.mark.parametrize("basis", [None, "tensors"])
+def test_advice_on_training_lowers_what_the_report_says_it_takes(
+    basis: str | None, capsys: Capture
+) -> None:
+    words = [str(MODELS / "mlp.onnx"), "--train", "--batch", "64"]
+    words += [] if basis is None else ["--basis", basis]
+    assert main(words) == 0
+    said = re.search(r"Takes +([\d.]+ \w+) at batch 64: (.{20})", capsys.readouterr().out)
+    assert said is not None
+    assert main(["advise", *words]) == 0
+    assert re.search(rf"Now +{said[1]} +{said[2]}", capsys.readouterr().out)
 
 
 def test_advice_keeps_the_given_training_configuration() -> None:
@@ -329,13 +345,13 @@ def test_checkpoints_have_flops_and_shards_their_devices() -> None:
     )
     weights = ", ".join(f"float[64,64] w{i}" for i in range(1, 9))
     text = f"agraph (float[N,64] x) => (float[N,64] a8) <{weights}> {{ {layers} }}"
-    found = by_id(advice_on(text, train=True, batch=512))
+    found = by_id(advice_on(text, train=True, basis="tensors", batch=512))
     best = found["checkpoint_best"]
     assert "FLOPs of recomputation" in best.suggestion.cost
     assert best.suggestion.tradeoff is Tradeoff.TIME
     assert found["shard_zero3_8"].after_bytes < found["shard_zero3_2"].after_bytes
     recipe = TrainingConfig(shard="ddp", world=4)
-    shards = by_id(advice_on(text, train=True, batch=2, recipe=recipe))
+    shards = by_id(advice_on(text, train=True, basis="tensors", batch=2, recipe=recipe))
     assert {name for name in shards if name.startswith("shard")} == {
         "shard_zero1_4",
         "shard_zero2_4",
@@ -364,7 +380,10 @@ def test_checkpoint_patterns_cover_all_but_the_last_part(
 
 def test_suggestions_are_ordered_by_savings_and_save_something() -> None:
     for train in (False, True):
-        saved = [each.saved_bytes for each in advice_on(CONVNET, batch=8, train=train).proposals]
+        saved = [
+            each.saved_bytes
+            for each in advice_on(CONVNET, batch=8, train=train, basis="tensors").proposals
+        ]
         assert saved == sorted(saved, reverse=True)
         assert min(saved) > 0
 
@@ -511,12 +530,13 @@ def test_a_suggestion_in_json_has_savings_and_cost(
     assert set(one["budget"]["follow"]) <= {each["id"] for each in one["advice"]}
 
 
+@pytest.mark.usefixtures("without_children")
 def test_suggestions_that_keep_the_training_the_same_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_model(tmp_path / "net.onnx")
-    assert main(["advise", "net.onnx", "--train", "--batch", "64"]) == 0
+    assert main("advise net.onnx --train --batch 64 --basis tensors".split()) == 0
     same, title, other = capsys.readouterr().out.partition("Advice that changes the training")
     assert title
     assert "Advice that keeps the training the same" in same

@@ -64,7 +64,7 @@ def test_each_point_equals_an_analysis_at_that_batch() -> None:
     ]
 
 
-@pytest.mark.parametrize(("device", "last"), [(BALANCED, 199), (None, 1300)])
+@pytest.mark.parametrize(("device", "last"), [(BALANCED, 199), (None, 700)])
 def test_the_knee_is_the_first_batch_within_a_tenth_of_the_lowest_cost(
     device: Device | None, last: int
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_check_names_the_end_that_it_compared(folder: Path, capsys: Capture) -
         assert "(an upper bound)" in checked_loop(folder, capsys, "--budget-peak", "1MiB", *words)
 
 
+@pytest.mark.usefixtures("without_children")
 def test_a_check_names_the_iterations_of_an_observed_run(folder: Path, capsys: Capture) -> None:
     pytest.importorskip("onnxruntime")
     model = write_model(folder / "loop.onnx", LOOP)

@@ -49,7 +49,7 @@ def test_both_sides_have_a_verdict_on_the_budget(capsys: Capture) -> None:
     assert main([*words.split(), "50000"]) == 1
     reported = capsys.readouterr()
     assert "b.onnx: over-budget: does not fit the budget of 48.8 KiB" in reported.err
-    output = re.findall(r"^  ([AB]) .* B   (\w[\w ]*):", reported.out, re.MULTILINE)
+    output = re.findall(r"^  ([AB]) .*B   (\w[\w ]*):", reported.out, re.MULTILINE)
     assert output == [("A", "fits"), ("B", "does not fit")]
     assert main([*words.split(), "1GiB"]) == 0
     assert main("diff a.onnx mystery.onnx --budget 1GiB".split()) == 3
@@ -279,7 +279,7 @@ def test_unknown_figures_of_a_side_are_marked(capsys: Capture) -> None:
     capsys.readouterr()
     assert main("diff saved.json less.json --fail-on-growth 0".split()) == 3
     out, err = capsys.readouterr()
-    assert "inference               33.9 KiB     unknown                  unknown" in out
+    assert "inference              33.91 KiB     unknown     unknown" in out
     assert "WHY" not in out
     assert "unknown: growth is unknown: run, training peak" in err
 

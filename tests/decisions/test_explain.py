@@ -264,7 +264,7 @@ def test_the_parts_of_a_process_have_names() -> None:
     )
     (process,) = metrics_named("process")
     value = value_of(process, run)
-    assert [name for name, _ in value.parts][:2] == ["Python and onnxruntime", "inputs"]
+    assert [name for name, _ in value.parts][:2] == ["Python and imports", "onnxruntime's library"]
     assert value.number == sum(size or 0 for _, size in value.parts)
 
 
@@ -455,6 +455,7 @@ def test_a_tensor_of_another_batch_is_held_against_the_peak_there() -> None:
     assert (found[largest.label].batch, found[largest.label].is_live_at_peak) == (32, True)
 
 
+@pytest.mark.usefixtures("without_children")
 def test_a_session_that_cannot_be_replayed_does_not_affect_other_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -535,7 +536,7 @@ def test_figures_of_a_runtime_and_of_a_step_are_computed_when_explained(capsys: 
         assert row["value"] > 0
 
 
-@pytest.mark.usefixtures("net")
+@pytest.mark.usefixtures("without_children", "net")
 @pytest.mark.parametrize("words", [[], ["OM001"], ["peak", "net.onnx"], [ARENA, "net.onnx"]])
 def test_json_equals_the_text(words: list[str], capsys: Capture) -> None:
     assert main(["explain", *words, "--json"]) == 0
@@ -550,7 +551,7 @@ def test_json_equals_the_text(words: list[str], capsys: Capture) -> None:
     assert document["schema"] == "onnxmem.explain"
 
 
-@pytest.mark.usefixtures("net")
+@pytest.mark.usefixtures("without_children", "net")
 def test_a_message_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     stdin = io.TextIOWrapper(io.BytesIO(f"log\n{ARENA}\nlog\n".encode()))
     monkeypatch.setattr("sys.stdin", stdin)
@@ -580,6 +581,7 @@ def test_an_error_is_one_line(words: list[str], code: int, told: str, capsys: Ca
     assert err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.parametrize(
     ("text", "basis"),
     [
@@ -602,4 +604,6 @@ def test_a_model_that_does_not_fit_names_the_next_command(
     text = f"CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; {capacity} total capacity)"
     assert main(["explain", text, "net.onnx", "--batch", "4"]) == 0
     out = capsys.readouterr().out
-    assert ("onnxmem fit net.onnx --device" in out.splitlines()[-1]) is follows
+    command, found = "next                      onnxmem fit net.onnx --device", "at batch 4  "
+    assert (command in out) is follows
+    assert not follows or out.index(command) < out.index(found)

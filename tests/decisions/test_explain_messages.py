@@ -321,3 +321,33 @@ def test_a_request_of_no_bytes_is_for_no_segment() -> None:
     message = read_message("CUDA out of memory. Tried to allocate 0 bytes")
     assert message is not None
     assert message.sizes == RequestedBytes(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gib"),
+    [
+        ("23.70 GiB total capacity; 20.11 GiB already allocated; 1.35 GiB free", 1.75),
+        ("23.70 GiB total capacity; 20.11 GiB already allocated; 2.96 GiB free", None),  # rounding
+        ("23.70 GiB total capacity; 20.11 GiB already allocated", None),
+    ],
+)
+def test_what_is_neither_free_nor_reserved_belongs_to_the_context_or_others(
+    sizes: str, gib: float | None
+) -> None:
+    text = f"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; {sizes}; 20.60 GiB reserved)"
+    message = read_message(text)
+    assert message is not None
+    assert message.outside_bytes == (None if gib is None else pytest.approx(gib * GIB, rel=0.01))
+    assert message.others_bytes is None
+
+
+def test_a_message_that_says_what_the_process_takes_has_others_alone() -> None:
+    message = read_message(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        "capacity of 23.70 GiB of which 1.35 GiB is free. Including non-PyTorch memory, this "
+        "process has 21.00 GiB memory in use. Of the allocated memory 20.11 GiB is allocated by "
+        "PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert message is not None
+    assert message.outside_bytes is None
+    assert message.others_bytes == pytest.approx(1.35 * GIB, rel=0.01)

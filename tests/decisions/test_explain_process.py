@@ -1,18 +1,21 @@
 """Why a process takes more than the file: the sum of its parts, and the settings that lower it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 from paths import MODELS
+from predicted_runtimes import runtime_of
 
 import onnxmem
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.cli import main
 from onnxmem.decisions.advise.proposals import Objective, Subject, bytes_of
-from onnxmem.decisions.explain.process import ExplainedProcess, explained_process
+from onnxmem.decisions.explain.process import ExplainedProcess, explained_process, stored_bytes
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 MIB: Final = 2**20
@@ -78,7 +81,15 @@ SHRUNK: Final = {
 ``memory.enable_memory_arena_shrinkage`` (onnxruntime 1.32 on a CPU with AVX-512, glibc 2.36)."""
 
 
-@pytest.mark.parametrize(("name", "batch"), SHRUNK)
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        pytest.param(
+            *each, marks=pytest.mark.slow if each[0] in {"densenet121", "vit_tiny"} else ()
+        )
+        for each in SHRUNK
+    ],
+)
 def test_arena_shrinkage_saves_what_was_measured(name: str, batch: int) -> None:
     analysis = onnxmem.analyze(MODELS / f"{name}.onnx", batch=batch, cpu="avx512")
     before, after = (
@@ -124,9 +135,9 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
     words = ["process", str(RESNET), "--batch", "16", "--emulate-optimizer"]
     assert main(["explain", *words]) == 0
     text = capsys.readouterr().out
-    for reported in ("prepacked copies of weights", "freed, but kept", "the model", "+-5 %"):
+    for reported in ("prepacked weights", "freed but kept", "the model", "+-5 %"):
         assert reported in text
-    assert text.index("arena: activations") < text.index("= process, predicted")
+    assert text.index("   arenas") < text.index("= process, predicted")
     assert text.count("\n  saves ") == 2
 
 
@@ -174,3 +185,30 @@ def test_a_dim_that_counts_as_1_is_named(capsys: Capture) -> None:
         assert "'time' counts as 1; set --dim time=512" in text
     assert main(["explain", "process", *given, "--dim", "time=7"]) == 0
     assert "counts as 1" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_children")
+def test_the_load_peak_has_the_whole_process_the_file_and_its_error(capsys: Capture) -> None:
+    path = MODELS / "mlp.onnx"
+    analysis = onnxmem.analyze(path, runtimes=("ort-cpu",), asks_onnxruntime=False)
+    (runtime,) = analysis.runtimes
+    whole = runtime.process_while_loading_bytes
+    assert whole is not None
+    assert main(["explain", "load peak", str(path), "--emulate-optimizer"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    before = format_bytes(whole - (runtime.load_peak_bytes or 0))
+    assert f"whole process {format_bytes(whole)} with {before} before the session" in text
+    stored = stored_bytes(analysis)
+    # The biases are in the file.
+    assert stored == path.stat().st_size + 4 * (1000 * 100 + 3 * 100 * 100 + 100 * 10)
+    assert f"{whole / stored:.2f} x the file and the weights outside it" in text
+    assert "error +-9 %: 90 % of 240 settings" in text
+
+
+def test_the_peak_of_a_process_is_the_most_of_load_and_runs() -> None:
+    runtime = runtime_of()
+    parts = (("before", 7), ("rest", 6))
+    at = replace(runtime, process_parts=parts, process_bytes=13, process_first_run_bytes=11)
+    assert replace(at, load_peak_bytes=5).process_peak_bytes == 13
+    assert replace(at, load_peak_bytes=10).process_peak_bytes == 17
+    assert replace(at, load_peak_bytes=None).process_peak_bytes is None

@@ -1,6 +1,7 @@
 """Which card to choose: by price, bandwidth, and memory or samples for the money."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +18,9 @@ from onnxmem.decisions.devices import Catalog, Device, catalog
 from onnxmem.decisions.offers import (
     Choice,
     Offer,
-    Price,
-    PriceError,
-    Prices,
-    launch_prices,
     offers,
-    read_prices,
 )
+from onnxmem.decisions.prices import Price, PriceError, Prices, launch_prices, read_prices
 from onnxmem.errors import UsageError
 from onnxmem.settings import RANKS, Settings, TrainingConfig
 
@@ -142,37 +139,87 @@ def test_a_price_can_have_its_own_date_and_source(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no [[price]] table"),
-        ("price = 3", "has no [[price]] table"),
-        ("[[price", "cannot be read as a file of prices"),
-        (ENTRY, "the keys currency"),
-        (HEAD.replace("hour", "year") + ENTRY, "the keys currency"),
-        (HEAD + "[[price]]\namount = 1\n", "a [[price]] has no device"),
-        (HEAD + ENTRY.replace("small", "nothing"), "there is no such device"),
-        (HEAD + ENTRY.replace("0.5", "0"), "amount is not a positive number"),
-        (HEAD + ENTRY.replace("0.5", "true"), "amount is not a positive number"),
-        (HEAD + ENTRY.replace("0.5", "nan"), "amount is not a positive number"),
-        (HEAD + ENTRY.replace("0.5", "'1'"), "amount is not a positive number"),
-        (HEAD.replace("date = 2026-01-02", "") + ENTRY, "needs a date"),
-        (HEAD.replace("2026-01-02", "2026-01-02T03:04:05") + ENTRY, "needs a date"),
-        (HEAD.replace("source = 'a page'", "") + ENTRY, "needs a source"),
-        (HEAD + ENTRY + ENTRY, "has two prices"),
-        (HEAD + ENTRY + "usd = 1\n", "unknown key 'usd'"),
-        ("color = 1\n" + HEAD + ENTRY, "unknown key 'color'"),
-    ],
-)
-def test_an_invalid_price_file_is_reported_in_one_line(
-    tmp_path: Path, text: str, message: str
-) -> None:
+CSV_FORMS = {
+    "hours": "device,price_per_hour\nsmall,0.5\nlarge,2\n",
+    "amounts": "# mine\nDevice, amount ,per\n\nsmall,0.5,hour\nLARGE,2,hour\n",
+    "toml": "[[price]]\ndevice = 'small'\nprice_per_hour = 0.5\n"
+    "[[price]]\ndevice = 'large'\nprice_per_hour = 2\n",
+}
+
+
+@pytest.mark.parametrize("text", CSV_FORMS.values(), ids=CSV_FORMS)
+def test_devices_and_amounts_are_enough_in_a_csv_and_a_toml(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prices"
+    path.write_text(text, encoding="utf-8")
+    found = read_prices(str(path), Catalog(DEVICES))
+    assert found.unit == "USD per hour"
+    assert found.by_device == {"small": Price(0.5, None, None), "large": Price(2.0, None, None)}
+
+
+@pytest.mark.parametrize("day", ["2026-01-02", "'2026-01-02'", "2026-01-02T03:04:05"])
+def test_a_date_may_be_quoted(tmp_path: Path, day: str) -> None:
     path = tmp_path / "prices.toml"
+    path.write_text(HEAD.replace("2026-01-02", day) + ENTRY, encoding="utf-8")
+    found = read_prices(str(path), Catalog(DEVICES))
+    assert found.by_device == {"small": Price(0.5, "2026-01-02", "a page")}
+
+
+def test_a_csv_has_the_columns_of_every_key(tmp_path: Path) -> None:
+    path = tmp_path / "prices.csv"
+    text = "device,price_per_card,date,source,currency\nsmall,13,2026-01-02,a page,EUR\n"
+    path.write_text(text, encoding="utf-8")
+    found = read_prices(str(path), Catalog(DEVICES))
+    assert (found.unit, found.by_device) == ("EUR", {"small": Price(13, "2026-01-02", "a page")})
+
+
+FAULTS = {
+    "empty": ("", ["has no price"]),
+    "no table": ("price = 3", ["has no [[price]] table"]),
+    "not TOML": ("[[price", ["cannot be read as a file of prices"]),
+    "not CSV": ('device,amount\n"T4', ["cannot be read as a file of prices"]),
+    "columns": ("card,usd\nT4,1\n", ["unknown column 'card', 'usd'", "has no column device"]),
+    "what for": (ENTRY, ["amount needs per"]),
+    "per": (HEAD.replace("hour", "year") + ENTRY, ["per is not card or hour"]),
+    "currency": (HEAD.replace("'EUR'", "3") + ENTRY, ["the currency is not a text"]),
+    "device": (HEAD + "[[price]]\namount = 1\n", ["has no device"]),
+    "name": (HEAD + ENTRY.replace("small", "nothing"), ["there is no device nothing"]),
+    "zero": (HEAD + ENTRY.replace("0.5", "0"), ["amount is not a positive number"]),
+    "bool": (HEAD + ENTRY.replace("0.5", "true"), ["amount is not a positive number"]),
+    "nan": (HEAD + ENTRY.replace("0.5", "nan"), ["amount is not a positive number"]),
+    "text": (HEAD + ENTRY.replace("0.5", "'low'"), ["amount is not a positive number"]),
+    "no amount": (HEAD + "[[price]]\ndevice = 'small'\n", ["has no amount or price_per_card"]),
+    "amounts": (HEAD + ENTRY + "price_per_hour = 1\n", ["has two amounts"]),
+    "date": (HEAD.replace("2026-01-02", "'May'") + ENTRY, ["the date is not one"]),
+    "source": (HEAD.replace("'a page'", "3") + ENTRY, ["the source is not a text"]),
+    "twice": (HEAD + ENTRY + ENTRY, ["has a price already"]),
+    "key": (HEAD + ENTRY + "usd = 1\n", ["unknown key 'usd'"]),
+    "head": ("color = 1\n" + HEAD + ENTRY, ["unknown key 'color'"]),
+    "said twice": (HEAD + ENTRY.replace("amount", "price_per_card"), ["per says hour"]),
+    "both": (
+        "device,amount,per\nsmall,1,card\nlarge,2,hour\n",
+        ["has prices in USD per card and USD per hour"],
+    ),
+    "all at once": (
+        "device,price_per_hour,date\nnothing,0,May\nsmall,cheap\n",
+        ["no device nothing", "not a positive number", "the date", "line 3 has 2 cells"],
+    ),
+    "many": ("device,amount\n" + "small,1\n" * 20, ["; 14 more; a file that works"]),
+}
+
+
+@pytest.mark.parametrize(("text", "messages"), FAULTS.values(), ids=FAULTS)
+def test_all_faults_of_a_price_file_are_one_line_with_a_file_that_works(
+    tmp_path: Path, text: str, messages: list[str]
+) -> None:
+    path = tmp_path / "prices"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PriceError) as fault:
         read_prices(str(path), Catalog(DEVICES))
-    assert message in str(fault.value)
+    assert [message for message in messages if message not in str(fault.value)] == []
     assert "\n" not in str(fault.value)
+    sample = re.findall("'([^']+)'", str(fault.value).partition("a file that works")[2])
+    path.write_text("\n".join(sample), encoding="utf-8")
+    assert read_prices(str(path), catalog()).by_device["RTX 4090"].amount == 0.69
 
 
 def test_an_unknown_order_is_rejected() -> None:
@@ -206,9 +253,23 @@ def test_fit_ranks_devices_by_a_file_of_prices(
     head, _, table = text.partition("FITS")
     assert "Ranked  1 of " in head
     assert "add theirs to the file of --prices" in " ".join(head.split())
-    assert "without what they would be ranked by" in table
+    assert "without a known price or time" in table
     assert "PRICE: EUR per hour, of 2026-01-02" in text
     assert "source: a page" in text
+
+
+def test_a_price_with_no_date_says_so(tmp_path: Path, capsys: Capture) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text("device,price_per_hour,date\nT4,0.35,\n", encoding="utf-8")
+    words = ["fit", MLP, "--which-device", "--rank", "price", "--prices", str(prices)]
+    assert main(words) == 0
+    assert "PRICE: USD per hour, no date;" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    first, *_ = json.loads(capsys.readouterr().out)["devices"]
+    assert (first["name"], first["price"]["date"], first["price"]["source"]) == ("T4", None, None)
+    prices.write_text("device,price_per_hour,date\nT4,3,\nP100,5,2026-01-02\n", encoding="utf-8")
+    assert main(words) == 0
+    assert "of 2026-01-02, some with no date" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,26 @@ what people say of an error in their own words, 49 of 60. Corrected since: the m
 The seventeenth, by 8 more, alike, 43 of 55. Since then a message that was cut off is left out, and
 the memory of one card is corrected.
 
-Of texts that are none, from the same threads, 29 of 40, 28 of 30 and 19 of 21 were read as none at
-first sight.
+The eighteenth is what programs of all sorts print, nothing that people say of it: 18 of 25. The
+nineteenth, with the rules mended for it, of more of them, among them runtimes of phones and boards:
+27 of 30.
+
+The twentieth, of programs of all sorts by 26 searches with the rules frozen, nothing that people
+say: 88 of 102. Eight of its misses are a compiler that was killed.
+
+The twenty-first, alike, by 24 more searches with the rules frozen, 92 of 104. Corrected since: the
+device of two, which is a GPU. The twenty-second, by 32 more, 99 of 105;
+the twenty-third, by 22 more, 52 of 58.
+
+The twenty-fourth and twenty-fifth are of programs of machine learning, from pages that no earlier
+set has, collected and written down by somebody who had not seen the rules; figures are changed,
+form and wording are the programs'. 132 of 146 of the twenty-fourth at first sight; of the twenty-
+fifth, with the rules mended for it, 150 of 159, or 152 with the number of ``device:CPU:0``, which
+is corrected since. Left out: of the twenty-fourth five that are no errors or are misread, of the
+twenty-fifth two.
+
+Of texts that are none, from the same threads, 29 of 40, 28 of 30, 19 of 21 and 34 of 36 were read
+as none at first sight.
 """
 
 import json
@@ -56,10 +74,10 @@ from onnxmem.decisions.explain.messages import RequestedBytes, read_message
 MESSAGES: list[dict[str, Any]] = json.loads((DATA / "oom_messages.json").read_text("utf-8"))
 WITHOUT_DEVICE = {None, "second", "third"}
 """Sets whose devices were not written down."""
-WITH_PARTS = {
-    *("fourth", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth"),
+WITHOUT_PARTS = {
+    *(None, "second", "third", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"),
 }
-"""Sets whose reserved memory was written down."""
+"""Sets whose reserved memory was not written down."""
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -70,8 +88,8 @@ def in_bytes(size: str | None) -> int | None:
     return round(Fraction(number) * UNITS[unit])
 
 
-def named(row: dict[str, Any]) -> object:
-    return pytest.param(row, id=row["source"].partition("//")[2])
+def group_of(row: dict[str, Any]) -> str:
+    return str(row.get("set", "first"))
 
 
 @pytest.mark.parametrize("escape", ["\x1b", "\\x1b", "\\033", "\\u001b"])
@@ -89,8 +107,15 @@ def test_colors_of_a_terminal_are_no_sizes(text: str, escape: str) -> None:
     assert read_message(colored) == read_message(text.replace("*", ""))
 
 
-@pytest.mark.parametrize("row", [named(row) for row in MESSAGES])
-def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
+@pytest.mark.parametrize("group", sorted({group_of(row) for row in MESSAGES}))
+def test_posted_messages_are_parsed(group: str) -> None:
+    for row in MESSAGES:
+        if group_of(row) == group:
+            compare_posted(row)
+
+
+def compare_posted(row: dict[str, Any]) -> None:
+    """A failure shows the row."""
     message = read_message(row["text"])
     assert message is not None
     assert message.program == row.get("program", message.program)
@@ -106,7 +131,7 @@ def test_posted_messages_are_parsed(row: dict[str, Any]) -> None:
     assert message.used_bytes == in_bytes(row.get("used"))
     if row.get("set") not in WITHOUT_DEVICE:
         assert message.device == row.get("device")
-    if row.get("set") in WITH_PARTS:
+    if row.get("set") not in WITHOUT_PARTS:
         assert message.reserved_bytes == in_bytes(row.get("reserved"))
         assert message.unallocated_bytes == in_bytes(row.get("unallocated"))
     if "allocated" in row:

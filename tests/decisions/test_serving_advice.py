@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from graphs import CHAIN, model_of
 from models_on_disk import write_model
+from paths import MODELS
 
 import onnxmem
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.cli import main
+from onnxmem.decisions import simulate as simulating
 from onnxmem.decisions.serving_advice import ServingAdvice, advise_serving
-from onnxmem.decisions.simulate import Serving
+from onnxmem.decisions.simulate import ServedModel, Serving, simulate
 from onnxmem.model.requests import drawn, listed_requests
 from onnxmem.settings import Settings
 
@@ -36,6 +38,22 @@ def test_each_setting_has_the_bytes_of_its_own_simulation() -> None:
         assert each.reserved_peak_bytes == found.arena_reserved_peak_bytes, each.name
         assert each.reserved_bytes == found.arena_reserved_bytes, each.name
         assert each.process_peak_bytes == found.process_peak_bytes, each.name
+
+
+def test_a_simulation_and_its_advice_plan_a_shape_once_and_say_what_they_are_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulating, "node_seconds", None)  # no runs at once: nothing asks for times
+    settings = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    request, serving, said = request_of(model_of(CHAIN), settings), Serving(), list[str]()
+    model = ServedModel.of(request, REQUESTS, serving.options, said.append)
+    simulate(request, REQUESTS, serving, model)
+    assert advise_serving(request, REQUESTS, serving, model) == ADVICE
+    planned = [text for text in said if text.startswith("planning")]
+    # The first one also before any is served, by the session and by the one without reuse.
+    assert len(planned) - 2 == len(model.runs.graphs) == len(set(planned))
+    assert {f"replaying requests with {each.name}" for each in ADVICE.changes} <= {*said}
+    assert "replaying requests in the order largest first" in said
 
 
 def test_padding_serves_every_request_at_a_length_with_room_for_it_and_counts_its_flops() -> None:
@@ -64,6 +82,18 @@ def test_the_best_settings_take_the_least_process_and_change_only_the_session() 
     peaks = [each.process_peak_bytes for each in ADVICE.ranked]
     assert peaks == sorted(peaks)
     assert len(peaks) == len(ADVICE.changes) + 1
+
+
+def test_reuse_of_buffers_is_turned_off_where_it_holds_them_longer_than_it_saves() -> None:
+    """Measured of it, four requests of two images: 294.5 MB of process in place of 311.2."""
+    settings = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    path, requests = str(MODELS / "unet.onnx"), listed_requests([{"N": 2}])
+    advice = advise_serving(request_of(path, settings), requests, Serving())
+    change = next(each for each in advice.changes if each.name == "enable_mem_reuse=False")
+    assert change.lines == ("options.enable_mem_reuse = False",)
+    assert not advice.best_setting.options.enable_mem_reuse
+    found = onnxmem.simulate(path, requests.rows, options=change.options, asks_onnxruntime=False)
+    assert change.process_peak_bytes == found.process_peak_bytes < advice.own.process_peak_bytes
 
 
 def test_one_shape_has_no_lengths_to_pad_to() -> None:

@@ -6,8 +6,8 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from graphs import model_of
-from hypothesis import given, settings
+from graphs import graph_of, model_of
+from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import write_model
 
@@ -15,9 +15,9 @@ import onnxmem
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.cli import main
-from onnxmem.decisions.simulate import Process, ServedModel, Serving, Simulation
+from onnxmem.decisions.simulate import Process, ServedModel, Serving, Simulation, node_seconds
 from onnxmem.model.requests import RequestsError, listed_requests
-from onnxmem.report.simulation import verdict
+from onnxmem.report.simulation import render_simulation, verdict
 from onnxmem.runtimes.onnxruntime.served import Dims
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
@@ -81,7 +81,6 @@ requests_of_primes = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests_of_primes)
 def test_the_arena_never_falls_without_shrinkage(numbers: list[tuple[int, int]]) -> None:
     process, reserved = Process(PLAIN.runs, Serving()), []
@@ -91,7 +90,6 @@ def test_the_arena_never_falls_without_shrinkage(numbers: list[tuple[int, int]])
     assert reserved[-1] == reserved_by(PLAIN, dims_of(*numbers))
 
 
-@settings(max_examples=60, deadline=None)
 @given(requests_of_primes)
 def test_with_shrinkage_the_regions_of_outputs_are_left(numbers: list[tuple[int, int]]) -> None:
     process = Process(SHRINKING.runs, Serving())
@@ -105,7 +103,6 @@ def shared(concurrency: int = 1, sessions: int = 3) -> Serving:
     return Serving(concurrency=concurrency, sessions=sessions, options=options)
 
 
-@settings(max_examples=40, deadline=None)
 @given(requests_of_primes)
 def test_sessions_of_one_arena_that_run_in_turn_reserve_what_one_does(
     numbers: list[tuple[int, int]],
@@ -157,7 +154,6 @@ def test_nothing_is_said_of_the_growth_that_unknown_sizes_decide() -> None:
     assert verdict(found).startswith("It is unknown whether it stops growing")
 
 
-@settings(max_examples=25, deadline=None)
 @given(requests_of_primes, st.permutations(range(5)))
 def test_what_is_bounded_stays_so_in_any_order(
     numbers: list[tuple[int, int]], order: list[int]
@@ -192,6 +188,53 @@ def test_nothing_is_known_of_shapes_that_are_not_replayed_or_of_runs_at_once() -
     assert at_once.interval is not None
     interval = at_once.interval
     assert interval.low_bytes <= interval.median_bytes <= interval.high_bytes
+
+
+def test_the_process_of_runs_at_once_is_that_of_the_middle_draw() -> None:
+    at_once = simulated("N=1..4,M=1..40", num_requests=20, concurrency=3)
+    last, drawn = at_once.timeline[-1], at_once.process_interval
+    assert drawn is not None
+    assert last.process_bytes - last.input_bytes == drawn.median_bytes
+    assert drawn.low_bytes <= drawn.median_bytes <= drawn.high_bytes
+    assert simulated("N=1..4,M=1..40", num_requests=20).process_interval is None
+
+
+def test_which_rows_of_a_mapped_weight_are_read_makes_the_process_a_range() -> None:
+    """A row has five pages; three indices read one to three rows, and Linux maps up to 2 MiB."""
+    text = "agraph (int64[N] i) => (float[N,5003] y) <float[1009,5003] w> { y = Gather(w, i) }"
+    found = onnxmem.simulate(model_of(text), [{"N": 3}, {"N": 2}], asks_onnxruntime=False)
+    interval = found.process_interval
+    assert interval is not None
+    own_bytes = found.timeline[-1].process_bytes - found.timeline[-1].input_bytes
+    assert (interval.median_bytes, interval.num_draws) == (own_bytes, 1)
+    assert interval.low_bytes == own_bytes - 2 * 5 * 4096
+    assert interval.high_bytes == own_bytes + 3 * 512 * 4096
+    assert "by which rows of mapped weights" in render_simulation("m", found, None)
+
+
+def test_regions_of_several_threads_are_in_arenas_of_their_own() -> None:
+    served = model()
+    process = Process(served.runs, Serving(concurrency=2, sessions=2))
+    process.peak_of(dims_of(*((n, 1009) for n in (7, 3, 5, 2) * 3)), 0)
+    threads = [set(arena.threads.values()) - {0} for arena in process.arenas]
+    assert threads[0] <= {1, 2}
+    assert threads[1] <= {3, 4}
+    assert all(threads)
+
+
+@pytest.mark.parametrize(("groups", "flops_a_second"), [(1, 4e11), (7, 4e10)])
+def test_a_depthwise_convolution_of_integers_is_no_matrix_product(
+    groups: int, flops_a_second: float
+) -> None:
+    weight = f"uint8[7,{7 // groups},3,3] w"
+    text = f"""agraph (uint8[1,7,13,13] x, {weight}, float s, uint8 z) => (uint8[1,7,11,11] y) {{
+        y = QLinearConv<group = {groups}>(x, s, z, w, s, z, s, z)
+    }}"""
+    graph = graph_of(text)
+    (seconds,) = node_seconds(graph).values()
+    flops = 2 * 7 * 11 * 11 * (7 // groups) * 9
+    moved_bytes = 7 * 13 * 13 + 7 * (7 // groups) * 9 + 7 * 11 * 11 + 3 * 5
+    assert seconds == pytest.approx(flops / flops_a_second + moved_bytes / 1e10)
 
 
 def test_runs_that_allocate_nothing_are_served_at_once() -> None:

@@ -177,11 +177,12 @@ def test_what_is_left_out_of_a_simulation_is_said_of_its_pod(
     assert main(["simulate", *SIMULATED, "-q", "--json", "-o", "saved.json"]) == 0
     left_out = "note: tensors of unknown size, left out: 'n', 'y'"
     for words in (SIMULATED, ["other.onnx", *SIMULATED[1:], "--beside", "saved.json"]):
-        assert main(["simulate", *words, "--emit", "k8s"]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        assert main(["simulate", *words, "--emit", "k8s"]) == 3
+        lines, errors = (text.splitlines() for text in capsys.readouterr())
+        assert "partial: the limit is a lower bound, and may end the pod" in errors[-1]
         assert f"#   {left_out}" in lines
         assert any(line.startswith("# lower bound: ") for line in lines)
-        assert main(["simulate", *words, "--emit", "json"]) == 0
+        assert main(["simulate", *words, "--emit", "json"]) == 3
         row = json.loads(capsys.readouterr().out)
         assert [row["is_complete"], row["models"][-1]["is_complete"]] == [False, False]
 
@@ -315,12 +316,28 @@ def test_a_saved_simulation_is_the_process_that_was_simulated(
     assert not saved.options.enable_mem_pattern
 
 
+def test_a_pod_of_the_advised_settings_says_them_and_is_no_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(Path("net.onnx"))
+    pods = []
+    for words in ((), ("--advise",)):
+        assert main(["simulate", *SIMULATED, "--emit", "json", *words]) == 0
+        pods.append(json.loads(capsys.readouterr().out))
+    own, advised = (each["models"][0] for each in pods)
+    assert own["settings"] == []
+    assert advised["settings"]
+    assert advised["most_bytes"] <= own["most_bytes"]
+    assert main(["simulate", *SIMULATED, "--emit", "k8s", "--advise"]) == 0
+    assert f"#   with {', '.join(advised['settings'])}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         ("--workers 2", "--workers: no effect without --emit"),
         ("--beside a.json", "--beside: no effect without --emit"),
-        ("--emit k8s --advise", "--advise: no effect with --emit k8s"),
         ("--emit k8s --json", "two forms of one result"),
         ("--emit k8s --workers 10001", "10,001 workers; it is between 1 and 10,000"),
         ("--emit k8s --beside net.onnx", "net.onnx: is not JSON"),

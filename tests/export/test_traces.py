@@ -203,7 +203,7 @@ def test_the_snapshot_of_a_step_is_that_of_the_caching_allocator(expandable_segm
     workspace_bytes = torch.cublas_workspace_bytes + torch.cudnn_workspace_bytes
     assert peak_bytes(snapshot) == training.peak_bytes + workspace_bytes
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
-    assert reserved == torch.reserved.by_iteration_bytes[0]
+    assert 0 < reserved <= torch.reserved_bytes
 
 
 def test_a_snapshot_omits_unknown_sizes() -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final, NoReturn
 
 from onnxmem.cli import main
 
-SECONDS: Final = 5
+SECONDS: Final = 20
 """Of wall time for a command; one that waits for something has none of its own."""
 ADDRESS_BYTES: Final = 3 * 2**30
 NOBODY: Final = 65534

@@ -12,7 +12,7 @@ import gzip
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,9 @@ RIGHT = {"outputs": 2_103, "tensors": 15_501}
 RIGHT_WITH_VALUES = {"outputs": 2_350, "tensors": 15_600}
 """The ratchets, of 2,448 outputs and 15,600 inner tensors: raise them, never lower them."""
 
+QUICK = KINDS[1:]
+"""The default run leaves out those that onnx has to make first."""
+
 Shapes = Mapping[str, list[int]]
 
 
@@ -49,11 +52,11 @@ class Score:
     """Models that the installed onnx lacks."""
 
 
-def models() -> Iterator[tuple[str, onnx.ModelProto]]:
+def models(kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, onnx.ModelProto]]:
     with warnings.catch_warnings():
         # onnx's test cases overflow and divide by zero while they are made.
         warnings.simplefilter("ignore")
-        for kind in KINDS:
+        for kind in kinds:
             for case in load_model_tests(kind=kind):
                 path = Path(str(case.model_dir)) / "model.onnx"
                 yield f"{kind}/{case.name}", case.model or onnx.load(path)
@@ -92,12 +95,14 @@ def truth() -> dict[str, dict[str, Shapes]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def score() -> Score:
-    """Build every model once."""
+@pytest.fixture(scope="module", params=[QUICK, pytest.param(KINDS, marks=pytest.mark.slow)])
+def score(request: pytest.FixtureRequest) -> Score:
+    """Build every model of these kinds once."""
     found = Score()
-    at_hand = dict(models())
+    at_hand = dict(models(request.param))
     for name, shapes in truth().items():
+        if name.partition("/")[0] not in {*request.param, "light"}:
+            continue
         model = at_hand.get(name)
         if model is None:
             found.absent.append(name)
@@ -139,6 +144,8 @@ def test_no_shape_of_the_backend_suite_is_wrong(score: Score) -> None:
     assert score.wrong == []
 
 
+@pytest.mark.parametrize("score", [KINDS], indirect=True)
+@pytest.mark.slow
 def test_the_number_of_known_shapes_is_unchanged(score: Score) -> None:
     if not onnx.__version__.startswith("1.23."):
         pytest.skip(f"counted with onnx 1.23; {len(score.absent)} models are not in this one")

@@ -564,7 +564,7 @@ def weight_bytes(found: Analysis) -> dict[str, int | None]:
     return {weight.name: weight.size_bytes for weight in found.graph.weights}
 
 
-def codes(found: Analysis) -> list[str]:
+def codes(found: Analysis | BoundModel) -> list[str]:
     return [finding.code for finding in found.findings]
 
 
@@ -758,3 +758,53 @@ def test_a_constant_that_grows_to_millions_of_samples_takes_no_memory() -> None:
         tracemalloc.stop()
     assert found.graph.tensors["z"].size_bytes == 4 * 3 * batch
     assert peak_bytes < 8 * batch
+
+
+# A symbolic batch beside constants that a trace made of it
+
+
+TRACED = """
+    agraph (float[N,11,5] x) => (float[N,{rows},5] y)
+    <float[5] token, float[5,5] w, int64[3] once = {{3,1,5}}, int64[3] flat = {{3,-1,5}},
+     int64[2] pair = {{7,5}}> {{
+        first = Expand(token, once)
+        tokens = Concat <axis = 1> (first, {rest})
+        h = MatMul(tokens, w)
+        y = Reshape(h, flat)
+    }}"""
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 13])
+def test_constants_of_a_trace_follow_a_symbolic_batch(batch: int) -> None:
+    found = bound(TRACED.format(rows=12, rest="x"), batch)
+    assert codes(found) == ["batch_of_trace"]
+    assert found.graph.tensors["tokens"].shape == (batch, 12, 5)
+    assert found.graph.tensors["y"].shape == (batch, 12, 5)
+
+
+def test_the_batch_of_the_trace_needs_no_change() -> None:
+    found = bound(TRACED.format(rows=12, rest="x"), 3)
+    assert codes(found) == []
+    assert found.graph.tensors["y"].shape == (3, 12, 5)
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_a_file_that_fits_no_batch_stays_contradictory(batch: int) -> None:
+    text = TRACED.format(rows=12, rest="wrong").replace(
+        "first =", "wrong = Expand(x, pair)  first ="
+    )
+    found = bound(text, batch)
+    assert "contradictory_inputs" in codes(found)
+    assert "batch_of_trace" not in codes(found)
+
+
+def test_a_training_step_has_the_batch_in_all_of_it() -> None:
+    """Twice and three times the samples: what is saved grows by the same bytes."""
+    model = model_of(TRACED.format(rows=12, rest="x"))
+    saved = [
+        found.saved_activation_bytes or 0
+        for batch in (5, 10, 15)
+        if (found := analyze(model, batch=batch, train=True).training)
+    ]
+    assert len(saved) == 3
+    assert saved[2] - saved[1] == saved[1] - saved[0] >= 4 * 5 * 12 * 5

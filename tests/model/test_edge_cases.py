@@ -83,7 +83,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
         onnx.save(weighted, folder / f"{name}.onnx")
     paths = [str(folder / f"{name}.onnx") for name in MODELS]
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert main([*paths, "--json"]) == 0
+        assert main([*paths, "--json", "--jobs", "1"]) == 0
     printed = json.loads(out.getvalue())["models"]
     assert [row["path"] for row in printed] == paths
     return dict(zip(MODELS, printed, strict=True))

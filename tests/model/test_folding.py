@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import graph_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -425,7 +425,6 @@ def text_of(made: Made) -> object:
 
 
 @pytest.mark.parametrize("op_type", OPERANDS)
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_fast_folding_equals_the_reference(op_type: str, data: st.DataObject) -> None:
     inputs = data.draw(OPERANDS[op_type])

@@ -251,6 +251,7 @@ def together(opset: int) -> tuple[onnx.ModelProto, list[list[Dims]]]:
     return whole, said
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 @pytest.mark.parametrize("opset", [21, 14])
 def test_onnxruntime_computes_these_shapes(opset: int) -> None:

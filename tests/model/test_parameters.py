@@ -440,3 +440,16 @@ def test_a_buffer_that_torch_export_names_is_not_trained(
     model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value=text)
     found = parameters(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
     assert found.trained == trained
+
+
+@pytest.mark.parametrize(("name", "trained"), [("table", True), ("val_7", False)])
+def test_an_embedding_that_is_normalized_whole_is_a_parameter(name: str, trained: bool) -> None:
+    """A name that an exporter generates is that of a constant; scales have any name."""
+    found = of(f"""
+        agraph (float[2,5] x) => (float[2,7] y)
+        <float[7,5] {name}, float[5] scale, float[5] val_3> {{
+            whole = LayerNormalization({name}, scale, val_3)
+            columns = Transpose <perm = [1, 0]> (whole)
+            y = MatMul(x, columns)
+        }}""")
+    assert found.trained == ((name,) if trained else ()) + ("scale", "val_3")

@@ -143,6 +143,7 @@ def test_a_model_with_contradictory_types_is_inferred_once(monkeypatch: pytest.M
     assert (found.batch_law, found.total_bytes) == (None, 3 * 7 * 4 * 3 + 7 * 4 + 7 * 2)
 
 
+@pytest.mark.usefixtures("without_children")
 def test_contradictory_types_fail_every_check_and_advice_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

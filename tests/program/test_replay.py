@@ -18,6 +18,7 @@ from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
 # A program that runs again and again on PyTorch's allocator, worked by hand; and out of memory.
 
 
+WEIGHT, ACTIVATION = Category.WEIGHT, Category.ACTIVATION
 MIB = 2**20
 
 
@@ -109,6 +110,49 @@ def test_two_iterations_call_the_allocator_in_order() -> None:
         *(("free", 3, 0), ("free", 4, 0), ("rename", 2, 0)),
         *again,
     ]
+
+
+def test_the_first_iteration_makes_what_later_ones_find() -> None:
+    """One gradient is kept, one is cloned, one is carried from step to step; the state comes last.
+
+    A gradient that the first iteration did not compute exists from the second one on.
+    """
+    builder = ProgramBuilder()
+    weight = builder.malloc("weight", WEIGHT)
+    labels = ("added to", "cloned", "carried", "never computed", "state")
+    found = added, cloned, carried, never, state = [builder.malloc(each, WEIGHT) for each in labels]
+    builder.begin_without(found)
+    builder.end_setup()
+    builder.free(carried)
+    taken, copied = (builder.malloc(each, ACTIVATION) for each in ("taken", "copied"))
+    builder.keep_first(taken)
+    builder.free(taken)
+    builder.make_first(cloned)
+    builder.free(copied)
+    left = builder.malloc("left", ACTIVATION)
+    builder.make_first(state)
+    sizes = Sizes.of([3, 11, 13, 17, 19, 23, 11, 13, 17])
+    log = Log()
+    replay(builder.program(), sizes, log, iterations=2)
+    assert log.calls == [
+        *(("malloc", weight, 3), ("malloc", taken, 11), ("malloc", copied, 13)),
+        *(("malloc", cloned, 13), ("free", copied, 0), ("malloc", left, 17)),
+        *(("malloc", state, 23), ("rename", taken, added), ("rename", left, carried)),
+        *(("malloc", never, 19), ("free", carried, 0), ("malloc", taken, 11)),
+        *(("malloc", copied, 13), ("free", taken, 0), ("free", copied, 0), ("malloc", left, 17)),
+    ]
+
+
+def test_state_that_does_not_fit_fails_where_the_first_iteration_makes_it() -> None:
+    builder = ProgramBuilder()
+    state = builder.malloc("state", WEIGHT)
+    builder.begin_without([state])
+    builder.end_setup()
+    builder.free(builder.malloc("a", ACTIVATION))
+    builder.make_first(state)
+    allocator = CachingAllocator(capacity_bytes=10 * MIB)
+    found = replay(builder.program(), Sizes.of([11 * MIB, 7]), allocator)
+    assert found.out_of_memory_at == 2
 
 
 def test_an_allocator_without_a_steady_state_is_replayed_for_all_iterations() -> None:
@@ -257,9 +301,6 @@ def test_a_released_setup_without_a_replacement_is_released_once() -> None:
 
 
 # The moment of most bytes in each node's events, by hand and against a walk over all events.
-
-
-WEIGHT, ACTIVATION = Category.WEIGHT, Category.ACTIVATION
 
 
 def two_phases() -> Replay:

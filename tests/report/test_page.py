@@ -53,7 +53,7 @@ EVIL = (
     "\x1b[2J\x1b]0;owned\x07",
     "a\u202egnp.exe\u2066b",
     "a\u2028b\u2029c\nd\x00",
-    "n" * 2**20,
+    "n" * 2**18,
 )
 
 

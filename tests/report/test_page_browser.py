@@ -151,8 +151,8 @@ def test_everything_that_names_the_batch_follows_the_slider(
     for batch in (stops[-1], stops[0]):
         browser.batch(batch)
         at = analysis.at(batch=batch)
-        peak_bytes = at.total_bytes if at.training is None else at.training.peak_bytes
-        assert text_of(browser, "h1").endswith(f": {format_bytes(peak_bytes)}")
+        takes_bytes = at.total_bytes if at.fit is None else at.fit.taken_bytes
+        assert text_of(browser, "h1").endswith(f": {format_bytes(takes_bytes)}")
         assert browser.driver.title == text_of(browser, "h1")
         assert f"batch {batch:,}" in text_of(browser, ".assumes")
         # Every batch has its packing, or says of which batch one is drawn.
@@ -197,6 +197,7 @@ def test_the_answer_is_on_the_first_screen_and_follows_the_slider(
     analysis = analyze(MODELS / "mlp.onnx", batch=3, train=True, budget_bytes=600 * 2**20)
     path = tmp_path / "mlp.html"
     path.write_text(render_page(analysis), encoding="utf-8")
+    browser.open(path)
     for scripts_are_off in (True, False):
         browser.screen(390)
         browser.scripts(are_off=scripts_are_off)

@@ -27,7 +27,7 @@ from onnxmem.report.sections.listing import batch_sections, packing_text, peak_p
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
-from onnxmem.report.text import laid_out, section_lines
+from onnxmem.report.text import figure, laid_out, section_lines
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 from onnxmem.settings import TrainingConfig
 
@@ -146,7 +146,9 @@ def text_of(line: Line) -> list[str]:
 
 
 def test_a_line_in_columns() -> None:
-    assert text_of(Line("a", 1031, "b")) == [f"  {'a':<24}{'1.01 KiB':>10}{'1,031 B':>20}   b"]
+    line = Line("a", 1031, "b")
+    assert text_of(line) == [f"  {'a':<24}{'1.01 KiB':>10}   b"]
+    assert laid_out((line,), figure) == [f"  {'a':<24}{'1.01 KiB':>10}{'1,031 B':>20}   b"]
     assert text_of(Line("a", None)) == [f"  {'a':<24}{'unknown':>10}"]
     assert text_of(Line("a", text="b", depth=2)) == [f"    {'a':<22}  b"]
     assert text_of(Line("a", 0, drops_zero=True)) == []

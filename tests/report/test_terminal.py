@@ -168,12 +168,6 @@ def test_the_sums_add_up_to_the_byte(folder: Path, batch: int, optimizer: str) -
         assert total == terms > 0, heading
 
 
-def test_the_words_are_within_a_hundred_columns(folder: Path) -> None:
-    path = write_model(folder / "net.onnx")
-    text = render(analyze(path, batch=128, train=True, budget_bytes=2**30))
-    assert max(map(len, text.splitlines())) <= 100
-
-
 def test_a_long_ordinary_name_is_never_cut(folder: Path) -> None:
     name = "/encoder" + "/layer" * 30
     text = CONVNET.replace("h = Conv", f'"{name}" = Conv').replace("(h)", f'("{name}")')

@@ -20,6 +20,9 @@ PIPED = 100
 MOST_LINES = 25
 ALL = sorted(MODELS.glob("*.onnx"))
 FEW = [MODELS / f"{name}.onnx" for name in ("mlp", "mobilenet_v2.int8", "smollm_cached")]
+QUICK = MODELS / "mlp.onnx"
+HEAVY = ("advise", "explain process", "{model} --train", "fit")
+"""Of the quick models one alone has these."""
 COMMANDS = (
     "{model}",
     "{model} -v",
@@ -44,9 +47,9 @@ MORE = (
     "explain 'Failed to allocate memory for requested buffer of size 1204224' {model}",
     "simulate {model} --requests batch=1..2 --num-requests 4",
     "reorder {model}",
-    "{model} {other}",
+    "{model} models/alexnet.onnx",
 )
-"""On one model, and on all where tests may be slow."""
+"""On one model."""
 WITHOUT_A_MODEL = (
     "devices",
     "devices STM32H743",
@@ -99,8 +102,16 @@ def beside_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(MODELS.parent)
 
 
-@pytest.mark.parametrize("model", FEW, ids=lambda path: path.stem)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "model"),
+    [
+        (command, model)
+        for command in COMMANDS
+        for model in FEW
+        if model == QUICK or not command.startswith(HEAVY)
+    ],
+    ids=lambda each: each.stem if isinstance(each, Path) else each,
+)
 def test_no_line_is_wider_than_columns(
     command: str, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,8 +124,7 @@ def test_no_line_of_another_command_is_wider(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    model = MODELS / "mobilenet_v2.int8.onnx"
-    assert [line for line in printed(command, model, capsys) if len(line) > COLUMNS] == []
+    assert [line for line in printed(command, QUICK, capsys) if len(line) > COLUMNS] == []
 
 
 @pytest.mark.parametrize("command", WITHOUT_A_MODEL)
@@ -130,7 +140,7 @@ def test_no_line_without_a_model_is_wider(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
+@pytest.mark.parametrize("model", [each for each in ALL if each != QUICK], ids=lambda p: p.stem)
 def test_no_line_of_any_command_on_any_model_is_wider(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,23 +156,21 @@ def test_no_line_of_any_command_on_any_model_is_wider(
     assert wide == {}
 
 
-@pytest.mark.parametrize("model", FEW, ids=lambda path: path.stem)
 @pytest.mark.parametrize("columns", [COLUMNS, PIPED])
 @pytest.mark.parametrize("command", ANSWERS)
 def test_an_answer_has_at_most_25_lines(
     command: str,
     columns: int,
-    model: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    assert len(printed(command, model, capsys)) <= MOST_LINES
+    assert len(printed(command, QUICK, capsys)) <= MOST_LINES
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [COLUMNS, PIPED])
-@pytest.mark.parametrize("model", [each for each in ALL if each not in FEW], ids=lambda p: p.stem)
+@pytest.mark.parametrize("model", [each for each in ALL if each != QUICK], ids=lambda p: p.stem)
 def test_an_answer_on_any_model_has_at_most_25_lines(
     columns: int, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,8 +113,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_model_alone_is_opened_and_nothing_is_made(folder: Path, flags: list[str]) -> None:
     before = {path.name for path in folder.iterdir()}
-    commands = [[file.file_name, *flags] for file in LIGHT]
-    for file, seen in zip(LIGHT, events(folder, commands), strict=True):
+    files = LIGHT[::3] if "--train" in flags else LIGHT
+    commands = [[file.file_name, *flags] for file in files]
+    for file, seen in zip(files, events(folder, commands), strict=True):
         assert [each[:2] for each in seen if each[:2] != ["open", file.file_name]] == []
         assert len(seen) <= 1
     assert {path.name for path in folder.iterdir()} == before

@@ -130,7 +130,10 @@ def test_each_function_is_run_by_its_command(
     assert seen == set(functions())
 
 
-@pytest.mark.parametrize("parts", [PARTS, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "parts",
+    [PARTS, pytest.param(2, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)],
+)
 def test_each_child_with_each_death(
     workplace: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -243,7 +246,14 @@ def worker_cases(parts: int) -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize("parts", [len(WORKER_DEATHS), pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        len(WORKER_DEATHS),
+        pytest.param(3, marks=pytest.mark.slow),
+        pytest.param(1, marks=pytest.mark.long),
+    ],
+)
 def test_each_worker_with_each_death(
     workplace: Path, parts: int, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

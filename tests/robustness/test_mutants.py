@@ -165,7 +165,7 @@ def test_a_broken_model_is_analyzed_or_refused(place: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 108))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_many_more_broken_models_are_analyzed_or_refused(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - any fixed draw will do
     for _ in range(500):

@@ -3,7 +3,7 @@
 The options are those of the commands' parsers, so that a new one meets all kinds and faults. A case
 may end with any documented code and says why in one line; it never ends with an internal error,
 never waits, never grows, and an older result is whole after it. The default run takes one case of
-four, so that each option and each kind occurs; the slow one takes all.
+eight, so that each option and each kind occurs; the slow one takes one of two.
 """
 
 import json
@@ -26,7 +26,7 @@ from paths import environment
 
 pytest.importorskip("resource", reason="limits as POSIX has them")
 
-PARTS: Final = 4
+PARTS: Final = 8
 """The default run takes one case of so many."""
 OLD: Final = b"o" * 8000
 BRANCHING: Final = """agraph (float[N,64] x) => (float[N,1] y) {
@@ -54,10 +54,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["sample", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        PARTS,
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(1, marks=pytest.mark.long),
+    ]
+)
 def parts(request: pytest.FixtureRequest) -> int:
     """How many cases one is taken of."""
-    return PARTS if request.param == "sample" else 1
+    num_parts: int = request.param
+    return num_parts
 
 
 def drawn(options: Sequence[str], kinds: Sequence[str], parts: int) -> list[Pair]:
@@ -330,10 +337,12 @@ MOMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 def test_each_output_at_each_death(folder: Path, parts: int) -> None:
     lines = writes()
-    pairs = drawn(list(lines), list(MOMENTS), parts * 4 if parts > 1 else 1)
-    ages = ["old", "new"]
+    pairs = drawn(list(lines), list(MOMENTS), parts * 2 if parts > 1 else 1)
+    both = [("old", pair) for pair in pairs] + [("new", pair) for pair in pairs]
+    # Of a sample each case has one age.
+    aged = both if parts == 1 else [both[n if n % 2 else n + len(pairs)] for n in range(len(pairs))]
     cases, next_ones, outputs = [], [], []
-    for age, (number, (option, moment)) in product(ages, enumerate(pairs)):
+    for number, (age, (option, moment)) in enumerate(aged):
         place = folder / f"{age}{number}"
         place.mkdir()
         outputs.append(place / "result")
@@ -352,15 +361,11 @@ def test_each_output_at_each_death(folder: Path, parts: int) -> None:
     expected = {option: (sound / str(row)).read_bytes() for row, option in enumerate(lines)}
     told = [
         f"{option}, {moment}: {text}"
-        for (_, (option, moment)), case, output in zip(
-            product(ages, pairs), killed, outputs, strict=True
-        )
+        for (_, (option, moment)), case, output in zip(aged, killed, outputs, strict=True)
         for text in after_death(case, output, MOMENTS[moment], expected[option])
     ]
     again = ran(folder, next_ones)
-    for (_, (option, moment)), case, output in zip(
-        product(ages, pairs), again, outputs, strict=True
-    ):
+    for (_, (option, moment)), case, output in zip(aged, again, outputs, strict=True):
         told += [f"{option}, {moment}, next run: {text}" for text in wrong(case)]
         if output.read_bytes() != expected[option]:
             told.append(f"{option}, {moment}: the next run writes something else")

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -86,12 +88,19 @@ def wrong(folder: Path, command: str, fault: str) -> Iterator[str]:
         is_told = code == 2 and "stdin cannot be read: Bad file descriptor" in err
         is_told &= out.count("\n") == (0 if command.startswith("a message") else 2)
     elif fault != "no stream":
-        sound = ran(folder, COMMANDS[command])
+        sound = sound_run(command)
         is_told = code == sound[0] and comparable(command, out) == comparable(command, sound[1])
     else:
         is_told = True
     if not is_told:
         yield f"{command}: exit code {code}, {out[:200]!r}, {err[:200]!r}"
+
+
+@cache
+def sound_run(command: str) -> tuple[int, str, str]:
+    with TemporaryDirectory() as folder:
+        write_model(Path(folder, MODEL))
+        return ran(Path(folder), COMMANDS[command])
 
 
 def comparable(command: str, out: str) -> str:
@@ -115,7 +124,8 @@ def test_a_stream_that_fails_costs_what_was_to_go_there(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_command_with_each_stream_that_fails(folder: Path, fault: str) -> None:
-    told = [text for command in COMMANDS for text in wrong(folder, command, fault)]
-    print(f"{len(COMMANDS)} commands with {fault}")
+def test_a_third_of_the_commands_with_each_stream_that_fails(folder: Path, fault: str) -> None:
+    """Another third for each of three faults in turn, so that each command meets some."""
+    commands = list(COMMANDS)[list(FAULTS).index(fault) % 3 :: 3]
+    told = [text for command in commands for text in wrong(folder, command, fault)]
     assert told == [], "\n".join(told)

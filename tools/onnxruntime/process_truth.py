@@ -35,19 +35,16 @@ from onnxmem.model.files import load
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
+from onnxmem.runtimes.onnxruntime.process.baselines import BASELINES, Baseline
 from onnxmem.runtimes.onnxruntime.process.figures import load_spec, mapped_pages
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import (
-    MEASURED,
-    Baseline,
-    Loading,
-    ProcessSpec,
-    process_parts,
-)
+from onnxmem.runtimes.onnxruntime.process.loading import Loading, process_parts
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
+_MEASURED = "1.31"
+"""The release of the records."""
 FLOOR_BYTES = 64 << 20
 """Smaller figures are not judged: the process before is as large."""
 NEAR_PERCENT = 10
@@ -173,21 +170,21 @@ def _row(here: Path, *, is_held_out: bool) -> Row:
     request = json.loads((here / "request.json").read_text())
     measured = figures["process"]
     before = measured["rss_bytes_before"]
-    spec, reserved_bytes = _spec(here, request, before)
+    loaded, predicted_bytes, reserved_bytes = _predicted(here, request, before)
     return Row(
         model=here.parent.name,
         setting=here.name,
         is_held_out=is_held_out,
         load_measured=measured["high_water_bytes_loaded"] - before,
-        load_predicted=Loading(spec.load).run().peak_bytes,
+        load_predicted=loaded.peak_bytes,
         process_measured=measured["rss_bytes_run_3"],
-        process_predicted=sum(size_bytes for _, size_bytes in process_parts(spec)),
+        process_predicted=predicted_bytes,
         is_arena_exact=reserved_bytes == figures["held_steady_bytes"],
     )
 
 
-def _spec(here: Path, request: Mapping[str, Any], before: int) -> tuple[ProcessSpec, int]:
-    """The process of a setting, and the bytes that its arena reserves."""
+def _predicted(here: Path, request: Mapping[str, Any], before: int) -> tuple[Loading, int, int]:
+    """The load of a setting, and the bytes of its process and of what its arena reserves."""
     path = Path(request["model"])
     shapes = {name: tuple(dims) for name, (_, dims) in request["shapes"].items()}
     graph = build(prepare(load(path)), Request(shapes=shapes)).graph
@@ -199,17 +196,13 @@ def _spec(here: Path, request: Mapping[str, Any], before: int) -> tuple[ProcessS
         prod(dims) * session_run.DTYPES[element]().itemsize
         for element, dims in request["shapes"].values()
     )
-    load_ = load_spec(graph, session.graph, packed, path.stat().st_size)
-    load_ = replace(
-        load_, regions=arena.loaded_regions, baseline=_baseline(request, before - feeds)
-    )
-    spec = ProcessSpec(
-        load=load_,
-        regions=arena.steady_regions,
-        mapped_bytes=PAGE_BYTES * sum(mapped_pages(graph, session.graph, packed).values()),
-        feed_bytes=feeds,
-    )
-    return spec, arena.held_steady_bytes
+    spec = load_spec(graph, session.graph, packed, path.stat().st_size)
+    spec = replace(spec, regions=arena.loaded_regions, baseline=_baseline(request, before - feeds))
+    loaded = Loading(spec).run()
+    grown = loaded.with_regions(arena.steady_regions)
+    mapped_bytes = PAGE_BYTES * sum(mapped_pages(graph, session.graph, packed).values())
+    parts = process_parts([grown], grown.heap, mapped_bytes)
+    return loaded, feeds + sum(size for _, size in parts), arena.held_steady_bytes
 
 
 def _optimized(here: Path, request: Mapping[str, Any]) -> OptimizedModel:
@@ -231,10 +224,11 @@ def _baseline(request: Mapping[str, Any], process_bytes: int) -> Baseline:
     """The constants, as the measured process had them: the noise of its feeds was freed before."""
     noise = [prod(dims) * 4 for element, dims in request["shapes"].values() if "float" in element]
     freed = max(noise, default=0)
-    threshold = MEASURED.mmap_threshold_bytes
+    known = BASELINES[_MEASURED]
+    threshold = known.mmap_threshold_bytes
     if threshold <= freed <= 32 << 20:
         threshold = -(-(freed + 16) // PAGE_BYTES) * PAGE_BYTES
-    return replace(MEASURED, process_bytes=process_bytes, mmap_threshold_bytes=threshold)
+    return replace(known, process_bytes=process_bytes, mmap_threshold_bytes=threshold)
 
 
 def _nodes(model: onnx.ModelProto) -> dict[str, list[tuple[str, list[str], list[str]]]]:

@@ -1,23 +1,25 @@
 """Ten models, three mixes, one and four at once, default and advised settings: predicted, measured.
 
 Usage: python tools/onnxruntime/serving_grid.py measure FOLDER OUT.csv [MODEL...] [--repeats N]
-       python tools/onnxruntime/serving_grid.py table OUT.csv
+       python tools/onnxruntime/serving_grid.py predict FOLDER OUT.csv [--models NAME...]
+       python tools/onnxruntime/serving_grid.py table OUT.csv [--models NAME...]
 
 ``FOLDER`` holds the models of ``serving_truth.SERVED`` that are not in ``models/``. Each repeat is
 a process of its own, one after another, and a row of the file; what the file has already is not
 measured again, so that a later call adds repeats. One at a time there is one repeat, for nothing
-depends on chance. Four at once, a row has the interval that ``onnxmem.simulate`` gives.
+depends on chance. Four at once, a row has the intervals that ``onnxmem.simulate`` gives.
+``predict`` replays what the file has with the settings that were measured, and measures nothing.
 """
 
 import argparse
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
-from typing import Self
+from typing import Any, Self
 
 from serving_truth import AT_ONCE, MIXES, NEAR, SEED, SERVED, Served, path_of
 
@@ -47,6 +49,12 @@ NUM_REQUESTS = {
     "detr": 20,
 }
 """By model: fewer of a slow one."""
+NAMED: dict[str, dict[str, Any]] = {
+    "enable_mem_pattern=False": {"enable_mem_pattern": False},
+    "kSameAsRequested": {"arena_extend_strategy": "kSameAsRequested"},
+    "arena shrinkage after each run": {"shrinks_arena": True},
+    "external weights": {"weights": "external"},
+}
 WIDEST = 2
 """An interval is at most so many times as wide as the repeats are apart."""
 
@@ -71,11 +79,17 @@ class Row:
     reserved_peak_bytes: int
     low_bytes: int
     high_bytes: int
+    input_bytes: int
+    """Of the inputs of all requests, which the measured process holds."""
     process_bytes: int
     """At the end."""
     predicted_process_bytes: int
     process_most_bytes: int
     """In the larger outcome of the heap."""
+    process_low_bytes: int
+    process_high_bytes: int
+    """Of several at once, the least and the most of the draws, without another outcome of the
+    heap."""
     process_peak_bytes: int
     predicted_process_peak_bytes: int
     seconds: float
@@ -84,15 +98,19 @@ class Row:
 def main() -> None:
     """Measure, or print what was measured."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=("measure", "table"))
+    parser.add_argument("command", choices=("measure", "predict", "table"))
     parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--repeats", type=int, default=1)
     asked = parser.parse_args()
     if asked.command == "table":
-        table(read(asked.paths[0]))
+        rows = read(asked.paths[0])
+        table([each for each in rows if not asked.models or each.model in asked.models])
         return
     folder, out = asked.paths
+    if asked.command == "predict":
+        predict_again(folder, out, asked.models)
+        return
     for repeat in range(asked.repeats):
         for cell in cells(asked.models):
             if repeat == 0 or cell.concurrency > 1:
@@ -176,12 +194,6 @@ def compared(
         (one.reserved_bytes, other.reserved_bytes)
         for one, other in zip(predicted.timeline, found.timeline, strict=True)
     ]
-    interval, last = predicted.interval, predicted.timeline[-1]
-    peak_bytes = predicted.arena_reserved_peak_bytes
-    # The measured process holds the inputs of all requests from the start on.
-    process_bytes = last.process_bytes - last.input_bytes + found.input_bytes
-    held = [each.peak_bytes - each.input_bytes for each in predicted.timeline]
-    most_bytes = max(predicted.load_peak_bytes or 0, *held)
     return Row(
         model=cell.served.name,
         held_out=int(cell.served.held_out),
@@ -194,15 +206,67 @@ def compared(
         num_exact=sum(one == other for one, other in pairs),
         num_near=sum(abs(one / other - 1) <= NEAR for one, other in pairs if other),
         reserved_peak_bytes=found.arena_reserved_peak_bytes,
-        low_bytes=peak_bytes if interval is None else interval.low_bytes,
-        high_bytes=peak_bytes if interval is None else interval.high_bytes,
+        input_bytes=found.input_bytes,
         process_bytes=found.process_bytes or 0,
-        predicted_process_bytes=process_bytes,
-        process_most_bytes=process_bytes + predicted.heap_spread_bytes,
         process_peak_bytes=found.process_peak_bytes or 0,
-        predicted_process_peak_bytes=most_bytes + found.input_bytes,
         seconds=found.seconds,
+        **foretold(predicted, found.input_bytes),
     )
+
+
+def foretold(predicted: Simulation, input_bytes: int) -> dict[str, int]:
+    """The columns of a prediction; the measured process held the inputs of all requests."""
+    interval, last = predicted.interval, predicted.timeline[-1]
+    peak_bytes = predicted.arena_reserved_peak_bytes
+    process_bytes = last.process_bytes - last.input_bytes + input_bytes
+    held = [each.peak_bytes - each.input_bytes for each in predicted.timeline]
+    most_bytes = max(predicted.load_peak_bytes or 0, *held)
+    process = predicted.process_interval
+    return {
+        "low_bytes": peak_bytes if interval is None else interval.low_bytes,
+        "high_bytes": peak_bytes if interval is None else interval.high_bytes,
+        "predicted_process_bytes": process_bytes,
+        "process_most_bytes": process_bytes + predicted.heap_spread_bytes,
+        "process_low_bytes": process_bytes if process is None else process.low_bytes + input_bytes,
+        "process_high_bytes": (
+            process_bytes if process is None else process.high_bytes + input_bytes
+        ),
+        "predicted_process_peak_bytes": most_bytes + input_bytes,
+    }
+
+
+def predict_again(folder: Path, out: Path, names: Sequence[str] | None) -> None:
+    """Write the file with the predictions of this code, row by row."""
+    rows = read(out)
+    for index, row in enumerate(rows):
+        if names and row.model not in names:
+            continue
+        cell = Cell.of((row.model, row.mix, row.concurrency, row.settings))
+        requests = listed_requests(cell.rows)
+        serving = Serving(concurrency=row.concurrency, options=options_named(row.changes))
+        request = request_of(str(path_of(cell.served, folder)), Settings(runtimes=("ort-cpu",)))
+        predicted = simulate(request, requests, serving)
+        rows[index] = replace(row, **foretold(predicted, row.input_bytes))
+        print(row.model, row.mix, row.concurrency, row.settings, flush=True)
+        with_all = [asdict(each) for each in rows]
+        with out.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(with_all[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(with_all)
+
+
+def options_named(changes: str) -> SessionOptions:
+    """The settings that a row of the file names."""
+    options = SessionOptions()
+    for word in changes.split(", "):
+        name, _, number = word.rpartition(" ")
+        if word in ("", "as it is"):
+            continue
+        if name == "malloc thresholds":
+            options = replace(options, malloc_threshold_bytes=int(number))
+        else:
+            options = replace(options, **NAMED[word])
+    return options
 
 
 def read(path: Path) -> list[Row]:
@@ -282,7 +346,9 @@ def grouped(rows: Sequence[Row]) -> Iterator[list[Row]]:
 def processes(rows: Sequence[Row]) -> str:
     """Errors of the process in percent: median and 90th percentile."""
     errors = [abs(100 * (r.predicted_process_bytes / r.process_bytes - 1)) for r in rows]
-    return spread(errors)
+    inside = sum(r.process_low_bytes <= r.process_bytes <= r.process_high_bytes for r in rows)
+    is_random = any(r.process_low_bytes < r.process_high_bytes for r in rows)
+    return spread(errors) + f", {inside} of {len(rows)} in their interval" * is_random
 
 
 def spread(errors: Sequence[float]) -> str:

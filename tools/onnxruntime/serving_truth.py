@@ -69,6 +69,11 @@ SERVED = (
 )
 
 
+def served_by_name(name: str) -> Served:
+    """The model of a name."""
+    return next(each for each in SERVED if each.name == name)
+
+
 def uniform(served: Served, draw: Random) -> list[Row]:
     """Each number of a range as likely as any other."""
     ranges = served.ranges.items()

@@ -1,7 +1,7 @@
 """What onnxruntime takes on a part of the corpus, by version, and which figures differ.
 
-Settings in which two processes of one version execute in different orders (``varying``, see
-``variation.py``) say nothing of versions and are left out.
+Settings in which two processes of one version execute in different orders (``varying``) say nothing
+of versions and are left out.
 """
 
 import json

@@ -65,6 +65,8 @@ _WORTH: Final = 10
 _EVENTS: Final = 1_000_000
 """Allocations and releases that one search serves at most where it replays every batch: about a
 second of processor time."""
+_LEFT_OUT: Final = frozenset({"unknown_runtime_tensors", "unknown_trips"})
+"""Warnings of a session on what has no size, or no number of iterations, before a run."""
 _FIRST: Final = (1, 2, 8)
 """Where a range of equal programs may begin: at batch 1 some copies are left out."""
 _LEAST: Final = 3
@@ -106,7 +108,8 @@ class FitRequest:
     @property
     def accepts_data(self) -> bool:
         """Whether the user accepts what a run takes at least where data decide what it takes."""
-        return not self.accepted.isdisjoint({DATA, PARTIAL})
+        is_session = self.basis in {Basis.ORT_CPU, Basis.ORT_CUDA}
+        return not self.accepted.isdisjoint({DATA, PARTIAL, *(_LEFT_OUT if is_session else ())})
 
     @property
     def limit_bytes(self) -> int:
@@ -437,6 +440,8 @@ class ReplayDemands:
     run_at: RunAt
     is_own: bool
     """Whether the caller made the runtime: then only ``draw_lines`` may find a range."""
+    starts_processes: bool = False
+    """Whether a walk may start processes: then few batches are tried without a range."""
     _affine: AffineRun | None = None
     _walked: dict[int, RuntimeRun | None] = field(default_factory=dict)
 
@@ -457,12 +462,15 @@ class ReplayDemands:
         return run
 
     def draw_lines(self, last: int) -> int:
-        """Find a range of equal programs; returns up to how many batches all are replayed."""
+        """Find a range of equal programs; returns up to how many batches all are replayed.
+
+        0: there is no such range, and every batch may cost a second.
+        """
         with suppress(OnnxmemError):
             if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
                 num_events = self._affine.run.runtime_program.num_events
                 return max(FEW_REPLAYS, _EVENTS // (num_events + 1))
-        return FEW_REPLAYS
+        return 0 if self.starts_processes else FEW_REPLAYS
 
     def _draws(self, first: int, last: int) -> bool:
         """Whether programs are the same at two batches and at those checked between them."""
@@ -543,6 +551,14 @@ class DemandCurve:
         """Whether the requested shape of an input fixes the number."""
         return any(request.is_fixed(self.setup.dim) for request in self.requests)
 
+    @property
+    def accepts_least(self) -> bool:
+        """Whether each number is compared by the least that a run takes.
+
+        Beside observed runs it is not: they are of one number, and the least of another is lower.
+        """
+        return self.setup.accepts_data and all(each.observed is None for each in self.requests)
+
     def at(self, number: int) -> Footprint | None:
         """What all models need at a number, computed in full; ``None`` if that fails."""
         try:
@@ -563,7 +579,7 @@ class DemandCurve:
         at_most = None if footprint is None else footprint.at_most()
         if footprint is None or at_most is None or footprint.is_whole:
             return None if at_most is None else at_most.demand
-        if self.setup.accepts_data:
+        if self.accepts_least:
             return footprint.demand
         return replace(at_most.demand, lower_bytes=footprint.total_bytes)
 
@@ -703,7 +719,7 @@ def _demand_of(run: RuntimeRun) -> Demand:
     replayed = run.replay()
     return Demand(
         size_bytes=replayed.total_bytes,
-        more_bytes=run.overheads.more_bytes,
+        more_bytes=replayed.more_bytes,
         least_bytes=replayed.least_bytes,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
         taken_in=None if run.runtime_program.is_paged else run.taken_in,
@@ -717,7 +733,9 @@ def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | No
     if basis is Basis.TORCH:
         return ReplayDemands(lambda batch: request.at(batch).torch_run(), is_own=False)
     if basis in _FALLING:
-        return ReplayDemands(lambda n: request.at(n).session_run(basis.value), is_own=False)
+        return ReplayDemands(
+            lambda n: request.at(n).session_run(basis.value), is_own=False, starts_processes=True
+        )
     return None
 
 
@@ -733,6 +751,9 @@ def _doubts(
         found += findings
         # `_unbound` names the flags that settle unbound dims, and leaves out the one searched.
         others = tuple(each for each in findings if each.code != UNBOUND)
+        if results.data_text():
+            # What a session leaves out is what the data decide, and `_partial` says what bounds it.
+            others = tuple(each for each in others if each.code not in _LEFT_OUT)
         doubts += (*doubts_of(others, setup.accepted), *_unbound(request, setup))
         # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
         is_open = not results.is_whole or results.data_nodes
@@ -758,11 +779,20 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
             text += f" ({footprint.observed_text})"
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
-        flags = results.data_flags()
-        ways = [f"{flags} bounds it"] if flags else []
-        if not footprint.num_observed:
-            ways.append("--observe or --observed shows what runs took")
-        yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(ways))
+        yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(_ways(results, footprint, setup)))
+
+
+def _ways(results: StageResults, footprint: Footprint, setup: FitRequest) -> Iterator[str]:
+    """What settles a figure that the data of a run decide."""
+    if _may_fall(setup.basis) and footprint.upper_bytes is None:
+        # More bytes of a tensor may lower what an allocator reserves: no limit on a dim bounds it.
+        yield "no proof gives an allocator's figure an upper end"
+        if results.at_most is not None:
+            yield "--basis tensors has one"
+    elif flags := results.data_flags():
+        yield f"{flags} bounds it"
+    if not footprint.num_observed:
+        yield "--observe or --observed shows what runs took"
 
 
 def _left_out(results: StageResults) -> str:
@@ -777,7 +807,8 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
     """Dims without a value, except for the one whose largest value is searched."""
     names = [name for name in request.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
-        yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names))
+        at = ", ".join(f"{shortened(name)} = 1" for name in names)
+        yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names), at=at)
 
 
 def _none_fits(search: Search) -> MaxBatch:
@@ -802,7 +833,7 @@ def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | Non
     if max_batch is None or max_batch.number is None:
         return None
     found = curve.at(max(max_batch.number, 1))
-    if found is None or curve.setup.accepts_data:
+    if found is None or curve.accepts_least:
         return found
     return found.at_most() or found
 

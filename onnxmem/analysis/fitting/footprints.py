@@ -18,12 +18,12 @@ from onnxmem.program.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
     from onnxmem.model.observed import GraphRun, Observed
+    from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
     from onnxmem.runtimes.torch.memory import TrainingMemory
 
 _SEVERAL: Final = 2
@@ -47,9 +47,10 @@ class NoFigureError(OnnxmemError):
 class PeakAt:
     """Where a peak is, and what is alive there."""
 
-    phase: str | None
-    node: str | None
-    tensors: tuple[Allocation, ...]
+    phase: str | None = None
+    """Of a training step."""
+    node: str | None = None
+    tensors: tuple[Allocation, ...] = ()
     """The largest."""
 
     @classmethod
@@ -75,6 +76,8 @@ class Footprint:
     """The CUDA context, included in the total."""
     workspace: Assumed = NO_TERM
     """The workspace of cuDNN's convolutions, included in the total."""
+    heap_bytes: int = 0
+    """Beyond the total: what the process takes more where its heap ends in the worst state."""
     range_bytes: int = 0
     """Beyond the total: what BatchNormalizations add that the file may or may not have folded."""
     common_bytes: int = 0
@@ -89,14 +92,10 @@ class Footprint:
     """The total at the upper end of what the data of a run decide; ``None``: a dim has no upper
     end, the batch is fixed in the model, or the figure is that of an allocator, which may fall as
     tensors grow."""
+    peak: PeakAt = PeakAt()
+    """Where the total is."""
     upper_peak: PeakAt | None = None
-    """Where that is; ``None``: where the total is."""
-    phase: str | None = None
-    """The phase of a training step that has the peak."""
-    node: str | None = None
-    """The node that has the peak."""
-    tensors: tuple[Allocation, ...] = ()
-    """The largest that are live at the peak."""
+    """Where the upper end is; ``None``: where the total is."""
     findings: tuple[Finding, ...] = ()
     """What the figure of a runtime does not include."""
     num_observed: int = 0
@@ -133,18 +132,20 @@ class Footprint:
             return self
         if self.upper_bytes is None:
             return None
-        found = replace(self, total_bytes=self.upper_bytes, is_whole=True, taken_in=None)
-        peak = self.upper_peak
-        if peak is None:
-            return found
-        return replace(found, phase=peak.phase, node=peak.node, tensors=peak.tensors)
+        return replace(
+            self,
+            total_bytes=self.upper_bytes,
+            is_whole=True,
+            taken_in=None,
+            peak=self.upper_peak or self.peak,
+        )
 
     @property
     def demand(self) -> Demand:
         """The figures that a verdict compares."""
         return Demand(
             size_bytes=self.total_bytes,
-            more_bytes=self.context.more_bytes + self.workspace.more_bytes,
+            more_bytes=self.context.more_bytes + self.workspace.more_bytes + self.heap_bytes,
             range_bytes=self.range_bytes,
             least_bytes=self.least_bytes,
             taken_in=self.taken_in,
@@ -227,6 +228,8 @@ def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> F
     ]
     largest = max(found, key=lambda each: (each.total_bytes, each.least_bytes))
     upper_bytes = footprint.upper_bytes
+    if upper_bytes is not None and upper_bytes < largest.total_bytes:
+        upper_bytes = None  # A run was beyond what rules say: they bound no other one either.
     return replace(
         largest,
         upper_bytes=upper_bytes,
@@ -268,6 +271,7 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
         taken_in=None,
         context=Assumed.total(contexts),
         workspace=Assumed.total([each.workspace for each in footprints] * deployment.instances),
+        heap_bytes=deployment.instances * sum(each.heap_bytes for each in footprints),
         range_bytes=deployment.instances * sum(each.range_bytes for each in footprints),
         common_bytes=max(each.common_bytes for each in footprints),
         shared_bytes=sum(each.shared_bytes for each in footprints),
@@ -368,9 +372,7 @@ def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> F
         workspace=overheads.workspace,
         common_bytes=overheads.outside_bytes,
         is_whole=run.runtime_program.is_complete and results.bound.follows_batch,
-        phase=peak.phase or None,
-        node=peak.node or None,
-        tensors=tuple(live[:_LISTED]),
+        peak=PeakAt(peak.phase or None, peak.node or None, tuple(live[:_LISTED])),
         findings=run.runtime_program.diagnostics,
         taken_in=run.taken_in,
     )
@@ -381,8 +383,7 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
     if training is None:
         message = "no training is requested"
         raise NoFigureError(message)
-    at, follows_batch = PeakAt.of_step(training), results.bound.follows_batch
-    at_most = results.at_most if follows_batch else None
+    at_most = results.at_most if results.bound.follows_batch else None
     larger = None if at_most is None else at_most.training
     return Footprint(
         upper_bytes=at_most.training_peak_bytes if at_most else None,
@@ -391,9 +392,7 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
         range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
         is_whole=results.is_whole and training.peak_bytes == results.training_peak_bytes,
-        phase=at.phase,
-        node=at.node,
-        tensors=at.tensors,
+        peak=PeakAt.of_step(training),
     )
 
 
@@ -412,7 +411,6 @@ def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noq
     if num_bytes is None:
         message = "the sizes of all tensors are unknown"
         raise NoFigureError(message)
-    at = PeakAt.of_inference(memory)
     upper_bytes = at_most.total_bytes if at_most else None
     return Footprint(
         total_bytes=num_bytes,
@@ -422,8 +420,7 @@ def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noq
         shared_bytes=results.weight_bytes or 0,
         # Data may decide sizes that are not alive at the peak.
         is_whole=follows_batch and upper_bytes == num_bytes,
-        node=at.node,
-        tensors=at.tensors,
+        peak=PeakAt.of_inference(memory),
     )
 
 
@@ -464,28 +461,29 @@ def _session(
     ]
     num_bytes = min(totals)
     made, arena = possible[totals.index(num_bytes)], arenas[totals.index(num_bytes)]
-    largest, upper_peak = arenas[totals.index(max(totals))], footprint.upper_peak
-    if upper_peak is not None and largest.peak_node is not None:
-        upper_peak = replace(upper_peak, node=largest.peak_node.name)
+    largest = arenas[totals.index(max(totals))]
     own_bytes = arena.resident_peak_bytes + overheads.workspace.size_bytes
     is_sized = made.is_complete and (results.is_whole or footprint.is_whole)
-    common_bytes = min(_BEFORE, num_bytes) if made.is_paged else overheads.context.size_bytes
+    common_bytes = overheads.context.size_bytes
+    if made.resident is not None:
+        common_bytes = min(made.resident.process.baseline.shared_bytes, num_bytes)
     run = RuntimeRun(runtime, made, overheads)
     return replace(
         footprint,
         total_bytes=num_bytes,
         # Every combination of branches is replayed, so the largest is the most.
         upper_bytes=max(totals) if are_all and is_sized else None,
-        upper_peak=upper_peak,
+        peak=_in_arena(footprint.peak, arena),
+        upper_peak=footprint.upper_peak and _in_arena(footprint.upper_peak, largest),
         least_bytes=outside_bytes
         + min(each.base_bytes + each.requested_peak_bytes for each in arenas),
         context=overheads.context,
         workspace=overheads.workspace,
+        heap_bytes=made.more_bytes(arena.steady_regions),
         common_bytes=common_bytes,
         # Weights in the arena, prepacked or small ones, belong to one session, so at most what is
         # neither common nor in the arena can be shared.
         shared_bytes=max(min(footprint.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
-        node=footprint.node if arena.peak_node is None else arena.peak_node.name,
         is_whole=is_sized and are_all and num_bytes == max(totals),
         findings=made.diagnostics,
         # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
@@ -493,8 +491,11 @@ def _session(
     )
 
 
-_BEFORE: Final = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
-"""What a process on the CPU needs, however many sessions it has."""
+def _in_arena(peak: PeakAt, arena: "ArenaFigures") -> PeakAt:
+    """The peak at the node that has it in a session, if that is known."""
+    return peak if arena.peak_node is None else replace(peak, node=arena.peak_node.name)
+
+
 _READERS: Final[Mapping[Basis, Callable[[AnalysisRequest, StageResults], Footprint]]] = (
     MappingProxyType(
         {

@@ -12,7 +12,8 @@ Two cases:
    from above. Up to that bound every number is replayed, if there are few enough. If there are
    more, samples show how far the allocator is above the live bytes, and only numbers within its
    reach of the limit are candidates: some of them are replayed, and then those around the first
-   that is tight, the first that fails, and every change of the verdict after it.
+   that is tight, the first that fails, and every change of the verdict after it. If each replay may
+   cost a second, as of a session with branches, bytes are taken never to fall: bisection.
 """
 
 from bisect import bisect_left
@@ -35,6 +36,8 @@ _ROUNDS: Final = 2
 """Predictions before bisection takes over."""
 _STRIDE: Final = 64
 """The first step away from a guess is this fraction of it."""
+_FEW_WALKS: Final = 16
+"""Every number is tried up to this one, even if each costs a walk of the model."""
 FEW_REPLAYS: Final = 128
 """Numbers up to which one search replays all; more for small models (``ReplayDemands``)."""
 _SAMPLES: Final = 32
@@ -43,7 +46,7 @@ _REACHABLE: Final = 128
 """Evenly spaced numbers of those at which the allocator may reach the limit."""
 _NEAR_FAILURE: Final = 64
 """Numbers right below the first that fails; these are always replayed."""
-_NEAR_TIGHT: Final = 24
+_NEAR_TIGHT: Final = 32
 """Numbers right below the first that is tight; these are always replayed."""
 _BETWEEN: Final = 4
 """Evenly spaced numbers between the first bad number and the replayed one below it."""
@@ -124,6 +127,17 @@ class Search:
         demand = self._at(number)[1]
         return None if demand is None else demand.least_bytes
 
+    def high_at(self, number: int) -> int | None:
+        """Bytes at a number if assumed terms and the figure's error are at their high ends."""
+        demand = self._at(number)[1]
+        if demand is None:
+            return None
+        return self.accuracy.high_bytes(demand.size_bytes + demand.more_bytes)
+
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers that were tried."""
+        return tuple(self._tried)
+
     def _at(self, number: int) -> tuple[Comparison, Demand | None]:
         if number not in self._tried:
             demand = self.demand_at(number)
@@ -153,7 +167,10 @@ def largest_fitting(search: Search, *, is_rising: bool) -> MaxBatch | None:
         return None
     if top.number is None:
         return MaxBatch(None, search.bytes_at(LARGEST_BATCH), None, "bisection")
-    return _replayed(search, top.number, is_stopped=top.is_stopped)
+    num_replayed = search.prepare(top.number + 1)
+    if not num_replayed and top.number > _FEW_WALKS:
+        return _walked(search, top.number)
+    return _replayed(search, top.number, num_replayed, is_stopped=top.is_stopped)
 
 
 def crossing(bytes_at: BytesAt, limit_bytes: int) -> MaxBatch | None:
@@ -210,10 +227,46 @@ def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
     return replace(max_batch, comfortable=comfortable)
 
 
-def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
-    """Replay the numbers up to ``top``, above which none fits: all, or samples and the changes."""
-    most = search.prepare(top + 1)
-    if top <= most:
+def _walked(search: Search, top: int) -> MaxBatch:
+    """Where bytes cross the limit below ``top``, if each number costs a walk of the model.
+
+    They are taken never to fall, and few numbers are tried.
+    """
+    number = _crossed(search, search.bytes_at, top)
+    over_bytes = search.bytes_at(number + 1)
+    return MaxBatch(
+        number,
+        search.bytes_at(number) if number else None,
+        over_bytes,
+        "bisection",
+        is_stopped=over_bytes is None,
+        comfortable=_crossed(search, search.high_at, number),
+        num_replayed=len(search.numbers()),
+    )
+
+
+def _crossed(search: Search, bytes_at: BytesAt, top: int) -> int:
+    """The last number within the limit, above which all but those up to ``top`` are beyond it."""
+    limit_bytes = search.limit_bytes
+
+    def fits(number: int) -> bool:
+        num_bytes = bytes_at(number)
+        return num_bytes is not None and num_bytes <= limit_bytes
+
+    if not top or fits(top):
+        return top
+    if not fits(1):
+        return 0
+    tried = [number for number in search.numbers() if number <= top]
+    high = min(number for number in tried if not fits(number))
+    return _narrowed(bytes_at, limit_bytes, max(n for n in tried if n < high), high)
+
+
+def _replayed(search: Search, top: int, most: int, *, is_stopped: bool) -> MaxBatch:
+    """Replay the numbers up to ``top``, above which none fits: all of up to ``most``, or samples
+    and the changes.
+    """
+    if top <= max(most, _FEW_WALKS):
         met = {number: search.verdict(number) for number in range(1, top + 1)}
     else:
         met = _sampled(search, top)

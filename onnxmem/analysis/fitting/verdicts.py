@@ -68,7 +68,7 @@ BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
         Basis.ORT_CPU: "the whole process of onnxruntime on the CPU, after three runs",
         Basis.ORT_CUDA: "arena of onnxruntime on CUDA after three runs, workspace and context",
         Basis.TOTAL: "weights + inputs + peak activation memory; no runtime's overhead is in it",
-        Basis.MCU: "inputs + peak activation memory in RAM; weights are taken to lie in flash",
+        Basis.MCU: "tensor arena: inputs + peak activation memory; weights lie in flash",
     }
 )
 """A description of each."""
@@ -158,6 +158,8 @@ ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     }
 )
 """By the figure that is compared; from the accuracy tables of README.md."""
+LOAD_ACCURACY: Final = Accuracy(9.0, "90 % of 240 settings are within it, the largest is 25.0 %")
+"""Of the growth of the process while a session is created, from the same tables."""
 SETTLED_BY: Final = MappingProxyType(
     {
         "overridden_batch": "set one batch, by --batch or by --dim",
@@ -189,6 +191,8 @@ class Doubt:
     """Whether the true figure can only be larger: then *does not fit* is certain."""
     flags: str = ""
     """The flags that settle it, if known."""
+    at: str = ""
+    """The dims that the figure is of, where nothing gave them: ``sequence = 1``."""
 
     @property
     def settling(self) -> str:
@@ -197,8 +201,10 @@ class Doubt:
 
     @property
     def settled_by(self) -> str:
-        """What removes the doubt."""
-        return f"{self.settling}; or --accept {self.code}"
+        """What removes the doubt, beside what its message says."""
+        accepting = f"or --accept {self.code}"
+        is_said = self.flags and self.flags in self.message
+        return accepting if is_said else f"{self.settling}; {accepting}"
 
 
 _NO_BOUND: Final = frozenset({"overridden_batch", "batch_fixed", "contradictory_types"})

@@ -134,7 +134,7 @@ def advised(
     """
     subject = Subject(request, _options(request))
     subject.results()
-    figure = _figure(request, budget_bytes, runtime)
+    figure = _figure(request, runtime)
     before_bytes = bytes_of(figure, subject)
     found: list[Proposal] = []
     if before_bytes is not None:
@@ -191,10 +191,10 @@ def _options(request: AnalysisRequest) -> SessionOptions:
     return SessionOptions(level=level, fixed_dims=settings.fixed_dims)
 
 
-def _figure(request: AnalysisRequest, budget_bytes: int | None, runtime: str | None) -> Objective:
+def _figure(request: AnalysisRequest, runtime: str | None) -> Objective:
+    """What the report says that the model takes, with a budget and without one."""
     if request.settings.train:
-        is_compared = budget_bytes is not None and request.settings.basis != "tensors"
-        return Objective.TORCH if is_compared else Objective.STEP
+        return Objective.STEP if request.settings.basis == "tensors" else Objective.TORCH
     return Objective.TOTAL if runtime is None else _OF_RUNTIMES[runtime]
 
 

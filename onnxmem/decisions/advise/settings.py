@@ -343,13 +343,14 @@ def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
 
 
 def _fewer_samples(subject: Subject, batch: int, number: int, word: str) -> Suggestion:
-    graphs = (each.results().bound.graph for each in (subject, subject.with_batch(number)))
+    now, then = (each.results().bound.graph for each in (subject, subject.with_batch(number)))
     return Suggestion(
         id=word,
         group=_BATCH_GROUP,
         what=f"--batch {number} instead of {batch}",
         tradeoff=Tradeoff.SAMPLES,
-        cost=f"{-(-batch // number)} runs for the same samples{flops_text(*graphs)}",
+        cost=f"{-(-batch // number)} runs for the same samples"
+        + flops_text(now, then, batch / number),
         change=lambda subject: subject.with_batch(number),
         settings={"batch": number},
         changes_training=True,
@@ -388,12 +389,16 @@ def _flag(name: str, dims: tuple[int, ...]) -> str:
     return f"--shape {name}:{','.join(map(str, dims))}"
 
 
-def flops_text(before: Graph, after: Graph) -> str:
-    """By how much the FLOPs of a forward pass change; empty where they are unknown."""
+def flops_text(before: Graph, after: Graph, runs: float = 1) -> str:
+    """By how much the FLOPs of forward passes change; empty where they are unknown.
+
+    ``runs``: how many passes of ``after``, whole or not, have the samples of one of ``before``.
+    """
     now, then = compute(before).forward_flops, compute(after).forward_flops
     if not now or then is None:
         return ""
-    return f"; FLOPs {100 * (then / now - 1):+.0f} %"
+    percent = 100 * (runs * then / now - 1)
+    return "; the same FLOPs" if runs > 1 and not round(percent) else f"; FLOPs {percent:+.0f} %"
 
 
 def _named(words: tuple[str, ...], change: Change) -> Suggestion:

@@ -494,8 +494,8 @@ def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFi
         assessment.footprint.total_bytes,
         is_lower_bound=all(each.is_lower_bound for each in assessment.doubts) and bool(doubt),
         doubt=doubt,
-        node=assessment.footprint.node,
-        largest=assessment.footprint.tensors,
+        node=assessment.footprint.peak.node,
+        largest=assessment.footprint.peak.tensors,
         assessment=assessment,
     )
 

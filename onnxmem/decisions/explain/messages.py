@@ -34,6 +34,7 @@ from onnxmem.decisions.explain.quantities import (
     chosen,
     device_of,
     quantities,
+    rejoined,
     requested,
     requested_shape,
     words,
@@ -49,6 +50,10 @@ _COLORS: Final = re.compile(r"(?:\x1b|\\x1b|\\033|\\u001[bB])\[[\d;?]{0,20}[A-Za
 """What colors a terminal, as a log has it or as text: the 0 of ``ESC[0m`` is no size."""
 _HEX: Final = re.compile(r"\b0x([0-9a-fA-F]{1,16})(?: \(-?\d{1,20}\))?(?= bytes\b)")
 """A size of AddressSanitizer, and the same as a signed decimal, which may be negative."""
+_GLUED: Final = re.compile(
+    r"(?<=\d)([KMG]i?B)?(?=(?:total|used|free|available)\b|[A-Z][a-z]{2,}[A-Z])"
+)
+"""Where a size is printed without a space before the next word: ``58.3MBtotal 9000GpuMinChunk``."""
 _SPACED: Final = re.compile(r"(?<!\S)(?:[^\s] {1,2}){20,}[^\s](?!\S)")
 """Text of two bytes a character that was read as one: ``F a i l e d  t o``."""
 _SHORT: Final = 200
@@ -153,6 +158,21 @@ class OutOfMemory:
         rest_bytes = capacity_bytes - free_bytes - used_bytes
         return rest_bytes if rest_bytes * 100 > capacity_bytes else None
 
+    @property
+    def outside_bytes(self) -> int | None:
+        """What this process's context and other processes hold of the device, if the message says
+        what PyTorch reserved and not what the process takes.
+
+        ``None`` below a hundredth of the capacity, as the sizes are printed rounded.
+        """
+        is_of_process = self.used_bytes is not None and self.used_bytes != self.allocated_bytes
+        known = (self.capacity_bytes, self.free_bytes, self.reserved_bytes)
+        if self.program not in _CACHING or is_of_process or None in known:
+            return None
+        capacity_bytes, free_bytes, reserved_bytes = (each or 0 for each in known)
+        rest_bytes = capacity_bytes - free_bytes - reserved_bytes
+        return rest_bytes if rest_bytes * 100 > capacity_bytes else None
+
 
 @dataclass(frozen=True, slots=True)
 class _Program:
@@ -225,7 +245,7 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "Paddle",
-        r"Out of memory error on GPU \d|Cannot allocate [\d.]+ ?[KMG]B memory on GPU",
+        r"Out of memory error on GPU \d|Cannot allocate [\d.]+ ?[KMG]B (memory on|in) GPU",
         "the allocator could not get memory from the device",
     ),
     _Program(
@@ -245,7 +265,8 @@ _PROGRAMS: Final = (
         r"bfc_allocator\.cc|ran out of memory trying to allocate|by allocator \w+_bfc"
         r"|exceeds \d+% of (free )?system memory|ResourceExhausted|Resource exhausted"
         r"|failed to alloc \d+ bytes|chunks: .{0,20}tried to allocate"
-        r"|tensorflow.{0,80}out.of.memory|allocate [\d.]+[KMG] .{0,40}from device: ",
+        r"|tensorflow.{0,80}out.of.memory|allocate [\d.]+[KMGT](iB)? .{0,40}from device: "
+        r"|tensorflow/\w+/.{0,200}alloc",
         "the allocator could not allocate memory",
     ),
     _Program(
@@ -288,8 +309,9 @@ _PROGRAMS: Final = (
     ),
     _Program(
         "onnxruntime",
-        r"(?i)(onnxruntime\b|Non-zero status code|ERROR_CODE: \d+, ERROR_MESSAGE:).{0,400}"
-        r"(out.?of.?memory|bad.?alloc|memory resources|out of GPU resources)",
+        r"(?i)(onnxruntime\b|\bort[.-](wasm|web|webgpu|min|bundle|all)\b|Non-zero status code"
+        r"|ERROR_CODE: \d+, ERROR_MESSAGE:).{0,400}"
+        r"(out.?of.?memory|bad.?alloc|memory resources|out of GPU resources|allocate a buffer)",
         "the device or the system was full",
     ),
     _Program(
@@ -392,9 +414,10 @@ _EXHAUSTED: Final = re.compile(rf"(?i){words('exhausted')}")
 """A noun of memory with a word that says it was used up, in either order."""
 
 
+_WITHIN: Final = r"(?:[^.;]|\.(?=\d)){0,60}?"
 _NOT_ALLOCATED: Final = re.compile(
-    rf"(?i)(?<!GC \()(?:(?:{words('refused')})[^.;]{{0,60}}?(?:{words('allocation')})"
-    rf"|(?:{words('allocation')})[^.;]{{0,60}}?(?:{words('refused')}))|{words('not_allocated')}"
+    rf"(?i)(?<!GC \()(?:(?:{words('refused')}){_WITHIN}(?:{words('allocation')})"
+    rf"|(?:{words('allocation')}){_WITHIN}(?:{words('refused')}))|{words('not_allocated')}"
 )
 """An allocation that was refused; it is one of memory if a quantity, a shape or a noun says so."""
 _OF_MEMORY: Final = re.compile(rf"(?i){words('of_memory')}")
@@ -451,7 +474,7 @@ def read_message(text: str) -> OutOfMemory | None:
     unescaped = _HEX.sub(lambda match: str(int(match[1], 16)), _OWN_NAME.sub("it", unescaped))
     unescaped = _SPACED.sub(_close, unescaped)
     lines = (" ".join(line.split()) for line in unescaped.splitlines())
-    plain = "\n".join(filter(None, lines))
+    plain = rejoined(_GLUED.sub(r"\1 ", "\n".join(filter(None, lines))))
     found = quantities(plain)
     asked = requested(found, plain)
     shape = requested_shape(plain, asked[0] if asked else None)

@@ -37,9 +37,13 @@ class ExplainedProcess:
 
     file_bytes: int
     """The model file and the weights outside it."""
+    has_external_weights: bool
     parts: tuple[tuple[str, int], ...]
     """They add up to the total; none is 0."""
     total_bytes: int
+    range_bytes: tuple[int, int] | None
+    """The least and the most of it, by the state that the C library's heap ends in; ``None``: they
+    differ by no more than the figure's error."""
     measured_bytes: int | None
     """Measured after the last run; ``None``: not requested, or the platform does not report it."""
     accuracy: Accuracy
@@ -54,17 +58,24 @@ def explained_process(analysis: Analysis) -> ExplainedProcess | None:
     memory = next(iter(analysis.runtimes), None)
     if memory is None or memory.process_bytes is None:
         return None
-    request, measured = analysis.request, analysis.measurement
-    external = (weight for weight in analysis.graph.weights if weight.is_external)
+    measured = analysis.measurement
     return ExplainedProcess(
-        file_bytes=request.source.file_bytes + sum(each.size_bytes or 0 for each in external),
+        file_bytes=stored_bytes(analysis),
+        has_external_weights=any(weight.is_external for weight in analysis.graph.weights),
         parts=tuple(part for part in memory.process_parts if part[1]),
         total_bytes=memory.process_bytes,
+        range_bytes=memory.process_range,
         measured_bytes=None if measured is None else measured.process_steady_bytes,
         accuracy=ACCURACIES[Basis.ORT_CPU],
         guessed_dims=analysis.guessed_dims,
         settings=tuple(_lowering(analysis)),
     )
+
+
+def stored_bytes(analysis: Analysis) -> int:
+    """The model file and the weights outside it."""
+    external = (weight for weight in analysis.graph.weights if weight.is_external)
+    return analysis.request.source.file_bytes + sum(each.size_bytes or 0 for each in external)
 
 
 def _lowering(analysis: Analysis) -> Iterator[Proposal]:

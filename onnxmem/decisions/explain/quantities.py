@@ -128,7 +128,8 @@ _UNIT_BEFORE: Final = re.compile(
 )
 _LONG: Final = 6
 _SHARED_UNIT: Final = re.compile(
-    rf"(?:\s?/\s?|\s(?:out )?of\s)\d{{1,12}}(?:[.,]\d{{1,6}})?\s?({_UNIT})(?![A-Za-z0-9_])(?!/s|ps)"
+    r"(?:\s?/\s?|\s(?:out )?of\s)(\d{1,12}(?:[.,]\d{1,6})?)"
+    rf"\s?({_UNIT})(?![A-Za-z0-9_])(?!/s|ps)"
 )
 _BYTES_BEHIND: Final = re.compile(r"\s(?:free|used|available|total|allocated|reserved) bytes\b")
 
@@ -213,8 +214,13 @@ def _distant_unit(number: str, before: str, text: str, end: int) -> str | None:
     is_short = len(number.partition(".")[0]) < _LONG
     shared = _SHARED_UNIT.match(text, end) if is_short else None
     named = _UNIT_BEFORE.search(before) or shared
+    if named is shared is not None and number.isdigit():
+        # ``3362/3.2kb`` is one size, in bytes.
+        rounded = Fraction(shared[1].replace(",", ".")) * _factor_of(shared[2])
+        if abs(int(number) - rounded) < _factor_of(shared[2]) / 2:
+            return "bytes"
     if named is not None:
-        return named[1]
+        return named[named.re.groups]
     return "bytes" if _BYTES_BEHIND.match(text, end) else None
 
 
@@ -233,7 +239,9 @@ _CUES: Final = tuple(
 )
 
 _CUE: Final = re.compile(
-    r"(?i)(?:(?<![A-Za-z\u0410-\u044f\u0401\u0451])|(?-i:(?<=[a-z])(?=[A-Z])))"
+    r"(?i)(?:(?<![A-Za-z\u0410-\u044f\u0401\u0451])|(?-i:(?<=[a-z])(?=[A-Z]))"
+    # Chinese and Japanese have no spaces: a cue stands behind any letter.
+    r"|(?=[\u3040-\u9fff]))"
     rf"(?:(?P<neutral>{words('neutral')})|"
     + "|".join(f"(?P<cue{at}>{alternatives})" for at, (_, _, alternatives) in enumerate(_CUES))
     # ``grow`` is no word of ``MEMORY_GROWTH=1``.
@@ -242,15 +250,25 @@ _CUE: Final = re.compile(
 _KEY: Final = re.compile(
     r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory reported))\s?[\"']?\s?[:=]"
 )
-_CALL: Final = re.compile(r"\((?=\d{4,})")
-"""``malloc(92274696``, where the size is an argument."""
+_FIRST: Final = r"\w{0,12}\((?:(?:0x[0-9a-f]{1,16}|[^()\d]{0,30}),\s?)?"
+_CALL: Final = re.compile(rf"{_FIRST}(?=\d{{4,}})")
+"""``malloc(92274696``, ``hipMalloc(&ptr, 92274696``, where the size is an argument."""
+_ARGUMENTS: Final = re.compile(_FIRST)
 _JOINED: Final = re.compile(rf"(?i)(?:{words('joined')})*")
 _LONGEST_JOINT: Final = 40
+_BROKEN: Final = re.compile(r"\b([a-z]{1,12})\n([a-z]{1,12})\b")
 _PRECEDENCE: Final = (
     Role.PEAK, Role.FREE, Role.UNALLOCATED, Role.RESERVED, Role.USED, Role.ALLOCATED, Role.OTHER,
     Role.REQUESTED, Role.TOTAL,
 )  # fmt: skip
 """Of a phrase of cues, the role that prevails: ``total`` and ``maximum`` qualify the others."""
+
+
+def rejoined(text: str) -> str:
+    r"""A text without the line breaks that a terminal put into cues: ``alloca\nted``."""
+    return _BROKEN.sub(
+        lambda match: match[1] + match[2] if _CUE.fullmatch(match[1] + match[2]) else match[0], text
+    )
 
 
 def _cues(text: str, stops: Sequence[int], quantities: Sequence[Quantity]) -> list[_Cue]:
@@ -260,6 +278,9 @@ def _cues(text: str, stops: Sequence[int], quantities: Sequence[Quantity]) -> li
         if match.lastgroup == "neutral":
             continue
         role, rank, _ = _CUES[int((match.lastgroup or "")[3:])]
+        # ``alloc()`` is a function, whose size is not printed.
+        if role is Role.REQUESTED and text.startswith("()", match.end()):
+            continue
         is_limit = role is Role.TOTAL and match[0].lower().startswith(
             ("max", "limit", "最大", "上限")
         )
@@ -348,7 +369,7 @@ class _Layout:
         if start > end:
             return inf
         gap = self.text[start:end]
-        if end - start <= _LONGEST_KEY and _KEYED.fullmatch(gap):
+        if end - start <= _LONGEST_KEY and (_KEYED.fullmatch(gap) or _ARGUMENTS.fullmatch(gap)):
             return 0.0
         distance = self._distance(start, end)
         # A quantity in parentheses belongs to what is before them.
@@ -399,6 +420,13 @@ def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
             ):
                 merged[-1] = replace(exact, start=last.start, end=each.end, has_unit=True)
                 continue
+        if last is not None and gap == " of " and _is_element(each, last):
+            # R: ``could not allocate memory (298833518 of 8 bytes)``.
+            size = last.size_bytes // last.factor * each.size_bytes
+            merged[-1] = replace(
+                each, least_bytes=size, most_bytes=size, size_bytes=size, start=last.start
+            )
+            continue
         if last is not None and re.fullmatch(r"\s?\(rounded to\s", gap):
             merged[-1] = replace(each, start=last.start, has_unit=True)
             continue
@@ -406,6 +434,12 @@ def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
     return merged
 
 
+def _is_element(one: Quantity, many: Quantity) -> bool:
+    """Whether a size is that of an element, of many."""
+    return one.has_unit and one.size_bytes <= _LARGEST_ELEMENT < many.size_bytes
+
+
+_LARGEST_ELEMENT: Final = 16
 _ALIAS: Final = re.compile(r"\s?[(\[/]\s?(?:=|~|≈|about|or|i\.e\.)?\s?")
 
 
@@ -419,7 +453,10 @@ def _is_alias(exact: Quantity, rounded: Quantity) -> bool:
     )
 
 
-_OF: Final = re.compile(r"\s(?:out )?of\s(?:the |a |total )*(?:\w+ memory )?")
+_OF: Final = re.compile(
+    r"\s(?:(?:is|are|out|left|free|used|available|in use) ){0,3}(?:of|von|de|sur|di|из)\s"
+    r"(?:the |a |total )*(?:\w+ memory )?"
+)
 _SLASH: Final = re.compile(r"\s?/\s?")
 _MORE: Final = re.compile(rf"(?i){words('more')}")
 _NEAR_MEMORY: Final = re.compile(rf"(?i){words('near_memory')}")
@@ -442,7 +479,7 @@ def _named(numbers: Sequence[Quantity], cues: Sequence[_Cue], layout: _Layout) -
         distances = {
             index: layout.before(cues[index], quantity)
             if cues[index].start < quantity.start
-            else layout.behind(cues[index], end)
+            else min(layout.behind(cues[index], at_end) for at_end in {quantity.end, end})
             for index in near
         }
         options = {
@@ -494,8 +531,9 @@ def _assign(
     """
     states: dict[int, tuple[float, tuple[int | None, ...]]] = {-1: (0.0, ())}
     for at, options in group:
-        # An integer that no cue names is no loss.
-        unnamed = _UNNAMED if named[at].has_unit else _NEAR
+        # An integer that no cue names is no loss, unless it stands right behind one.
+        is_adjacent = min(options.values()) <= 0
+        unnamed = _UNNAMED if named[at].has_unit or is_adjacent else _NEAR
         following: dict[int, tuple[float, tuple[int | None, ...]]] = {}
         for last, (cost, chain) in states.items():
             steps: list[tuple[int, float, int | None]] = [(last, cost + unnamed, None)]
@@ -518,7 +556,8 @@ def _with_role(quantity: Quantity, cue: _Cue, text: str) -> Quantity:
     gap = text[cue.end : quantity.start]
     is_value = gap == " " and text[cue.start : cue.end].endswith(("value", "limit"))
     is_alone = gap == " (" and text.startswith(")", quantity.end)
-    is_keyed = cue.end <= quantity.start and (cue.is_key or gap in _EQUALS or is_value or is_alone)
+    is_key = cue.is_key or gap in _EQUALS or _KEYED.fullmatch(gap) is not None
+    is_keyed = cue.end <= quantity.start and (is_key or is_value or is_alone)
     if cue.role is not Role.REQUESTED:
         return replace(quantity, role=cue.role, rank=cue.rank, is_keyed=is_keyed)
     first = min(cue.start, quantity.start)
@@ -540,7 +579,9 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
     """Quantities without a cue beside others, by what compares them: ``3 GiB > 4 GiB``."""
     compared = list(named)
     for at, (one, two) in enumerate(pairwise(named)):
-        if not two.has_unit or two.start - one.end > _LONGEST_COMPARISON:
+        # ``a request (size=3) exceeds memory (size=2)``: the noun names neither.
+        is_second = one.role is Role.REQUESTED and two.role is Role.REQUESTED and two.is_sized
+        if not (two.has_unit or is_second) or two.start - one.end > _LONGEST_COMPARISON:
             continue
         gap = text[one.end : two.start]
         is_pair = _is_of_pair(one, two, text)
@@ -552,7 +593,7 @@ def _compared(named: Sequence[Quantity], text: str) -> list[Quantity]:
         if _SLASH.fullmatch(gap) and is_pair and one.role is None:
             compared[at] = replace(one, role=Role.USED, rank=3)
         elif not is_pair and _MORE.search(gap) and not _STOP.search(gap):
-            if compared[at + 1].role is None:
+            if two.role is None or is_second:
                 compared[at + 1] = replace(two, role=Role.TOTAL)
             if compared[at].role is None and compared[at + 1].role is Role.TOTAL:
                 compared[at] = replace(one, role=Role.USED)
@@ -698,6 +739,7 @@ def requested(found: Iterable[Quantity], text: str) -> tuple[Quantity, ...]:
     A log may have several failures; the first one is the cause of the others.
     """
     candidates = [each for each in found if each.role is Role.REQUESTED]
+    candidates = [each for each in candidates if each.size_bytes] or candidates
     if not candidates:
         return ()
     rank = max(each.rank for each in candidates)
@@ -823,26 +865,33 @@ def _element_type(text: str, shape: re.Match[str]) -> str | None:
 
 _DEVICES: Final = tuple((each["name"], "|".join(each["words"])) for each in _WORDS["devices"])
 _DEVICE: Final = re.compile(
-    r"(?i)(?<![A-Za-z])(?P<kind>"
+    # A word of CamelCase begins at its capital: ``IOGPUMetalError``.
+    r"(?i)(?:(?<![A-Za-z])|(?-i:(?=[A-Z][a-z])))(?P<kind>"
     + "|".join(each for _, each in _DEVICES)
-    + r")(?:(?:[ :_=#]|: |\s(?:device|index) |[\[(])?"
+    + r")(?:(?:[ :_=#]|: |\s(?:device|index) | ?[\[(])?"
     r"(?P<index>\d{1,3})(?!\d|\.\d|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
 _OPTION: Final = re.compile(r"(?<!\S)--[\w-]{0,20}$")
 """``--cpu_mode`` is an option of a command."""
+_COPY: Final = re.compile(r"(?i)\bcop\w{1,5} [^\n]{0,40}\bfrom \S{1,80} to \S{0,80}$")
+"""A copy fails where it goes: ``copying input tensor from .../CPU:0 to .../``."""
 _LIBRARY: Final = re.compile(r"[A-Za-z0-9_]+\.(?:dll|so|pyd)\b")
 """A library that could not be loaded for want of memory is no device: ``cublas64_11.dll``."""
+_HOME: Final = re.compile(r"(?i)(?:home|users)[/\\]$")
+"""The name of a user is no device: ``/home/nvidia/``."""
 _KINDS: Final = tuple((kind, re.compile(rf"(?i)(?:{each})")) for kind, each in _DEVICES)
 
 
 def device_of(text: str, near: int | None) -> str | None:
     """The device that a text names, with its number if it has one, nearest to a position."""
-    found: list[tuple[tuple[bool, bool, bool, int, int], str]] = []
+    found: list[tuple[tuple[bool, bool, bool, bool, int, int], str]] = []
     kinds: set[str] = set()
     for match in _DEVICE.finditer(text):
         is_option = _OPTION.search(text, max(match.start() - 24, 0), match.start())
-        is_setting = is_option and text[match.end("kind") :][:1] in {"-", "_"}
+        is_setting = is_option and text[match.end("kind") :][:1] in {"-", "_", "="}
         if is_setting or _LIBRARY.match(text, match.start()):
+            continue
+        if _HOME.search(text, max(match.start() - 12, 0), match.start()):
             continue
         index = match["index"]
         kind = next(kind for kind, pattern in _KINDS if pattern.match(text, match.start()))
@@ -851,7 +900,9 @@ def device_of(text: str, near: int | None) -> str | None:
             continue
         name = kind if index is None else f"{kind} {int(index)}"
         far = 0 if near is None else abs(match.start() - near) // 300
-        found.append(((far > 0, index is None, kind == "device", far, match.start()), name))
+        is_target = _COPY.search(text, max(match.start() - 240, 0), match.start()) is not None
+        order = (not is_target, far > 0, index is None, kind == "device", far, match.start())
+        found.append((order, name))
     name = min(found)[1] if found else None
     kinds.discard("device")
     # ``device 0`` of a message that speaks of CUDA alone is GPU 0.

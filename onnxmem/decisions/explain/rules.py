@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.request import model_size
-from onnxmem.analysis.rules_of_thumb import FORMULAS, Term, terms_of
+from onnxmem.analysis.rules_of_thumb import FORMULAS, Term, model_size, terms_of
 from onnxmem.program.program import Category
 
 _MIB: Final = 2**20

@@ -1,8 +1,9 @@
 """Find what answers a question in free words: topics, figures and codes, the most similar first.
 
-Each has names, and a topic other words for it. A word counts the more the fewer of them have it;
-``_FILLER`` counts nothing. An answer is found only if most of a question's weight is in its names:
-otherwise it would answer another question.
+Each has names, and a topic other words for it. Words are compared in American spelling, without
+endings, and factors as numbers (``three times`` is ``3x``). A word counts the more the fewer of
+them have it; ``_FILLER`` counts nothing. An answer is found only if most of a question's weight is
+in its names: otherwise it would answer another question.
 """
 
 import re
@@ -18,15 +19,26 @@ from typing import Final
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
 
 _FILLER: Final = frozenset(
-    "a about all also am an and any are as at be been but by can could did didn do does doesn "
-    "doing don during each else even ever every explain for from gb get gets getting gib give "
-    "given go goes going happen happens has have how i if in into is isn it its just kb keep "
-    "like lot make many mb me mean meaning means memory mib model models more most much my need "
-    "needs no non not of off on only onnx onnxmem or our own please really s should show so "
-    "some t take takes taking tell than that the their them then there they this to too took up "
-    "us usage use used uses using very want was way we were what when where which while who why "
-    "will with would you your".split()
+    "a about actually all already also although always am among an and another any anything "
+    "are as at be because become becomes been being both but by came can case come comes "
+    "could currently did didn do does doesn doing don done during each either else even ever "
+    "every exactly explain far few find for from gb get gets getting gib give given go goes "
+    "going got had happen happens has have having he hello here hi how however i if in "
+    "instead into is isn it its itself just kb keep know let like look lot made make makes "
+    "making many may maybe mb me mean meaning means memory mib might model models more most "
+    "much must my myself need needs net nets network networks neural no non nor not now of "
+    "off often ok okay on once only onnx onnxmem onto or other our ours own per perhaps "
+    "please possible put quite rather really s said say says see seem seems shall she should "
+    "show since so some somehow something such supposed sure t take taken takes taking tell "
+    "than thank thanks that the their theirs them then there therefore these they thing "
+    "things think this those though thus to too took try trying understand until up upon us "
+    "usage use used uses using usually very via want wants was way we well were what whatever "
+    "when whenever where whether which while who whole whose why will with within wonder "
+    "would yet you your yours".split()
 )
+_MEANING: Final = frozenset("define defined definition mean meaning means stand stands".split())
+_ASKED_ABOUT: Final = "what a figure means"
+"""The topic whose words say that a figure is meant, and not which."""
 _ENDINGS: Final = ("ings", "ing", "ed", "es", "s", "e")
 _LEAST_STEM: Final = 3
 _UNKNOWN_WEIGHT: Final = 0.6
@@ -38,6 +50,33 @@ _NAME_SHARE: Final = 0.8
 _OWN_NAME: Final = 1.25
 """How much more a word counts in a topic's name than anywhere else."""
 _NEAR: Final = 4
+_NEAREST: Final = 3
+"""Topics that are named where none answers."""
+_SPELLINGS: Final = (
+    (re.compile(r"(?<=\w{3})is(?=(?:e[ds]?|ers?|ing|ations?)$)"), "iz"),
+    (re.compile(r"(?<=\w{3})our(?=(?:s|ed|ing|ful|less)?$)"), "or"),
+    (re.compile(r"(?<=[bt])re(?=s?$)"), "er"),
+    (re.compile(r"ll(?=(?:ed|ing|ers?)$)"), "l"),
+    (re.compile(r"ogue(?=s?$)"), "og"),
+    (re.compile(r"mme(?=s?$)"), "m"),
+    (re.compile(r"ization(?=s?$)"), "ize"),
+    (re.compile(r"ation(?=s?$)"), "ate"),
+)
+"""British spelling and American, and a noun and its verb. Names and questions are both changed, so
+that a word which is no such spelling is still equal to itself."""
+_FACTORS: Final = {
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "eight": "8",
+    "ten": "10",
+}
+_FACTOR: Final = re.compile(
+    rf"\b(\d+(?:\.\d+)?|{'|'.join(_FACTORS)})[ -]*(?:x\b|\u00d7|times\b|fold\b)"
+)
+_TWICE: Final = re.compile(r"\b(?:twice|double|doubles|doubled)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +133,12 @@ def topic_named(name: str) -> Topic | None:
 
 def search(question: str) -> tuple[Answer, ...]:
     """What answers a question, the most likely first; empty if nothing is likely enough."""
-    found: list[Answer] = []
+    found: list[Answer] = list(_asked_for(question))
     is_doubtful = False
     for share, _, answer in _ranked(question):
         is_topic = isinstance(answer, Topic)
         if share >= (_TOPIC_SHARE if is_topic else _NAME_SHARE):
-            if not (is_topic and is_doubtful):
+            if answer not in found and not (is_topic and is_doubtful):
                 found.append(answer)
         elif is_topic and not found:
             # A less similar topic is no better answer.
@@ -107,10 +146,23 @@ def search(question: str) -> tuple[Answer, ...]:
     return tuple(found[:_NEAR])
 
 
+def _asked_for(question: str) -> Iterable[Metric]:
+    """The figure whose meaning is asked for, and nothing else."""
+    if _MEANING.isdisjoint(re.findall(r"\w+", question.casefold())):
+        return ()
+    about = topic_named(_ASKED_ABOUT)
+    words = words_of(question) - (words_of(about.words) if about else frozenset())
+    return (
+        each
+        for each in metrics()
+        if any(words and words_of(label) == words for label in each.labels)
+    )
+
+
 def similar(question: str) -> tuple[Topic, ...]:
-    """All topics if a question has a word of one, the most similar first; else none."""
+    """The topics that have words of a question, the most similar first."""
     near = [answer for _, _, answer in _ranked(question) if isinstance(answer, Topic)]
-    return (*near, *(each for each in topics() if each not in near)) if near else ()
+    return tuple(near[:_NEAREST])
 
 
 def is_word(text: str) -> bool:
@@ -129,41 +181,49 @@ def _ranked(question: str) -> list[tuple[float, float, Answer]]:
     words = set(_words(question))
     unknown = _UNKNOWN_WEIGHT * (log(len(texts)) + 1)
     whole = sum(weights.get(word, unknown) for word in words)
-    found = []
+    found: list[tuple[float, float, float, Answer]] = []
     for answer, name, others in texts:
         in_name = sum(weights[word] for word in words & name)
         known = in_name + sum(weights[word] for word in words & (others - name))
         if known:
             more = (_OWN_NAME - 1) * in_name if isinstance(answer, Topic) else 0.0
-            found.append((known / whole, known + more, answer))
-    found.sort(key=lambda each: -each[1])
-    return found
+            # Of two that have the same words the one whose name has no other word is meant.
+            found.append(
+                (known / whole, known + more, len(words & name) / max(len(name), 1), answer)
+            )
+    found.sort(key=lambda each: (-each[1], -each[2]))
+    return [(share, rank, answer) for share, rank, _, answer in found]
 
 
 @cache
 def _index() -> tuple[dict[str, float], tuple[tuple[Answer, frozenset[str], frozenset[str]], ...]]:
     """The weight of each word; the words of each answer's name, and other words for it."""
     texts: tuple[tuple[Answer, frozenset[str], frozenset[str]], ...] = (
-        *((each, _set(each.name), _set(each.words)) for each in topics()),
-        *((each, _set(" ".join((*each.labels, each.key))), frozenset()) for each in metrics()),
-        *((each, _set(each.word), _set(each.title)) for each in codes()),
+        *((each, words_of(each.name), words_of(each.words)) for each in topics()),
+        *((each, words_of(" ".join((*each.labels, each.key))), frozenset()) for each in metrics()),
+        *((each, words_of(each.word), words_of(each.title)) for each in codes()),
     )
     having = Counter(word for _, name, others in texts for word in name | others)
     return {word: log(len(texts) / count) + 1 for word, count in having.items()}, texts
 
 
-def _set(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text that count, as they are compared."""
     return frozenset(_words(text))
 
 
 def _words(text: str) -> Iterable[str]:
-    for word in re.findall(r"[a-z0-9]+", text.casefold().replace("_", " ")):
+    plain = _TWICE.sub("2 x", text.casefold().replace("_", " "))
+    factored = _FACTOR.sub(lambda found: f" {_FACTORS.get(found[1], found[1])}x ", plain)
+    for word in re.findall(r"\d+\.\d+x|[a-z0-9]+", factored):
         if word not in _FILLER and not word.isdigit():
             yield _stem(word)
 
 
 def _stem(word: str) -> str:
-    """The word without an English ending: ``gradients`` and ``gradient`` are one."""
+    """The word in American spelling without its ending: ``gradients`` and ``gradient`` are one."""
+    for spelling, instead in _SPELLINGS:
+        word = spelling.sub(instead, word)
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
             rest = word.removesuffix(ending)

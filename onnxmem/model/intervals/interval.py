@@ -167,6 +167,9 @@ class Known:
     a Reshape has the elements of its input."""
     count: DimInterval | None = None
     """Of a sequence: its length; all else is that of any element. ``None``: a tensor."""
+    whole: int | None = None
+    """Of a sequence: an upper end of the elements of all its tensors that may be below its length
+    times those of any: pieces of a tensor have its elements."""
 
     @classmethod
     def of(cls, tensor: Tensor, value: ValueInterval | None = None) -> Self:
@@ -179,6 +182,13 @@ class Known:
     def most_elements(self) -> int | None:
         """The upper end of the number of elements; ``None``: unbounded."""
         return least(self.max_elements, None if self.dims is None else product(self.dims))
+
+    @property
+    def most_in_all(self) -> int | None:
+        """The upper end of the elements of a tensor, or of all tensors of a sequence."""
+        if self.count is None:
+            return self.most_elements
+        return least(self.whole, times(self.count.high, self.most_elements))
 
     @property
     def exact_dims(self) -> Dims | None:
@@ -273,8 +283,15 @@ def joined(one: Known, other: Known, name: str) -> Known:
     if one.dims is not None and other.dims is not None and len(one.dims) == len(other.dims):
         pairs = enumerate(zip(one.dims, other.dims, strict=True))
         dims = tuple(join(*pair, f"{name}:{axis}") for axis, pair in pairs)
-    known = [count for count in counts if count is not None]
-    return Known(dtype, dims, value, max(known) if len(known) == len(counts) else None, count)
+    most = _largest(counts)
+    whole = None if count is None else _largest([one.most_in_all, other.most_in_all])
+    return Known(dtype, dims, value, most, count, whole)
+
+
+def _largest(ends: Sequence[int | None]) -> int | None:
+    """The largest of upper ends; ``None``: one is infinite."""
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
 
 
 def renamed(known: Known, name: str) -> Known:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from onnxmem.errors import ShapeError, nearest
+from onnxmem.errors import nearest
+from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph
 
 Limits = Mapping[str, tuple[int, int]]
@@ -23,21 +24,17 @@ def limits_of(graph: Graph, model: onnx.ModelProto, most: Mapping[str, int]) -> 
     return {name: ends for name, ends in found.items() if _is_named(graph, name)}
 
 
-def refuse_unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> None:
-    """Check that each name is one of a dim or a Loop of this model.
-
-    :raises ShapeError: there is no such dim.
-    """
-    for message in unknown_limits(graph, model, names):
-        raise ShapeError(message)
-
-
 def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> Iterator[str]:
-    """What is wrong with each name that is not one of a dim or a Loop of this model."""
+    """What is wrong with each name that is not one of a dim or a Loop of this model, or is one of
+    a dim that no data decide.
+    """
     for name in names:
         if not _is_named(graph, name) and not any(_declared(model, name)):
             hint = nearest(name, [each for each in graph.tensors if each])
             yield f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
+        elif (number := _decided(graph, name)) is not None:
+            text = f"the data of a run do not decide it, it is {number:,}"
+            yield f"--max {name}: {text}; omit --max, or set dims of inputs with --dim"
 
 
 def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:
@@ -48,11 +45,31 @@ def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:
                 yield f"{value.name}:{axis}"
 
 
+def _decided(graph: Graph, name: str) -> int | None:
+    """The number that ``name`` has in every run; ``None``: data may decide it.
+
+    A dim of a graph with upper ends (``UpperGraph``) is decided if it has no name.
+    """
+    # In a body, a dim of known number may be that of the first iteration.
+    written = {*graph.inputs, *(each for node in graph.nodes for each in node.writes)}
+    tensor, _, axis = name.rpartition(":")
+    if axis == "iterations":
+        loop = next((each for each in graph.nodes if each.name == tensor), None)
+        return None if loop is None else trip_count(graph, loop)
+    if name in written:
+        return None if any(graph.tensors[name].dynamic) else graph.tensors[name].num_elements
+    if tensor not in written or not axis.isdecimal():
+        return None
+    index, found = int(axis), graph.tensors[tensor]
+    is_open = any(found.dynamic[index : index + 1])
+    return None if found.shape is None or is_open else found.shape[index]
+
+
 def _is_named(graph: Graph, name: str) -> bool:
     """Whether a name is ``TENSOR:AXIS``, a tensor, or ``LOOP:iterations``."""
     tensor, _, axis = name.rpartition(":")
     if axis == "iterations":
-        return any(node.name == tensor for node in graph.all_nodes())
+        return any(node.name == tensor and node.onnx_op == "Loop" for node in graph.all_nodes())
     if name in graph.tensors:
         return True
     if tensor not in graph.tensors or not axis.isdecimal():

@@ -118,7 +118,9 @@ class Iterations:
             most = inf if trips.high is None else max(trips.high - 1, 0)
             number = Known(DType.INT64, (), ValueInterval.of(0, most))
             going = Known(DType.BOOL, (), ValueInterval.of(0, 1))
-            return [number, going], [tensors.of(name) for name in node.inputs[2:]]
+            # The elements of all tensors of a sequence may be others after an iteration.
+            carried = [replace(tensors.of(name), whole=None) for name in node.inputs[2:]]
+            return [number, going], carried
         count = self._num_scanned
         split = len(node.inputs) - count
         axes = node.attributes.get("scan_input_axes", ())
@@ -407,6 +409,7 @@ def _union(one: Known, other: Known, name: str) -> Known:
     if found.dims is not None and one.dims is not None:
         # The product of the dims is the number of elements unless both say otherwise.
         found = replace(found, max_elements=None)
+    found = replace(found, whole=None)
     value = one.value if other.value.within(one.value) else ValueInterval.any_of(found.dtype)
     return replace(found, value=value.shaped(found.exact_dims))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.intervals.combining import broadcast
 from onnxmem.model.intervals.interval import (
     DimInterval,
@@ -35,21 +36,49 @@ def reshaped(site: Site) -> Found:
     copies = not site.integer("allowzero")
     made: list[DimInterval | None] = []
     for axis, value in enumerate(target):
+        copied = dims[axis] if copies and dims is not None and axis < len(dims) else None
         if value.number == 0 and copies:
-            made.append(dims[axis] if dims is not None and axis < len(dims) else None)
+            made.append(copied)
         elif value.number is not None:
             made.append(None if value.number < 0 else value)
         else:
-            most = known.most_elements if value.high is None or value.low < 0 else None
-            # A value of which nothing is known may be -1.
-            high = value.high if most is None else max(value.high or 0, most)
-            made.append(replace(value, low=max(value.low, 0), high=high))
-    return [
-        tuple(
-            _rest(site, axis, [each for each in made if each is not None]) if dim is None else dim
-            for axis, dim in enumerate(made)
-        )
-    ]
+            made.append(_chosen(value, copied, known.most_elements, copies=copies))
+    found = tuple(
+        _rest(site, axis, [each for each in made if each is not None]) if dim is None else dim
+        for axis, dim in enumerate(made)
+    )
+    return [_of_elements(dims, found)]
+
+
+def _chosen(
+    value: DimInterval, copied: DimInterval | None, most: int | None, *, copies: bool
+) -> DimInterval:
+    """A dim that the data choose: one of which nothing is known may be -1, and one of 0 a copy."""
+    ends = [value.high]
+    if value.high is None or value.low < 0:
+        ends.append(most)
+    if copies and value.low <= 0:
+        ends.append(most if copied is None else copied.high)
+    # Without an end of its own the value has that of -1, which stands for any number up to it.
+    known = [end for end in ends if end is not None]
+    return replace(value, low=max(value.low, 0), high=None if None in ends[1:] else max(known))
+
+
+def _of_elements(
+    dims: DimIntervals | None, found: tuple[DimInterval, ...]
+) -> tuple[DimInterval, ...]:
+    """The dims of a target, where the input has a known number of elements: theirs is the same."""
+    numbers = [dim.number for dim in dims or ()]
+    count = prod(number or 0 for number in numbers) if dims is not None else 0
+    if not count:
+        # Beside a dim of 0, another one may be any number.
+        return found
+    least_count = prod(max(dim.low, 1) for dim in found)
+    bounds = [count // (least_count // max(dim.low, 1)) for dim in found]
+    return tuple(
+        dim if dim.number is not None else replace(dim, high=least(dim.high, bound))
+        for dim, bound in zip(found, bounds, strict=True)
+    )
 
 
 def _rest(site: Site, axis: int, others: Sequence[DimInterval]) -> DimInterval:
@@ -103,12 +132,30 @@ def squeezed(site: Site) -> Found:
 def unsqueezed(site: Site) -> Found:
     """With axes of 1 added."""
     dims, axes = site.dims(0), site.integers("axes", 1)
-    if dims is None or axes is None:
+    if dims is None:
         return []
+    if axes is None:
+        return _with_chosen_ones(site, dims)
     rank = len(dims) + len(axes)
     added = {axis % rank for axis in axes}
     rest = iter(dims)
     return [tuple(DimInterval.exact(1) if axis in added else next(rest) for axis in range(rank))]
+
+
+def _with_chosen_ones(site: Site, dims: DimIntervals) -> Found:
+    """With axes of 1 where a run puts them: a dim may be at any later axis up to as many."""
+    count = site.dims(1)
+    added = None if count is None or len(count) > 1 else prod(dim.number or 0 for dim in count)
+    if added is None or not added or len(dims) + added > BOUNDS.rank:
+        return []
+    made = []
+    for axis in range(len(dims) + added):
+        near = dims[max(axis - added, 0) : axis + 1]
+        highs = [dim.high for dim in near]
+        known = [high for high in highs if high is not None]
+        high = max(1, *known) if len(known) == len(highs) else None
+        made.append(site.dim(0, axis, min(1, *(dim.low for dim in near)), high))
+    return [tuple(made)]
 
 
 def flattened(site: Site) -> Found:

@@ -1,7 +1,7 @@
 """Rules of operators that select: how many elements they keep is decided by data or by a value."""
 
 from dataclasses import replace
-from math import ceil, inf, prod
+from math import ceil, inf, isfinite, prod
 
 from onnxmem.model.intervals.interval import (
     DimInterval,
@@ -171,11 +171,11 @@ def sliced(site: Site) -> Found:
         axis %= len(dims)  # noqa: PLW2901 - counted from the front
         begin, stop, step = part
         later, sooner = _from_front(starts, position), _from_front(stops, position)
-        if begin is None and later is not None:
-            # A later start leaves fewer elements.
-            begin = later.low
+        first, last = begin, begin
+        if begin is None:
+            first, last = _first_start(site, position), None if later is None else later.high
         most_stop = sooner.high if stop is None and sooner is not None else stop
-        made[axis] = _cut(site, axis, dims[axis], (begin, stop, most_stop, step))
+        made[axis] = _cut(site, axis, dims[axis], (first, last, stop, most_stop, step))
         width = _width(site, position)
         if width is not None and step == 1:
             found = made[axis]
@@ -199,6 +199,18 @@ def _width(site: Site, position: int) -> int | None:
     return last.added - first.added
 
 
+def _first_start(site: Site, position: int) -> int | None:
+    """The start of most elements: the least, whether all are counted from the front or all from the
+    end; ``None``: they may be either.
+    """
+    known = site.known(1)
+    value = None if known is None else known.elements
+    if value is None or position >= value.low.size:
+        return None
+    low, high = (ends.ravel()[position] for ends in (value.low, value.high))
+    return int(low) if isfinite(low) and (low >= 0 or high < 0) else None
+
+
 def _from_front(values: DimIntervals | None, position: int) -> DimInterval | None:
     """A start or a stop that is counted from the front; ``None``: that is not known of it."""
     if values is None or position >= len(values) or values[position].low < 0:
@@ -206,21 +218,22 @@ def _from_front(values: DimIntervals | None, position: int) -> DimInterval | Non
     return values[position]
 
 
-_Part = tuple[int | None, int | None, int | None, int | None]
-"""Start, stop, the upper end of the stop, and step of one axis; ``None``: unknown."""
+_Part = tuple[int | None, int | None, int | None, int | None, int | None]
+"""The start of most elements and that of fewest, the stop, its upper end, and the step of one axis;
+``None``: unknown."""
 
 
 def _cut(site: Site, axis: int, dim: DimInterval, part: _Part) -> DimInterval:
     """A dim after it was cut: at most itself."""
-    start, stop, most_stop, step = part
+    start, last, stop, most_stop, step = part
     high = dim.high
     # Cut behind its end it is the dim itself, which stays equal to the input's in every run.
-    if start == 0 and step == 1 and stop is not None and high is not None and stop >= high:
+    if start == last == 0 and step == 1 and stop is not None and high is not None and stop >= high:
         return dim
     if step == 1 and start is not None:
         low = 0
-        if start >= 0 and stop is not None:
-            low = len(range(*slice(start, stop).indices(dim.low)))
+        if last is not None and last >= 0 and stop is not None:
+            low = len(range(*slice(last, stop).indices(dim.low)))
         return site.dim(0, axis, low, _most_left(high, start, most_stop))
     if step and high is not None:
         high = -(-high // abs(step))

@@ -13,6 +13,7 @@ from onnxmem.model.intervals.interval import (
     least,
     renamed,
     times,
+    total,
 )
 from onnxmem.model.intervals.site import Site
 
@@ -28,7 +29,8 @@ def _constructed(site: Site) -> Known | None:
     found = known[0]
     for other in known[1:]:
         found = joined(found, other, site.node.outputs[0])
-    return replace(found, count=DimInterval.exact(len(known)))
+    whole = total(*(each.most_elements for each in known))
+    return replace(found, count=DimInterval.exact(len(known)), whole=whole)
 
 
 def _inserted(site: Site) -> Known | None:
@@ -39,7 +41,9 @@ def _inserted(site: Site) -> Known | None:
     count = sequence.count
     high = None if count.high is None else count.high + 1
     low, name = count.low + 1, f"{site.node.outputs[0]}:length"
-    return replace(joined(sequence, one, site.node.outputs[0]), count=DimInterval(low, high, name))
+    whole = total(sequence.most_in_all, added.most_elements)
+    found = joined(sequence, one, site.node.outputs[0])
+    return replace(found, count=DimInterval(low, high, name), whole=whole)
 
 
 def _erased(site: Site) -> Known | None:
@@ -56,7 +60,7 @@ def _element(site: Site) -> Known | None:
     sequence = site.known(0)
     if sequence is None or sequence.count is None:
         return None
-    return replace(renamed(sequence, site.node.outputs[0]), count=None)
+    return replace(renamed(sequence, site.node.outputs[0]), count=None, whole=None)
 
 
 def _concatenated(site: Site) -> Known | None:
@@ -71,7 +75,7 @@ def _concatenated(site: Site) -> Known | None:
     elif axis < len(dims):
         most = times(dims[axis].high, count.high)
         dims[axis] = site.dim(0, axis, dims[axis].low * count.low, most)
-    return Known(sequence.dtype, tuple(dims), sequence.value.uniform())
+    return Known(sequence.dtype, tuple(dims), sequence.value.uniform(), sequence.most_in_all)
 
 
 def _parted(site: Site) -> Known | None:
@@ -96,6 +100,7 @@ def _parted(site: Site) -> Known | None:
         pieces,
         known.value.uniform(),
         count=DimInterval(0, whole.high, f"{name}:length"),
+        whole=known.most_elements,
     )
 
 

@@ -40,12 +40,17 @@ class TensorIntervals:
     the first one."""
     distrusts: bool = False
     """Whether the shapes in the graph are those of the first iteration only."""
-    data_dims: dict[str, None] = field(default_factory=dict)
+    data_dims: dict[str, int] = field(default_factory=dict)
+    """The least of each dim that data decide, by its name."""
     unbounded: dict[str, None] = field(default_factory=dict)
     learned: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Limits by the names of the dims that they were set for."""
     iterations: dict[str, int | None] = field(default_factory=dict)
     """The most of each Loop whose count the data may decide, by its name; ``None``: unbounded."""
+    applied: set[str] = field(default_factory=set)
+    """Limits within which a dim was put."""
+    beyond: dict[str, int] = field(default_factory=dict)
+    """Limits below the least of the dim that they limit, which no run keeps, and that number."""
     body_steps: int = 0
     """Nodes that were visited in the bodies of loops."""
 
@@ -114,6 +119,10 @@ class TensorIntervals:
         """A dim within the limits that the user set."""
         for name in (f"{tensor.name}:{axis}", dim.name):
             if dim.number is None and name in self.limits:
+                if self.limits[name][1] < dim.low:
+                    self.beyond[name] = dim.low
+                    continue
+                self.applied.add(name)
                 self.learned[dim.name] = self.limits[name]
                 dim = dim.limited(*self.limits[name])
         return dim
@@ -127,7 +136,7 @@ class TensorIntervals:
         )
         for axis, dim in enumerate(known.dims or ()):
             if dim.number is None and dim.name == f"{tensor.name}:{axis}":
-                self.data_dims[dim.name] = None
+                self.data_dims[dim.name] = dim.low
                 # A dim of a larger tensor that is unbounded itself follows from it.
                 if dim.high is None and known.most_elements is None and not is_lost:
                     self.unbounded[dim.name] = None

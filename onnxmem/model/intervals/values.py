@@ -38,6 +38,13 @@ _PASSING: Final = frozenset(
 """Operators whose first output has no element beyond the ends of their first input."""
 _CONVERTING: Final = frozenset({"Cast", "Identity"})
 _UNIT: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+_ROUNDED_OFTEN: Final = frozenset(
+    "CumSum Exp MatMul Mean Pow Range ReduceMean ReduceProd ReduceSum Sum".split()
+)
+"""Operators whose floats are rounded in several steps, in an order that kernels choose."""
+_MANTISSA_BITS: Final[Mapping[DType | None, int]] = MappingProxyType(
+    {DType.FLOAT32: 24, DType.FLOAT16: 11, DType.BFLOAT16: 8}
+)
 
 
 def value_of(
@@ -47,6 +54,8 @@ def value_of(
     limits = ValueInterval.any_of(dtype)
     with np.errstate(all="ignore"):
         found = _found(operator, inputs, attributes, dtype)
+        if found is not None and (bits := _MANTISSA_BITS.get(dtype)) is not None:
+            found = _as_rounded(found, bits, is_often=operator in _ROUNDED_OFTEN)
     # Beyond the limits of its type an integer wraps around.
     is_in_range = found is not None and found.within(limits)
     return (found if found is not None and is_in_range else limits).shaped(dims)
@@ -71,6 +80,32 @@ def _found(
     if operator in _PASSING and first is not None:
         return first.value.uniform()
     return None
+
+
+def _as_rounded(value: ValueInterval, bits: int, *, is_often: bool) -> ValueInterval:
+    """An interval whose ends are floats of so many bits, as the operator's results are.
+
+    Rounding to the nearest float keeps the order of numbers, so the rounded ends are those of the
+    rounded results. It is exact for one operation on floats: a float64 has more than twice the bits
+    (Figueroa, "When is double rounding innocuous?", 1995). Where it happens several times, ends
+    that are no whole numbers of few bits move outward by as much as it may add up to.
+    """
+    low, high = _nearest(value.low, bits), _nearest(value.high, bits)
+    if is_often:
+        step = 2.0 ** (6 - bits)
+        low, high = _outward(low, -step, bits), _outward(high, step, bits)
+    return replace(value, low=low, high=high)
+
+
+def _nearest(ends: Ends, bits: int) -> Ends:
+    fraction, exponent = np.frexp(ends)
+    rounded = np.ldexp(np.rint(np.ldexp(fraction, bits)), exponent - bits)
+    return np.where(np.isfinite(ends), rounded, ends)
+
+
+def _outward(ends: Ends, share: float, bits: int) -> Ends:
+    is_exact = (ends == np.rint(ends)) & (np.abs(ends) < 2**bits)
+    return np.where(is_exact | ~np.isfinite(ends), ends, ends + np.abs(ends) * share)
 
 
 def _cast(value: ValueInterval, dtype: DType | None) -> ValueInterval:
@@ -298,12 +333,12 @@ def _products(one: ValueInterval, other: ValueInterval) -> list[Ends]:
 
 
 def _quotients(one: ValueInterval, other: ValueInterval) -> tuple[Ends, Ends]:
-    """The ends of a quotient by positive numbers; infinite for others."""
-    is_positive = other.low > 0
+    """The ends of a quotient by numbers of one sign; infinite for others, of which one may be 0."""
+    has_sign = (other.low > 0) | (other.high < 0)
     pairs = [(a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
     found = [np.where(np.isinf(b), 0.0, a / np.where(b == 0, 1, b)) for a, b in pairs]
     low, high = np.minimum.reduce(found), np.maximum.reduce(found)
-    return np.where(is_positive, low, -inf), np.where(is_positive, high, inf)
+    return np.where(has_sign, low, -inf), np.where(has_sign, high, inf)
 
 
 def _div(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
@@ -403,14 +438,23 @@ def _compared(holds: _Truths, fails: _Truths) -> Rule:
 
 def _mod(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     one, other = inputs
-    if one is None or other is None or attributes.get("fmod"):
+    if one is None or other is None:
         return None
     divisor, value = other.value, one.value
-    if divisor.least <= 0:
+    if divisor.least <= 0 <= divisor.most:
         return None
     if value.least >= 0 and value.most < divisor.least:
         return value
-    return ValueInterval.of(0, divisor.most - 1)
+    # An integer remainder is 1 less at most; that of fractions comes as near as one likes.
+    step = 1 if one.dtype is not None and one.dtype.is_integer else 0
+    most = max(abs(divisor.least), abs(divisor.most)) - step
+    if attributes.get("fmod"):
+        # As fmod of C: it has the sign of the dividend, and is no further from 0.
+        return ValueInterval.of(
+            max(-most, value.least) if value.least < 0 else 0,
+            min(most, value.most) if value.most > 0 else 0,
+        )
+    return ValueInterval.of(0, most) if divisor.least > 0 else ValueInterval.of(-most, 0)
 
 
 def _reduced(inputs: Inputs, attributes: Attributes, operator: str) -> ValueInterval | None:

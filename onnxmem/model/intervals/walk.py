@@ -45,12 +45,21 @@ class UpperGraph:
 
     graph: Graph
     """The same nodes; tensors of data-dependent shape have the upper ends of their dims."""
-    data_dims: tuple[str, ...]
-    """The dims that data decide, as ``TENSOR:AXIS`` where each first occurs."""
+    least: Mapping[str, int]
+    """The least of the dims that data decide, by ``TENSOR:AXIS`` where each first occurs."""
     unbounded: tuple[str, ...]
     """Those without an upper end, without those that follow from others."""
     iterations: Mapping[str, int | None]
     """The most of each Loop whose count the data may decide, by its name; ``None``: unbounded."""
+    applied: frozenset[str]
+    """Limits of the user within which a dim was put."""
+    beyond: Mapping[str, int]
+    """Limits of the user that no run keeps, and the least of what they limit."""
+
+    @property
+    def data_dims(self) -> tuple[str, ...]:
+        """The dims that data decide, as ``TENSOR:AXIS`` where each first occurs."""
+        return tuple(self.least)
 
 
 def with_upper_dims(
@@ -80,9 +89,11 @@ def with_upper_dims(
     }
     return UpperGraph(
         graph.with_tensors({**graph.tensors, **tensors}),
-        tuple(found.data_dims),
+        found.data_dims,
         tuple(found.unbounded) or tuple(dict.fromkeys(_open_dims(tensors.values()))),
         found.iterations,
+        frozenset(found.applied),
+        found.beyond,
     )
 
 
@@ -98,10 +109,8 @@ def _upper(tensor: Tensor, known: Known) -> Tensor:
     """A tensor with the upper ends of its dims; of unknown rank, or a sequence, with one dim of all
     its elements.
     """
-    most = known.most_elements
+    most = known.most_in_all
     dtype = tensor.dtype or known.dtype
-    if known.count is not None:
-        most = times(known.count.high, most)
     if known.dims is None or known.count is not None:
         shape = None if most is None else (most,)
         return replace(tensor, dtype=dtype, shape=shape, dynamic=(f"{tensor.name}:elements",))
@@ -284,7 +293,11 @@ class _Walk:
         body, count = node.subgraphs[0][1], None if inputs[0] is None else inputs[0].count
         for name, known in zip(body.inputs, inputs, strict=False):
             if known is not None:
-                each = known if known.count is None else renamed(replace(known, count=None), name)
+                each = (
+                    known
+                    if known.count is None
+                    else renamed(replace(known, count=None, whole=None), name)
+                )
                 self.tensors.known[name] = each
         self.graph(body)
         if count is None:

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx.numpy_helper
@@ -32,7 +33,6 @@ from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Binding, evaluated, input_dims, required_inputs
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.batch_rewrite import RewrittenBatch, rewrite_batch, without_placeholders
 from onnxmem.model.shapes.node_inference import (
     ends_the_process,
     has_long_target,
@@ -52,6 +52,9 @@ from onnxmem.model.value_types import (
     shape_of,
 )
 from onnxmem.ops.spec import Shape
+
+if TYPE_CHECKING:
+    from onnxmem.model.shapes.batch_rewrite import RewrittenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +213,9 @@ def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | N
         return None
     return dense_type(proto.tensor_type.elem_type, known)
 
+
+CONTRADICTORY = "contradictory_inputs"
+"""The code of the finding on nodes whose inputs do not fit together."""
 
 _MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
@@ -380,6 +386,8 @@ def with_shapes(
             shaped_at_old.clear()
             shaped_at_old[tuple(binding.shapes.items())] = shaped.proto
         return shaped
+    from onnxmem.model.shapes.batch_rewrite import rewrite_batch, without_placeholders
+
     # Which constants contain the batch shows only in the shapes at the old batch, where the graph
     # is consistent: so these are inferred first, whatever batch is requested.
     at_old = _at_old_batch(model, binding, shaped_at_old)
@@ -466,7 +474,7 @@ def _refusals(refused: Mapping[str, str]) -> Iterator[Finding]:
     if refused:
         reason = next(iter(refused.values()))
         text = f"shapes contradict each other: {listed(list(refused))} cannot be computed; {reason}"
-        yield Finding("contradictory_inputs", text)
+        yield Finding(CONTRADICTORY, text)
 
 
 def _walk_findings(proto: onnx.ModelProto, walked: Walked) -> Iterator[Finding]:
@@ -500,7 +508,7 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     return (Finding("batch_fixed", text),)
 
 
-def _constant_findings(binding: Binding, rewritten: RewrittenBatch) -> Iterator[Finding]:
+def _constant_findings(binding: Binding, rewritten: "RewrittenBatch") -> Iterator[Finding]:
     old, new = binding.old_batch, binding.batch
     grown = list(dict.fromkeys(rewritten.placeholders[name] for name in sorted(rewritten.grown)))
     if grown:

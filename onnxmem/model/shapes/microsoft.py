@@ -105,10 +105,13 @@ def as_onnx(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
 def blocked_types(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], block: int
 ) -> dict[str, onnx.TypeProto]:
-    """The types of a reordering's or an Upsample's output; empty for any other node."""
+    """The types of a reordering's or an Upsample's output; empty for any other node.
+
+    Dims may be symbolic or unknown.
+    """
     rule = _BLOCKED.get(node.op_type) if node.domain == NCHWC else None
     context = InferenceContext(node, types)
-    dims = context.dims(0)
+    dims = context.shape(0)
     if rule is None or dims is None or len(dims) != _IMAGE_RANK:
         return {}
     return context.outputs(rule(context, dims, block), elem_type=context.elem_type(0))
@@ -156,14 +159,19 @@ def _whole_blocks(graph: onnx.GraphProto) -> Iterator[int]:
             yield InferenceContext(node, {}).integer("channels")
 
 
-def _reordered_input(context: InferenceContext, dims: Dims, block: int) -> Dims:
+def _reordered_input(context: InferenceContext, dims: SymbolicShape, block: int) -> SymbolicShape:
     """X: [N, C, H, W] or [N, H, W, C] -> [N, blocks x block, H, W]."""
     is_last = context.integer("channels_last")
     batch, channels, *image = (dims[0], dims[3], *dims[1:3]) if is_last else dims
-    return (batch, -(-channels // block) * block, *image)
+    padded = -(-channels // block) * block if isinstance(channels, int) else channels
+    return (batch, padded, *image)
 
 
-def _reordered_output(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001 - a rule like the others
+def _reordered_output(
+    context: InferenceContext,
+    dims: SymbolicShape,
+    block: int,  # noqa: ARG001 - a rule like the others
+) -> SymbolicShape | None:
     """X: [N, blocks x block, H, W] -> [N, channels, H, W] or [N, H, W, channels]."""
     if "channels" not in context.attributes:
         return None
@@ -173,15 +181,22 @@ def _reordered_output(context: InferenceContext, dims: Dims, block: int) -> Dims
     )
 
 
-def _upsampled(context: InferenceContext, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001 - a rule like the others
-    """X: [N, C, H, W] -> its image times ``scales``, which name all axes."""
+def _upsampled(
+    context: InferenceContext,
+    dims: SymbolicShape,
+    block: int,  # noqa: ARG001 - a rule like the others
+) -> SymbolicShape | None:
+    """X: [N, C, H, W] -> its dims times ``scales``, integers for all axes."""
     scales = context.integers("scales")
     if len(scales) != _IMAGE_RANK:
         return None
-    return (*dims[:2], dims[2] * scales[2], dims[3] * scales[3])
+    pairs = zip(dims, scales, strict=True)
+    return tuple(dim * scale if isinstance(dim, int) else None for dim, scale in pairs)
 
 
-_BLOCKED: Final[Mapping[str, Callable[[InferenceContext, Dims, int], Dims | None]]] = {
+_BLOCKED: Final[
+    Mapping[str, Callable[[InferenceContext, SymbolicShape, int], SymbolicShape | None]]
+] = {
     "ReorderInput": _reordered_input,
     "ReorderOutput": _reordered_output,
     "Upsample": _upsampled,

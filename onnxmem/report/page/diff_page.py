@@ -27,7 +27,7 @@ from onnxmem.report.page.markup import (
 )
 from onnxmem.report.text import percent
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_ends, plural
 
 _MOST_ROWS: Final = 5000
 _LETTERS: Final = ("A", "B")
@@ -106,6 +106,8 @@ def _sides(difference: Difference) -> str:
 
 def _known(side: Snapshot) -> str:
     known = "complete" if side.status == "ok" else "lower bound"
+    if side.inference_ends is not None:
+        known = f"inference {format_ends(*side.inference_ends)}"
     return f"{known}, a saved report" if side.is_saved else known
 
 

@@ -47,6 +47,7 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.sections.section import Layout, Line, Note, Section
+from onnxmem.report.sections.summary import answer_total
 from onnxmem.report.text import multiple_text, percent
 from onnxmem.report.timelines import GROUPS, SAVED, lifetimes_of
 from onnxmem.report.verdict import assessment_lines, budget, largest_text, short_error
@@ -106,7 +107,7 @@ def render_page(analysis: Analysis) -> str:
         "live": live_data(analysis, stops),
         "timeline": timeline_data(lifetimes, stops, affine),
     }
-    title, heading = _title(analysis)
+    title, heading = _title(analysis, written)
     return document(title, filter(None, parts), data, heading=heading, has_plot=True)
 
 
@@ -135,11 +136,11 @@ def _texts(stops: Stops, parts: Sequence[str]) -> Mapping[str, object]:
     }
 
 
-def _title(analysis: Analysis) -> tuple[str, str]:
-    """The model's name and its total as text, and as a heading whose total a script moves."""
-    training, name = analysis.training, shortened(analysis.path)
-    total_bytes = analysis.total_bytes if training is None else training.peak_bytes
-    key = "total_bytes" if training is None else "training.peak_bytes"
+def _title(analysis: Analysis, written: Sequence[Section]) -> tuple[str, str]:
+    """The model's name and what it takes, as the answer has it; a script moves the heading's."""
+    name, fit = shortened(analysis.path), analysis.fit
+    _, line = _totals(analysis, written)[0]
+    key, total_bytes = (line.key, line.number) if fit is None else (TAKES, fit.taken_bytes)
     total = format_bytes(total_bytes)
     moved = f'<span class="size" data-rounded="{key}">{total}</span>'
     return f"{name}: {total}", f'<span class="name">{escape(name)}:</span> {moved}'
@@ -152,7 +153,7 @@ def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     partial = "".join(f'<p class="warning">{escape(t)}</p>' for t in partial_texts(analysis))
     cards = "".join(
         f'<div class="card"><h2>{escape(title)}</h2>{_number(line)}<p>{_words(line)}</p></div>'
-        for title, line in _totals(written, has_step=analysis.training is not None)
+        for title, line in _totals(analysis, written)
     )
     return (
         f'<section id="head" aria-label="the model"><p class="facts">{facts}</p>'
@@ -162,13 +163,20 @@ def _head(analysis: Analysis, stops: Stops, written: Iterable[Section]) -> str:
     )
 
 
-def _totals(written: Iterable[Section], *, has_step: bool) -> Iterator[tuple[str, Line]]:
-    """The totals of sections and sessions, with their titles; a training step before inference."""
-    for each in sorted(written, key=lambda each: has_step and each.key == "run"):
-        if each.key in _CARDS and each.headline is not None:
-            yield each.title, each.headline
+def _totals(analysis: Analysis, written: Iterable[Section]) -> Sequence[tuple[str, Line]]:
+    """The totals of sections and sessions with their titles, the figure of the answer first.
+
+    That of inference is one of them only if no training step was requested.
+    """
+    found: list[tuple[str, Line]] = []
+    left_out = {"run"} if analysis.training is not None else set()
+    for each in written:
+        if each.key in _CARDS and each.key not in left_out and each.headline is not None:
+            found.append((each.title, each.headline))
         elif each.key.startswith("runtime-"):
-            yield from ((each.title, line) for line in each.lines if line.is_total)
+            found += ((each.title, line) for line in each.lines if line.is_total)
+    answer_bytes = answer_total(analysis)
+    return sorted(found, key=lambda each: each[1].number != answer_bytes)
 
 
 def _with_batch(text: str, batch: int | None) -> str:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onnxmem.analysis.json_rows import data_rows
-from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
-from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.errors import listed, shortened
+from onnxmem.model.binding import fixed_batch, fixed_sequence, required_inputs
 from onnxmem.report.sections.section import (
     INFERENCE,
     PEAK,
@@ -35,14 +34,17 @@ if TYPE_CHECKING:
     from onnxmem.allocators.packed import Packing
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.data_control_flow import BranchBytes, DataLoop
-    from onnxmem.analysis.observed_memory import Spread
+    from onnxmem.analysis.observed_memory import ObservedMemory, Spread
+    from onnxmem.analysis.scaling import ClosedForm
     from onnxmem.program.polynomials import Polynomial
     from onnxmem.runtimes.ideal.schedules import Schedule
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _LONGEST: Final = 2000
 """Characters of a finding, which may name a few long names."""
 _MOST_NAMED: Final = 8
 """Nodes or tensors that are named as assumed or unknown."""
+_BARS: Final = "a bar is the tensor's share of the peak"
 _IN_PLACE_PEAK: Final = "activations.in_place_peak_bytes"
 _MOST_PIECES: Final = 8
 """Pieces of the peak's formula that are listed; the JSON has all."""
@@ -115,6 +117,24 @@ def model_facts(analysis: "Analysis") -> list[str]:
     ]
 
 
+def batch_text(analysis: "Analysis") -> str:
+    """The batch that the figures are of, and what the file fixes; empty: the model has none.
+
+    `` at batch 1, sequence 128 (both fixed in the file)``
+    """
+    batch, requested = analysis.settings.batch, analysis.request.settings
+    inputs = required_inputs(analysis.request.source.proto.graph)
+    sequence = None if requested.shapes else fixed_sequence(inputs)
+    is_fixed = batch is not None and not requested.shapes and fixed_batch(inputs) == batch
+    parts = [] if batch is None else [f"batch {batch:,}"]
+    parts += [] if sequence is None else [f"sequence {sequence:,}"]
+    if not parts:
+        return ""
+    both = "both " if is_fixed and sequence is not None else ""
+    fixed = f" ({both}fixed in the file)" if is_fixed or sequence is not None else ""
+    return f" at {', '.join(parts)}{fixed}"
+
+
 def assumptions(analysis: "Analysis") -> list[str]:
     """The settings that all figures hold for."""
     settings = analysis.settings
@@ -144,10 +164,26 @@ def partial_texts(analysis: "Analysis") -> Iterator[str]:
     """Which figures are lower bounds or unknown; nothing where the status is ``ok``."""
     if analysis.doubts:
         yield f"warning: {shortened('; '.join(analysis.doubts), 2000)}"
+    left_to_data = []
+    for runtime in analysis.runtimes:
+        if not runtime.is_every_run and analysis.results.data_text():
+            left_to_data.append(runtime.name)
+            yield f"warning: {_without_end(runtime)}"
     for name in analysis.partial_runtimes:
+        if name in left_to_data:
+            continue
         is_known = any(runtime.name == name for runtime in analysis.runtimes)
         left_out = "lower bounds: tensors or scratch of unknown size are left out"
         yield f"warning: the figures of {name} are {left_out if is_known else 'unknown'}"
+
+
+def _without_end(runtime: "RuntimeMemory") -> str:
+    """Which figures of a session have an upper end where the data of a run decide sizes."""
+    peak_bytes = runtime.requested_peak_upper_bytes
+    text = f"the arena and the process of {runtime.name} have no proven upper end"
+    if peak_bytes is not None:
+        text += f", kernels request at most {format_bytes(peak_bytes)}"
+    return f"{text}: --observe N shows what runs take"
 
 
 def _batchnorms(analysis: "Analysis") -> list[str]:
@@ -342,7 +378,11 @@ def data_dependent(analysis: "Analysis") -> Section | None:
 
 def observed(analysis: "Analysis") -> Section | None:
     """The figures of observed runs, each beside its upper end."""
-    seen = analysis.observed
+    return observed_section(analysis.observed)
+
+
+def observed_section(seen: "ObservedMemory | None") -> Section | None:
+    """The figures of observed runs."""
     if seen is None:
         return None
     num_runs = len(seen.sources)
@@ -453,7 +493,7 @@ def live_set(analysis: "Analysis") -> Section | None:
     return Section(
         key="live",
         title="Live at the peak",
-        total=Line("", memory.in_place_peak_bytes, key=_IN_PLACE_PEAK),
+        total=Line("", memory.in_place_peak_bytes, _BARS, key=_IN_PLACE_PEAK),
         lines=tuple(Line(shortened(each.label), each.size_bytes) for each in memory.live_at_peak),
         layout=Layout.BARS,
     )
@@ -467,6 +507,8 @@ def rules_of_thumb(analysis: "Analysis") -> Section:
         if training is None
         else Line(TRAINING_STEP, training.peak_bytes, key="training.peak_bytes")
     )
+    from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
+
     rules = analysis.rules_of_thumb
     return Section(
         key="rules",
@@ -572,6 +614,8 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
 
     Where there is none the section gives the reason, if a dim besides the batch is dynamic or set.
     """
+    from onnxmem.analysis.scaling import NoClosedForm
+
     symbolic = analysis.symbolic
     if isinstance(symbolic, NoClosedForm):
         has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
@@ -593,7 +637,7 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
     )
 
 
-def _pieces_summary(symbolic: ClosedForm) -> str:
+def _pieces_summary(symbolic: "ClosedForm") -> str:
     """The numbers at which the pieces hold, and those of the dims that stay fixed below."""
     axis = _axis(symbolic)
     named = zip(symbolic.symbols, symbolic.requested, strict=True)
@@ -606,7 +650,7 @@ def _pieces_summary(symbolic: ClosedForm) -> str:
     return f"{text}; the range in which each is the largest at {', '.join(others)}"
 
 
-def _domain(symbolic: ClosedForm) -> str:
+def _domain(symbolic: "ClosedForm") -> str:
     names = [shortened(symbol) for symbol in symbolic.symbols]
     parts = [f"{name} 1 to {last:,}" for name, last in zip(names, symbolic.last, strict=True)]
     parts += [f"{shortened(name)} {number:,}" for name, number in symbolic.fixed.items()]
@@ -618,12 +662,12 @@ def _domain(symbolic: ClosedForm) -> str:
     return ", ".join(parts)
 
 
-def _axis(symbolic: ClosedForm) -> int:
+def _axis(symbolic: "ClosedForm") -> int:
     """The symbol along which ranges are computed: the first that is not the batch, if any."""
     return min(int(symbolic.has_batch), len(symbolic.symbols) - 1)
 
 
-def _ranges(symbolic: ClosedForm) -> dict[int, tuple[int, str]]:
+def _ranges(symbolic: "ClosedForm") -> dict[int, tuple[int, str]]:
     """The range in which each piece is the largest, the other dims as requested, and its start.
 
     Of several symbols a piece that is nowhere the largest may be so at other dims, or at none; of
@@ -658,7 +702,7 @@ def _leaders(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, i
         yield piece, led[0], led[-1]
 
 
-def _polynomial_text(symbolic: ClosedForm, piece: "Polynomial") -> str:
+def _polynomial_text(symbolic: "ClosedForm", piece: "Polynomial") -> str:
     """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
     text = ""
     for powers, number in sorted(piece.terms, key=lambda term: (-sum(term[0]), term[0])):

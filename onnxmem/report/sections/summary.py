@@ -5,6 +5,7 @@ Every other section has a part of it in full. Begin with ``summary``.
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,7 @@ from onnxmem.analysis.fitting.verdicts import (
 )
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
-from onnxmem.report.sections.listing import assumptions, partial_texts
+from onnxmem.report.sections.listing import assumptions, batch_text, partial_texts
 from onnxmem.report.sections.section import (
     GPU_MEMORY,
     INFERENCE,
@@ -38,7 +39,7 @@ from onnxmem.report.verdict import (
     short_error,
     verdict_text,
 )
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_ends, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from onnxmem.program.program import Allocation
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
+SMALL_BYTES: Final = 16 * 2**20
+"""Memory that is more likely the RAM of a microcontroller than of another machine."""
 _MOST_TERMS: Final = 7
 """Rows of the table of terms."""
 _SMALL: Final = 0.005
@@ -77,6 +80,8 @@ _FIGURES: Final[Mapping[AnyBasis, str]] = MappingProxyType(
 """What the figure of a verdict is called."""
 _WORTH_A_LINE: Final = 1.05
 """How many times the memory of the runs the load must take: the error of both is five percent."""
+_UNBOUND: Final = "unbound_dims"
+"""The code whose note says which names it lists: they are what the option sets."""
 _OPTION: Final = re.compile(r"--[a-z]")
 
 
@@ -102,24 +107,42 @@ def one_line(analysis: "Analysis") -> str:
         if ends:
             return f"{name}: takes {ends}"
         takes = format_bytes(_total(analysis, basis))
-        return f"{name}: takes {takes}" + (", a lower bound" if analysis.doubts else "")
+        is_exact = basis is Basis.TOTAL and analysis.results.data_text()
+        return f"{name}: takes {takes}" + (
+            ", a lower bound" if analysis.doubts and not is_exact else ""
+        )
     takes = format_bytes(result.taken_bytes)
+    if result.depends_on_data:
+        takes = format_ends(result.footprint.total_bytes, result.footprint.upper_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
-    return f"{name}: {result.verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
+    verdict = _DEPENDS.lower() if result.depends_on_data else result.verdict.value
+    return f"{name}: {verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
 
 
 def _ends(analysis: "Analysis", basis: AnyBasis) -> str:
-    """What inference takes at least and at most; empty: the data decide nothing of it."""
+    """What the figure is at least and at most; empty: the data decide nothing of it."""
     results = analysis.results
-    if basis is not Basis.TOTAL or not results.data_text():
+    if not results.data_text() and not analysis.coverage.unknown_tensors:
         return ""
-    at_most, least_bytes = results.at_most, results.at_least.total_bytes
-    most_bytes = None if at_most is None else at_most.total_bytes
-    if most_bytes == least_bytes:
+    at_most = results.at_most
+    least_bytes = most_bytes = None
+    if basis is Basis.TOTAL:
+        least_bytes = results.at_least.total_bytes
+        most_bytes = None if at_most is None else at_most.total_bytes
+    elif basis is Basis.STEP:
+        least_bytes = results.at_least.training_peak_bytes
+        most_bytes = None if at_most is None else at_most.training_peak_bytes
+    elif basis is Basis.TORCH or _is_open(_session(analysis, basis)):
+        least_bytes = _session_bytes(analysis, basis)
+    if least_bytes is None or most_bytes == least_bytes:
         return ""
-    most = "" if most_bytes is None else f", at most {format_bytes(most_bytes)}"
-    return f"at least {format_bytes(least_bytes)}{most}"
+    return format_ends(least_bytes, most_bytes)
+
+
+def _is_open(session: "RuntimeMemory | None") -> bool:
+    """Whether the data of a run decide the figures of a session by more than branches."""
+    return session is not None and not session.is_every_run
 
 
 def answer(analysis: "Analysis") -> Section:
@@ -134,7 +157,7 @@ def answer(analysis: "Analysis") -> Section:
     return Section(
         key="answer",
         title="Takes",
-        summary=f"{takes}: {BASES[basis].partition('; ')[0]}",
+        summary=f"{takes}{batch_text(analysis)}: {BASES[basis].partition('; ')[0]}",
         lines=(
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
             *_observed(analysis),
@@ -148,10 +171,9 @@ def answer(analysis: "Analysis") -> Section:
 
 
 def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Section:
-    batch = analysis.settings.batch
     _, _, margin = verdict_text(result.requested, budget_bytes).partition(": ")
-    at = "" if batch is None else f" at batch {batch:,}"
     end = end_text(result.assessment, result.requested)
+    at = batch_text(analysis)
     takes = f"takes {end}{format_bytes(result.taken_bytes)}{at}, {margin}"
     return Section(
         key="answer",
@@ -231,14 +253,13 @@ def _session(analysis: "Analysis", basis: AnyBasis) -> "RuntimeMemory | None":
 def _process_lines(analysis: "Analysis", basis: AnyBasis) -> Iterator[Line]:
     """The range of the process, and what it takes while onnxruntime creates the session."""
     runtime = _session(analysis, basis)
-    if basis is not Basis.ORT_CPU or runtime is None or runtime.load_peak_bytes is None:
+    if basis is not Basis.ORT_CPU or runtime is None:
         return
     if runtime.process_range is not None:
         least, most = map(format_bytes, runtime.process_range)
         yield Line("range", text=f"{least} to {most}, by the state that the C library's heap is in")
-    (_, before_bytes), *_ = runtime.process_parts
-    peak_bytes = before_bytes + runtime.load_peak_bytes
-    if peak_bytes > _WORTH_A_LINE * (runtime.process_bytes or 0):
+    peak_bytes = runtime.process_while_loading_bytes
+    if peak_bytes is not None and peak_bytes > _WORTH_A_LINE * (runtime.process_bytes or 0):
         text = f"{format_bytes(peak_bytes)}, part of it file pages that the system can take back"
         yield Line("while loading", text=text)
 
@@ -269,6 +290,9 @@ def _next_step(result: "FitResult") -> str:
             f", or --accept {codes[0]}" if len(codes) == 1 else ", or --accept CODE (codes: -v)"
         )
         return "settle the warnings above" + (accepted if codes else "")
+    setup = result.setup
+    if setup.basis is Basis.TOTAL and setup.memory_bytes <= SMALL_BYTES:
+        return "of a microcontroller, whose flash holds the weights: onnxmem fit --device STM32H743"
     if result.verdict is Verdict.OVER and max_batch is not None and max_batch.number:
         return f"--batch {max_batch.comfortable or max_batch.number} fits; {lower}"
     return f"{lower}; -v: all figures"
@@ -282,6 +306,11 @@ def _basis(analysis: "Analysis") -> AnyBasis:
     runtime = analysis.request.runtime_name
     basis = basis_for(None, train=settings.train, runtime=runtime, basis=settings.basis)
     return Basis.STEP if basis is Basis.TORCH and analysis.torch is None else basis
+
+
+def answer_total(analysis: "Analysis") -> int | None:
+    """Bytes of the figure that answers the request."""
+    return _total(analysis, _basis(analysis))
 
 
 def _total(analysis: "Analysis", basis: AnyBasis) -> int | None:
@@ -321,14 +350,23 @@ def terms(analysis: "Analysis") -> Section | None:
     """The figure as a sum; ``None`` where its terms are not known."""
     basis = _basis(analysis)
     total_bytes = _total(analysis, basis)
+    end = ""
     if analysis.fit is not None:
         total_bytes = analysis.fit.taken_bytes
+        end = end_text(analysis.fit.assessment, analysis.fit.requested)
+        if analysis.fit.depends_on_data and not analysis.fit.footprint.num_observed:
+            end = "at least"
+    elif basis is not Basis.STEP and _ends(analysis, basis):
+        end = "at least"
+        if basis is Basis.TOTAL:
+            total_bytes = analysis.results.at_least.total_bytes
     lines = list(_terms(analysis, basis, total_bytes))
     if not lines or total_bytes is None:
         return None
+    title = _FIGURES.get(basis, shortened(basis.value))
     return Section(
         key="terms",
-        title=_FIGURES.get(basis, shortened(basis.value)),
+        title=f"{title}, {end.strip()}" if end else title,
         total=Line("", total_bytes),
         lines=tuple(_folded(lines, total_bytes)),
         layout=Layout.TERMS,
@@ -354,7 +392,11 @@ def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> It
         yield Line("weights", analysis.weight_bytes)
         yield Line("inputs", analysis.inputs_bytes)
         results = _results_of(analysis, total_bytes)
-        yield Line(PEAK, results.activations.in_place_peak_bytes)
+        peak_bytes, at_most = results.activations.in_place_peak_bytes, analysis.at_most
+        most_bytes = None if at_most is None else at_most.activations.in_place_peak_bytes
+        is_bounded = peak_bytes is None and most_bytes is not None
+        most = f"at most {format_bytes(most_bytes or 0)}" if is_bounded else ""
+        yield Line(PEAK, peak_bytes, most)
     else:
         yield from _session_terms(analysis, basis, total_bytes)
 
@@ -371,6 +413,8 @@ def _results_of(analysis: "Analysis", total_bytes: int | None) -> "StageResults"
 def _session_terms(
     analysis: "Analysis", basis: AnyBasis, total_bytes: int | None
 ) -> Iterator[Line]:
+    from onnxmem.runtimes.onnxruntime.process.loading import ARENAS
+
     runtime = _session(analysis, basis)
     if runtime is None or total_bytes is None:
         return
@@ -379,10 +423,14 @@ def _session_terms(
     rest_bytes = unlimited_bytes - arena.held_steady_bytes
     # Only the arena takes less of a device that is full.
     held_bytes = arena.held_steady_bytes - (unlimited_bytes - total_bytes)
-    if basis is Basis.ORT_CPU and rest_bytes >= 0:
-        weights = format_bytes(arena.base_bytes)
-        yield Line("arena reserved", held_bytes, f"after run 3; {weights} of it initializers")
-        yield Line("outside the arena", rest_bytes, "interpreter, libraries, session")
+    if basis is Basis.ORT_CPU and sum(dict(runtime.process_parts).values()) == unlimited_bytes:
+        # Resident pages: of what an arena reserved, those that were never written are not.
+        for name, num_bytes in runtime.process_parts:
+            if name == ARENAS:
+                reserved = f"resident of {format_bytes(held_bytes)} reserved, after run 3"
+                yield Line(name, num_bytes - (unlimited_bytes - total_bytes), reserved)
+            else:
+                yield Line(name, num_bytes)
     elif basis is Basis.ORT_CUDA:
         footprint = _session_footprint(analysis, basis)
         context_bytes, workspace_bytes = (
@@ -452,12 +500,10 @@ def largest_tensors(analysis: "Analysis") -> Section | None:
         arena = runtime.arena
         node, phase = None if arena.peak_node is None else arena.peak_node.name, ""
         live = [each for each in arena.replay.live_set(arena.peak) if each.size_bytes]
+        phase = "" if runtime.is_every_run else _of_no_run(analysis.results)
     else:
-        memory = analysis.activations
-        least = analysis.results.at_least.activations
-        is_less = (least.in_place_peak_bytes or 0) < (memory.in_place_peak_bytes or 0)
-        live, node = memory.live_at_peak, memory.peak_node
-        phase = "larger branches" if is_less else ""
+        results, phase = _shown_at_peak(analysis)
+        live, node = results.activations.live_at_peak, results.activations.peak_node
     if not live:
         return None
     at = [f"at {shortened(node)}"] if node else []
@@ -465,9 +511,38 @@ def largest_tensors(analysis: "Analysis") -> Section | None:
         key="largest",
         title=f"Live at the peak ({phase})" if phase else "Live at the peak",
         summary=", ".join([plural(len(live), "tensor"), *at]),
-        lines=tuple(Line(_tensor_text(each), each.size_bytes) for each in live[:_MOST_TENSORS]),
+        lines=tuple(islice(_tensor_lines(live), _MOST_TENSORS)),
         layout=Layout.SIZES,
     )
+
+
+def _shown_at_peak(analysis: "Analysis") -> "tuple[StageResults, str]":
+    """The results whose peak is shown, and of what: of the largest observed run, if any."""
+    results, runs = analysis.results, analysis.request.observed_runs
+    if runs:
+        largest = max((each.results for each in runs), key=lambda each: each.total_bytes or 0)
+        return largest, "an observed run" if len(runs) == 1 else "the largest observed run"
+    return results, _of_no_run(results)
+
+
+def _of_no_run(results: "StageResults") -> str:
+    """How the plain figures are not of one run; empty: they are of every run."""
+    least_bytes = results.at_least.activations.in_place_peak_bytes or 0
+    is_less = least_bytes < (results.activations.in_place_peak_bytes or 0)
+    words = ["larger branches"] if is_less else []
+    names = set(results.data_nodes)
+    if any(node.name in names and node.onnx_op == "Loop" for node in results.graph.all_nodes()):
+        words.append("one iteration of a Loop")
+    if results.upper is not None and results.upper.data_dims:
+        words.append("known sizes")
+    return ", ".join(words)
+
+
+def _tensor_lines(live: "Sequence[Allocation]") -> Iterator[Line]:
+    """A line each, the largest first; the two states that Adam has of a weight are one."""
+    for (text, size_bytes), alike in groupby(live, lambda x: (_tensor_text(x), x.size_bytes)):
+        count = sum(1 for _ in alike)
+        yield Line(f"{text}, {count} times" if count > 1 else text, size_bytes)
 
 
 def _tensor_text(allocation: "Allocation") -> str:
@@ -478,7 +553,7 @@ def _tensor_text(allocation: "Allocation") -> str:
 def notes(analysis: "Analysis") -> Section | None:
     """What else the figures assume, a line each, with the option that settles it."""
     told = set() if analysis.fit is None else {each.code for each in analysis.fit.doubts}
-    told |= {"unbound_dims"} if analysis.guessed_dims else set()
+    told |= {_UNBOUND} if analysis.guessed_dims else set()
     found = [
         Note(each.code, _note_text(each)) for each in analysis.findings if each.code not in told
     ]
@@ -492,6 +567,7 @@ def notes(analysis: "Analysis") -> Section | None:
 def _note_text(finding: "Finding") -> str:
     """The first clause of a message, without names that it lists, and the one with an option."""
     clauses = shortened(finding.message, _LONGEST).split("; ")
-    first = clauses[0].partition(": '")[0]
+    is_named = finding.code == _UNBOUND
+    first = clauses[0] if is_named else clauses[0].partition(": '")[0]
     option = next((each for each in clauses[1:] if _OPTION.search(each)), "")
     return first + (f"; {option}" if option else "")

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from onnxmem.errors import Finding
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.input_values import unused_values
 from onnxmem.model.intervals.limits import limits_of
 from onnxmem.model.intervals.walk import with_upper_dims
@@ -22,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.prediction import (
     Unknowns,
 )
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.process.loading import Parts
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimizedModel,
@@ -44,8 +45,6 @@ VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime on which the rules were verified; their differences are in
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
-_LEAST_PERCENT: Final = 5
-"""Outcomes of the heap that are closer are one figure: its own error is as large."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,10 @@ class RuntimeMemory:
     requested_peak_upper_bytes: int | None = None
     """The same where every dim that data decide is at its upper end, and the larger branch runs;
     ``None``: data decide neither, or a dim has no upper end."""
-    process_parts: tuple[tuple[str, int], ...] = ()
+    is_every_run: bool = True
+    """Whether the figures are those of every run, or of its larger branches: else the data decide
+    sizes or iterations, and only the peak requested by kernels has an upper end."""
+    process_parts: Parts = ()
     """Parts of the process, which add up to it."""
     process_range: tuple[int, int] | None = None
     """The least and the most of the process after run 3, where the C library's heap may end in
@@ -85,6 +87,22 @@ class RuntimeMemory:
     find_advice: Callable[[], tuple[Choice, ...]] = field(repr=False, compare=False)
     """Replays the session with other settings, which takes longer than all other figures."""
     findings: tuple[Finding, ...]
+
+    @property
+    def process_while_loading_bytes(self) -> int | None:
+        """The whole process at the most that it takes while the session is created."""
+        if self.load_peak_bytes is None or not self.process_parts:
+            return None
+        (_, before_bytes), *_ = self.process_parts
+        return before_bytes + self.load_peak_bytes
+
+    @property
+    def process_peak_bytes(self) -> int | None:
+        """The most of the process while the session is created and after each run."""
+        loading_bytes, first_bytes = self.process_while_loading_bytes, self.process_first_run_bytes
+        if loading_bytes is None or first_bytes is None or self.process_bytes is None:
+            return None
+        return max(loading_bytes, first_bytes, self.process_bytes)
 
     @property
     def unknown_tensors(self) -> int:
@@ -244,14 +262,14 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     figures, unknown = planned.figures()
     cuda = None if provider.is_host else request.cuda
     process = first_run_bytes = None
-    parts: tuple[tuple[str, int], ...] = ()
+    parts: Parts = ()
     outcomes = None
     if provider.is_host:
         process = HostProcess(model.bound.graph, model.file.file_bytes, planned)
         resident = process.resident
         first_run_bytes = resident.total_bytes(figures.first_regions)
         parts = resident.parts(figures.steady_regions)
-        outcomes = _outcomes(resident.range_bytes(figures.steady_regions))
+        outcomes = resident.range_bytes(figures.steady_regions)
     return RuntimeMemory(
         name=request.name,
         graph=request.graph,
@@ -263,10 +281,13 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         process_bytes=None if process is None else sum(size_bytes for _, size_bytes in parts),
         requested_peak_lower_bytes=requested_peak_at_least(session, options, provider),
         requested_peak_upper_bytes=(
-            requested_peak_at_most(session, options, provider, request)
+            requested_peak_at_most(
+                session, options, provider, _with_loops(request, model.bound.graph, session.graph)
+            )
             if unknown.tensors or unknown.branches
             else None
         ),
+        is_every_run=not unknown.tensors and PossibleRuns.of(session).are_all,
         process_parts=parts,
         process_range=outcomes,
         context_bytes=None if cuda is None else cuda.context_bytes,
@@ -281,9 +302,18 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     )
 
 
-def _outcomes(least_most: tuple[int, int]) -> tuple[int, int] | None:
-    least, most = least_most
-    return least_most if 100 * (most - least) > _LEAST_PERCENT * most else None
+def _with_loops(request: SessionRequest, file: Graph, optimized: Graph) -> SessionRequest:
+    """The request with the bounds of Loops by their names in the optimized graph: those of nodes
+    without a name follow their places, but what a node writes keeps its name.
+    """
+    names = {node.writes[0]: node.name for node in file.all_nodes() if node.onnx_op == "Loop"}
+    bounds = {
+        f"{node.name}:iterations": request.most[f"{names[node.writes[0]]}:iterations"]
+        for node in optimized.all_nodes()
+        if node.onnx_op == "Loop" and f"{names.get(node.writes[0], '')}:iterations" in request.most
+    }
+    others = {name: n for name, n in request.most.items() if not name.endswith(":iterations")}
+    return replace(request, most={**others, **bounds})
 
 
 def _heap_finding(outcomes: tuple[int, int]) -> Finding:
@@ -330,7 +360,15 @@ def requested_peak_at_most(
     graph, proto = session.graph, session.optimized.proto
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
-    possible = PossibleRuns.of(replace(session, trace=at_bounds(session.trace)))
+    # What a Loop carries may grow up to a bound that data decide: only equal iterations are added.
+    bounds = {} if upper is None else upper.iterations
+    loops = {node.name: node for node in graph.nodes if node.onnx_op == "Loop"}
+    most = {
+        name: bounds[name]
+        for name, node in loops.items()
+        if upper is not None and name in bounds and _is_constant(graph, upper.graph, node)
+    }
+    possible = PossibleRuns.of(replace(session, trace=at_bounds(session.trace, most)))
     if not possible.are_all or (upper is not None and upper.unbounded):
         return None
     peaks = []
@@ -341,6 +379,15 @@ def requested_peak_at_most(
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)
     return max(peaks)
+
+
+def _is_constant(graph: Graph, upper: Graph, node: Node) -> bool:
+    """Whether all tensors in the body of a Loop have one size in every iteration of every run."""
+    bodies = [body for _, body in node.subgraphs]
+    names = {name for body in bodies for each in body.nodes for name in each.writes}
+    names |= {name for body in bodies for name in body.inputs}
+    sizes = [(graph.tensors[n].num_elements, upper.tensors[n].num_elements) for n in names]
+    return all(size is not None and size == most for size, most in sizes)
 
 
 def session_findings(

@@ -26,7 +26,7 @@ from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
     prepacked,
 )
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
+from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
 from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, SessionOptions
 
 
@@ -119,7 +119,7 @@ class _Cpu:
 
     device: str = "cpu"
     is_host: bool = True
-    mapped_from_bytes: int | None = MEASURED.mmap_threshold_bytes
+    mapped_from_bytes: int | None = NEWEST.mmap_threshold_bytes
 
     def aliases(self, node: Node) -> Pairs:
         """The outputs that share an input's buffer."""

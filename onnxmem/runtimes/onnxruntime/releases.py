@@ -18,6 +18,7 @@ from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED
 from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import HANDLERS
+from onnxmem.runtimes.onnxruntime.process.baselines import BASELINES, Baseline
 
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
 _PLAIN_EPSILONS: Final = frozenset({DType.FLOAT32, DType.FLOAT16})
@@ -54,12 +55,6 @@ class Release:
     """Major and minor version."""
     measured: str
     """The patch release that was measured."""
-    floor_bytes: int
-    """Resident with Python, numpy and onnxruntime imported, in one environment for all releases
-    (``tools/onnxruntime/process_truth.py constants``, median of seven processes)."""
-    small_bytes: int
-    """What a model of half a megabyte adds to it: the release's registries and pages of its library
-    (``onnxmem measure models/mlp.onnx --batch 2 --weights external``, median of five)."""
 
     def changes(self, graph: Graph) -> tuple[Change, ...]:
         """What the release does otherwise than the rules, as far as a model has it."""
@@ -69,18 +64,9 @@ class Release:
         )
 
     @property
-    def floor_offset_bytes(self) -> int:
-        """How much more the process takes before the session than the prediction assumes."""
-        return self.floor_bytes - RELEASES[_ASSUMED].floor_bytes
-
-    @property
-    def process_offset_bytes(self) -> int:
-        """The same once a session is loaded."""
-        return self.floor_offset_bytes + self.small_bytes - RELEASES[_ASSUMED].small_bytes
-
-
-_ASSUMED: Final = "1.31"
-"""The release of ``loading.MEASURED``."""
+    def baseline(self) -> Baseline:
+        """What its process takes beside weights and arenas."""
+        return BASELINES[self.name]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -290,10 +276,10 @@ RELEASES: Final[Mapping[str, Release]] = MappingProxyType(
     {
         each.name: each
         for each in (
-            Release("1.29", "1.29.0", 45_797_376, 10_301_440),
-            Release("1.30", "1.30.0", 46_157_824, 9_781_248),
-            Release("1.31", "1.31.1", 46_481_408, 10_067_968),
-            Release("1.32", "1.32.0", 47_611_904, 10_870_784),
+            Release("1.29", "1.29.0"),
+            Release("1.30", "1.30.0"),
+            Release("1.31", "1.31.1"),
+            Release("1.32", "1.32.0"),
         )
     }
 )

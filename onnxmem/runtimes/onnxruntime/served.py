@@ -9,17 +9,19 @@ shape requests its whole block, and beside it each buffer whose size differs.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle, islice
 from random import Random
 from typing import Final, Self
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, Node
 from onnxmem.program.replay import OutOfMemoryError
-from onnxmem.runtimes.onnxruntime.allocation.frames import PatternKey, pattern_key
+from onnxmem.runtimes.onnxruntime.allocation.frames import PatternKey, ScratchRule, pattern_key
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -31,41 +33,51 @@ Found = tuple[Dims, ...]
 _NONE: Final[Found] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schedule:
     """The requests and releases of a run that are not of zero bytes, and when they come."""
 
-    events: list[int]
-    """As in ``Program``."""
-    sizes: list[int]
-    """By allocation, in bytes."""
-    num_returned: int
-    """Events until the session returns; the caller then releases the outputs."""
-    seconds: list[float]
-    """By event, the mean time until the next one."""
+    run: Run
+    seconds_by_node: Callable[[], Mapping[str, float]]
+    """How long each node runs; runs one at a time do not ask."""
 
-    @classmethod
-    def of(cls, run: Run, seconds: Mapping[str, float]) -> Self:
-        """The schedule of a run whose nodes take so long.
+    @cached_property
+    def events(self) -> list[int]:
+        """As in ``Program``."""
+        events = self.run.program.events.tolist()
+        return [event for event in events if self.sizes[max(event, ~event)]]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """By allocation, in bytes."""
+        sizes: list[int] = self.run.sizes.fixed_bytes.tolist()
+        return sizes
+
+    @cached_property
+    def num_returned(self) -> int:
+        """Events until the session returns; the caller then releases the outputs."""
+        num_released = sum(1 for number in self.run.outputs if self.sizes[number])
+        return len(self.events) - num_released
+
+    @cached_property
+    def seconds(self) -> list[float]:
+        """By event, the mean time until the next one.
 
         A kernel has its outputs and its scratch before it computes, and releases after that.
         """
-        sizes = run.sizes.fixed_bytes.tolist()
-        events: list[int] = []
+        program, seconds = self.run.program, self.seconds_by_node()
         pauses: list[float] = []
-        steps, done = run.program.event_steps.tolist(), 0
-        for event, step in zip(run.program.events.tolist(), steps, strict=True):
+        done = 0
+        for event, step in zip(program.events.tolist(), program.event_steps.tolist(), strict=True):
             # The nodes before this step computed; this one too if it releases already.
             until = step + 1 if event < 0 else step
-            computed = sum(seconds.get(name, 0.0) for name in run.program.steps[done:until])
+            computed = sum(seconds.get(name, 0.0) for name in program.steps[done:until])
             done = max(done, until)
             if pauses:
                 pauses[-1] += computed
-            if sizes[max(event, ~event)]:
-                events.append(event)
+            if self.sizes[max(event, ~event)]:
                 pauses.append(_EVENT_SECONDS)
-        num_released = sum(1 for number in run.outputs if sizes[number])
-        return cls(events, sizes, len(events) - num_released, pauses)
+        return pauses
 
 
 @dataclass(slots=True)
@@ -83,6 +95,8 @@ class RequestRuns:
     _runs: dict[tuple[Dims, Found], Run] = field(default_factory=dict)
     _patterns: dict[Found, Mapping[PatternKey, PatternTrace]] = field(default_factory=dict)
     """The patterns after runs that each stored some."""
+    _scratches: dict[Dims, dict[int, Scratch]] = field(default_factory=dict)
+    """By request and the id of a node of the plan's main graph, which lives as long as this."""
     _schedules: dict[tuple[Dims, Found], Schedule] = field(default_factory=dict)
 
     def graph(self, dims: Dims) -> SessionGraph:
@@ -105,6 +119,7 @@ class RequestRuns:
             # A run that finds no pattern requests the same whether it stores one or not.
             session = self.planned.recorded.session(uses_pattern=True)
             session.patterns |= self._patterns.get(found, {})
+            session.scratch = partial(self._scratch, dims, session.scratch)
             self._runs[key] = session.run(served.graph, served.trace)
             self._patterns.setdefault((*found, dims), session.patterns)
         return self._runs[key]
@@ -113,9 +128,25 @@ class RequestRuns:
         """The events of that run with their times."""
         key = (dims, found)
         if key not in self._schedules:
-            seconds = self.seconds_of(self.graph(dims).graph)
-            self._schedules[key] = Schedule.of(self.run(dims, found), seconds)
+            seconds_by_node = partial(self._seconds_by_node, dims)
+            self._schedules[key] = Schedule(self.run(dims, found), seconds_by_node)
         return self._schedules[key]
+
+    def _scratch(self, dims: Dims, rule: ScratchRule, graph: Graph, node: Node) -> Scratch:
+        """What a kernel requests for itself: the same in every run of a request.
+
+        A graph that was created for one run, with the types of a trace or of a body, is left to the
+        rule.
+        """
+        if graph is not self.graphs[dims].graph:
+            return rule(graph, node)
+        known = self._scratches.setdefault(dims, {})
+        if id(node) not in known:
+            known[id(node)] = rule(graph, node)
+        return known[id(node)]
+
+    def _seconds_by_node(self, dims: Dims) -> Mapping[str, float]:
+        return self.seconds_of(self.graph(dims).graph)
 
     def with_options(self, options: SessionOptions) -> Self:
         """The same runs in a session of other settings that leave its plan as it is."""
@@ -254,14 +285,17 @@ class SessionGroup:
 
     arena: BfcArena
     sessions: list[ServingSession]
+    first_thread: int
+    """The number of the first thread that runs them, where several run at once."""
 
     @classmethod
-    def of(cls, runs: RequestRuns, count: int) -> Self:
+    def of(cls, runs: RequestRuns, count: int, first_thread: int = 1) -> Self:
         """So many loaded sessions."""
         arena = runs.planned.arena_of_sessions(count)
         return cls(
             arena,
             [ServingSession(runs, arena, index << _SESSION_BITS) for index in range(count)],
+            first_thread,
         )
 
     @property
@@ -310,7 +344,7 @@ class SessionGroup:
         self.arena.restart_peaks()
         while turns:
             now, thread, index, active = turns[0]
-            session = self.sessions[index]
+            session, self.arena.thread = self.sessions[index], self.first_thread + thread
             has_more = session.proceed(active, 1)
             pause = draw.expovariate(1 / active.seconds_to_next)
             if has_more:

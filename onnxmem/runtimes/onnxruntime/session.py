@@ -178,11 +178,17 @@ class SessionProgram(RuntimeProgram):
         """
         arena = self.session.loaded_arena(capacity_bytes)
         found = self.serve_with(arena, workspaces_bytes)
-        return Served(found, self.total_bytes(arena.reserved_bytes, arena_regions(arena)))
+        regions = arena_regions(arena)
+        total_bytes = self.total_bytes(arena.reserved_bytes, regions)
+        return Served(found, total_bytes, self.more_bytes(regions))
 
     def total_bytes(self, reserved_bytes: int, regions: tuple[Region, ...]) -> int:
         """The device memory needed for an arena of these regions."""
         return reserved_bytes if self.resident is None else self.resident.total_bytes(regions)
+
+    def more_bytes(self, regions: tuple[Region, ...]) -> int:
+        """How much more the process takes in the worst state of its heap; 0 within its error."""
+        return 0 if self.resident is None else self.resident.more_bytes(regions)
 
     def least_bytes(self, replayed: Replay) -> int:  # noqa: ARG002 - of another run
         """The peak requested by kernels without the memory pattern, initializers included."""

@@ -7,7 +7,7 @@ added to what is held already. A parameter's gradient stays to the end of the st
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -24,11 +24,11 @@ from onnxmem.runtimes.torch.gradients import (
 )
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer
-from onnxmem.runtimes.torch.strides import is_row_major, like
+from onnxmem.runtimes.torch.strides import Dims, is_row_major, like
 from onnxmem.runtimes.torch.tape import Tape
 
 
-def _whole(size_bytes: int) -> int:
+def _whole(size_bytes: int, _dims: Dims | None) -> int:
     return size_bytes
 
 
@@ -37,10 +37,14 @@ class Backward:
     """A backward pass in progress."""
 
     storages: Storages
-    has_gradients: bool = False
-    """Whether parameters have gradients already, to which new ones are added."""
-    shard: Callable[[int], int] = _whole
+    previous: Mapping[str, int] = field(default_factory=dict)
+    """The gradients that parameters have already, by storage: new ones are added to them."""
+    shard: Callable[[int, Dims | None], int] = _whole
     """The part of a gradient's bytes that a rank keeps."""
+    units: Mapping[str, int] = field(default_factory=dict)
+    """By the storage of a parameter, where gradients of a unit are reduced together."""
+    unreduced: dict[int, list[tuple[str, str, GradientTensor]]] = field(default_factory=dict)
+    """Whole gradients by unit: the storage and a name of the parameter, and the tensor."""
     pending: dict[str, GradientTensor] = field(default_factory=dict)
     """Accumulated gradients by tensor; of a parameter by its storage, as tied weights are one."""
     gradients: GradientHeap = field(init=False)
@@ -130,21 +134,43 @@ class Backward:
         # existing `grad` is added to in place. Without one the new gradient is stolen if nothing
         # else refers to it and its layout is the parameter's (obeys_layout_contract), else cloned.
         tensor = self.pending[key]
-        if self.has_gradients:
-            self.gradients.drop(self.pending.pop(key))
-            return
         bits = self.tape.precision.weight_bits
         has_parameter_layout = tensor.dims is None or is_row_major(tensor.dims, tensor.strides)
-        if tensor.num_owners > 1 or not has_parameter_layout or tensor.bits != bits:
+        is_stolen = tensor.num_owners == 1 and has_parameter_layout and tensor.bits == bits
+        if key in self.units:
+            whole = self.pending.pop(key)
+            self.heap.relabel(whole.block, f"gradient of {name}", Category.GRADIENT)
+            self.unreduced.setdefault(self.units[key], []).append((key, name, whole))
+            return
+        whole_bytes = size_bytes(tensor.dims, bits)
+        shard_bytes = self.shard(whole_bytes, tensor.dims)
+        if key in self.previous:
+            # The first step has none to add to.
+            if is_stolen and shard_bytes == whole_bytes:
+                self.heap.keep_first(tensor.block)
+            else:
+                self.heap.make_first(self.previous[key])
+            self.gradients.drop(self.pending.pop(key))
+            return
+        if not is_stolen:
             tensor = self.gradients.new(name, tensor.dims, bits)
             self.gradients.drop(self.pending[key])
             self.pending[key] = tensor
         label = f"gradient of {name}"
-        whole_bytes = size_bytes(tensor.dims, bits)
-        shard_bytes = self.shard(whole_bytes)
         if shard_bytes == whole_bytes:
             self.heap.relabel(tensor.block, label, Category.GRADIENT)
         else:
             # Reduce-scattered: the rank's shard is a tensor of its own, and the whole is freed.
             self.heap.allocate(label, Category.GRADIENT, shard_bytes)
             self.gradients.drop(self.pending.pop(key))
+
+    def reduce(self, unit: int) -> None:
+        """Free a unit's whole gradients; the rank keeps its shards of their sum."""
+        for key, name, tensor in self.unreduced.pop(unit, ()):
+            if key in self.previous:
+                self.heap.make_first(self.previous[key])
+            else:
+                bits = self.tape.precision.weight_bits
+                shard_bytes = self.shard(size_bytes(tensor.dims, bits), tensor.dims)
+                self.heap.allocate(f"gradient of {name}", Category.GRADIENT, shard_bytes)
+            self.gradients.drop(tensor)

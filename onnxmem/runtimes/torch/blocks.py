@@ -48,10 +48,12 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
 
     Siblings in a list of modules are blocks if most of their operators are the same, each has two
     products at least, and each reads what the one before wrote. Experts and heads, which run side
-    by side, are none, and a stage is none if it consists of blocks itself.
+    by side, are none, and a stage is none if it consists of blocks itself. A module without
+    siblings is a block if it has all operators of one: the only block of a middle stage.
     """
     siblings: dict[tuple[str, ...], list[Block]] = {}
-    for modules, nodes in _by_module(graph.nodes).items():
+    by_module = _by_module(graph.nodes)
+    for modules, nodes in by_module.items():
         numbered = _NUMBERED.fullmatch(modules[-1])
         if numbered is not None and _num_products(nodes) >= _MIN_PRODUCTS:
             key = (*modules[:-1], numbered["stem"])
@@ -68,7 +70,28 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
         inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
         if _products(inner.values()) < _COVERED * _products(found.values()):
             chosen = {m: block for m, block in chosen.items() if m not in inner} | found
+    chosen |= _like_blocks(by_module, chosen)
     return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
+
+
+def _like_blocks(
+    by_module: Mapping[Modules, list[Node]], chosen: Mapping[Modules, Block]
+) -> dict[Modules, Block]:
+    """The modules outside of all blocks with the operators of one."""
+    kinds = {_kind(block.nodes) for block in chosen.values()}
+    around = {modules[:depth] for modules in chosen for depth in range(1, len(modules) + 1)}
+    found: dict[Modules, Block] = {}
+    # Outermost first: what a module around it is wrapped for is wrapped with it.
+    for modules, nodes in sorted(by_module.items(), key=lambda each: len(each[0])):
+        if modules in around or _is_within(modules, chosen) or _is_within(modules, found):
+            continue
+        if _num_products(nodes) >= _MIN_PRODUCTS and _kind(nodes) in kinds:
+            found[modules] = Block(modules, tuple(nodes))
+    return found
+
+
+def _kind(nodes: Iterable[Node]) -> frozenset[tuple[str, int]]:
+    return frozenset(Counter(node.op_type for node in nodes).items())
 
 
 def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
@@ -100,8 +123,7 @@ def _alike(members: Iterable[Block]) -> list[Block]:
     # Most siblings have the same operators, so that few kinds are compared with each other.
     kinds: dict[frozenset[tuple[str, int]], list[Block]] = {}
     for member in members:
-        count = Counter(node.op_type for node in member.nodes)
-        kinds.setdefault(frozenset(count.items()), []).append(member)
+        kinds.setdefault(_kind(member.nodes), []).append(member)
     counts = [(Counter(dict(kind)), blocks) for kind, blocks in kinds.items()]
     groups = (
         [

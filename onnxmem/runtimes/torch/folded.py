@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from onnxmem.model.graph import Graph, Node, Role
+from onnxmem.model.graph import FX_NODE, Graph, Node, Role
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.ops.spec import known_dims
 
@@ -157,7 +157,7 @@ class _Traces:
         # From the most to the least certain: a tool's signature or name; torch.export's metadata,
         # which names the source of every node; then what only stored weights can be.
         weight, bias = node.inputs[1], _bias(node)
-        target = _FX_TARGET.search(node.metadata.get("pkg.torch.onnx.fx_node", ""))
+        target = _FX_TARGET.search(node.metadata.get(FX_NODE, ""))
         if self._is_fused_by_ultralytics(node) or _has_trace(node) or self._is_numbered(node):
             return Origin.FOLDED
         if target is not None:

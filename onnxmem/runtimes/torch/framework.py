@@ -27,14 +27,12 @@ _BOOL_MASK = 4
 """Its index among the operands."""
 
 
-def is_flash_attention(call: Call) -> bool:
+def is_flash_attention(query_bits: int | None, *, has_mask: bool) -> bool:
     """Whether an attention runs in FlashAttention: on elements of 16 bits, without a mask.
 
     ``use_flash_attention`` of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
     """
-    query = call.input_at(0)
-    has_mask = any(operand is not None for operand in call.inputs[3:])
-    return query is not None and query.bits == _HALF_BITS and not has_mask
+    return query_bits == _HALF_BITS and not has_mask
 
 
 def _log_sum_bytes(call: Call) -> int | None:
@@ -43,10 +41,11 @@ def _log_sum_bytes(call: Call) -> int | None:
     Query [batch, heads, rows, width] -> [batch, heads, rows]; the memory-efficient kernel, which
     runs with a mask or in float32, rounds rows up to a multiple of 32.
     """
-    dims = known_dims(shape_at(call))
+    dims, query = known_dims(shape_at(call)), call.input_at(0)
     if dims is None or len(dims) < 2:  # noqa: PLR2004 - rows and width
         return None
-    if is_flash_attention(call):
+    has_mask = any(operand is not None for operand in call.inputs[3:])
+    if is_flash_attention(None if query is None else query.bits, has_mask=has_mask):
         return _LOG_SUM_BYTES * prod(dims[:-1]) + _FLASH_RANDOM_STATE_BYTES
     rows = -(-dims[-2] // _LOG_SUM_ALIGNMENT) * _LOG_SUM_ALIGNMENT
     return _LOG_SUM_BYTES * prod(dims[:-2]) * rows + _RANDOM_STATE_BYTES

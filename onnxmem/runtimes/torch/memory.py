@@ -5,7 +5,7 @@ with the last one. The heap does the same; every allocation and release becomes 
 ``Program``, and ``TrainingMemory`` has the peaks of its phases.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -32,6 +32,8 @@ class Heap:
 
     node: str = ""
     """The node that runs; ``""`` for none."""
+    entering: Callable[[str], None] | None = None
+    """Told each node before it runs."""
     _builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _sizes_bytes: list[int] = field(default_factory=list)
     _references: list[int] = field(default_factory=list)
@@ -41,11 +43,16 @@ class Heap:
         """A heap at the start of the forward phase, with what is alive before and in the step."""
         heap = cls()
         heap.enter_phase(Phase.FORWARD)
-        for allocation in allocations:
-            if allocation.size_bytes:
-                heap.allocate(*allocation)
+        heap.allocate_all(allocations)
         heap._builder.end_setup()
         return heap
+
+    def add_to_setup(self, allocations: Iterable[Allocation]) -> tuple[int, ...]:
+        """Allocate what the step before left, without which the first step begins."""
+        numbers = self.allocate_all(allocations)
+        self._builder.begin_without(numbers)
+        self._builder.end_setup()
+        return numbers
 
     @property
     def num_events(self) -> int:
@@ -61,12 +68,26 @@ class Heap:
         """Begin a node: what follows is allocated and released by it."""
         self.node = node
         self._builder.enter_step(node)
+        if self.entering is not None:
+            self.entering(node)
 
     def allocate(self, label: str, category: Category, size_bytes: int) -> int:
         """Allocate with one reference; return the number of the allocation."""
         self._sizes_bytes.append(size_bytes)
         self._references.append(1)
         return self._builder.malloc(label, category)
+
+    def allocate_all(self, allocations: Iterable[Allocation]) -> tuple[int, ...]:
+        """Allocate what has a size; return the numbers."""
+        return tuple(self.allocate(*each) for each in allocations if each.size_bytes)
+
+    def make_first(self, number: int) -> None:
+        """Allocate here in the first step what later steps find."""
+        self._builder.make_first(number)
+
+    def keep_first(self, number: int) -> None:
+        """Keep in the first step what later steps release, in the place of what they find."""
+        self._builder.keep_first(number)
 
     def retain(self, number: int) -> None:
         """Add a reference."""

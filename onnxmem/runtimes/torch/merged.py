@@ -1,18 +1,26 @@
-"""Activations that a network computes in several modules, and its file once.
+"""What a network computes several times, and its file once.
 
 Exporters merge equal computations (torch/csrc/jit/passes/common_subexpression_elimination.cpp,
-onnxscript's and onnx_ir's CSE): where two blocks begin with the ReLU of one tensor, the file has
-one node, in the first of them, and both read it. Autograd saves the result of each call. A node is
-taken for such a one if its operand comes from outside of its module, and that module and another
-one read its output: a module that returns an activation does not go on to read it.
+onnxscript's and onnx_ir's CSE), and autograd saves what each call reads and returns.
+
+torch.export names the operands of each call: where ``%sub_1`` is what the file has as ``sub``, a
+second call was merged into the first. Without names, activations alone are told: where two blocks
+begin with the ReLU of one tensor, the file has one node, in the first of them, and both read it. A
+node is taken for such a one if its operand comes from outside of its module, and that module and
+another one read its output: a module that returns an activation does not go on to read it.
+
+A normalization that is written out is told too: ``(x - mean).pow(2)``, then ``(x - mean) /
+sqrt(...)``, as in the LayerNorm of ConvNeXt, Segment Anything and NAFNet, and in that of the first
+BERT and GPT.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import FX_NODE, Graph, Node
 from onnxmem.model.module_paths import Modules, paths_of
 
 _ACTIVATIONS: Final = frozenset(
@@ -21,6 +29,14 @@ _ACTIVATIONS: Final = frozenset(
         *("Relu", "Selu", "Sigmoid", "Softplus", "Swish", "Tanh"),
     }
 )
+
+_DEVIATION: Final = ["Sqrt", "ReduceMean"]
+
+_CALL: Final = re.compile(r"%(\w+) : .*?\]\(args = \((.*)\), kwargs", re.DOTALL)
+"""What a call returns, by its name in torch.export, and its operands."""
+_OPERAND: Final = re.compile(r"%(\w+)")
+_NUMBER: Final = re.compile(r"_\d+$")
+"""What tells the calls of one operator apart."""
 
 _Reader = tuple[int, Modules]
 """The index of a node that reads a tensor, and the modules around it."""
@@ -54,6 +70,102 @@ def with_repeated_activations(graph: Graph) -> Graph:
         inputs = tuple(names.get(name, name) for name in node.inputs)
         nodes.append(replace(node, inputs=inputs) if names else node)
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def with_repeated_subtractions(graph: Graph) -> tuple[Graph, tuple[str, ...]]:
+    """Subtract the mean of a normalization that is written out once more; name what is repeated.
+
+    Not where torch.export names the calls, which :func:`with_repeated_calls` reads.
+    """
+    if not {"Pow", "ReduceMean", "Sqrt"} <= {node.onnx_op for node in graph.nodes}:
+        return graph, ()
+    repeated = _subtractions(graph)
+    tensors, nodes = dict(graph.tensors), list[Node]()
+    for node in graph.nodes:
+        found = repeated.get(node.name)
+        if found is not None:
+            name = f"{found.outputs[0]} again"
+            tensors[name] = replace(tensors[found.outputs[0]], name=name)
+            nodes.append(replace(found, name=f"{node.name}, operand", outputs=(name,)))
+            nodes.append(replace(node, inputs=(name, *node.inputs[1:])))
+        else:
+            nodes.append(node)
+    names = tuple(node.name for node in repeated.values())
+    return (replace(graph, nodes=tuple(nodes), tensors=tensors) if names else graph), names
+
+
+def _subtractions(graph: Graph) -> Mapping[str, Node]:
+    """The subtractions of means, each by the name of the division that reads it."""
+    producers = {name: node for node in graph.nodes for name in node.writes}
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.reads):
+            readers.setdefault(name, []).append(node)
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.onnx_op != "Sub" or FX_NODE in node.metadata or not _is_centered(node, producers):
+            continue
+        read = sorted(readers.get(node.outputs[0], ()), key=lambda each: each.onnx_op)
+        if [each.onnx_op for each in read] == ["Div", "Pow"]:
+            divided, squared = read
+            root, means = producers.get(divided.inputs[1]), readers.get(squared.outputs[0], [])
+            if root is not None and [root.onnx_op, *(n.onnx_op for n in means)] == _DEVIATION:
+                found[divided.name] = node
+    return found
+
+
+def _is_centered(node: Node, producers: Mapping[str, Node]) -> bool:
+    """Whether a Sub subtracts the mean of its first operand."""
+    mean = producers.get(node.inputs[1])
+    return mean is not None and mean.onnx_op == "ReduceMean" and mean.inputs[0] == node.inputs[0]
+
+
+def with_repeated_calls(graph: Graph) -> Graph:
+    """Run calls again that torch.export names as operands, and that the file has no node of."""
+    calls = [_CALL.search(node.metadata.get(FX_NODE, "")) for node in graph.nodes]
+    num_nodes = Counter(call[1] for call in calls if call)
+    # What one node computes for one call, by the name of both.
+    single: dict[str, Node] = {}
+    tensors = dict(graph.tensors)
+    nodes: list[Node] = []
+    for node, call in zip(graph.nodes, calls, strict=True):
+        operands = [] if call is None else _OPERAND.findall(call[2])
+        inputs = list(node.inputs)
+        for index, name in enumerate(inputs):
+            before = single.get(name)
+            # A convolution that ends in another call was joined with it: it is the operand itself.
+            is_joined = before is None or before.op_type in {node.op_type, "Pad"}
+            again = "" if is_joined else _call_merged_into(name, operands, graph.tensors)
+            if again and again not in tensors:
+                tensors[again] = replace(tensors[name], name=again)
+                nodes.append(_again(single[name], again, node))
+            inputs[index] = again or name
+        nodes.append(replace(node, inputs=tuple(inputs)) if operands else node)
+        if call is not None and num_nodes[call[1]] == 1 and _is_repeatable(graph, node, call[1]):
+            single[call[1]] = node
+    return (
+        replace(graph, nodes=tuple(nodes), tensors=tensors) if tensors != graph.tensors else graph
+    )
+
+
+def _call_merged_into(name: str, operands: list[str], known: Mapping[str, object]) -> str:
+    """The one operand that is another call of what computed a tensor; empty if there is none."""
+    stem = _NUMBER.sub("", name)
+    others = {each for each in operands if each not in known and _NUMBER.sub("", each) == stem}
+    return others.pop() if name not in operands and len(others) == 1 else ""
+
+
+def _again(node: Node, output: str, reader: Node) -> Node:
+    """The same computation in the module of a reader."""
+    metadata = {key: text for key, text in reader.metadata.items() if key != FX_NODE}
+    return replace(node, name=f"{node.name} again, {output}", outputs=(output,), metadata=metadata)
+
+
+def _is_repeatable(graph: Graph, node: Node, result: str) -> bool:
+    """Whether a node computes one floating tensor of its own, which has the name of the call."""
+    dtype = graph.tensors[node.outputs[0]].dtype
+    is_floating = dtype is not None and dtype.is_floating
+    return node.outputs == (result,) and is_floating and not node.operator.autograd_view
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,12 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
-from onnxmem.runtimes.torch.merged import with_repeated_activations
+from onnxmem.runtimes.torch.merged import (
+    with_repeated_activations,
+    with_repeated_calls,
+    with_repeated_subtractions,
+)
+from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
 from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
@@ -88,7 +93,7 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"ReduceL2", "Div", "Mul"}), weight_norms),
     (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
     (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
-    (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
+    (frozenset({"InstanceNormalization"}), group_norms),
     (frozenset({"ReduceMean", "Sub", "Mul"}), variances),
     (frozenset({"MatMul", "Add"}), linears),
     (frozenset({"Min", "Max"}), clamps),
@@ -204,7 +209,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     # BatchNormalization and Dropout first: they are inserted between nodes of the file, which
     # composites then fuse. Adapters last: they train beside what is frozen by then.
     graph, batchnorms, findings = _with_batchnorms(graph, recipe)
-    put_back = unfolded(graph)
+    put_back = unfolded(with_repeated_calls(graph))
     graph = put_back.graph
     findings += put_back.findings
     if recipe.assume_dropout:
@@ -216,10 +221,12 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
         fused_attention=recipe.attention == "fused",
         fused_rms_norm="RMSNormalization" in lists_of("cuda", recipe.torch),
     )
-    # Composites such as GELU are one node by now.
-    graph = with_repeated_activations(graph)
+    # Composites such as GELU and LayerNormalization are one node by now.
+    graph, subtractions = with_repeated_subtractions(with_repeated_activations(graph))
+    if subtractions:
+        findings.append(_subtraction_finding(graph, subtractions))
     if recipe.attention == "fused" and (softmaxes := unfused_attentions(graph)):
-        findings.append(_attention_finding(graph, softmaxes))
+        findings.append(_attention_finding(graph, softmaxes, recipe.precision))
     if recipe.in_place_activations is None:
         findings += _in_place_findings(graph)
     found = parameters(graph)
@@ -444,8 +451,8 @@ def _assumed_finding(names: tuple[str, ...]) -> Finding:
 def _dropout_finding(names: tuple[str, ...]) -> Finding:
     if not names:
         text = (
-            "--assume-dropout has no effect: the network has Dropout already, or no layers that "
-            "usually have one"
+            "--assume-dropout has no effect: the network has Dropout already, or no layer is "
+            "recognized after which one usually stands"
         )
         return Finding("no_dropout", text)
     text = (
@@ -475,15 +482,41 @@ def _in_place_findings(graph: Graph) -> Iterator[Finding]:
         yield Finding("activations_out_of_place", text, out_of_place[0])
 
 
-def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...]) -> Finding:
-    sizes = [graph.tensors[node.outputs[0]].size_bytes for node in softmaxes]
+def _subtraction_finding(graph: Graph, names: tuple[str, ...]) -> Finding:
+    outputs = {node.name: node.outputs[0] for node in graph.nodes}
+    sizes = [graph.tensors[outputs[name]].size_bytes for name in names]
     text = (
-        f"{plural(len(softmaxes), 'attention')} counted as the matmuls and the softmax of the "
-        f"file: {listed([node.name for node in softmaxes])}; where the network calls "
-        "scaled_dot_product_attention, one kernel runs them and saves "
-        f"{format_bytes(sum_if_known(sizes))} of attention weights less"
+        f"{plural(len(names), 'normalization')} written out, whose mean the file subtracts once: "
+        f"{listed(names)}; assumed to do so twice, as (x - mean).pow(2) and (x - mean) / "
+        f"sqrt(...) do; if the network keeps the difference, {format_bytes(sum_if_known(sizes))} "
+        "less are saved"
+    )
+    return Finding("subtraction_repeated", text, names[0])
+
+
+def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...], precision: str) -> Finding:
+    """What attention as the file has it saves for backward, and one kernel does not."""
+    weights = [graph.tensors[node.outputs[0]] for node in softmaxes]
+    sizes = [_saved_weights_bytes(each, precision_named(precision)) for each in weights]
+    text = (
+        f"{plural(len(softmaxes), 'attention')} counted as the file has it, as two matmuls and a "
+        f"softmax: {listed([node.name for node in softmaxes])}; a network that calls "
+        "scaled_dot_product_attention runs one kernel instead, which does not save the attention "
+        f"weights for backward: {format_bytes(sum_if_known(sizes))} less"
     )
     return Finding("attention_as_products", text, softmaxes[0].name)
+
+
+def _saved_weights_bytes(weights: Tensor, precision: Precision) -> int | None:
+    """Bytes that the softmax and the matmul behind it save of the attention weights.
+
+    Both save one tensor, but under autocast the softmax is in float32 and the matmul reads, and
+    saves, a copy of 16 bits (``precision``).
+    """
+    bits = precision.activation_bits
+    if precision.autocast is not None:
+        bits += precision.autocast.bits or 0
+    return operand_in(weights, bits).size_bytes
 
 
 def _no_match(pattern: str) -> str:

@@ -29,12 +29,13 @@ Under autocast every tensor of a graph gets the type that it has there, and ever
 make three copies; a trained parameter has one copy, which is cached while autocast is enabled.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
-from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import FX_NODE, DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
 from onnxmem.runtimes.torch.autocast_lists import Lists, Policy, lists_of
@@ -177,6 +178,11 @@ _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _READ_HALF = frozenset({"LogSoftmax", "Softmax"})
 _FILLED = frozenset({"ConstantOfShape", "Expand"})
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
+_MADE_LIKE = re.compile(
+    r"\[target=torch\.ops\.aten\.(?:new_(?:full|ones|zeros)|(?:full|ones|zeros)_like)\."
+    r"\w+\]\(args = \(%(\w+)(?!.*dtype: )"
+)
+"""A call of torch.export whose result has the type of its first operand: ``x.new_zeros(2, 3)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,9 @@ class CastGraph:
     """Casts by the nodes whose operands they cast."""
     packed: Mapping[str, tuple[str, ...]]
     """Weights that nodes pack, by what the framework reads instead: copies of parameters."""
+    widening: tuple[str, ...] = ()
+    """Constants that the step fills, taken for float32, which make a result float32 that would have
+    16 bits without them: see ``_Casting.widening``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +235,7 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
         frozenset(casting.cached.values()),
         casting.callers,
         {name: tuple(copies.get(each, each) for each in read) for name, read in packed.items()},
+        tuple(casting.widening),
     )
 
 
@@ -284,6 +294,11 @@ class _Casting:
     """Activations by their shapes."""
     filled: set[str] = field(default_factory=set)
     """Constants in the shape of an activation, and their views."""
+    unlike: dict[str, str] = field(default_factory=dict)
+    """Constants whose shape is written in dims, and their views, by the constant."""
+    widening: dict[str, None] = field(default_factory=dict)
+    """Those that alone make a result float32. ``torch.zeros(n)`` is float32, ``x.new_zeros(n)``
+    has the type of ``x``, and a file without the names of calls has the same nodes of both."""
     untyped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameters after a cast between equal types whose target type is not known yet, each with
     all tensors that have that type."""
@@ -298,6 +313,8 @@ class _Casting:
             self.nodes.append(node)
             return
         policy = self._policy(node)
+        if self.unlike and policy in {None, Policy.PROMOTE}:
+            self._find_widening(node)
         target = self._target(node, policy)
         if target is not None:
             node = self._with_operands_in(node, target)
@@ -309,20 +326,42 @@ class _Casting:
 
     def _type_constant(self, node: Node) -> None:
         """Give a constant in the shape of an activation that activation's type: `zeros_like`."""
-        # `torch.zeros(x.shape)` is float32; exporters write the shape's dims apart for it.
-        shape = node.inputs[-1] if node.inputs else ""
-        is_table = node.onnx_op == "Expand" and self.tensors[node.inputs[0]].num_elements != 1
-        is_filled = node.onnx_op in _FILLED and not is_table
-        like = self.shaped_like.get(shape) if is_filled else None
+        name, first = node.outputs[0], node.inputs[0] if node.inputs else ""
         if node.onnx_op == "Shape":
-            self.shaped_like[node.outputs[0]] = node.inputs[0]
-        elif node.onnx_op in _VIEWS and node.inputs[0] in self.filled:
-            like = node.inputs[0]
+            self.shaped_like[name] = first
+        like = self._type_source(node)
         if like is not None and is_castable(self.tensors[like]):
-            name = node.outputs[0]
             self.filled.add(name)
             if is_castable(self.tensors[name]):
                 self.tensors[name] = replace(self.tensors[name], dtype=self.tensors[like].dtype)
+        elif node.onnx_op in _VIEWS and first in self.unlike:
+            self.unlike[name] = self.unlike[first]
+
+    def _type_source(self, node: Node) -> str | None:
+        """The tensor whose type a constant has; ``None``: float32, or the file does not show it."""
+        # `torch.zeros(x.shape)` is float32; exporters write the shape's dims apart for it.
+        shape = node.inputs[-1] if node.inputs else ""
+        if node.onnx_op == "CastLike":
+            return shape or None
+        is_table = node.onnx_op == "Expand" and self.tensors[node.inputs[0]].num_elements != 1
+        if node.onnx_op in _FILLED and not is_table:
+            made = _MADE_LIKE.search(node.metadata.get(FX_NODE, ""))
+            like = self.shaped_like.get(shape)
+            if made is not None and made[1] in self.tensors:
+                like = made[1]
+            elif like is None and FX_NODE not in node.metadata and shape not in self.graph.values:
+                self.unlike[node.outputs[0]] = node.outputs[0]
+            if like is not None:
+                return like
+        is_view = node.onnx_op in _VIEWS and node.inputs[0] in self.filled
+        return node.inputs[0] if is_view else None
+
+    def _find_widening(self, node: Node) -> None:
+        """Note the constants beside which all other operands of a node have 16 bits."""
+        wide = [self.unlike[name] for name in node.inputs if name in self.unlike]
+        others = [name for name in node.inputs if name not in self.unlike]
+        if wide and self._promoted(others) is self.autocast.low:
+            self.widening.update(dict.fromkeys(wide))
 
     def _track_parameters(self, node: Node) -> None:
         """Give keys to the parameters that a node reads, and to transposed ones."""

@@ -6,7 +6,7 @@ outputs and the loss alive to the end of the step.
 
 A rank may have a shard of each tensor. With the ZeRO stages (Rajbhandari et al. 2020, arXiv
 1910.02054) over N ranks, a shard is an Nth of the tensor, rounded up: of the optimizer's state (1),
-of the gradients too (2), of the weights too (3), which are then gathered unit by unit.
+of the gradients too (2), of the weights too (3). The third is PyTorch's ``fully_shard``.
 DistributedDataParallel has all of it and a copy of the gradients in its buckets
 (torch/nn/parallel/distributed.py, gradient_as_bucket_view off).
 """
@@ -22,19 +22,24 @@ from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
 from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.torch.backward import Backward
-from onnxmem.runtimes.torch.checkpointing import Passes, Schedule, schedules, units
+from onnxmem.runtimes.torch.checkpointing import Passes, Schedule, schedules
+from onnxmem.runtimes.torch.fully_sharded import Gathering, Units
 from onnxmem.runtimes.torch.losses import OutputLosses, loss_named, loss_outputs
 from onnxmem.runtimes.torch.memory import CheckpointOption, Heap, PeakRange, Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
 from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
-from onnxmem.runtimes.torch.strides import multiplies_matrices
+from onnxmem.runtimes.torch.strides import Dims, multiplies_matrices
 from onnxmem.runtimes.torch.tape import Tape, tape_of
 from onnxmem.settings import TrainingConfig
-from onnxmem.units import format_bytes, sum_known
+from onnxmem.units import format_bytes, plural, sum_known
 
 _BATCH_COUNT_BYTES = 8
 """``num_batches_tracked`` of PyTorch's BatchNorm: an int64 that no ONNX file has."""
+
+
+_STEP_BYTES = 4
+"""``state["step"]`` of torch/optim/adam.py, a float32."""
 
 
 _BUCKETED = frozenset({"ddp", "zero1"})
@@ -126,10 +131,17 @@ class PersistentState:
         """Whether a rank has only a shard of each weight."""
         return _STAGES[self.recipe.shard] >= 3  # noqa: PLR2004 - the third stage
 
-    def shard(self, size_bytes: int, stage: int) -> int:
+    def shard(self, size_bytes: int, stage: int, dims: Dims | None = None) -> int:
         """Bytes of a rank's part of a tensor that is sharded from a ZeRO stage on."""
-        is_sharded = _STAGES[self.recipe.shard] >= stage
-        return -(-size_bytes // self.recipe.world) if is_sharded else size_bytes
+        if _STAGES[self.recipe.shard] < stage:
+            return size_bytes
+        if self.shards_weights and dims and dims[0]:
+            # FSDPParam._init_sharded_param of _fully_shard/_fsdp_param.py cuts the first dim.
+            return -(-dims[0] // self.recipe.world) * (size_bytes // dims[0])
+        return -(-size_bytes // self.recipe.world)
+
+    def _shard_of(self, name: str, size_bytes: int, stage: int) -> int:
+        return self.shard(size_bytes, stage, known_dims(self.graph.tensors[name].shape))
 
     def whole_bytes(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
         """Parameters and buffers, each with its bytes on all ranks together."""
@@ -138,7 +150,7 @@ class PersistentState:
     def weight_allocations(self) -> Iterable[Allocation]:
         """The trained parameters."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Allocation(name, Category.WEIGHT, self.shard(size_bytes, 3))
+            yield Allocation(name, Category.WEIGHT, self._shard_of(name, size_bytes, 3))
 
     def buffer_allocations(self) -> Iterable[Allocation]:
         """Weights that are not trained, and BatchNormalization's batch counters."""
@@ -151,27 +163,38 @@ class PersistentState:
                 f"num_batches_tracked beside {mean}", Category.BUFFER, _BATCH_COUNT_BYTES
             )
 
+    def master_allocations(self) -> Iterable[Allocation]:
+        """The copies of the weights that the optimizer steps, which it makes when it is made."""
+        if self.precision.master_bits:
+            bits = self.precision.stepped_bits
+            for name, size_bytes in self._sized(self.parameters.trained, bits):
+                yield Allocation(
+                    f"master of {name}", Category.STATE, self._shard_of(name, size_bytes, 1)
+                )
+
     def state_allocations(self) -> Iterable[Allocation]:
-        """The optimizer's state, and the master copies of the weights that it steps."""
-        optimizer, has_masters = self.optimizer, self.precision.master_bits > 0
-        element_bytes = self.precision.stepped_bits // 8
+        """The optimizer's state, which its first step makes."""
+        optimizer, element_bytes = self.optimizer, self.precision.stepped_bits // 8
         for name in self.parameters.trained:
             dims = known_dims(self.graph.tensors[name].shape)
             if dims is None:
                 continue
             stepped_bytes = prod(dims) * element_bytes
-            if has_masters:
-                yield Allocation(f"master of {name}", Category.STATE, self.shard(stepped_bytes, 1))
             state_bytes = optimizer.state_of(dims, element_bytes)
             for size_bytes in _pieces(state_bytes, stepped_bytes):
-                yield Allocation(f"state of {name}", Category.STATE, self.shard(size_bytes, 1))
+                # A counter of steps is a tensor of its own on each rank.
+                is_cut = size_bytes > _STEP_BYTES or not self.shards_weights
+                shard_bytes = self.shard(size_bytes, 1, dims) if is_cut else size_bytes
+                yield Allocation(f"state of {name}", Category.STATE, shard_bytes)
         if self.parameters.trained and optimizer.shared_state_bytes:
             yield Allocation("shared state", Category.STATE, optimizer.shared_state_bytes)
 
     def gradient_allocations(self) -> Iterable[Allocation]:
         """The parameters' gradients, which live from one step to the next."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Allocation(f"gradient of {name}", Category.GRADIENT, self.shard(size_bytes, 2))
+            yield Allocation(
+                f"gradient of {name}", Category.GRADIENT, self._shard_of(name, size_bytes, 2)
+            )
 
     def bucket_allocations(self) -> Iterable[Allocation]:
         """The buckets in which ranks reduce gradients: as large as all of them."""
@@ -186,7 +209,7 @@ class PersistentState:
         wider = self.precision.stepped_bits - self.precision.weight_bits
         for name, more_bytes in self._sized(self.parameters.trained if wider else (), wider):
             yield Allocation(
-                f"wider gradient of {name}", Category.TEMPORARY, self.shard(more_bytes, 1)
+                f"wider gradient of {name}", Category.TEMPORARY, self._shard_of(name, more_bytes, 1)
             )
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
         sizes = self.optimizer.temporaries(
@@ -227,11 +250,11 @@ class _Step:
     persistent: PersistentState
     tape: Tape
     outputs: tuple[str, ...]
+    masters: tuple[Allocation, ...]
     state: tuple[Allocation, ...]
     gradients: tuple[Allocation, ...]
     """Where they live from one step to the next."""
-    unit_bytes: int
-    """Of the largest unit's parameters, which are gathered where ranks have shards of them."""
+    units: Units
 
     @classmethod
     def of(cls, graph: Graph, recipe: TrainingConfig) -> Self:
@@ -246,14 +269,16 @@ class _Step:
             outputs,
             in_place=recipe.in_place_activations,
         )
+        whole = persistent.whole_bytes(persistent.parameters.trained)
         return cls(
             network=network,
             persistent=persistent,
             tape=tape,
             outputs=outputs,
+            masters=tuple(persistent.master_allocations()),
             state=tuple(persistent.state_allocations()),
             gradients=tuple(persistent.gradient_allocations()),
-            unit_bytes=_largest_unit_bytes(tape, persistent) if persistent.shards_weights else 0,
+            units=Units.of(tape, whole) if persistent.shards_weights else Units(),
         )
 
     def run(self, schedule: Schedule) -> TrainingMemory:
@@ -263,17 +288,21 @@ class _Step:
         losses = OutputLosses(graph, self.persistent.precision, loss, self.outputs)
         setup = self._setup_allocations(losses)
         heap = Heap.with_setup(setup)
+        is_first = self.persistent.recipe.first_step
+        state = () if is_first else heap.add_to_setup(self.state)
         gradients = self._previous_gradients(heap)
+        outputs = heap.add_to_setup(self._previous_outputs())
         passes = Passes(self.tape, heap, schedule)
         # What is saved for backward is the growth of the heap between these two events.
         num_before = heap.num_events
-        self._run_forward(heap, passes, losses)
+        gathering = Gathering(heap, self.units)
+        self._run_forward(passes, losses, outputs, gathering)
         num_forward = heap.num_events
         # zero_grad(set_to_none=True) between forward and backward.
         if not recipe.adds_to_gradients:
             _release(heap, gradients)
-        self._run_backward(heap, passes, losses)
-        self._run_optimizer(heap)
+        self._run_backward(passes, losses, gradients, gathering)
+        self._run_optimizer(heap, state)
         inputs = [graph.tensors[name].size_bytes for name in graph.inputs]
         replay = heap.replay()
         return TrainingMemory(
@@ -281,7 +310,7 @@ class _Step:
             weight_bytes=_sum_bytes(setup, Category.WEIGHT),
             buffer_bytes=_sum_bytes(setup, Category.BUFFER),
             gradient_bytes=sum(each.size_bytes for each in self.gradients),
-            optimizer_state_bytes=sum(each.size_bytes for each in self.state),
+            optimizer_state_bytes=sum(each.size_bytes for each in (*self.masters, *self.state)),
             saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
             input_bytes=sum_known((*inputs, losses.target_bytes())),
             replay=replay,
@@ -289,7 +318,11 @@ class _Step:
             multiplies_matrices=any(multiplies_matrices(node) for node in graph.nodes),
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
-            findings=(*self.network.findings, *_missed_blocks(schedule, recipe.checkpoint)),
+            findings=(
+                *self.network.findings,
+                *_widening(self.tape),
+                *_missed_blocks(schedule, recipe.checkpoint),
+            ),
             batchnorms=self.network.batchnorms,
         )
 
@@ -300,88 +333,94 @@ class _Step:
         return (
             *self.persistent.weight_allocations(),
             *self.persistent.buffer_allocations(),
-            *(() if self.persistent.recipe.first_step else self.state),
+            *self.masters,
             *self.persistent.bucket_allocations(),
             *(Allocation(name, Category.INPUT, size_bytes) for name, size_bytes in inputs),
             Allocation("targets", Category.INPUT, losses.target_bytes() or 0),
         )
 
-    def _run_forward(self, heap: Heap, passes: Passes, losses: OutputLosses) -> None:
-        gathered = self._gather(heap)
+    def _run_forward(
+        self,
+        passes: Passes,
+        losses: OutputLosses,
+        previous_outputs: tuple[int, ...],
+        gathering: Gathering,
+    ) -> None:
+        heap = passes.heap
+        gathering.begin_forward()
+        passes.run_forward()
+        gathering.end_forward()
         # `output = model(input)` in a loop: the name refers to the previous pass's outputs until
         # the new ones are returned.
-        previous_outputs = self._previous_outputs(heap)
-        passes.run_forward()
         _release(heap, previous_outputs)
         losses.run_forward(heap, self.tape)
         # The loss is computed inside the autocast block, backward outside of it.
         passes.storages.leave_autocast()
-        _release(heap, gathered)
 
-    def _run_backward(self, heap: Heap, passes: Passes, losses: OutputLosses) -> None:
+    def _run_backward(
+        self,
+        passes: Passes,
+        losses: OutputLosses,
+        gradients: tuple[int, ...],
+        gathering: Gathering,
+    ) -> None:
+        heap = passes.heap
         heap.enter_phase(Phase.BACKWARD)
-        gathered = self._gather(heap, with_gradients=True)
+        tensors = map(self.network.graph.tensors.__getitem__, self.persistent.parameters.trained)
+        sized = zip(tensors, self.gradients, strict=True)
+        storages = (tensor.storage_key for tensor, gradient in sized if gradient.size_bytes)
+        adds = self.persistent.recipe.adds_to_gradients
         backward = Backward(
             passes.storages,
-            has_gradients=self.persistent.recipe.adds_to_gradients,
-            shard=lambda size_bytes: self.persistent.shard(size_bytes, 2),
+            previous=dict(zip(storages, gradients, strict=True)) if adds else {},
+            shard=lambda size_bytes, dims: self.persistent.shard(size_bytes, 2, dims),
+            units=self.units.of_parameter,
         )
         loss_gradient = losses.run_backward(backward)
+        gathering.begin_backward(backward.reduce)
         passes.run_backward(backward)
-        _release(heap, gathered if loss_gradient is None else (*gathered, loss_gradient))
+        gathering.end_backward()
+        _release(heap, () if loss_gradient is None else (loss_gradient,))
 
     def _previous_gradients(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the gradients that are alive when the forward pass begins."""
         recipe = self.persistent.recipe
         if recipe.zero_grad == "start" and not recipe.adds_to_gradients:
             return ()
-        return _allocate(heap, self.gradients)
+        return heap.add_to_setup(self.gradients)
 
-    def _previous_outputs(self, heap: Heap) -> tuple[int, ...]:
-        """Allocate the outputs of the previous pass, if the loop keeps them that long."""
+    def _previous_outputs(self) -> Iterator[Allocation]:
+        """The outputs of the previous pass, if the loop keeps them that long."""
         recipe = self.persistent.recipe
         if recipe.accumulate == 1 and not recipe.keep_outputs:
-            return ()
+            return
         # An output that is a view keeps its whole storage: a value that is a part of one product.
         storages = self.tape.storages
         kept = dict.fromkeys(storages[n] for n in self.network.graph.outputs if n in storages)
-        return _allocate(
-            heap,
-            (
-                Allocation(
-                    f"{name} of the previous pass",
-                    Category.ACTIVATION,
-                    self.tape.size_bytes(name) or 0,
-                )
-                for name in kept
-            ),
-        )
+        for name in kept:
+            label, size_bytes = f"{name} of the previous pass", self.tape.size_bytes(name) or 0
+            yield Allocation(label, Category.ACTIVATION, size_bytes)
 
-    def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
-        """Allocate the largest unit's parameters where ranks have shards of them."""
-        # FSDP all-gathers each unit before it runs and frees it after; the largest one is counted
-        # through the whole pass, so that the peak is an upper bound whichever unit is at it.
-        gathered = [Allocation("largest unit, gathered", Category.WEIGHT, self.unit_bytes)]
-        if with_gradients:
-            gathered.append(Allocation("its gradients", Category.GRADIENT, self.unit_bytes))
-        return _allocate(heap, gathered)
-
-    def _run_optimizer(self, heap: Heap) -> None:
+    def _run_optimizer(self, heap: Heap, state: tuple[int, ...]) -> None:
         heap.enter_phase(Phase.OPTIMIZER)
+        # Optimizer._init_group of torch/optim: the first step makes the state of all parameters.
+        for number in state:
+            heap.make_first(number)
         if self.persistent.recipe.first_step:
-            _allocate(heap, self.state)
-        _release(heap, _allocate(heap, self.persistent.temporary_allocations()))
+            heap.allocate_all(self.state)
+        _release(heap, heap.allocate_all(self.persistent.temporary_allocations()))
 
 
-def _largest_unit_bytes(tape: Tape, persistent: PersistentState) -> int:
-    """Bytes of the largest unit's parameters on all ranks together."""
-    trained = frozenset(tape.parameters.trained)
-    of_units = (
-        {name for node in unit for name in node.reads if name in trained} for unit in units(tape)
-    )
-    return max(
-        (sum(size for _, size in persistent.whole_bytes(names)) for names in of_units), default=0
-    )
+def _widening(tape: Tape) -> Iterator[Finding]:
+    """The note on constants whose type under autocast the file does not show."""
+    if tape.widening:
+        text = (
+            f"{plural(len(tape.widening), 'constant')} counted as float32 under autocast, as "
+            f"torch.zeros makes it: {listed(tape.widening)}; what is computed with it is float32 "
+            "too, which x.new_zeros(...) of a 16-bit x would not cause; files that torch.export "
+            "writes with metadata tell"
+        )
+        yield Finding("constant_in_float32", text, tape.widening[0])
 
 
 def _missed_blocks(schedule: Schedule, checkpoint: str) -> Iterator[Finding]:
@@ -405,10 +444,6 @@ def _missed_blocks(schedule: Schedule, checkpoint: str) -> Iterator[Finding]:
 
 def _sum_bytes(allocations: Iterable[Allocation], category: Category) -> int:
     return sum(each.size_bytes for each in allocations if each.category is category)
-
-
-def _allocate(heap: Heap, allocations: Iterable[Allocation]) -> tuple[int, ...]:
-    return tuple(heap.allocate(*each) for each in allocations if each.size_bytes)
 
 
 def _release(heap: Heap, numbers: Iterable[int]) -> None:

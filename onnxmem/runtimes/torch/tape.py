@@ -77,6 +77,8 @@ class Tape:
     callers: Mapping[str, str]
     """Nodes that run inside another one's call, which holds what they read: autocast's casts, and
     operands of an Einsum."""
+    widening: tuple[str, ...] = ()
+    """Constants taken for float32 under autocast, whose results would have 16 bits otherwise."""
     saved: Mapping[str, SavedTensors] = field(default_factory=dict)
     """By node."""
     assumed_nodes: tuple[str, ...] = ()
@@ -163,37 +165,42 @@ def tape_of(
         for node in _find_backward_nodes(graph, requires_grad, outputs)
         if not packed or not packed.keys() >= set(node.writes)
     )
+    views = find_views(graph, in_place=in_place, like_query=_like_query(graph, precision))
     tape = Tape(
         graph=graph,
         parameters=parameters,
         precision=precision,
-        views={},
-        storages={},
+        views=views,
+        storages=_allocated_storages(graph, views, constants.union(packed)),
         requires_grad=requires_grad,
         backward_nodes=backward_nodes,
         constants=constants,
         packed=packed,
         cached=run.cached,
         callers=_callers(graph, run.callers),
+        widening=run.widening,
     )
-    views = find_views(graph, in_place=in_place, like_query=_like_query(tape))
-    storages = _allocated_storages(graph, views, constants.union(packed))
-    tape = replace(tape, views=views, storages=storages)
     saver = _Saver(tape)
     saved = {node.name: saver.saved_by(node) for node in backward_nodes}
     return replace(tape, saved=saved, assumed_nodes=tuple(saver.assumed))
 
 
-def _like_query(tape: Tape) -> frozenset[str]:
+def _like_query(graph: Graph, precision: Precision) -> frozenset[str]:
     """Name the attentions whose output is laid out like the query: those of FlashAttention 2.
 
     ``mha_fwd`` of aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp allocates
     ``empty_like(q)``. PyTorch has it since 2.2; the kernel of 2.0 packed its rows.
     """
-    if tape.precision.torch in _BEFORE_FLASH_2:
+    if precision.torch in _BEFORE_FLASH_2:
         return frozenset()
-    attentions = (node for node in tape.graph.nodes if node.operator is ATTENTION)
-    return frozenset(node.name for node in attentions if is_flash_attention(tape.call(node)))
+    attentions = (node for node in graph.nodes if node.operator is ATTENTION)
+    return frozenset(
+        node.name
+        for node in attentions
+        if is_flash_attention(
+            precision.bits_in_step(graph.tensors[node.inputs[0]]), has_mask=any(node.inputs[3:])
+        )
+    )
 
 
 def _callers(graph: Graph, of_casts: Mapping[str, str]) -> Mapping[str, str]:

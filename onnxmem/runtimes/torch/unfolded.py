@@ -10,12 +10,13 @@ an operand that the call has as ``%detach``.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.graph import FX_NODE, Graph, Node, Role, Tensor
 from onnxmem.model.module_paths import dotted_path, modules_of
 from onnxmem.model.parameters import Readers, is_table, readers_of
 from onnxmem.ops.registry import lookup
@@ -30,7 +31,6 @@ from onnxmem.runtimes.torch.framework import (
 from onnxmem.runtimes.torch.strides import Dims
 from onnxmem.units import plural
 
-_FX_NODE: Final = "pkg.torch.onnx.fx_node"
 _HIERARCHY: Final = "pkg.torch.onnx.class_hierarchy"
 _ARGUMENTS: Final = re.compile(r"\]\(args = \((.*)\), kwargs")
 _ARGUMENT: Final = re.compile(r"%\w+|\[[^\]]*\]|[^\s,\[\]]+")
@@ -45,6 +45,9 @@ _VIEW: Final = re.compile(r"\[target=torch\.ops\.aten\.(_unsafe_view|view)\.")
 _CONTIGUOUS: Final = re.compile(r"\[target=torch\.ops\.aten\.clone\..*contiguous_format")
 _PARAMETRIZED: Final = "torch.nn.utils.parametrize."
 """The module of the class that a layer gets whose weight is computed by a parametrization."""
+_PARAMETER: Final = re.compile(r"\[target=torch\.ops\.aten\.linear\..*?args = \(%\w+, %p_(\w+)")
+"""The weight of a linear layer, by the name that torch.export gives to the parameter."""
+_DOT: Final = re.compile(r"\W")
 _NORMED: Final = re.compile(r"(%|^|/)_?(mul|weight_norm\w*?)(_\d+)?$")
 """What ``weight_norm`` returns: it ends in ``v * (g / norm)``."""
 _COMPUTED: Final = re.compile(r"(%|^|/)(add|div|sub)(_\d+)?$")
@@ -74,6 +77,7 @@ class Unfolded:
 
 def unfolded(graph: Graph) -> Unfolded:
     """Put back the padding, the weight norms and the functions of parameters."""
+    graph = _with_shared_weights(graph)
     unfolding = _Unfolding(graph, dict(graph.tensors), viewed=_viewed_clones(graph))
     for node in graph.nodes:
         unfolding.run(node)
@@ -150,7 +154,7 @@ class _Unfolding:
 
     def _with_contiguous_operand(self, node: Node) -> Node:
         """Let a node read what ``contiguous`` returned, if the file has no node of it."""
-        if node.onnx_op == "Identity" and _CONTIGUOUS.search(node.metadata.get(_FX_NODE, "")):
+        if node.onnx_op == "Identity" and _CONTIGUOUS.search(node.metadata.get(FX_NODE, "")):
             self.copies[node.name] = node.inputs[0], node.outputs[0]
             return replace(node, op_type=CONTIGUOUS.op_type, domain=FRAMEWORK, operator=CONTIGUOUS)
         clone = next(iter(_arguments(node)), "") if self.viewed and any(node.inputs[:1]) else ""
@@ -273,9 +277,35 @@ class _Unfolding:
         )
 
 
+def _with_shared_weights(graph: Graph) -> Graph:
+    """Let copies of a parameter share its storage: one for each call of a layer.
+
+    torch.export transposes the weight of a linear layer when it writes the file, once for each
+    call, and merges small copies alone (onnx_ir.passes.common.DeduplicateInitializersPass,
+    ``size_limit``); a matrix that an embedding reads too keeps a copy in its own form.
+    """
+    # Placeholders are named after parameters, with _ for each dot.
+    named = {_DOT.sub("_", name): name for name, each in graph.tensors.items() if _is_weight(each)}
+    tensors: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        found = _PARAMETER.search(node.metadata.get(FX_NODE, ""))
+        name = node.inputs[_WEIGHT] if len(node.inputs) > _WEIGHT else ""
+        if found is None or node.onnx_op not in _LAYERS or not _is_weight(graph.tensors[name]):
+            continue
+        copy, original = graph.tensors[name], graph.tensors[named.setdefault(found[1], name)]
+        is_same = Counter(copy.shape) == Counter(original.shape)
+        if copy is not original and is_same and copy.dtype == original.dtype:
+            tensors[name] = replace(copy, storage=original.storage_key)
+    return replace(graph, tensors={**graph.tensors, **tensors}) if tensors else graph
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    return tensor.role is Role.WEIGHT
+
+
 def _arguments(node: Node) -> list[str]:
     """The arguments of the call that torch.export wrote a node for; empty if it names none."""
-    found = _ARGUMENTS.search(node.metadata.get(_FX_NODE, ""))
+    found = _ARGUMENTS.search(node.metadata.get(FX_NODE, ""))
     return [] if found is None else _ARGUMENT.findall(found[1])
 
 
@@ -286,7 +316,7 @@ def _keeps_weight(node: Node) -> bool:
 
 def _viewed_clones(graph: Graph) -> frozenset[str]:
     """What ``contiguous`` returned for a view, where the file has no node of it."""
-    views = (node for node in graph.nodes if _VIEW.search(node.metadata.get(_FX_NODE, "")))
+    views = (node for node in graph.nodes if _VIEW.search(node.metadata.get(FX_NODE, "")))
     read = (next(iter(_arguments(node)), "") for node in views)
     return frozenset(n for n in read if _CLONE.fullmatch(n) and n[1:] not in graph.tensors)
 

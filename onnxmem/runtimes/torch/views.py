@@ -115,10 +115,11 @@ def in_place_activations(graph: Graph, requested: bool | None) -> Mapping[str, s
     found = _in_place_candidates(graph)
     if requested:
         return {name: data for name, (data, _) in found.items()}
+    saves_input = _names(graph, _SAVES_INPUT)
     return {
         name: data
         for name, (data, producer) in found.items()
-        if producer == "BatchNormalization" and name in _names(graph, _SAVES_INPUT)
+        if producer == "BatchNormalization" and name in saves_input
     }
 
 

@@ -17,7 +17,7 @@ ROWS = {
 }
 QUICK = frozenset(
     {
-        *("answer_spans", "ctc", "experts", "greedy_decoding", "paddle_rows"),
+        *("answer_spans", "ctc", "experts", "paddle_rows"),
         *("sklearn_texts", "tf_nms", "tf_unique", "vits", "voxels"),
     }
 )
@@ -47,7 +47,12 @@ def test_no_run_of_an_exported_model_is_beyond_its_upper_ends(name: str) -> None
     assert ROWS[name][1:] == table_row(name)
 
 
-@pytest.mark.parametrize("name", ["beam_search", "greedy_decoding", "tf_decoding", "transducer"])
+DECODING = ("beam_search", "greedy_decoding", "tf_decoding", "transducer")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n == "tf_decoding" else pytest.param(n, marks=pytest.mark.slow) for n in DECODING]
+)
 def test_no_run_of_a_decoding_loop_is_below_its_lower_end(name: str) -> None:
     least, found = exported_models()[name].requested_peaks_at_least()
     assert least is not None

@@ -86,4 +86,4 @@ def test_dims_of_a_converted_model_have_upper_ends(
         given = {name: array for name, array in feeds(seed).items() if name in inputs}
         if "x" in given and text == CNTK:
             given["x"] = np.ones((13, 2, 5), np.float32)
-        assert contradictions(upper.graph, shapes_of_run(model, given)) == []
+        assert contradictions(upper, shapes_of_run(model, given)) == []

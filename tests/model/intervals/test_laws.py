@@ -42,6 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Max": np.maximum,
     "Min": np.minimum,
     "Mod": lambda a, b: a % b if b else 0,
+    "Mod of C": lambda a, b: np.fmod(a, b) if b else 0,
     "Mul": np.multiply,
     "Neg": np.negative,
     "Not": lambda a: a < 1,
@@ -79,9 +80,10 @@ def test_a_value_is_never_beyond_its_interval(operator: str, seed: int) -> None:
         high = ends[1] + draws.choice((0, 0, 3)) if draws.random() < 0.9 else inf
         wide.append(narrow[-1] if is_truth else known(dtype, low, high))
     made = DType.BOOL if operator in TRUTHS | COMPARING else DType.INT64
-    found, wider = (value_of(operator, each, {}, made, ()) for each in (narrow, wide))
+    name, attributes = operator.partition(" ")[0], {"fmod": int(operator == "Mod of C")}
+    found, wider = (value_of(name, each, attributes, made, ()) for each in (narrow, wide))
     result = float(FUNCTIONS[operator](*values))
-    if operator in {"Div", "Mod"} and not values[1]:
+    if name in {"Div", "Mod"} and not values[1]:
         return
     assert found.least <= result <= found.most
     assert found.within(wider)
@@ -225,3 +227,35 @@ def test_the_training_peak_at_most_is_no_less_than_at_least(seed: int) -> None:
     most = analysis.at_most.training_peak_bytes
     assert most is not None
     assert analysis.training.peak_bytes <= most
+
+
+@pytest.mark.parametrize("operator", ["Div", "Mod", "Mod of C"])
+def test_a_negative_divisor_has_ends(operator: str) -> None:
+    inputs = [known(DType.INT64, -11, 13), known(DType.INT64, -5, -3)]
+    attributes = {"fmod": int(operator == "Mod of C")}
+    found = value_of(operator.partition(" ")[0], inputs, attributes, DType.INT64, ())
+    expected = {"Div": (-4, 3), "Mod": (-4, 0), "Mod of C": (-4, 4)}[operator]
+    assert (found.least, found.most) == expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "one", "two", "most"),
+    [("Div", 3, 0.3, 10), ("Mul", 10, 0.7, 7), ("Sub", 1, 0.9, 0.1)],
+)
+def test_ends_are_rounded_as_floats_are(operator: str, one: float, two: float, most: float) -> None:
+    """3 / 0.3 is 9.9999996 of a float64 and 10 of a float32: one more after Floor."""
+    exact = float(np.float32(two))
+    inputs = [known(DType.FLOAT32, 0, one), known(DType.FLOAT32, exact, exact)]
+    found = value_of(operator, inputs, {}, DType.FLOAT32, ())
+    kernel = {"Div": np.divide, "Mul": np.multiply, "Sub": np.subtract}[operator]
+    assert found.most == kernel(np.float32(one), np.float32(two)) == pytest.approx(most)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT16])
+@given(number=st.floats(-60000, 60000), bits=st.integers(0, 40))
+def test_rounding_is_that_of_the_type(number: float, bits: int, dtype: DType) -> None:
+    value = number * 2.0**-bits if dtype is DType.FLOAT32 else number
+    if abs(value) < np.finfo(dtype.value).smallest_normal:
+        return  # of fewer bits, and far below one
+    found = value_of("Neg", [known(dtype, -value, -value)], {}, dtype, ())
+    assert found.most == float(np.dtype(dtype.value).type(value))

@@ -67,7 +67,7 @@ def test_a_scan_has_as_many_iterations_as_it_scans(
     assert upper.unbounded == ()
     assert upper.graph.tensors["y"].shape == found
     feeds = {"x": np.ones((13, 7), np.float32), "c": np.arange(13) < 4}
-    assert contradictions(upper.graph, shapes_of_run(model, feeds)) == []
+    assert contradictions(upper, shapes_of_run(model, feeds)) == []
 
 
 def test_a_scan_of_what_nothing_bounds_has_no_end() -> None:
@@ -150,7 +150,7 @@ def test_what_a_loop_carries_grows_along_a_line_or_has_no_end(
 ) -> None:
     model = loop(f"co = Identity(c)  {body}", count, GROWING)
     assert shape(model, "y") == found
-    assert contradictions(upper_of(model).graph, shapes_of_run(model, FEEDS)) == []
+    assert contradictions(upper_of(model), shapes_of_run(model, FEEDS)) == []
 
 
 @pytest.mark.parametrize(

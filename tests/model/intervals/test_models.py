@@ -30,7 +30,7 @@ def test_no_run_of_a_model_is_beyond_its_upper_ends(name: str, num_runs: int) ->
     observed, names = [], []
     for seed in range(num_runs):
         shapes = shapes_of_run(model, MODELS[name].feeds(np.random.default_rng(seed)))
-        assert contradictions(upper.graph, shapes) == []
+        assert contradictions(upper, shapes) == []
         names = [each for each in shapes if upper.graph.tensors[each].dynamic]
         observed.append(sum(prod(shapes[each]) for each in names))
     at_most = most_elements(upper, names)

@@ -71,7 +71,7 @@ def is_within_ends(model: onnx.ModelProto, seed: int, folder: Path) -> bool:
         requested = requested_peak_of_run(model, feeds, folder)
     except (Fail, InvalidArgument, RuntimeException):
         return False
-    assert contradictions(upper.graph, shapes) == []
+    assert contradictions(upper, shapes) == []
     least, most = requested_peaks(model)
     assert least <= requested
     assert most is None or requested <= most

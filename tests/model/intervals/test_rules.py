@@ -29,6 +29,8 @@ WEIGHTS = """int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[
 SELECTED = "z = Compress<axis = 0>(x, c)  r = Shape<start = 0, end = 1>(z)"
 SIZE = "n2 = Max(n, two)  k = Min(n2, five)  number = Squeeze(k)"
 """From 2 to 5, by n."""
+FEW = "n1 = Max(n, one)  few = Min(n1, five)"
+"""From 1 to 5, by n."""
 AXIS = "n1 = Min(n, one)"
 """Axis 0 or 1, by n."""
 ROW = "q = Slice(x, zero, one, zero)"
@@ -91,9 +93,19 @@ CASES = [
         y = Slice(x, u, v)""",
         "4 <=2",
     ),
+    ("Slice", f"{FEW} m = Neg(few)  y = Slice(x, m, far, zero)", "<=5 7"),
+    ("Slice", f"{FEW} m = Sub(zero, few)  y = Slice(x, m, n, zero)", "<=5 7"),
+    # A later start leaves fewer: 3 to 7 rows.
+    ("Slice", f"{FEW} m = Sub(few, one)  y = Slice(x, m, seven, zero)", "<=7 7"),
     ("Split", f"{SELECTED} y, q = Split<axis = 0, num_outputs = 2>(z)", "<=7 7"),
     ("Split", f"{SELECTED} y, q = Split<axis = 1>(z, lengths)", "<=13 2"),
     ("Squeeze", f"{INDICES} y = Identity(g)", "<=13"),
+    ("Unsqueeze", f"{AXIS} y = Unsqueeze(x, n1)", "<=13 <=13 <=7"),
+    (
+        "Unsqueeze",
+        f"{AXIS} m = Concat<axis = 0>(n1, two) y = Unsqueeze(x, m)",
+        "<=13 <=13 <=13 <=7",
+    ),
     ("Unsqueeze", f"{SELECTED} y = Unsqueeze(z, one)", "<=13 1 7"),
     ("Tile", f"{SELECTED} y = Tile(z, repeats)", "<=26 7"),
     ("Tile", f"{SELECTED} m = Concat<axis = 0>(r, one)  y = Tile(x, m)", "<=169 7"),
@@ -143,6 +155,17 @@ CASES = [
     ("Einsum", f'{SELECTED} y = Einsum<equation = "ij,jk->ki">(z, w)', "3 <=13"),
     ("OneHot", f"{INDICES} d = Squeeze(five)  y = OneHot(g, d, off_on)", "<=13 5"),
     ("OneHot", f"{SELECTED} d = Squeeze(r)  y = OneHot(zero, d, off_on)", "1 <=13"),
+    (
+        "ConstantOfShape",
+        f"{FEW} d = Div(few, last)  m = Sub(two, d)  y = ConstantOfShape(m)",
+        "<=4",
+    ),
+    (
+        "ConstantOfShape",
+        "d = Mod<fmod = 1>(n, last)  m = Add(d, two)  y = ConstantOfShape(m)",
+        "<=3",
+    ),
+    ("ConstantOfShape", "d = Mod(n, last)  m = Add(d, two)  y = ConstantOfShape(m)", "<=2"),
     (
         "ConstantOfShape",
         f"{SELECTED} d = Concat<axis = 0>(r, five)  y = ConstantOfShape(d)",
@@ -265,6 +288,11 @@ SEQUENCE_CASES = [
         "<=2 7",
     ),
     (
+        f"""{FEW} q = Squeeze(few)  l = SplitToSequence<axis = 0>(x, q)
+        y = ConcatFromSequence<axis = 0>(l)""",
+        "<=65 7",
+    ),
+    (
         f"{SELECTED} {ROWS} q = SequenceLength(l)  d = Unsqueeze(q, zero)  y = ConstantOfShape(d)",
         "<=13",
     ),
@@ -351,7 +379,7 @@ def test_no_run_is_beyond_the_upper_ends(operator: str, body: str, expected: str
     assert ends(upper.graph.tensors["y"]) == expected
     assert upper.unbounded == ()
     for seed in range(5):
-        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+        assert contradictions(upper, shapes_of_run(model, feeds(seed))) == []
 
 
 @pytest.mark.parametrize(("operator", "body", "expected"), MICROSOFT_CASES)
@@ -363,7 +391,7 @@ def test_no_operator_of_onnxruntime_is_beyond_its_upper_ends(
     assert ends(upper.graph.tensors["y"]) == expected
     assert upper.unbounded == (("y:1",) if operator == "Tokenizer" else ())
     for seed in range(5):
-        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+        assert contradictions(upper, shapes_of_run(model, feeds(seed))) == []
 
 
 @pytest.mark.parametrize(("body", "expected"), SEQUENCE_CASES)
@@ -372,7 +400,7 @@ def test_no_sequence_is_beyond_the_upper_ends(body: str, expected: str) -> None:
     upper = upper_of(model)
     assert ends(upper.graph.tensors["y"]) == expected
     for seed in range(5):
-        assert contradictions(upper.graph, shapes_of_run(model, feeds(seed))) == []
+        assert contradictions(upper, shapes_of_run(model, feeds(seed))) == []
 
 
 DECODER = """decoder (int32[b,s] input_ids, int32[b,s] position_ids, int32[b,t] attention_mask,
@@ -424,7 +452,7 @@ def test_a_search_has_at_most_the_longest_text(operator: str) -> None:
     for number in range(4, 12):
         ids = draws.integers(1, 9, (2, 3), np.int32)
         fed = {"ids": ids, "n": np.array([number], np.int32)}
-        assert contradictions(upper.graph, shapes_of_run(model, fed)) == []
+        assert contradictions(upper, shapes_of_run(model, fed)) == []
 
 
 def test_axes_that_a_run_decides_leave_the_elements() -> None:
@@ -448,3 +476,23 @@ def test_every_rule_has_a_case() -> None:
     assert [
         name for name in SEQUENCES if f"{name}(" not in bodies and f"{name}<" not in bodies
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("l = SplitToSequence<axis = 0>(x, q)  y = SequenceLength(l)", 13 * 7),
+        (
+            "m = SplitToSequence<axis = 0>(x, q)  l = SequenceErase(m)  y = SequenceLength(l)",
+            13 * 7,
+        ),
+        (
+            "m = SplitToSequence<axis = 0>(x, q)  l = SequenceInsert(m, w)  y = SequenceLength(l)",
+            112,
+        ),
+        ("l = SequenceConstruct(z, w)  y = SequenceLength(l)", 13 * 7 + 7 * 3),
+    ],
+)
+def test_a_sequence_has_the_elements_of_all_its_tensors(body: str, count: int) -> None:
+    upper = upper_of(model_with(f"{SELECTED} {FEW} q = Squeeze(few)  {body}"))
+    assert upper.graph.tensors["l"].num_elements == count

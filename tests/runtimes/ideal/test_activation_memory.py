@@ -70,14 +70,6 @@ def test_what_a_node_computes_from_weights_is_an_activation() -> None:
     assert figures(text)[0] == 4 * (21 + 2)
 
 
-def test_a_local_function_counts_as_if_inlined() -> None:
-    text = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
-    agraph (float[7] x) => (float[7] z) { y = own.twice(x)  z = Exp(y) }
-    <domain: "own", opset_import: ["": 21]>
-    twice (a) => (c) { b = Exp(a)  c = Exp(b) }"""
-    assert activation_memory(graph_of(text)).naive_bytes == 3 * 28
-
-
 def test_a_graph_without_activations_takes_nothing() -> None:
     found = memory("agraph (float[2] x) => (float[3] w) <float[3] w> { }")
     assert figures("agraph (float[2] x) => (float[3] w) <float[3] w> { }") == (0, 0, 0, 0)
@@ -435,7 +427,7 @@ def activations(graph: Graph) -> list[Tensor]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(graphs() | graphs(with_unknown=True))
 def test_figures_equal_the_oracles(graph: Graph) -> None:
     found = activation_memory(graph)

@@ -215,11 +215,10 @@ def _defaults(domain: str, op_type: str) -> dict[str, onnx.AttributeProto]:
 # Tables of cases.
 
 
-def cases(table: str) -> list[tuple[str, str]]:
-    """The nodes of a graph and the expected operators, from lines ``NODES -> OPERATORS``.
+def cases(table: str) -> list[tuple[str, ...]]:
+    """The parameters of a test, from lines such as ``NODES -> OPERATORS``.
 
     A backslash at the end of a line continues it.
     """
     lines = table.replace("\\\n", " ").strip().splitlines()
-    pairs = (line.split(" ->") for line in lines)
-    return [(" ".join(nodes.split()), expected.strip()) for nodes, expected in pairs]
+    return [tuple(" ".join(cell.split()) for cell in line.split(" ->")) for line in lines]

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime, parsed
+from runtimes.onnxruntime.optimized_graphs import cases, compare_with_onnxruntime, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
@@ -59,15 +59,13 @@ def test_a_blocked_convolution_needs_a_multiple_of_four_channels(body: str, expe
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Conv(x, w, b)", "ReorderInput Conv ReorderOutput"),
-        ("y = Conv(x, w17, b17)", "ReorderInput Conv ReorderOutput"),
-        ("y = Conv(x, w, fed)", "Conv"),
-        (
-            "y = Conv(x, w17, b17) z = Conv<strides = [2, 2]>(x, w17, b17)",
-            "ReorderInput Conv ReorderOutput Conv ReorderOutput",
-        ),
-    ],
+    cases("""
+y = Conv(x, w, b) -> ReorderInput Conv ReorderOutput
+y = Conv(x, w17, b17) -> ReorderInput Conv ReorderOutput
+y = Conv(x, w, fed) -> Conv
+y = Conv(x, w17, b17) z = Conv<strides = [2, 2]>(x, w17, b17) -> ReorderInput Conv ReorderOutput\
+ Conv ReorderOutput
+"""),
 )
 def test_the_bias_of_a_blocked_convolution_is_constant_and_padded(body: str, expected: str) -> None:
     assert optimized_ops(body) == expected
@@ -75,18 +73,16 @@ def test_the_bias_of_a_blocked_convolution_is_constant_and_padded(body: str, exp
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Conv<group = 32>(wide, each)", "ReorderInput Conv ReorderOutput"),
-        (
-            "a = Concat<axis = 1>(by_fours, x) y = Conv<group = 36>(a, each36)",
-            "Concat ReorderInput Conv ReorderOutput",
-        ),
-        ("a = Concat<axis = 1>(by_fours, odd) y = Conv<group = 37>(a, each37)", "Concat Conv"),
-        ("y = Conv<group = 16>(x, twice)", "Conv"),
-        ("y = Conv<group = 2>(wide, halves)", "ReorderInput Conv ReorderOutput"),
-        ("y = Conv<group = 2>(wide, small_out)", "Conv"),
-        ("y = Conv<group = 2>(x, small_in)", "Conv"),
-    ],
+    cases("""
+y = Conv<group = 32>(wide, each) -> ReorderInput Conv ReorderOutput
+a = Concat<axis = 1>(by_fours, x) y = Conv<group = 36>(a, each36) -> Concat ReorderInput Conv\
+ ReorderOutput
+a = Concat<axis = 1>(by_fours, odd) y = Conv<group = 37>(a, each37) -> Concat Conv
+y = Conv<group = 16>(x, twice) -> Conv
+y = Conv<group = 2>(wide, halves) -> ReorderInput Conv ReorderOutput
+y = Conv<group = 2>(wide, small_out) -> Conv
+y = Conv<group = 2>(x, small_in) -> Conv
+"""),
 )
 def test_grouped_convolutions_are_blocked_where_their_channels_allow_it(
     body: str, expected: str
@@ -96,19 +92,15 @@ def test_grouped_convolutions_are_blocked_where_their_channels_allow_it(
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "y = Conv(x, w) z = Conv<strides = [2, 2]>(x, w)",
-            "ReorderInput Conv ReorderOutput Conv ReorderOutput",
-        ),
-        ("a = Conv(x, w) y = Conv(a, one)", "ReorderInput Conv Conv ReorderOutput"),
-        ("y = Conv(x, w) z = Conv(x, one)", "ReorderInput Conv ReorderOutput Conv ReorderOutput"),
-        ("y = Conv(x, w) z = Softmax(y)", "ReorderInput Conv ReorderOutput Softmax"),
-        (
-            "a = Conv(x, w) y = MaxPool<kernel_shape = [3, 3]>(a) z = Softmax(a)",
-            "ReorderInput Conv MaxPool ReorderOutput ReorderOutput Softmax",
-        ),
-    ],
+    cases("""
+y = Conv(x, w) z = Conv<strides = [2, 2]>(x, w) -> ReorderInput Conv ReorderOutput Conv\
+ ReorderOutput
+a = Conv(x, w) y = Conv(a, one) -> ReorderInput Conv Conv ReorderOutput
+y = Conv(x, w) z = Conv(x, one) -> ReorderInput Conv ReorderOutput Conv ReorderOutput
+y = Conv(x, w) z = Softmax(y) -> ReorderInput Conv ReorderOutput Softmax
+a = Conv(x, w) y = MaxPool<kernel_shape = [3, 3]>(a) z = Softmax(a) -> ReorderInput Conv MaxPool\
+ ReorderOutput ReorderOutput Softmax
+"""),
 )
 def test_readers_share_a_reorder_input_and_a_reordered_filter(body: str, expected: str) -> None:
     assert optimized_ops(body) == expected
@@ -134,29 +126,22 @@ def test_versions_of_convolutions_and_pools(body: str, opset: int, expected: str
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = MaxPool<kernel_shape = [3, 3]>(x)", "ReorderInput MaxPool ReorderOutput"),
-        (
-            "y = MaxPool<kernel_shape = [3, 3], ceil_mode = 1, strides = [2, 2]>(x)",
-            "ReorderInput MaxPool ReorderOutput",
-        ),
-        (
-            "y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(wide)",
-            "ReorderInput AveragePool ReorderOutput",
-        ),
-        ("y, z = MaxPool<kernel_shape = [3, 3]>(x)", "MaxPool"),
-        ("y = MaxPool<kernel_shape = [3, 3]>(by_fours)", "MaxPool"),
-        ("y = MaxPool<kernel_shape = [3]>(line)", "MaxPool"),
-        ("y = MaxPool<kernel_shape = [3, 3]>(unknown)", "MaxPool"),
-        ("y = MaxPool<kernel_shape = [3, 3]>(half)", "Cast MaxPool Cast"),
-        ("y = MaxPool<kernel_shape = [3, 3]>(double)", "MaxPool"),
-        ("y = MaxPool<kernel_shape = [3, 3]>(int8)", "MaxPool"),
-        (
-            "a = Conv(x, w17) y = MaxPool<kernel_shape = [3, 3]>(a)",
-            "ReorderInput Conv ReorderOutput MaxPool",
-        ),
-        ("y = LpPool<kernel_shape = [3, 3]>(x)", "LpPool"),
-    ],
+    cases("""
+y = MaxPool<kernel_shape = [3, 3]>(x) -> ReorderInput MaxPool ReorderOutput
+y = MaxPool<kernel_shape = [3, 3], ceil_mode = 1, strides = [2, 2]>(x) -> ReorderInput MaxPool\
+ ReorderOutput
+y = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(wide) -> ReorderInput AveragePool\
+ ReorderOutput
+y, z = MaxPool<kernel_shape = [3, 3]>(x) -> MaxPool
+y = MaxPool<kernel_shape = [3, 3]>(by_fours) -> MaxPool
+y = MaxPool<kernel_shape = [3]>(line) -> MaxPool
+y = MaxPool<kernel_shape = [3, 3]>(unknown) -> MaxPool
+y = MaxPool<kernel_shape = [3, 3]>(half) -> Cast MaxPool Cast
+y = MaxPool<kernel_shape = [3, 3]>(double) -> MaxPool
+y = MaxPool<kernel_shape = [3, 3]>(int8) -> MaxPool
+a = Conv(x, w17) y = MaxPool<kernel_shape = [3, 3]>(a) -> ReorderInput Conv ReorderOutput MaxPool
+y = LpPool<kernel_shape = [3, 3]>(x) -> LpPool
+"""),
 )
 def test_a_blocked_pool_needs_whole_blocks_of_channels(body: str, expected: str) -> None:
     assert optimized_ops(body) == expected
@@ -164,36 +149,22 @@ def test_a_blocked_pool_needs_whole_blocks_of_channels(body: str, expected: str)
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "a = Conv(x, w) y = GlobalAveragePool(a)",
-            "ReorderInput Conv GlobalAveragePool ReorderOutput",
-        ),
-        ("a = Conv(x, w) y = GlobalMaxPool(a)", "ReorderInput Conv GlobalMaxPool ReorderOutput"),
-        (
-            "a = Conv(x, w17) y = GlobalAveragePool(a)",
-            "ReorderInput Conv ReorderOutput GlobalAveragePool",
-        ),
-        ("y = GlobalAveragePool(x)", "ReorderInput GlobalAveragePool ReorderOutput"),
-        ("y = GlobalAveragePool(odd)", "GlobalAveragePool"),
-        ("a = Softmax(x) y = GlobalMaxPool(a)", "Softmax GlobalMaxPool"),
-        (
-            "a = GlobalMaxPool(x) y = GlobalAveragePool(a)",
-            "ReorderInput GlobalMaxPool GlobalAveragePool ReorderOutput",
-        ),
-        (
-            "a = Conv(x, w) c = Transpose<perm = [0, 2, 3, 1]>(a) y = GlobalAveragePool(c)",
-            "ReorderInput Conv ReorderOutput GlobalAveragePool",
-        ),
-        (
-            "a = Conv(x, w) c = Transpose<perm = [0, 3, 2, 1]>(a) y = GlobalAveragePool(c)",
-            "ReorderInput Conv ReorderOutput Transpose GlobalAveragePool",
-        ),
-        (
-            "a = Conv(square, one) c = Transpose<perm = [0, 2, 3, 1]>(a) y = GlobalAveragePool(c)",
-            "ReorderInput Conv ReorderOutput ReorderInput GlobalAveragePool ReorderOutput",
-        ),
-    ],
+    cases("""
+a = Conv(x, w) y = GlobalAveragePool(a) -> ReorderInput Conv GlobalAveragePool ReorderOutput
+a = Conv(x, w) y = GlobalMaxPool(a) -> ReorderInput Conv GlobalMaxPool ReorderOutput
+a = Conv(x, w17) y = GlobalAveragePool(a) -> ReorderInput Conv ReorderOutput GlobalAveragePool
+y = GlobalAveragePool(x) -> ReorderInput GlobalAveragePool ReorderOutput
+y = GlobalAveragePool(odd) -> GlobalAveragePool
+a = Softmax(x) y = GlobalMaxPool(a) -> Softmax GlobalMaxPool
+a = GlobalMaxPool(x) y = GlobalAveragePool(a) -> ReorderInput GlobalMaxPool GlobalAveragePool\
+ ReorderOutput
+a = Conv(x, w) c = Transpose<perm = [0, 2, 3, 1]>(a) y = GlobalAveragePool(c) -> ReorderInput Conv\
+ ReorderOutput GlobalAveragePool
+a = Conv(x, w) c = Transpose<perm = [0, 3, 2, 1]>(a) y = GlobalAveragePool(c) -> ReorderInput Conv\
+ ReorderOutput Transpose GlobalAveragePool
+a = Conv(square, one) c = Transpose<perm = [0, 2, 3, 1]>(a) y = GlobalAveragePool(c) ->\
+ ReorderInput Conv ReorderOutput ReorderInput GlobalAveragePool ReorderOutput
+"""),
 )
 def test_a_global_pool_reads_blocked_values_and_reorders_graph_inputs(
     body: str, expected: str
@@ -247,21 +218,18 @@ def optimized_products(body: str, opset: int = 21) -> str:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Mul(c, scale)", "ReorderInput MaxPool Conv ReorderOutput"),
-        ("y = Mul(scale, c)", "ReorderInput MaxPool Conv ReorderOutput"),
-        ("y = Mul(c, scale3)", "ReorderInput MaxPool Conv ReorderOutput"),
-        ("y = Mul(c, one)", "ReorderInput MaxPool ReorderOutput Mul"),
-        ("y = Mul(c, ones)", "ReorderInput MaxPool ReorderOutput Mul"),
-        ("y = Mul(c, rows)", "ReorderInput MaxPool ReorderOutput Mul"),
-        ("y = Mul(c, factors)", "ReorderInput MaxPool ReorderOutput Mul"),
-        ("d = Abs(factors) y = Mul(c, d)", "ReorderInput MaxPool ReorderOutput Abs Mul"),
-        (
-            "a = Conv(x, w17) d = Relu(a) y = Mul(d, scale17)",
-            "ReorderInput Conv Conv ReorderOutput MaxPool",
-        ),
-        ("a = Conv(x, w) y = Mul(a, c)", "ReorderInput MaxPool Conv Mul ReorderOutput"),
-    ],
+    cases("""
+y = Mul(c, scale) -> ReorderInput MaxPool Conv ReorderOutput
+y = Mul(scale, c) -> ReorderInput MaxPool Conv ReorderOutput
+y = Mul(c, scale3) -> ReorderInput MaxPool Conv ReorderOutput
+y = Mul(c, one) -> ReorderInput MaxPool ReorderOutput Mul
+y = Mul(c, ones) -> ReorderInput MaxPool ReorderOutput Mul
+y = Mul(c, rows) -> ReorderInput MaxPool ReorderOutput Mul
+y = Mul(c, factors) -> ReorderInput MaxPool ReorderOutput Mul
+d = Abs(factors) y = Mul(c, d) -> ReorderInput MaxPool ReorderOutput Abs Mul
+a = Conv(x, w17) d = Relu(a) y = Mul(d, scale17) -> ReorderInput Conv Conv ReorderOutput MaxPool
+a = Conv(x, w) y = Mul(a, c) -> ReorderInput MaxPool Conv Mul ReorderOutput
+"""),
 )
 def test_mul_by_a_factor_per_channel_becomes_a_convolution(body: str, expected: str) -> None:
     assert optimized_products(f"{POOL} {body}") == expected
@@ -269,25 +237,18 @@ def test_mul_by_a_factor_per_channel_becomes_a_convolution(body: str, expected: 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("d = Mul(a, c) y = Conv(d, w2)", "ReorderInput Conv Conv ReorderOutput"),
-        ("d = Mul(c, a) y = Softmax(d)", "ReorderInput Conv ReorderOutput Softmax"),
-        ("y = Mul(a, c)", "ReorderInput Conv HardSigmoid Mul ReorderOutput"),
-        ("y = Mul(a, c) z = Softmax(y)", "ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax"),
-        (
-            "d = Mul(a, c) y = Conv(d, w2) z = Conv(c, w2)",
-            "ReorderInput Conv HardSigmoid Mul Conv ReorderOutput Conv ReorderOutput",
-        ),
-        (
-            "d = Mul(a, c) y = Conv(d, w2) z = Conv(a, w2)",
-            "ReorderInput Conv HardSigmoid Mul Conv ReorderOutput Conv ReorderOutput",
-        ),
-        (
-            "b = Conv(x, w2) d = Mul(b, c) y = Conv(d, w2)",
-            "ReorderInput Conv Conv Mul Conv ReorderOutput",
-        ),
-        ("d = Mul(c, c) y = Conv(d, w2)", "ReorderInput Conv Mul Conv ReorderOutput"),
-    ],
+    cases("""
+d = Mul(a, c) y = Conv(d, w2) -> ReorderInput Conv Conv ReorderOutput
+d = Mul(c, a) y = Softmax(d) -> ReorderInput Conv ReorderOutput Softmax
+y = Mul(a, c) -> ReorderInput Conv HardSigmoid Mul ReorderOutput
+y = Mul(a, c) z = Softmax(y) -> ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax
+d = Mul(a, c) y = Conv(d, w2) z = Conv(c, w2) -> ReorderInput Conv HardSigmoid Mul Conv\
+ ReorderOutput Conv ReorderOutput
+d = Mul(a, c) y = Conv(d, w2) z = Conv(a, w2) -> ReorderInput Conv HardSigmoid Mul Conv\
+ ReorderOutput Conv ReorderOutput
+b = Conv(x, w2) d = Mul(b, c) y = Conv(d, w2) -> ReorderInput Conv Conv Mul Conv ReorderOutput
+d = Mul(c, c) y = Conv(d, w2) -> ReorderInput Conv Mul Conv ReorderOutput
+"""),
 )
 def test_hard_swish_after_a_convolution_becomes_its_activation(body: str, expected: str) -> None:
     assert optimized_products(f"{CONV} {GATE} {body}") == expected
@@ -295,35 +256,18 @@ def test_hard_swish_after_a_convolution_becomes_its_activation(body: str, expect
 
 @pytest.mark.parametrize(
     ("gate", "expected"),
-    [
-        (
-            "c = HardSigmoid<alpha = 0.166667>(a) d = Mul(a, c)",
-            "ReorderInput Conv ReorderOutput Softmax",
-        ),
-        (
-            "c = HardSigmoid<alpha = 0.16667>(a) d = Mul(a, c)",
-            "ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax",
-        ),
-        (
-            "c = HardSigmoid<alpha = 0.16666667, beta = 0.4>(a) d = Mul(a, c)",
-            "ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax",
-        ),
-        (
-            "c = HardSigmoid(a) d = Mul(a, c)",
-            "ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax",
-        ),
-        (
-            "b = Relu(a) c = HardSigmoid<alpha = 0.16666667>(b) d = Mul(b, c)",
-            "ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax",
-        ),
-        (
-            (
-                "b = MaxPool<kernel_shape = [1, 1]>(a) c = HardSigmoid<alpha = 0.16666667>(b) d "
-                "= Mul(b, c)"
-            ),
-            "ReorderInput Conv MaxPool HardSigmoid Mul ReorderOutput Softmax",
-        ),
-    ],
+    cases("""
+c = HardSigmoid<alpha = 0.166667>(a) d = Mul(a, c) -> ReorderInput Conv ReorderOutput Softmax
+c = HardSigmoid<alpha = 0.16667>(a) d = Mul(a, c) -> ReorderInput Conv HardSigmoid Mul\
+ ReorderOutput Softmax
+c = HardSigmoid<alpha = 0.16666667, beta = 0.4>(a) d = Mul(a, c) -> ReorderInput Conv HardSigmoid\
+ Mul ReorderOutput Softmax
+c = HardSigmoid(a) d = Mul(a, c) -> ReorderInput Conv HardSigmoid Mul ReorderOutput Softmax
+b = Relu(a) c = HardSigmoid<alpha = 0.16666667>(b) d = Mul(b, c) -> ReorderInput Conv HardSigmoid\
+ Mul ReorderOutput Softmax
+b = MaxPool<kernel_shape = [1, 1]>(a) c = HardSigmoid<alpha = 0.16666667>(b) d = Mul(b, c) ->\
+ ReorderInput Conv MaxPool HardSigmoid Mul ReorderOutput Softmax
+"""),
 )
 def test_other_gates_than_hard_swish_stay(gate: str, expected: str) -> None:
     assert optimized_products(f"{CONV} {gate} y = Softmax(d)") == expected
@@ -331,22 +275,19 @@ def test_other_gates_than_hard_swish_stay(gate: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("activation", "expected"),
-    [
-        ("Relu", "ReorderInput Conv Relu ReorderOutput ReorderOutput Softmax"),
-        ("Sigmoid", "ReorderInput Conv Sigmoid ReorderOutput ReorderOutput Softmax"),
-        ("Tanh", "ReorderInput Conv Tanh ReorderOutput ReorderOutput Softmax"),
-        ("HardSigmoid", "ReorderInput Conv HardSigmoid ReorderOutput ReorderOutput Softmax"),
-        ("Gelu", "ReorderInput Conv Gelu ReorderOutput ReorderOutput Softmax"),
-        ("com.microsoft.Gelu", "ReorderInput Conv Gelu ReorderOutput ReorderOutput Softmax"),
-        (
-            "com.microsoft.QuickGelu",
-            "ReorderInput Conv QuickGelu ReorderOutput ReorderOutput Softmax",
-        ),
-        ("LeakyRelu", "ReorderInput Conv ReorderOutput Softmax LeakyRelu"),
-        ("Clip", "ReorderInput Conv ReorderOutput Softmax Clip"),
-        ("Elu", "ReorderInput Conv ReorderOutput Softmax Elu"),
-        ("com.microsoft.FastGelu", "ReorderInput Conv ReorderOutput Softmax FastGelu"),
-    ],
+    cases("""
+Relu -> ReorderInput Conv Relu ReorderOutput ReorderOutput Softmax
+Sigmoid -> ReorderInput Conv Sigmoid ReorderOutput ReorderOutput Softmax
+Tanh -> ReorderInput Conv Tanh ReorderOutput ReorderOutput Softmax
+HardSigmoid -> ReorderInput Conv HardSigmoid ReorderOutput ReorderOutput Softmax
+Gelu -> ReorderInput Conv Gelu ReorderOutput ReorderOutput Softmax
+com.microsoft.Gelu -> ReorderInput Conv Gelu ReorderOutput ReorderOutput Softmax
+com.microsoft.QuickGelu -> ReorderInput Conv QuickGelu ReorderOutput ReorderOutput Softmax
+LeakyRelu -> ReorderInput Conv ReorderOutput Softmax LeakyRelu
+Clip -> ReorderInput Conv ReorderOutput Softmax Clip
+Elu -> ReorderInput Conv ReorderOutput Softmax Elu
+com.microsoft.FastGelu -> ReorderInput Conv ReorderOutput Softmax FastGelu
+"""),
 )
 def test_an_activation_is_blocked_if_the_convolution_has_another_reader(
     activation: str, expected: str
@@ -373,13 +314,10 @@ def test_an_activation_after_a_fused_add_is_fused_into_the_convolution(
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "c = MaxPool<kernel_shape = [1, 1]>(x) y = Relu(c)",
-            "ReorderInput MaxPool Relu ReorderOutput",
-        ),
-        ("y = Relu(x)", "Relu"),
-    ],
+    cases("""
+c = MaxPool<kernel_shape = [1, 1]>(x) y = Relu(c) -> ReorderInput MaxPool Relu ReorderOutput
+y = Relu(x) -> Relu
+"""),
 )
 def test_an_activation_of_another_blocked_value_is_blocked(body: str, expected: str) -> None:
     assert optimized_products(body) == expected
@@ -410,58 +348,31 @@ def optimized_resizes(body: str, opset: int = 21) -> str:
 
 @pytest.mark.parametrize(
     ("opset", "body", "expected"),
-    [
-        (
-            7,
-            "y = BatchNormalization(c, s17, o17, m17, v17)",
-            "ReorderInput Conv Conv ReorderOutput",
-        ),
-        (
-            9,
-            "y = BatchNormalization(c, s17, o17, m17, v17)",
-            "ReorderInput Conv Conv ReorderOutput",
-        ),
-        (
-            15,
-            "y = BatchNormalization(c, s17, o17, m17, v17)",
-            "ReorderInput Conv Conv ReorderOutput",
-        ),
-        (
-            21,
-            "b = BatchNormalization(c, s17, o17, m17, v17) y = Relu(b)",
-            "ReorderInput Conv Conv ReorderOutput",
-        ),
-        (
-            21,
-            "y, z, e = BatchNormalization<training_mode = 1>(c, s17, o17, m17, v17)",
-            "ReorderInput Conv ReorderOutput BatchNormalization",
-        ),
-    ],
+    cases("""
+7 -> y = BatchNormalization(c, s17, o17, m17, v17) -> ReorderInput Conv Conv ReorderOutput
+9 -> y = BatchNormalization(c, s17, o17, m17, v17) -> ReorderInput Conv Conv ReorderOutput
+15 -> y = BatchNormalization(c, s17, o17, m17, v17) -> ReorderInput Conv Conv ReorderOutput
+21 -> b = BatchNormalization(c, s17, o17, m17, v17) y = Relu(b) -> ReorderInput Conv Conv\
+ ReorderOutput
+21 -> y, z, e = BatchNormalization<training_mode = 1>(c, s17, o17, m17, v17) -> ReorderInput Conv\
+ ReorderOutput BatchNormalization
+"""),
 )
-def test_batch_normalization_becomes_a_convolution(opset: int, body: str, expected: str) -> None:
-    assert optimized_resizes(f"a = Conv(x, w17) c = Relu(a) {body}", opset) == expected
+def test_batch_normalization_becomes_a_convolution(opset: str, body: str, expected: str) -> None:
+    assert optimized_resizes(f"a = Conv(x, w17) c = Relu(a) {body}", int(opset)) == expected
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "c = MaxPool<kernel_shape = [1, 1]>(x) y = BatchNormalization(c, s, o, m, v)",
-            "ReorderInput MaxPool Conv ReorderOutput",
-        ),
-        (
-            "c = MaxPool<kernel_shape = [1, 1]>(x) y = BatchNormalization(c, fed, o, m, v)",
-            "ReorderInput MaxPool ReorderOutput BatchNormalization",
-        ),
-        (
-            (
-                "c = MaxPool<kernel_shape = [1, 1]>(x) b = Abs(fed) y = BatchNormalization(c, b, "
-                "o, m, v)"
-            ),
-            "ReorderInput MaxPool ReorderOutput Abs BatchNormalization",
-        ),
-        ("y = BatchNormalization(x, s, o, m, v)", "BatchNormalization"),
-    ],
+    cases("""
+c = MaxPool<kernel_shape = [1, 1]>(x) y = BatchNormalization(c, s, o, m, v) -> ReorderInput\
+ MaxPool Conv ReorderOutput
+c = MaxPool<kernel_shape = [1, 1]>(x) y = BatchNormalization(c, fed, o, m, v) -> ReorderInput\
+ MaxPool ReorderOutput BatchNormalization
+c = MaxPool<kernel_shape = [1, 1]>(x) b = Abs(fed) y = BatchNormalization(c, b, o, m, v) ->\
+ ReorderInput MaxPool ReorderOutput Abs BatchNormalization
+y = BatchNormalization(x, s, o, m, v) -> BatchNormalization
+"""),
 )
 def test_batch_normalization_needs_constants(body: str, expected: str) -> None:
     assert optimized_resizes(body) == expected
@@ -491,38 +402,24 @@ def test_a_blocked_resize_needs_integer_scales(inputs: str, opset: int, expected
 
 @pytest.mark.parametrize(
     ("resize", "expected"),
-    [
-        (
-            'nearest_mode = "ceil", coordinate_transformation_mode = "asymmetric">(c, , by_6)',
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        (
-            'nearest_mode = "floor", coordinate_transformation_mode = "half_pixel">(c, , by_6)',
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        ('nearest_mode = "floor">(c, , by_6)', "ReorderInput MaxPool ReorderOutput Resize"),
-        (
-            'mode = "linear", coordinate_transformation_mode = "asymmetric">(c, , by_6)',
-            "ReorderInput MaxPool Upsample ReorderOutput",
-        ),
-        (
-            'mode = "linear", coordinate_transformation_mode = "align_corners">(c, , by_6)',
-            "ReorderInput MaxPool Upsample ReorderOutput",
-        ),
-        (
-            'mode = "linear", coordinate_transformation_mode = "half_pixel">(c, , by_6)',
-            "ReorderInput MaxPool Upsample ReorderOutput",
-        ),
-        (
-            'mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(c, , by_6)',
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        ('mode = "linear">(c, , , sizes)', "ReorderInput MaxPool Upsample ReorderOutput"),
-        (
-            'mode = "cubic", coordinate_transformation_mode = "asymmetric">(c, , by_6)',
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-    ],
+    cases("""
+nearest_mode = "ceil", coordinate_transformation_mode = "asymmetric">(c, , by_6) -> ReorderInput\
+ MaxPool ReorderOutput Resize
+nearest_mode = "floor", coordinate_transformation_mode = "half_pixel">(c, , by_6) -> ReorderInput\
+ MaxPool ReorderOutput Resize
+nearest_mode = "floor">(c, , by_6) -> ReorderInput MaxPool ReorderOutput Resize
+mode = "linear", coordinate_transformation_mode = "asymmetric">(c, , by_6) -> ReorderInput MaxPool\
+ Upsample ReorderOutput
+mode = "linear", coordinate_transformation_mode = "align_corners">(c, , by_6) -> ReorderInput\
+ MaxPool Upsample ReorderOutput
+mode = "linear", coordinate_transformation_mode = "half_pixel">(c, , by_6) -> ReorderInput MaxPool\
+ Upsample ReorderOutput
+mode = "linear", coordinate_transformation_mode = "pytorch_half_pixel">(c, , by_6) -> ReorderInput\
+ MaxPool ReorderOutput Resize
+mode = "linear">(c, , , sizes) -> ReorderInput MaxPool Upsample ReorderOutput
+mode = "cubic", coordinate_transformation_mode = "asymmetric">(c, , by_6) -> ReorderInput MaxPool\
+ ReorderOutput Resize
+"""),
 )
 def test_a_blocked_resize_needs_a_mode_of_the_kernel(resize: str, expected: str) -> None:
     assert optimized_resizes(f"{POOL} y = Resize<{resize}") == expected
@@ -530,34 +427,17 @@ def test_a_blocked_resize_needs_a_mode_of_the_kernel(resize: str, expected: str)
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ('y = Resize<mode = "linear">(x, , by_6)', "Resize"),
-        (
-            (
-                'c = MaxPool<kernel_shape = [1, 1]>(x) y = Resize<mode = "linear", axes = [2, '
-                "3]>(c, , by_2)"
-            ),
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        (
-            (
-                'c = MaxPool<kernel_shape = [1, 1]>(x) y = Resize<mode = "linear", axes = [2, '
-                "3]>(c, , , two_sizes)"
-            ),
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        (
-            'c = MaxPool<kernel_shape = [1, 1]>(sym) y = Resize<mode = "linear">(c, , , sizes)',
-            "ReorderInput MaxPool ReorderOutput Resize",
-        ),
-        (
-            (
-                "c = MaxPool<kernel_shape = [1, 1]>(x) b = Abs(region) y = Resize<mode = "
-                '"linear">(c, b, by_6)'
-            ),
-            "ReorderInput MaxPool Upsample ReorderOutput",
-        ),
-    ],
+    cases("""
+y = Resize<mode = "linear">(x, , by_6) -> Resize
+c = MaxPool<kernel_shape = [1, 1]>(x) y = Resize<mode = "linear", axes = [2, 3]>(c, , by_2) ->\
+ ReorderInput MaxPool ReorderOutput Resize
+c = MaxPool<kernel_shape = [1, 1]>(x) y = Resize<mode = "linear", axes = [2, 3]>(c, , , two_sizes)\
+ -> ReorderInput MaxPool ReorderOutput Resize
+c = MaxPool<kernel_shape = [1, 1]>(sym) y = Resize<mode = "linear">(c, , , sizes) -> ReorderInput\
+ MaxPool ReorderOutput Resize
+c = MaxPool<kernel_shape = [1, 1]>(x) b = Abs(region) y = Resize<mode = "linear">(c, b, by_6) ->\
+ ReorderInput MaxPool Upsample ReorderOutput
+"""),
 )
 def test_a_resize_by_axes_or_of_a_plain_value_stays(body: str, expected: str) -> None:
     assert optimized_resizes(body) == expected
@@ -584,15 +464,13 @@ def test_a_resize_before_version_11_is_asymmetric(resize: str, opset: int, expec
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Transpose<perm = [0, 2, 3, 1]>(a)", "ReorderInput Conv ReorderOutput"),
-        ("y = Transpose<perm = [0, 3, 2, 1]>(a)", "ReorderInput Conv ReorderOutput Transpose"),
-        ("y = Transpose(a)", "ReorderInput Conv ReorderOutput Transpose"),
-        (
-            "y = Transpose<perm = [0, 2, 3, 1]>(a) z = Softmax(a)",
-            "ReorderInput Conv ReorderOutput ReorderOutput Softmax",
-        ),
-    ],
+    cases("""
+y = Transpose<perm = [0, 2, 3, 1]>(a) -> ReorderInput Conv ReorderOutput
+y = Transpose<perm = [0, 3, 2, 1]>(a) -> ReorderInput Conv ReorderOutput Transpose
+y = Transpose(a) -> ReorderInput Conv ReorderOutput Transpose
+y = Transpose<perm = [0, 2, 3, 1]>(a) z = Softmax(a) -> ReorderInput Conv ReorderOutput\
+ ReorderOutput Softmax
+"""),
 )
 def test_a_transpose_to_channels_last_becomes_reorder_output(body: str, expected: str) -> None:
     assert optimized_resizes(f"a = Conv(x, w17) {body}") == expected
@@ -600,40 +478,19 @@ def test_a_transpose_to_channels_last_becomes_reorder_output(body: str, expected
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(a, w)",
-            "ReorderInput Conv ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(last) y = MaxPool<kernel_shape = [1, 1]>(a)",
-            "ReorderInput MaxPool ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(a, w) z = Conv(a, w2)",
-            "Transpose ReorderInput Conv ReorderOutput Conv ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(last) b = Softmax<axis = 1>(a) y = Conv(b, w)",
-            "Transpose Softmax ReorderInput Conv ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(last) y = GlobalAveragePool(a)",
-            "Transpose GlobalAveragePool",
-        ),
-        (
-            "z = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(z, w)",
-            "Transpose ReorderInput Conv ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 2, 1]>(last) y = Conv(a, w)",
-            "Transpose ReorderInput Conv ReorderOutput",
-        ),
-        (
-            "a = Transpose<perm = [0, 3, 1, 2]>(few_last) y = Conv(a, few)",
-            "Transpose Conv ReorderOutput",
-        ),
-    ],
+    cases("""
+a = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(a, w) -> ReorderInput Conv ReorderOutput
+a = Transpose<perm = [0, 3, 1, 2]>(last) y = MaxPool<kernel_shape = [1, 1]>(a) -> ReorderInput\
+ MaxPool ReorderOutput
+a = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(a, w) z = Conv(a, w2) -> Transpose ReorderInput\
+ Conv ReorderOutput Conv ReorderOutput
+a = Transpose<perm = [0, 3, 1, 2]>(last) b = Softmax<axis = 1>(a) y = Conv(b, w) -> Transpose\
+ Softmax ReorderInput Conv ReorderOutput
+a = Transpose<perm = [0, 3, 1, 2]>(last) y = GlobalAveragePool(a) -> Transpose GlobalAveragePool
+z = Transpose<perm = [0, 3, 1, 2]>(last) y = Conv(z, w) -> Transpose ReorderInput Conv ReorderOutput
+a = Transpose<perm = [0, 3, 2, 1]>(last) y = Conv(a, w) -> Transpose ReorderInput Conv ReorderOutput
+a = Transpose<perm = [0, 3, 1, 2]>(few_last) y = Conv(a, few) -> Transpose Conv ReorderOutput
+"""),
 )
 def test_a_transpose_from_channels_last_is_fused_into_reorder_input(
     body: str, expected: str
@@ -659,36 +516,26 @@ def optimized_sums(body: str, opset: int = 21) -> str:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Add(a, b)", "ReorderInput Conv Conv ReorderOutput"),
-        ("y = Sum(a, b)", "ReorderInput Conv Conv ReorderOutput"),
-        ("c = Add(a, b) y = Relu(c)", "ReorderInput Conv Conv ReorderOutput"),
-        (
-            "y = Add(a, b) z = MaxPool<kernel_shape = [2, 2]>(a)",
-            "ReorderInput Conv Conv ReorderOutput MaxPool ReorderOutput",
-        ),
-        ("y = Add(a, a)", "ReorderInput Conv Add ReorderOutput Conv"),
-        ("c = Relu(a) d = Relu(b) y = Add(c, d)", "ReorderInput Conv Conv Add ReorderOutput"),
-        ("y = Sum(a)", "ReorderInput Conv Sum ReorderOutput Conv"),
-        ("y = Add(a, x)", "ReorderInput Conv Conv ReorderOutput Add"),
-        ("y = Sub(a, b)", "ReorderInput Conv ReorderOutput Conv ReorderOutput Sub"),
-        (
-            "c = Conv(x, one_channel) y = Add(a, c)",
-            "ReorderInput Conv Conv ReorderOutput Conv ReorderOutput Add",
-        ),
-        (
-            "c = MaxPool<kernel_shape = [1, 1]>(x) y = Add(c, scale)",
-            "ReorderInput Conv Conv MaxPool ReorderOutput Add",
-        ),
-        (
-            "c = Add(a, b) d = MaxPool<kernel_shape = [1, 1]>(x) y = Add(c, d)",
-            "ReorderInput Conv Conv MaxPool Add ReorderOutput",
-        ),
-        (
-            "c = MaxPool<kernel_shape = [1, 1]>(x) y = Sum(a, b, c)",
-            "ReorderInput Conv Conv MaxPool Sum ReorderOutput",
-        ),
-    ],
+    cases("""
+y = Add(a, b) -> ReorderInput Conv Conv ReorderOutput
+y = Sum(a, b) -> ReorderInput Conv Conv ReorderOutput
+c = Add(a, b) y = Relu(c) -> ReorderInput Conv Conv ReorderOutput
+y = Add(a, b) z = MaxPool<kernel_shape = [2, 2]>(a) -> ReorderInput Conv Conv ReorderOutput\
+ MaxPool ReorderOutput
+y = Add(a, a) -> ReorderInput Conv Add ReorderOutput Conv
+c = Relu(a) d = Relu(b) y = Add(c, d) -> ReorderInput Conv Conv Add ReorderOutput
+y = Sum(a) -> ReorderInput Conv Sum ReorderOutput Conv
+y = Add(a, x) -> ReorderInput Conv Conv ReorderOutput Add
+y = Sub(a, b) -> ReorderInput Conv ReorderOutput Conv ReorderOutput Sub
+c = Conv(x, one_channel) y = Add(a, c) -> ReorderInput Conv Conv ReorderOutput Conv ReorderOutput\
+ Add
+c = MaxPool<kernel_shape = [1, 1]>(x) y = Add(c, scale) -> ReorderInput Conv Conv MaxPool\
+ ReorderOutput Add
+c = Add(a, b) d = MaxPool<kernel_shape = [1, 1]>(x) y = Add(c, d) -> ReorderInput Conv Conv\
+ MaxPool Add ReorderOutput
+c = MaxPool<kernel_shape = [1, 1]>(x) y = Sum(a, b, c) -> ReorderInput Conv Conv MaxPool Sum\
+ ReorderOutput
+"""),
 )
 def test_an_add_is_fused_into_a_convolution_with_no_other_reader(body: str, expected: str) -> None:
     assert optimized_sums(f"{CONVS} {body}") == expected
@@ -696,46 +543,25 @@ def test_an_add_is_fused_into_a_convolution_with_no_other_reader(body: str, expe
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        (
-            "a = Conv(sym, w) b = Conv(sym, w2) y = Add(a, b)",
-            "ReorderInput Conv Reshape Conv Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "a = Conv(sym, w) b = Conv(other, w) y = Sum(a, b)",
-            "ReorderInput Conv Reshape ReorderInput Conv Reshape Sum Reshape ReorderOutput",
-        ),
-        (
-            "a = Conv(sym, w) b = Conv(other, w) y = Mul(a, b)",
-            "ReorderInput Conv ReorderOutput ReorderInput Conv ReorderOutput Mul",
-        ),
-        (
-            "a = Conv(sym, w) b = Conv(other, w) c = Add(a, b) y = Conv(c, w)",
-            "ReorderInput Conv Reshape ReorderInput Conv Reshape Add Reshape Conv ReorderOutput",
-        ),
-        (
-            "a = Conv(sym, w) b = Conv(other, w) c = Conv(third, w) d = Add(a, b) y = Add(d, c)",
-            (
-                "ReorderInput Conv Reshape ReorderInput Conv Reshape ReorderInput Conv Reshape "
-                "Add Reshape Reshape Add Reshape ReorderOutput"
-            ),
-        ),
-        (
-            "a = Conv(sym, w17) b = Conv(other, w17) y = Add(a, b) z = Add(b, a)",
-            (
-                "ReorderInput Conv Reshape ReorderInput Conv Reshape Add Reshape ReorderOutput "
-                "Reshape Reshape Add Reshape ReorderOutput"
-            ),
-        ),
-        (
-            "a = Conv(x, w) b = GlobalAveragePool(a) y = Add(a, b)",
-            "ReorderInput Conv GlobalAveragePool Reshape Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "a = Conv(x, w) b = GlobalAveragePool(a) y = Mul(a, b)",
-            "ReorderInput Conv GlobalAveragePool ReorderOutput ReorderOutput Mul",
-        ),
-    ],
+    cases("""
+a = Conv(sym, w) b = Conv(sym, w2) y = Add(a, b) -> ReorderInput Conv Reshape Conv Reshape Add\
+ Reshape ReorderOutput
+a = Conv(sym, w) b = Conv(other, w) y = Sum(a, b) -> ReorderInput Conv Reshape ReorderInput Conv\
+ Reshape Sum Reshape ReorderOutput
+a = Conv(sym, w) b = Conv(other, w) y = Mul(a, b) -> ReorderInput Conv ReorderOutput ReorderInput\
+ Conv ReorderOutput Mul
+a = Conv(sym, w) b = Conv(other, w) c = Add(a, b) y = Conv(c, w) -> ReorderInput Conv Reshape\
+ ReorderInput Conv Reshape Add Reshape Conv ReorderOutput
+a = Conv(sym, w) b = Conv(other, w) c = Conv(third, w) d = Add(a, b) y = Add(d, c) -> ReorderInput\
+ Conv Reshape ReorderInput Conv Reshape ReorderInput Conv Reshape Add Reshape Reshape Add Reshape\
+ ReorderOutput
+a = Conv(sym, w17) b = Conv(other, w17) y = Add(a, b) z = Add(b, a) -> ReorderInput Conv Reshape\
+ ReorderInput Conv Reshape Add Reshape ReorderOutput Reshape Reshape Add Reshape ReorderOutput
+a = Conv(x, w) b = GlobalAveragePool(a) y = Add(a, b) -> ReorderInput Conv GlobalAveragePool\
+ Reshape Reshape Add Reshape ReorderOutput
+a = Conv(x, w) b = GlobalAveragePool(a) y = Mul(a, b) -> ReorderInput Conv GlobalAveragePool\
+ ReorderOutput ReorderOutput Mul
+"""),
 )
 def test_an_add_of_blocked_values_that_may_broadcast_is_reshaped(body: str, expected: str) -> None:
     assert optimized_sums(body) == expected
@@ -743,68 +569,30 @@ def test_an_add_of_blocked_values_that_may_broadcast_is_reshaped(body: str, expe
 
 @pytest.mark.parametrize(
     ("conv", "pool", "expected"),
-    [
-        (
-            "pads = [1, 1, 1, 1]",
-            "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            "pads = [1, 1, 1, 1]",
-            "kernel_shape = [1, 1]",
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            "strides = [2, 2], pads = [1, 1, 1, 1]",
-            "kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]",
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            "strides = [2, 2], pads = [1, 1, 1, 1]",
-            "kernel_shape = [3, 3], pads = [1, 1, 1, 1]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "strides = [3, 3], pads = [1, 1, 1, 1]",
-            "kernel_shape = [3, 3], strides = [3, 3], pads = [1, 1, 1, 1]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "strides = [1, 1]",
-            "kernel_shape = [3, 3]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "dilations = [2, 2], pads = [2, 2, 2, 2]",
-            "kernel_shape = [1, 1]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            'auto_pad = "SAME_UPPER"',
-            'kernel_shape = [3, 3], auto_pad = "SAME_LOWER"',
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            'auto_pad = "SAME_LOWER"',
-            "kernel_shape = [1, 1]",
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            'auto_pad = "VALID"',
-            "kernel_shape = [1, 1]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-        (
-            "pads = [1, 1, 1, 1]",
-            'kernel_shape = [1, 1], auto_pad = "VALID"',
-            "ReorderInput Conv MaxPool Conv ReorderOutput",
-        ),
-        (
-            "pads = [1, 1, 1, 1]",
-            "kernel_shape = [2, 3], pads = [1, 1, 1, 1]",
-            "ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput",
-        ),
-    ],
+    cases("""
+pads = [1, 1, 1, 1] -> kernel_shape = [3, 3], pads = [1, 1, 1, 1] -> ReorderInput Conv MaxPool\
+ Conv ReorderOutput
+pads = [1, 1, 1, 1] -> kernel_shape = [1, 1] -> ReorderInput Conv MaxPool Conv ReorderOutput
+strides = [2, 2], pads = [1, 1, 1, 1] -> kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1,\
+ 1] -> ReorderInput Conv MaxPool Conv ReorderOutput
+strides = [2, 2], pads = [1, 1, 1, 1] -> kernel_shape = [3, 3], pads = [1, 1, 1, 1] ->\
+ ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput
+strides = [3, 3], pads = [1, 1, 1, 1] -> kernel_shape = [3, 3], strides = [3, 3], pads = [1, 1, 1,\
+ 1] -> ReorderInput Conv Conv Reshape MaxPool Reshape Add Reshape ReorderOutput
+strides = [1, 1] -> kernel_shape = [3, 3] -> ReorderInput Conv Conv Reshape MaxPool Reshape Add\
+ Reshape ReorderOutput
+dilations = [2, 2], pads = [2, 2, 2, 2] -> kernel_shape = [1, 1] -> ReorderInput Conv Conv Reshape\
+ MaxPool Reshape Add Reshape ReorderOutput
+auto_pad = "SAME_UPPER" -> kernel_shape = [3, 3], auto_pad = "SAME_LOWER" -> ReorderInput Conv\
+ MaxPool Conv ReorderOutput
+auto_pad = "SAME_LOWER" -> kernel_shape = [1, 1] -> ReorderInput Conv MaxPool Conv ReorderOutput
+auto_pad = "VALID" -> kernel_shape = [1, 1] -> ReorderInput Conv Conv Reshape MaxPool Reshape Add\
+ Reshape ReorderOutput
+pads = [1, 1, 1, 1] -> kernel_shape = [1, 1], auto_pad = "VALID" -> ReorderInput Conv MaxPool Conv\
+ ReorderOutput
+pads = [1, 1, 1, 1] -> kernel_shape = [2, 3], pads = [1, 1, 1, 1] -> ReorderInput Conv Conv\
+ Reshape MaxPool Reshape Add Reshape ReorderOutput
+"""),
 )
 def test_windows_keep_halve_or_change_a_dim(conv: str, pool: str, expected: str) -> None:
     assert (
@@ -817,24 +605,17 @@ def test_windows_keep_halve_or_change_a_dim(conv: str, pool: str, expected: str)
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("y = Concat<axis = 1>(a, b)", "ReorderInput Conv Conv Concat ReorderOutput"),
-        (
-            "y = Concat<axis = -3>(a, b)",
-            "ReorderInput Conv ReorderOutput Conv ReorderOutput Concat",
-        ),
-        ("y = Concat<axis = 2>(a, b)", "ReorderInput Conv ReorderOutput Conv ReorderOutput Concat"),
-        ("y = Concat<axis = 1>(a, x)", "ReorderInput Conv Conv ReorderOutput Concat"),
-        ("y = Concat<axis = 1>(a, a)", "ReorderInput Conv Concat ReorderOutput Conv"),
-        (
-            "c = Concat<axis = 1>(a, b) d = Concat<axis = 1>(b, a) y = Add(c, d)",
-            "ReorderInput Conv Conv Concat Concat Add ReorderOutput",
-        ),
-        (
-            "c = Conv(x, w17) y = Concat<axis = 1>(a, c)",
-            "ReorderInput Conv Conv ReorderOutput Conv ReorderOutput Concat",
-        ),
-    ],
+    cases("""
+y = Concat<axis = 1>(a, b) -> ReorderInput Conv Conv Concat ReorderOutput
+y = Concat<axis = -3>(a, b) -> ReorderInput Conv ReorderOutput Conv ReorderOutput Concat
+y = Concat<axis = 2>(a, b) -> ReorderInput Conv ReorderOutput Conv ReorderOutput Concat
+y = Concat<axis = 1>(a, x) -> ReorderInput Conv Conv ReorderOutput Concat
+y = Concat<axis = 1>(a, a) -> ReorderInput Conv Concat ReorderOutput Conv
+c = Concat<axis = 1>(a, b) d = Concat<axis = 1>(b, a) y = Add(c, d) -> ReorderInput Conv Conv\
+ Concat Concat Add ReorderOutput
+c = Conv(x, w17) y = Concat<axis = 1>(a, c) -> ReorderInput Conv Conv ReorderOutput Conv\
+ ReorderOutput Concat
+"""),
 )
 def test_a_blocked_concat_needs_whole_blocks_of_channels(body: str, expected: str) -> None:
     assert optimized_sums(f"{CONVS} {body}") == expected

@@ -60,13 +60,6 @@ def test_optimized_models_of_every_operator_run(cpu: Cpu) -> None:
     assert broken == []
 
 
-def test_overrides_of_free_dims_reach_the_shapes() -> None:
-    prepared = prepare(load(MODELS / "mlp.onnx"))
-    result = optimized(prepared.proto, "all", dims={"batch": 7})
-    (output,) = result.graph.output
-    assert output.type.tensor_type.shape.dim[0].dim_value == 7
-
-
 def check_model(path: Path, level: str) -> None:
     prepared = prepare(load(path))
     result = optimized(prepared.proto, level)

@@ -200,6 +200,40 @@ def test_blocks_never_overlap_and_live_bytes_are_resident(requested: list[tuple[
     assert heap.mapped_bytes == 0
 
 
+def test_a_thread_fills_no_hole_that_another_left() -> None:
+    heap = SystemHeap(mmap_threshold_bytes=MIB)
+    hole = written(heap, 500_009)
+    written(heap, 5003)
+    heap.free(hole)
+    before = heap.resident_bytes
+    written(heap.of_thread(1), 500_009)
+    assert heap.resident_bytes >= before + 500_009
+    written(heap, 500_009)
+    assert heap.resident_bytes <= before + pages(500_009) + 2 * PAGE_BYTES
+
+
+def test_threads_have_one_threshold_and_the_copy_of_a_heap_none_of_their_arenas() -> None:
+    heap = SystemHeap()
+    other = heap.of_thread(2)
+    other.free(written(other, 1_000_003))
+    assert (heap.mapped_bytes, heap.mmap_threshold_bytes) == (0, pages(1_000_003 + 16))
+    written(heap.of_thread(1), 900_007)
+    assert heap.mapped_bytes == 0
+    assert heap.resident_bytes >= 900_007 > heap.copied().resident_bytes
+
+
+def test_an_arena_of_a_thread_returns_an_empty_heap() -> None:
+    """Three blocks of 30 MiB: the third has a heap of its own, which goes when it is freed."""
+    heap = SystemHeap(31 * MIB, adapts=False)
+    other = heap.of_thread(1)
+    first, second, third = (written(other, 30 * MIB) for _ in range(3))
+    other.free(third)
+    assert 60 * MIB <= heap.resident_bytes <= 60 * MIB + 2 * PAGE_BYTES
+    other.free(second)
+    other.free(first)
+    assert heap.resident_bytes <= PAGE_BYTES + 128 * KIB
+
+
 # Against the C library
 
 REPLAY = """
@@ -299,4 +333,86 @@ def test_the_heap_agrees_with_the_c_library(
     in_heap = [None if place is None or abs(place) > 1 << 32 else place for place in places]
     assert in_heap == expected_places
     pairs = zip(resident, expected_resident, strict=True)
+    assert all(abs(found - expected) <= 8 * PAGE_BYTES for found, expected in pairs)
+
+
+REPLAY_IN_THREADS = """
+import ctypes, json, os, sys
+from queue import SimpleQueue
+from threading import Thread
+library = ctypes.CDLL(None)
+for name, count in (("malloc", 1), ("memalign", 2)):
+    function = getattr(library, name)
+    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * count
+library.free.argtypes = [ctypes.c_void_p]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+statm = os.open("/proc/self/statm", os.O_RDONLY)
+steps = json.loads(sys.argv[1])
+blocks, found = [None] * len(steps), [None] * len(steps)
+waiting, done = [SimpleQueue() for _ in range(3)], SimpleQueue()
+def resident():
+    return int(os.pread(statm, 99, 0).split()[1])
+def work(queue):
+    for size in range(24, 136, 16):
+        for _ in range(4000):
+            library.malloc(size)
+    while library.malloc(7903) % 64 != 16:
+        pass
+    done.put(None)
+    while (step := queue.get()) is not None:
+        how, number, size = step
+        if how == "free":
+            library.free(blocks[number])
+        else:
+            address = library.memalign(64, size) if how == "aligned" else library.malloc(size)
+            library.memset(address, 1, size)
+            blocks[number] = address
+        done.put(None)
+for each in waiting:
+    Thread(target=work, args=(each,), daemon=True).start()
+    done.get()
+library.free(library.malloc(1_000_003))
+before = resident()
+for place, (*step, thread) in enumerate(steps):
+    waiting[thread].put(step)
+    done.get()
+    found[place] = resident()
+print(json.dumps([4096 * (pages - before) for pages in found]))
+"""
+"""The same by three threads, of which one at a time does a step."""
+
+
+def replayed_in_threads(steps: list[tuple[str, int, int, int]]) -> list[int]:
+    """What is resident after each step, as emulated."""
+    heap = SystemHeap()
+    heap.free(heap.allocate(1_000_003))
+    for thread in range(3):
+        own = heap.of_thread(1 + thread)
+        while (own.allocate(40).address or 0) % 64 != 16:
+            pass
+        own.allocate(7903)
+    before_bytes = heap.resident_bytes
+    blocks: dict[int, tuple[SystemHeap, Block]] = {}
+    found = []
+    for how, number, size, thread in steps:
+        own = heap.of_thread(1 + thread)
+        if how == "free":
+            own, block = blocks.pop(number)
+            own.free(block)
+        else:
+            blocks[number] = own, written(own, size, is_aligned=how == "aligned")
+        found.append(heap.resident_bytes - before_bytes)
+    return found
+
+
+@pytest.mark.skipif(platform.libc_ver() != ("glibc", "2.36"), reason="the heap is glibc 2.36's")
+@pytest.mark.parametrize("seed", range(3))
+def test_arenas_of_threads_agree_with_the_c_library(seed: int) -> None:
+    draw = Random(seed)  # noqa: S311 - no secret
+    steps = [
+        (*step, draw.randrange(3)) for step in steps_of(seed, ("plain", "aligned"), trims=False)
+    ]
+    command = [sys.executable, "-S", "-c", REPLAY_IN_THREADS, json.dumps(steps)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    pairs = zip(json.loads(ran.stdout), replayed_in_threads(steps), strict=True)
     assert all(abs(found - expected) <= 8 * PAGE_BYTES for found, expected in pairs)

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
+from onnxmem.runtimes.onnxruntime.process.baselines import Baseline
 from onnxmem.runtimes.onnxruntime.process.loading import (
-    Baseline,
     CreatedWeight,
     Loading,
     LoadSpec,
     PackedWeight,
-    ProcessSpec,
     Region,
     StoredWeight,
     WeightOrigin,
@@ -23,6 +22,7 @@ BARE = Baseline(
     process_bytes=0,
     library_bytes=0,
     running_bytes=0,
+    registry_bytes=0,
     session_bytes=0,
     node_bytes=0,
     weight_bytes=0,
@@ -151,25 +151,24 @@ def test_small_weights_are_part_of_the_bytes_per_weight() -> None:
 # The process
 
 
-def process_bytes(spec: ProcessSpec, loaded: Loading | None = None) -> int:
-    return sum(size_bytes for _, size_bytes in process_parts(spec, loaded))
+def process_bytes(loaded: Loading, *regions: Region, mapped_bytes: int = 0) -> int:
+    grown = loaded.with_regions(regions)
+    return sum(size_bytes for _, size_bytes in process_parts([grown], grown.heap, mapped_bytes))
 
 
 def test_a_process_is_its_state_before_loading_the_regions_and_the_pages_read() -> None:
     known = replace(BARE, process_bytes=1_000_003, running_bytes=101)
     made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=known)
-    spec = ProcessSpec(
-        load=made, regions=(Region(64 * MIB, 5_000_011),), mapped_bytes=8192, feed_bytes=13
-    )
+    found = process_bytes(Loading(made).run(), Region(64 * MIB, 5_000_011), mapped_bytes=8192)
     arena = pages(5_000_011) + pages(2 * MIB)  # a handle of 8 bytes for every 256
-    assert process_bytes(spec) == 1_000_003 + 101 + 8192 + 13 + arena
+    assert found == 1_000_003 + 101 + 8192 + arena
 
 
 def test_regions_of_loading_are_counted_once() -> None:
     region = Region(64 * MIB, 5_000_011)
     made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
-    loaded = Loading(made).run().resident_bytes
-    assert process_bytes(ProcessSpec(load=made, regions=(region,))) == loaded
+    loaded = Loading(made).run()
+    assert process_bytes(loaded, region) == loaded.resident_bytes
 
 
 def test_a_region_is_placed_in_a_hole_left_by_loading() -> None:
@@ -183,14 +182,13 @@ def test_a_region_is_placed_in_a_hole_left_by_loading() -> None:
         remaining=frozenset("v"),
         baseline=known,
     )
-    empty = process_bytes(ProcessSpec(load=load_of, regions=()))
-    grown = ProcessSpec(load=load_of, regions=(Region(MIB, MIB),))
-    full = process_bytes(grown)
+    loaded = Loading(load_of).run()
+    empty = process_bytes(loaded)
+    full = process_bytes(loaded, Region(MIB, MIB))
     assert full - empty < MIB // 4
     # One load serves many processes: no region is left in it.
-    loaded = Loading(load_of).run()
-    assert [process_bytes(grown, loaded) for _ in range(3)] == [full] * 3
-    assert process_bytes(ProcessSpec(load=load_of, regions=()), loaded) == empty
+    assert [process_bytes(loaded, Region(MIB, MIB)) for _ in range(3)] == [full] * 3
+    assert process_bytes(loaded) == empty
 
 
 def test_remains_of_weights_under_1_kib_are_not_simulated() -> None:

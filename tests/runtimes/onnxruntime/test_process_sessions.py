@@ -8,8 +8,9 @@ from graphs import model_of
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.decisions.simulate import ServedModel, Serving
 from onnxmem.model.requests import listed_requests
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, arena_regions
-from onnxmem.runtimes.onnxruntime.process.sessions import SHARED_BYTES, SessionsMemory
+from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
+from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
+from onnxmem.runtimes.onnxruntime.process.sessions import CALLERS, SHARED_BYTES, SessionsMemory
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -20,11 +21,11 @@ WEIGHT_BYTES = 4 * 1009 * 2003
 ROWS = listed_requests([{"N": 3}])
 
 
-def memory(num_sessions: int, *, shares: bool = False) -> SessionsMemory:
+def memory(num_sessions: int, *, shares: bool = False, concurrency: int = 1) -> SessionsMemory:
     request = request_of(model_of(LAYER), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
     options = SessionOptions(shares_arena=shares)
     model = ServedModel.of(request, ROWS, options)
-    serving = Serving(sessions=num_sessions, options=options)
+    serving = Serving(sessions=num_sessions, concurrency=concurrency, options=options)
     sessions = model.memory(serving, [(("N", 3),)]).sessions
     assert sessions is not None
     return sessions
@@ -36,7 +37,7 @@ def test_one_session_is_that_of_the_process_of_one() -> None:
     resident = replace(one.host.resident, feed_bytes=0)
     assert one.total_bytes((regions,)) == resident.total_bytes(regions)
     assert sum(size for _, size in one.parts((regions,))) == one.total_bytes((regions,))
-    assert one.load_peak_bytes == MEASURED.process_bytes + one.host.load_peak_bytes
+    assert one.load_peak_bytes == NEWEST.process_bytes + one.host.load_peak_bytes
 
 
 def test_a_further_session_adds_its_records_and_its_packed_weights() -> None:
@@ -47,6 +48,16 @@ def test_a_further_session_adds_its_records_and_its_packed_weights() -> None:
     assert parts[1][packed] == 2 * parts[0][packed] > 2 * WEIGHT_BYTES
     assert WEIGHT_BYTES < totals[2] - totals[1] < 1.1 * WEIGHT_BYTES
     assert totals[0] > SHARED_BYTES
+
+
+def test_each_thread_that_runs_a_session_has_a_part_beside_the_main_one() -> None:
+    alone, at_once = memory(2), memory(2, concurrency=3)
+    arenas = ((), ())
+    named = dict(at_once.parts(arenas))
+    assert CALLERS not in dict(alone.parts(arenas))
+    # Six threads, and one node in each run.
+    assert named[CALLERS] == 6 * (NEWEST.thread_bytes + NEWEST.thread_node_bytes)
+    assert at_once.total_bytes(arenas) - alone.total_bytes(arenas) == named[CALLERS]
 
 
 def test_an_arena_that_all_sessions_share_is_counted_once() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from collections import defaultdict
 from functools import cache
+from statistics import median
 
 import pytest
 from graphs import graph_of
@@ -16,6 +17,7 @@ from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED
+from onnxmem.runtimes.onnxruntime.process.baselines import BASELINES, NEWEST, baseline_of
 from onnxmem.runtimes.onnxruntime.releases import CHANGES, RELEASES, release_named
 
 MOVED = json.loads((DATA / "onnxruntime" / "versions.json").read_text(encoding="utf-8"))["rules"]
@@ -202,8 +204,37 @@ def test_the_floor_moves_as_it_was_measured() -> None:
     for by_release in measured().values():
         start = by_release["1.29"]["process_floor_bytes"]
         for name, figures in by_release.items():
-            predicted = RELEASES[name].floor_bytes - RELEASES["1.29"].floor_bytes
+            predicted = BASELINES[name].process_bytes - BASELINES["1.29"].process_bytes
             assert abs(figures["process_floor_bytes"] - start - predicted) <= 300_000
+
+
+def floors(name: str, *, held_out: bool) -> tuple[float, float]:
+    """The process before the session and the pages of the library: medians of a release."""
+    rows = list(csv.DictReader((DATA / "onnxruntime" / "floors.csv").read_text().splitlines()))
+    of_release = [row for row in rows if row["onnxruntime"].startswith(f"{name}.")]
+    chosen = [row for row in of_release if row["held_out"] == str(int(held_out))]
+    by_model = defaultdict(list)
+    for row in chosen:
+        by_model[row["model"]].append(int(row["added_file_bytes"]))
+    assert len(by_model) >= 3
+    floor = median(int(row["floor_bytes"]) for row in of_release)
+    return floor, median(map(median, by_model.values()))
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_the_baseline_of_a_release_is_what_was_measured(name: str) -> None:
+    """The models that were held out read up to 1.1 MB more of the library, in every release."""
+    known = BASELINES[name]
+    library_bytes = known.library_bytes + known.running_bytes
+    assert (known.process_bytes, library_bytes) == floors(name, held_out=False)
+    assert 0 <= floors(name, held_out=True)[1] - library_bytes <= 1_100_000
+
+
+def test_every_verified_release_has_a_baseline_and_the_newest_one_stands_for_others() -> None:
+    assert tuple(BASELINES) == VERIFIED
+    assert NEWEST is BASELINES[VERIFIED[-1]]
+    assert baseline_of("onnxruntime 1.29.0") is BASELINES["1.29"]
+    assert baseline_of("onnxmem") is baseline_of("onnxruntime 1.99.0") is NEWEST
 
 
 def test_only_verified_releases_are_compared() -> None:

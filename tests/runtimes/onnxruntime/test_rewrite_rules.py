@@ -2,7 +2,7 @@
 
 import pytest
 from installed_runtime import since
-from runtimes.onnxruntime.optimized_graphs import compare_with_onnxruntime, optimized_ops
+from runtimes.onnxruntime.optimized_graphs import cases, compare_with_onnxruntime, optimized_ops
 
 pytestmark = pytest.mark.measure
 
@@ -158,47 +158,27 @@ def test_multiplications_by_reciprocals(body: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("c = Cast<to = 1>(x) y = Exp(c)", "Exp"),
-        ("c = Cast<to = 11>(x) e = Cast<to = 1>(c) y = Exp(e)", "Exp"),
-        ("c = Cast<to = 11>(x) e = Cast<to = 6>(c) y = Cast<to = 1>(e)", "Cast Cast"),
-        ("c = Cast<to = 6>(x) e = Cast<to = 11>(c) y = Cast<to = 1>(e)", "Cast Cast"),
-        (
-            (
-                "c = Cast<to = 11>(x) e = Cast<to = 6>(c) g = Cast<to = 7>(c) "
-                "h = Cast<to = 1>(e) i = Cast<to = 1>(g) y = Add(h, i)"
-            ),
-            "Cast Cast Cast Cast Add",
-        ),
-        (
-            (
-                "c = Cast<to = 11>(x) e = Cast<to = 6>(c) g = Exp(c) h = Cast<to = 1>(e) "
-                "i = Cast<to = 1>(g) y = Add(h, i)"
-            ),
-            "Cast Exp Cast Cast Cast Add",
-        ),
-        ("y = Cast<to = 1>(x)", "Cast"),
-        ("c = Cast<to = 10>(x) e = Cast<to = 1>(c) y = Exp(e)", "Cast Cast Exp"),
-        ("c = Cast<to = 6>(x) s = Shape(c) y = Reshape(k, s)", "Shape Reshape"),
-        (
-            (
-                "c = Cast<to = 6>(x) s = Shape(c) t = Shape<start = 1>(c) "
-                "u = Slice(s, first, second) v = Concat<axis = 0>(u, t) y = Reshape(k, v)"
-            ),
-            "Shape Slice Shape Concat Reshape",
-        ),
-        (
-            "c = Cast<to = 6>(x) s = Shape(c) r = Reshape(k, s) e = Cast<to = 1>(c) y = Add(r, e)",
-            "Cast Cast Shape Reshape Add",
-        ),
-        (
-            "i = Exp(x) c = Cast<to = 6>(i) s = Shape(c) r = Reshape(k, s) y = Neg(r)",
-            "Exp Shape Reshape Neg",
-        ),
-        ("c = Cast<to = 6>(b) e = Cast<to = 1>(c) y = Add(x, e)", "Cast Add"),
-        ("c = Cast<to = 2>(b) e = Cast<to = 9>(c) y = Where(e, x, k)", "Where"),
-        ("d = Cast<to = 1>(b) c = CastLike(x, d) y = Exp(c)", "Cast Exp Cast"),
-    ],
+    cases("""
+c = Cast<to = 1>(x) y = Exp(c) -> Exp
+c = Cast<to = 11>(x) e = Cast<to = 1>(c) y = Exp(e) -> Exp
+c = Cast<to = 11>(x) e = Cast<to = 6>(c) y = Cast<to = 1>(e) -> Cast Cast
+c = Cast<to = 6>(x) e = Cast<to = 11>(c) y = Cast<to = 1>(e) -> Cast Cast
+c = Cast<to = 11>(x) e = Cast<to = 6>(c) g = Cast<to = 7>(c) h = Cast<to = 1>(e) i = Cast<to =\
+ 1>(g) y = Add(h, i) -> Cast Cast Cast Cast Add
+c = Cast<to = 11>(x) e = Cast<to = 6>(c) g = Exp(c) h = Cast<to = 1>(e) i = Cast<to = 1>(g) y =\
+ Add(h, i) -> Cast Exp Cast Cast Cast Add
+y = Cast<to = 1>(x) -> Cast
+c = Cast<to = 10>(x) e = Cast<to = 1>(c) y = Exp(e) -> Cast Cast Exp
+c = Cast<to = 6>(x) s = Shape(c) y = Reshape(k, s) -> Shape Reshape
+c = Cast<to = 6>(x) s = Shape(c) t = Shape<start = 1>(c) u = Slice(s, first, second) v =\
+ Concat<axis = 0>(u, t) y = Reshape(k, v) -> Shape Slice Shape Concat Reshape
+c = Cast<to = 6>(x) s = Shape(c) r = Reshape(k, s) e = Cast<to = 1>(c) y = Add(r, e) -> Cast Cast\
+ Shape Reshape Add
+i = Exp(x) c = Cast<to = 6>(i) s = Shape(c) r = Reshape(k, s) y = Neg(r) -> Exp Shape Reshape Neg
+c = Cast<to = 6>(b) e = Cast<to = 1>(c) y = Add(x, e) -> Cast Add
+c = Cast<to = 2>(b) e = Cast<to = 9>(c) y = Where(e, x, k) -> Where
+d = Cast<to = 1>(b) c = CastLike(x, d) y = Exp(c) -> Cast Exp Cast
+"""),
 )
 def test_casts_are_removed_where_nothing_reads_what_they_change(body: str, expected: str) -> None:
     assert ops_after(body) == expected
@@ -281,40 +261,35 @@ def test_batch_normalization_after_convolution(body: str, expected: str) -> None
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("a = Conv(x, w) y = Add(a, c)", "Conv"),
-        ("a = Conv(x, w, b) y = Add(a, c)", "Conv"),
-        ("a = Conv(x, w) y = Add(a, d)", "Conv"),
-        ("a = Conv(x, w) y = Add(d, a)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, f)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, g)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, row)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, full)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, single)", "Conv Add"),
-        ("a = Conv(x, kernel) y = Add(a, c)", "Conv Add"),
-        ("a = Conv(x, w, given) y = Add(a, c)", "Conv Add"),
-        ("a = Conv(x, w) y = Add(a, a)", "Conv Add"),
-        ("a = ConvTranspose(x, u) y = Add(a, c)", "ConvTranspose Add"),
-        ("a = Conv(x, w) z = Add(a, c) y = Mul(z, a)", "Conv Add Mul"),
-        (
-            "a = Conv(x, w) z = Exp(given) k = Reshape<allowzero = 0>(z, to) y = Add(a, k)",
-            "Exp Reshape Conv Add",
-        ),
-        ("a = Conv(x, w) y = Mul(a, c)", "Conv"),
-        ("a = Conv(x, w, b) y = Mul(a, c)", "Conv"),
-        ("a = Conv(x, w) y = Mul(a, d)", "Conv"),
-        ("a = Conv(x, w) y = Mul(a, f)", "Conv"),
-        ("a = Conv(x, w, b) y = Mul(a, f)", "Conv"),
-        ("a = Conv(x, w) y = Mul(f, a)", "Conv Mul"),
-        ("a = Conv(x, w) y = Mul(a, g)", "Conv Mul"),
-        ("a = Conv(x, w, b) y = Mul(a, single)", "Conv Mul"),
-        ("a = Conv(x, kernel) y = Mul(a, c)", "Conv Mul"),
-        ("a = Conv(x, w) z = Mul(a, c) y = Sub(z, a)", "Conv Mul Sub"),
-        (
-            "a = Conv(x, w) z = Mul(a, c) k = Add(z, d) y = BatchNormalization(k, s, t, m, v)",
-            "Conv",
-        ),
-    ],
+    cases("""
+a = Conv(x, w) y = Add(a, c) -> Conv
+a = Conv(x, w, b) y = Add(a, c) -> Conv
+a = Conv(x, w) y = Add(a, d) -> Conv
+a = Conv(x, w) y = Add(d, a) -> Conv Add
+a = Conv(x, w) y = Add(a, f) -> Conv Add
+a = Conv(x, w) y = Add(a, g) -> Conv Add
+a = Conv(x, w) y = Add(a, row) -> Conv Add
+a = Conv(x, w) y = Add(a, full) -> Conv Add
+a = Conv(x, w) y = Add(a, single) -> Conv Add
+a = Conv(x, kernel) y = Add(a, c) -> Conv Add
+a = Conv(x, w, given) y = Add(a, c) -> Conv Add
+a = Conv(x, w) y = Add(a, a) -> Conv Add
+a = ConvTranspose(x, u) y = Add(a, c) -> ConvTranspose Add
+a = Conv(x, w) z = Add(a, c) y = Mul(z, a) -> Conv Add Mul
+a = Conv(x, w) z = Exp(given) k = Reshape<allowzero = 0>(z, to) y = Add(a, k) -> Exp Reshape Conv\
+ Add
+a = Conv(x, w) y = Mul(a, c) -> Conv
+a = Conv(x, w, b) y = Mul(a, c) -> Conv
+a = Conv(x, w) y = Mul(a, d) -> Conv
+a = Conv(x, w) y = Mul(a, f) -> Conv
+a = Conv(x, w, b) y = Mul(a, f) -> Conv
+a = Conv(x, w) y = Mul(f, a) -> Conv Mul
+a = Conv(x, w) y = Mul(a, g) -> Conv Mul
+a = Conv(x, w, b) y = Mul(a, single) -> Conv Mul
+a = Conv(x, kernel) y = Mul(a, c) -> Conv Mul
+a = Conv(x, w) z = Mul(a, c) y = Sub(z, a) -> Conv Mul Sub
+a = Conv(x, w) z = Mul(a, c) k = Add(z, d) y = BatchNormalization(k, s, t, m, v) -> Conv
+"""),
 )
 def test_add_or_mul_after_convolution(body: str, expected: str) -> None:
     text = IMAGE.format(outputs=ONE, body=body).replace(
@@ -452,26 +427,23 @@ def optimized_products(body: str, opset: int = 21, level: str = "basic") -> str:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("a = Gemm(x, w) y = Sum(a, row)", "Gemm"),
-        ("a = Gemm(x, w) y = Sum(row, a)", "Gemm"),
-        ("a = Gemm<alpha = 0.5, transB = 1>(x, k) y = Sum(a, full)", "Gemm"),
-        ("a = Gemm(x, w) y = Sum(a, wide)", "Gemm"),
-        ("a = Gemm(x, w) y = Sum(a, given)", "Gemm Sum"),
-        ("a = Gemm(x, w) y = Sum(a, b)", "Gemm"),
-        ("a = Gemm(x, w, b) y = Sum(a, row)", "Gemm Sum"),
-        ("a = Gemm(x, w, ) y = Sum(a, row)", "Gemm"),
-        ("a = Gemm(x, w) y = Sum(a, row, full)", "Gemm Sum"),
-        ("a = Gemm(x, w) y = Add(a, row)", "Gemm Add"),
-        ("a = Gemm(x, w) y = Sum(a, tall)", "Gemm Sum"),
-        ("a = Gemm(x, w) y = Sum(a, a)", "Gemm Sum"),
-        ("a = Gemm(x, w) e = Sum(a, row) y = Mul(e, a)", "Gemm Sum Mul"),
-        ("z = Gemm(x, w) y = Sum(z, row)", "Gemm Sum"),
-        (
-            "a = Gemm(x, w) e = NonZero(row) f = Cast<to = 1>(e) y = Sum(a, f)",
-            "NonZero Cast Gemm Sum",
-        ),
-    ],
+    cases("""
+a = Gemm(x, w) y = Sum(a, row) -> Gemm
+a = Gemm(x, w) y = Sum(row, a) -> Gemm
+a = Gemm<alpha = 0.5, transB = 1>(x, k) y = Sum(a, full) -> Gemm
+a = Gemm(x, w) y = Sum(a, wide) -> Gemm
+a = Gemm(x, w) y = Sum(a, given) -> Gemm Sum
+a = Gemm(x, w) y = Sum(a, b) -> Gemm
+a = Gemm(x, w, b) y = Sum(a, row) -> Gemm Sum
+a = Gemm(x, w, ) y = Sum(a, row) -> Gemm
+a = Gemm(x, w) y = Sum(a, row, full) -> Gemm Sum
+a = Gemm(x, w) y = Add(a, row) -> Gemm Add
+a = Gemm(x, w) y = Sum(a, tall) -> Gemm Sum
+a = Gemm(x, w) y = Sum(a, a) -> Gemm Sum
+a = Gemm(x, w) e = Sum(a, row) y = Mul(e, a) -> Gemm Sum Mul
+z = Gemm(x, w) y = Sum(z, row) -> Gemm Sum
+a = Gemm(x, w) e = NonZero(row) f = Cast<to = 1>(e) y = Sum(a, f) -> NonZero Cast Gemm Sum
+"""),
 )
 def test_sum_operator_after_gemm(body: str, expected: str) -> None:
     assert optimized_products(body) == expected
@@ -479,26 +451,23 @@ def test_sum_operator_after_gemm(body: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("a = Transpose<perm = [1, 0]>(k) y = Gemm(x, a)", "Gemm"),
-        ("a = Transpose(k) y = Gemm(x, a)", "Gemm"),
-        ("a = Transpose<perm = [1, 0]>(v) y = Gemm<transB = 1>(a, k)", "Gemm"),
-        ("a = Transpose<perm = [1, 0]>(x) y = Gemm<transA = 1>(a, w)", "Gemm"),
-        (
-            "a = Transpose<perm = [1, 0]>(v) e = Transpose<perm = [1, 0]>(k) y = Gemm(a, e, b)",
-            "Gemm",
-        ),
-        ("a = Transpose<perm = [1, 0]>(k) y = Gemm(x, a) z = Exp(a)", "Transpose Exp Gemm"),
-        ("z = Transpose<perm = [1, 0]>(k) y = Gemm(x, z)", "Transpose Gemm"),
-        ("a = Transpose<perm = [0, 1]>(w) y = Gemm(x, a)", "Gemm"),
-        ("a = Exp(w) y = Gemm(x, a)", "Gemm"),
-        ("a = Gemm(x, w) y = Transpose(a)", "Gemm"),
-        ("a = Gemm<transB = 1>(x, k) y = Transpose<perm = [1, 0]>(a)", "Gemm"),
-        ("a = Gemm(x, w, b) y = Transpose(a)", "Gemm Transpose"),
-        ("a = Gemm(x, w) e = Transpose(a) y = Exp(a)", "Gemm Exp Transpose"),
-        ("a = Transpose<perm = [1, 0]>(k) y = Gemm(k, a)", "Gemm"),
-        ("a = Transpose<perm = [1, 0]>(k) y = Gemm<transA = 1>(a, a)", "Gemm"),
-    ],
+    cases("""
+a = Transpose<perm = [1, 0]>(k) y = Gemm(x, a) -> Gemm
+a = Transpose(k) y = Gemm(x, a) -> Gemm
+a = Transpose<perm = [1, 0]>(v) y = Gemm<transB = 1>(a, k) -> Gemm
+a = Transpose<perm = [1, 0]>(x) y = Gemm<transA = 1>(a, w) -> Gemm
+a = Transpose<perm = [1, 0]>(v) e = Transpose<perm = [1, 0]>(k) y = Gemm(a, e, b) -> Gemm
+a = Transpose<perm = [1, 0]>(k) y = Gemm(x, a) z = Exp(a) -> Transpose Exp Gemm
+z = Transpose<perm = [1, 0]>(k) y = Gemm(x, z) -> Transpose Gemm
+a = Transpose<perm = [0, 1]>(w) y = Gemm(x, a) -> Gemm
+a = Exp(w) y = Gemm(x, a) -> Gemm
+a = Gemm(x, w) y = Transpose(a) -> Gemm
+a = Gemm<transB = 1>(x, k) y = Transpose<perm = [1, 0]>(a) -> Gemm
+a = Gemm(x, w, b) y = Transpose(a) -> Gemm Transpose
+a = Gemm(x, w) e = Transpose(a) y = Exp(a) -> Gemm Exp Transpose
+a = Transpose<perm = [1, 0]>(k) y = Gemm(k, a) -> Gemm
+a = Transpose<perm = [1, 0]>(k) y = Gemm<transA = 1>(a, a) -> Gemm
+"""),
 )
 def test_transposes_around_gemm(body: str, expected: str) -> None:
     assert optimized_products(body) == expected
@@ -521,37 +490,22 @@ def test_where_with_a_negated_condition(body: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("a = MatMul(x, w) y = BatchNormalization(a, s, t, m, q)", "Gemm"),
-        (
-            "a = MatMul(x, w) e = BatchNormalization(a, s, t, m, q) y = Add(e, a)",
-            "MatMul BatchNormalization Add",
-        ),
-        ("z = MatMul(x, w) y = BatchNormalization(z, s, t, m, q)", "MatMul BatchNormalization"),
-        ("a = MatMul(x, v) y = BatchNormalization(a, s, t, m, q)", "MatMul BatchNormalization"),
-        ("a = MatMul(x, w) y = BatchNormalization(a, row, t, m, q)", "MatMul BatchNormalization"),
-        (
-            "a = MatMul(deep, batched) y = BatchNormalization(a, s, t, m, q)",
-            "MatMul BatchNormalization",
-        ),
-        (
-            "a = MatMul(x, w) y, g, h = BatchNormalization<training_mode = 1>(a, s, t, m, q)",
-            "MatMul BatchNormalization",
-        ),
-        ("a = MatMul(x, w) y = Exp(a)", "MatMul Exp"),
-        ("a = MatMul(deep, w) y = BatchNormalization(a, s, t, m, q)", "MatMul BatchNormalization"),
-        (
-            "a = MatMul(x, w) e = Reshape(a, to) y = BatchNormalization(e, s, t, m, q)",
-            "Gemm Reshape",
-        ),
-        (
-            (
-                "a = MatMul(x, w) e = Transpose<perm = [1, 0]>(a) "
-                "y = BatchNormalization(e, s7, t7, m7, q7)"
-            ),
-            "MatMul Transpose BatchNormalization",
-        ),
-    ],
+    cases("""
+a = MatMul(x, w) y = BatchNormalization(a, s, t, m, q) -> Gemm
+a = MatMul(x, w) e = BatchNormalization(a, s, t, m, q) y = Add(e, a) -> MatMul BatchNormalization\
+ Add
+z = MatMul(x, w) y = BatchNormalization(z, s, t, m, q) -> MatMul BatchNormalization
+a = MatMul(x, v) y = BatchNormalization(a, s, t, m, q) -> MatMul BatchNormalization
+a = MatMul(x, w) y = BatchNormalization(a, row, t, m, q) -> MatMul BatchNormalization
+a = MatMul(deep, batched) y = BatchNormalization(a, s, t, m, q) -> MatMul BatchNormalization
+a = MatMul(x, w) y, g, h = BatchNormalization<training_mode = 1>(a, s, t, m, q) -> MatMul\
+ BatchNormalization
+a = MatMul(x, w) y = Exp(a) -> MatMul Exp
+a = MatMul(deep, w) y = BatchNormalization(a, s, t, m, q) -> MatMul BatchNormalization
+a = MatMul(x, w) e = Reshape(a, to) y = BatchNormalization(e, s, t, m, q) -> Gemm Reshape
+a = MatMul(x, w) e = Transpose<perm = [1, 0]>(a) y = BatchNormalization(e, s7, t7, m7, q7) ->\
+ MatMul Transpose BatchNormalization
+"""),
 )
 def test_batch_normalization_after_matmul(body: str, expected: str) -> None:
     if "Reshape" in body:
@@ -600,77 +554,35 @@ QUANTIZED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
 
 @pytest.mark.parametrize(
     ("body", "zero", "expected"),
-    [
-        ("a = Relu(x) q = QuantizeLinear(a, scale, nought)", "nought", "QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, lowest)", "lowest", "QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, wide)", "wide", "QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, middle)", "middle", "Relu QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, center)", "center", "Relu QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, nought4)", "nought4", "QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale)", "nought", "Relu QuantizeLinear"),
-        ("a = Relu(x) q = QuantizeLinear(a, scale, zp)", "zp", "Relu QuantizeLinear"),
-        (
-            "a = Relu(x) q = QuantizeLinear<axis = 1>(a, scales, noughts)",
-            "nought",
-            "Relu QuantizeLinear",
-        ),
-        ("z = Relu(x) q = QuantizeLinear(z, scale, nought)", "nought", "Relu QuantizeLinear"),
-        (
-            "a = Relu(x) z = Neg(a) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "Relu QuantizeLinear Neg",
-        ),
-        ("a = Clip(x, low, far) q = QuantizeLinear(a, scale, nought)", "nought", "QuantizeLinear"),
-        (
-            "a = Clip(x, zero, high) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "QuantizeLinear",
-        ),
-        (
-            "a = Clip(x, zero, edge) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "QuantizeLinear",
-        ),
-        (
-            "a = Clip(x, below, far) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "QuantizeLinear",
-        ),
-        (
-            "a = Clip(x, zero, six) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "Clip QuantizeLinear",
-        ),
-        ("a = Clip(x, , far) q = QuantizeLinear(a, scale, nought)", "nought", "QuantizeLinear"),
-        (
-            "a = Clip(x, f, far) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "Clip QuantizeLinear",
-        ),
-        ("a = Clip(x, down, far) q = QuantizeLinear(a, scale, center)", "center", "QuantizeLinear"),
-        (
-            "a = Clip(x, low, far) q = QuantizeLinear(a, scale1, nought1)",
-            "nought",
-            "Clip QuantizeLinear",
-        ),
-        ("a = Clip(x, low, far) q = QuantizeLinear(a, scale)", "nought", "Clip QuantizeLinear"),
-        ("a = Clip(x, low, far) q = QuantizeLinear(a, f, nought)", "nought", "Clip QuantizeLinear"),
-        (
-            "z = Clip(x, low, far) q = QuantizeLinear(z, scale, nought)",
-            "nought",
-            "Clip QuantizeLinear",
-        ),
-        (
-            "a = Clip(x, low, far) z = Neg(a) q = QuantizeLinear(a, scale, nought)",
-            "nought",
-            "Clip QuantizeLinear Neg",
-        ),
-        (
-            "a = Clip(x, low, far) z = Neg(a) q = QuantizeLinear(z, scale, nought)",
-            "nought",
-            "Clip Neg QuantizeLinear",
-        ),
-    ],
+    cases("""
+a = Relu(x) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, lowest) -> lowest -> QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, wide) -> wide -> QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, middle) -> middle -> Relu QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, center) -> center -> Relu QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, nought4) -> nought4 -> QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale) -> nought -> Relu QuantizeLinear
+a = Relu(x) q = QuantizeLinear(a, scale, zp) -> zp -> Relu QuantizeLinear
+a = Relu(x) q = QuantizeLinear<axis = 1>(a, scales, noughts) -> nought -> Relu QuantizeLinear
+z = Relu(x) q = QuantizeLinear(z, scale, nought) -> nought -> Relu QuantizeLinear
+a = Relu(x) z = Neg(a) q = QuantizeLinear(a, scale, nought) -> nought -> Relu QuantizeLinear Neg
+a = Clip(x, low, far) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Clip(x, zero, high) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Clip(x, zero, edge) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Clip(x, below, far) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Clip(x, zero, six) q = QuantizeLinear(a, scale, nought) -> nought -> Clip QuantizeLinear
+a = Clip(x, , far) q = QuantizeLinear(a, scale, nought) -> nought -> QuantizeLinear
+a = Clip(x, f, far) q = QuantizeLinear(a, scale, nought) -> nought -> Clip QuantizeLinear
+a = Clip(x, down, far) q = QuantizeLinear(a, scale, center) -> center -> QuantizeLinear
+a = Clip(x, low, far) q = QuantizeLinear(a, scale1, nought1) -> nought -> Clip QuantizeLinear
+a = Clip(x, low, far) q = QuantizeLinear(a, scale) -> nought -> Clip QuantizeLinear
+a = Clip(x, low, far) q = QuantizeLinear(a, f, nought) -> nought -> Clip QuantizeLinear
+z = Clip(x, low, far) q = QuantizeLinear(z, scale, nought) -> nought -> Clip QuantizeLinear
+a = Clip(x, low, far) z = Neg(a) q = QuantizeLinear(a, scale, nought) -> nought -> Clip\
+ QuantizeLinear Neg
+a = Clip(x, low, far) z = Neg(a) q = QuantizeLinear(z, scale, nought) -> nought -> Clip Neg\
+ QuantizeLinear
+"""),
 )
 def test_activations_that_quantization_makes_redundant(body: str, zero: str, expected: str) -> None:
     outputs = "y, z" if "z =" in body else "y"

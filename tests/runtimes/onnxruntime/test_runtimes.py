@@ -713,7 +713,7 @@ def test_requests_equal_those_of_onnxruntime(*, fixed_dims: bool) -> None:
     ("text", "code", "words"),
     [
         (EXP, 0, "Measured                               predicted"),
-        (MYSTERY, 3, "measure_failed: onnxruntime"),
+        pytest.param(MYSTERY, 3, "measure_failed: onnxruntime", marks=pytest.mark.slow),
     ],
 )
 def test_a_complete_analysis_leaves_no_files(
@@ -780,7 +780,7 @@ def test_fused_operators_are_one_node() -> None:
 
 @pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
-@pytest.mark.parametrize("num_parts", [127, 131, 1031])
+@pytest.mark.parametrize("num_parts", [127, 131, pytest.param(1031, marks=pytest.mark.slow)])
 def test_sizes_follow_from_the_constants_of_a_split_with_many_parts(
     num_parts: int,
 ) -> None:

@@ -22,7 +22,10 @@ def test_scratch_rules_give_the_measured_bytes(measured: tuple[Row, ...]) -> Non
     wrong = []
     for row in measured:
         found = scratch(row.op_type, row.domain, row.call, row.info)
-        if found is not None and found.size_bytes != row.temporary_bytes:
+        # What is measured beside tensors, the pieces of a sequence, is its output.
+        data = row.call.inputs[0] if row.op_type == "SplitToSequence" else None
+        pieces_bytes = 0 if data is None else data.size_bytes
+        if found is not None and found.size_bytes != row.temporary_bytes - (pieces_bytes or 0):
             wrong.append((row.case, row.temporary_bytes, found))
     assert wrong == []
 
@@ -33,7 +36,7 @@ def test_few_measured_operators_have_unknown_scratch(measured: tuple[Row, ...]) 
         for row in measured
         if scratch(row.op_type, row.domain, row.call, row.info) is None
     )
-    assert set(unknown) <= {"MoE", "Scan", "SplitToSequence"}
+    assert set(unknown) <= {"MoE", "Scan"}
     assert unknown.total() <= len(measured) // 1000
     assert len(measured) > 9_000
 

@@ -17,6 +17,8 @@ from data_dependent import requested_peak_of_run
 
 from onnxmem.model.observed import Observed
 
+pytestmark = pytest.mark.usefixtures("without_children")
+
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>\n'
 FILTER = """agraph (float[3,7] x, float stop) => (y) <
         int64 zero = {{0}}, int64 one = {{1}}, int64 most = {{{most}}}, bool on = {{1}},
@@ -35,7 +37,8 @@ FILTER = """agraph (float[3,7] x, float stop) => (y) <
 
 
 def model_of(body: str, name: str = "y") -> onnx.ModelProto:
-    weights = "int64 one = {1}, int64 zero = {0}, int64 many = {71}, bool on = {1}, bool off = {0}"
+    weights = "int64 one = {1}, int64 zero = {0}, int64 two = {2}, int64 many = {71}"
+    weights += ", bool on = {1}, bool off = {0}"
     return onnx.parser.parse_model(
         f"{HEADER}agraph (float[3,7] x) => ({name}) <{weights}> {{ {body} }}"
     )
@@ -75,6 +78,20 @@ STATIC = {
         t = SequenceInsert(s, b) y = ConcatFromSequence <axis = 0> (t)""",
     "taken": """a = Neg(x) b = Abs(x) s = SequenceConstruct(a, b) c = SequenceAt(s, one)
         d = SequenceAt(s, zero) y = Add(c, d)""",
+    "split": """a = Neg(x) s = SplitToSequence <axis = 1> (a, two) b = SequenceAt(s, one)
+        c = SequenceAt(s, zero) d = Concat <axis = 1> (b, c) e = ConcatFromSequence <axis = 1> (s)
+        y = Concat <axis = 1> (d, e)""",
+    "split into rows": """a = Neg(x) s = SplitToSequence <keepdims = 0> (a)
+        y = ConcatFromSequence <axis = 0> (s)""",
+    "erased": """a = Neg(x) b = Concat <axis = 0> (a, a, a) s = SequenceConstruct(b, a, x)
+        t = SequenceErase(s, zero) c = ConcatFromSequence <axis = 0> (t) d = Neg(c)
+        y = Concat <axis = 0> (c, d)""",
+    "erased last": """a = Neg(x) b = Concat <axis = 0> (a, a, a) s = SequenceConstruct(a, b)
+        t = SequenceErase(s) c = ConcatFromSequence <axis = 0> (t) d = Neg(c)
+        y = Concat <axis = 0> (c, d)""",
+    "put first, and erased": """a = Neg(x) b = Concat <axis = 0> (a, a, a)
+        s = SequenceConstruct(a, a) t = SequenceInsert(s, b, zero) u = SequenceErase(t, zero)
+        c = ConcatFromSequence <axis = 0> (u) y = Concat <axis = 0> (c, c, c)""",
     "of two lives": """a = Neg(x) s = SequenceConstruct(a, a) t = SequenceInsert(s, x)
         b = ConcatFromSequence <axis = 0> (s) c = ConcatFromSequence <axis = 0> (t)
         y = Concat <axis = 0> (b, c)""",
@@ -116,6 +133,13 @@ PASSED = {
         )
         + "y = ConcatFromSequence <axis = 0> (arr)",
     ),
+    "copied by a loop that does not run": (
+        3,
+        LOOP.format(count="zero", kept="Identity(a)").replace(
+            "e = SequenceEmpty()", "z = Neg(x) e = SequenceConstruct(z, z, z, z)"
+        )
+        + "y = SequenceAt(arr, one)",
+    ),
     "of a branch": (
         9,
         """z = Neg(x) s = SequenceConstruct(z, x) q = If(on) <
@@ -154,10 +178,11 @@ def test_an_array_that_the_data_let_grow(most: int, tmp_path: Path) -> None:
     assert found.requested_peak_upper_bytes == peaks[-1]
 
 
-def test_pieces_of_unknown_size_have_no_observed_peak(tmp_path: Path) -> None:
+def test_pieces_of_a_tensor_that_the_data_size(tmp_path: Path) -> None:
     model = model_of("""n = NonZero(x) f = Cast <to = 1> (n)
         s = SplitToSequence <axis = 0> (f, one) y = SequenceAt(s, zero)""")
-    assert of_observed_run(model, feeds_of(model), tmp_path) is None
+    feeds = feeds_of(model)
+    assert of_observed_run(model, feeds, tmp_path) == requested_peak_of_run(model, feeds, tmp_path)
 
 
 def test_loops_in_a_loop_have_no_upper_end() -> None:
@@ -177,3 +202,27 @@ def test_loops_in_a_loop_have_no_upper_end() -> None:
     assert found is not None
     assert found.unknown.bounded_loops
     assert found.requested_peak_upper_bytes is None
+
+
+OBSERVED = {
+    "split by data": """s = SplitToSequence(x, n) h = SequenceAt(s, zero) y = Exp(h)""",
+    "a loop of no iteration": """k = Sub(n, n) e = SequenceConstruct(x, x, x)
+        b, s = Loop(k, , x, e) <
+        body = w (int64 i, bool c, float[3,7] h, seq(float[3,7]) a) => (go, hn, an) {
+            hn = Neg(h) an = SequenceInsert(a, hn) go = Identity(c) }>
+        y = SequenceAt(s, zero)""",
+    "erased in a loop": """e = SequenceConstruct(x, x, x) b, s = Loop(n, , x, e) <
+        body = w (int64 i, bool c, float[3,7] h, seq(float[3,7]) a) => (go, hn, an) {
+            hn = Neg(h) an = SequenceErase(a) go = Identity(c) }>
+        y = ConcatFromSequence <axis = 0> (s)""",
+}
+
+
+@pytest.mark.parametrize("body", OBSERVED.values(), ids=OBSERVED)
+def test_the_peak_of_sequences_of_an_observed_run(body: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        f"{HEADER}agraph (float[3,7] x, int64 n) => (y) <int64 zero = {{0}}> {{ {body} }}"
+    )
+    feeds = {"x": np.ones((3, 7), np.float32), "n": np.array(2)}
+    expected = requested_peak_of_run(model, feeds, tmp_path)
+    assert of_observed_run(model, feeds, tmp_path) == expected

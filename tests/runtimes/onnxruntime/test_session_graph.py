@@ -550,6 +550,7 @@ def test_the_emulation_has_the_shapes_at_load_of_onnxruntime(tmp_path: Path) -> 
         assert {name: theirs[name] for name in shapes if name in theirs} == shapes, place
 
 
+@pytest.mark.usefixtures("without_children")
 @pytest.mark.measure
 def test_absent_weights_are_random_and_a_rejected_model_is_emulated(
     tmp_path: Path, temporary: Path

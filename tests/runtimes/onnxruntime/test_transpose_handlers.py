@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from runtimes.onnxruntime.optimized_graphs import cases
 from runtimes.onnxruntime.transposed_graphs import optimized_ops
 
 pytestmark = pytest.mark.measure
@@ -314,17 +315,11 @@ def test_other_readers_of_a_changed_constant_read_the_old_layout(
 
 @pytest.mark.parametrize(
     ("body", "expected"),
-    [
-        ("a = Last(x) b = Add(a, w2) y = First(b) z = Identity(w2)", "Add"),
-        (
-            (
-                "a = Last(x) b = Add(a, w2) y = First(b) z = If (c) <then_branch = t () => "
-                "(float[7,3] u) { u = Cos(w2) }, else_branch = e () => (float[7,3] v) { v = "
-                "Sin(w2) }>"
-            ),
-            "If Add",
-        ),
-    ],
+    cases("""
+a = Last(x) b = Add(a, w2) y = First(b) z = Identity(w2) -> Add
+a = Last(x) b = Add(a, w2) y = First(b) z = If (c) <then_branch = t () => (float[7,3] u) { u =\
+ Cos(w2) }, else_branch = e () => (float[7,3] v) { v = Sin(w2) }> -> If Add
+"""),
 )
 def test_constants_with_other_uses_stay(body: str, expected: str) -> None:
     assert ranks(body) == expected
@@ -332,56 +327,35 @@ def test_constants_with_other_uses_stay(body: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "opset", "expected"),
-    [
-        ("a = Last(x) b = Add(a, fed) y = First(b)", 21, "Transpose Add Transpose"),
-        ("a = Last(x) b = Add(a, fed1) y = First(b)", 21, "Unsqueeze Transpose Add"),
-        ("a = Last(x) b = Add(a, fed1) y = First(b)", 12, "Unsqueeze Transpose Add"),
-        ("a = Last(x) b = Add(a, number) y = First(b)", 21, "Add"),
-        (
-            "a = Last(x) k = Reshape(some, dims) b = Add(a, k) y = First(b)",
-            21,
-            "Reshape Transpose Add Transpose",
-        ),
-        (
-            "a = Last(x) b = Add(a, deep) y = Transpose<perm = [0, 1, 4, 2, 3]>(b)",
-            21,
-            "Transpose Add Transpose",
-        ),
-        ("a = Last(x) k = Flip(lower) b = Add(a, k) y = First(b)", 21, "Unsqueeze Transpose Add"),
-        ("a = Last(x) k = Flip(lower) b = Add(a, k) y = First(b)", 12, "Unsqueeze Transpose Add"),
-        ("a = Last(x) k = Squeeze(long, front) b = Add(a, k) y = First(b)", 21, "Transpose Add"),
-        (
-            "a = Last(x) k = Squeeze(long, front) b = Add(a, k) y = First(b) z = Softmax(k)",
-            21,
-            "Squeeze Softmax Transpose Add",
-        ),
-        (
-            "a = Last(x) k = Squeeze(ends, both) b = Add(a, k) y = First(b)",
-            21,
-            "Squeeze Unsqueeze Transpose Add",
-        ),
-        (
-            "a = Last(x) b = Add(a, fed) y = First(b) d = Mul(a, fed) z = First(d)",
-            21,
-            "Transpose Mul Transpose Add Transpose",
-        ),
-        ("a = Last(x) b = Where(choice, a, number) y = First(b)", 21, "Unsqueeze Transpose Where"),
-        ("a = Last(x) k = Last(choices) b = Where(k, w1, a) y = First(b)", 21, "Where"),
-        (
-            (
-                "a = Last(x) k = Last(x3) b = Sum(a, k, fed) y = First(b) d = First(fed) z = "
-                "Softmax(d)"
-            ),
-            21,
-            "Transpose Softmax Sum",
-        ),
-        ("a = Last(x) k = Last(x3) b = Sum(a, k, fed) y = First(b)", 21, "Transpose Sum"),
-    ],
+    cases("""
+a = Last(x) b = Add(a, fed) y = First(b) -> 21 -> Transpose Add Transpose
+a = Last(x) b = Add(a, fed1) y = First(b) -> 21 -> Unsqueeze Transpose Add
+a = Last(x) b = Add(a, fed1) y = First(b) -> 12 -> Unsqueeze Transpose Add
+a = Last(x) b = Add(a, number) y = First(b) -> 21 -> Add
+a = Last(x) k = Reshape(some, dims) b = Add(a, k) y = First(b) -> 21 -> Reshape Transpose Add\
+ Transpose
+a = Last(x) b = Add(a, deep) y = Transpose<perm = [0, 1, 4, 2, 3]>(b) -> 21 -> Transpose Add\
+ Transpose
+a = Last(x) k = Flip(lower) b = Add(a, k) y = First(b) -> 21 -> Unsqueeze Transpose Add
+a = Last(x) k = Flip(lower) b = Add(a, k) y = First(b) -> 12 -> Unsqueeze Transpose Add
+a = Last(x) k = Squeeze(long, front) b = Add(a, k) y = First(b) -> 21 -> Transpose Add
+a = Last(x) k = Squeeze(long, front) b = Add(a, k) y = First(b) z = Softmax(k) -> 21 -> Squeeze\
+ Softmax Transpose Add
+a = Last(x) k = Squeeze(ends, both) b = Add(a, k) y = First(b) -> 21 -> Squeeze Unsqueeze\
+ Transpose Add
+a = Last(x) b = Add(a, fed) y = First(b) d = Mul(a, fed) z = First(d) -> 21 -> Transpose Mul\
+ Transpose Add Transpose
+a = Last(x) b = Where(choice, a, number) y = First(b) -> 21 -> Unsqueeze Transpose Where
+a = Last(x) k = Last(choices) b = Where(k, w1, a) y = First(b) -> 21 -> Where
+a = Last(x) k = Last(x3) b = Sum(a, k, fed) y = First(b) d = First(fed) z = Softmax(d) -> 21 ->\
+ Transpose Softmax Sum
+a = Last(x) k = Last(x3) b = Sum(a, k, fed) y = First(b) -> 21 -> Transpose Sum
+"""),
 )
 def test_computed_operands_are_unsqueezed_and_transposed(
-    body: str, opset: int, expected: str
+    body: str, opset: str, expected: str
 ) -> None:
-    assert ranks(body, opset=opset) == expected
+    assert ranks(body, opset=int(opset)) == expected
 
 
 @pytest.mark.parametrize(
@@ -430,37 +404,19 @@ def test_a_transpose_moves_behind_squeeze_with_its_axes(
 
 @pytest.mark.parametrize(
     ("body", "opset", "expected"),
-    [
-        (
-            "a = Swap(flat) b = Unsqueeze(a, one) y = Transpose<perm = [0, 1, 3, 2]>(b)",
-            21,
-            "Unsqueeze",
-        ),
-        (
-            "a = Swap(flat) b = Unsqueeze(a, outer) y = Softmax(b)",
-            21,
-            "Transpose Unsqueeze Softmax",
-        ),
-        (
-            "a = Swap(flat) b = Unsqueeze(a, outer) y = Transpose<perm = [0, 1, 3, 2, 4]>(b)",
-            21,
-            "Unsqueeze",
-        ),
-        (
-            (
-                "a = Swap(flat) b = Unsqueeze<axes = [-1, 0]>(a) y = Transpose<perm = [0, 1, 3, "
-                "2, 4]>(b)"
-            ),
-            12,
-            "Unsqueeze",
-        ),
-        ("a = Swap(flat) b = Unsqueeze(a, fed) y = Other(b)", 21, "Transpose Unsqueeze Transpose"),
-    ],
+    cases("""
+a = Swap(flat) b = Unsqueeze(a, one) y = Transpose<perm = [0, 1, 3, 2]>(b) -> 21 -> Unsqueeze
+a = Swap(flat) b = Unsqueeze(a, outer) y = Softmax(b) -> 21 -> Transpose Unsqueeze Softmax
+a = Swap(flat) b = Unsqueeze(a, outer) y = Transpose<perm = [0, 1, 3, 2, 4]>(b) -> 21 -> Unsqueeze
+a = Swap(flat) b = Unsqueeze<axes = [-1, 0]>(a) y = Transpose<perm = [0, 1, 3, 2, 4]>(b) -> 12 ->\
+ Unsqueeze
+a = Swap(flat) b = Unsqueeze(a, fed) y = Other(b) -> 21 -> Transpose Unsqueeze Transpose
+"""),
 )
 def test_a_transpose_moves_behind_unsqueeze_with_its_axes(
-    body: str, opset: int, expected: str
+    body: str, opset: str, expected: str
 ) -> None:
-    assert axes(body, opset=opset) == expected
+    assert axes(body, opset=int(opset)) == expected
 
 
 @pytest.mark.parametrize(

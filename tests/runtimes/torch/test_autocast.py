@@ -450,6 +450,75 @@ def test_index_put_saves_indices_alone_and_zeros_of_given_dims_are_float32() -> 
     assert "-e" in happenings(found, Phase.FORWARD)
 
 
+FIRST_STATE = """
+    agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w> {
+        h = MatMul(x, w)
+        dims = Constant <value = int64[2] {2, 5}> ()
+        state = ConstantOfShape <value = float[1] {0}> (dims)
+        gate = Sigmoid(h)
+        z = Add(gate, state)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "num_bytes"),
+    [
+        ("new_zeros", "(%h, [2, 5]), kwargs = {pin_memory: False}", 2),
+        ("zeros_like", "(%h,), kwargs = {}", 2),
+        ("new_zeros", "(%x, [2, 5]), kwargs = {}", 4),
+        ("new_zeros", "(%h, [2, 5]), kwargs = {dtype: torch.float32}", 4),
+        ("new_zeros", "(%gone, [2, 5]), kwargs = {}", 4),
+        ("zeros", "([%h, 5],), kwargs = {}", 4),
+    ],
+)
+def test_a_first_state_has_the_type_of_what_makes_it(
+    call: str, arguments: str, num_bytes: int
+) -> None:
+    """``h.new_zeros`` has the type of h, as torch.export names it; ``torch.zeros`` is float32."""
+    graph = graph_of(FIRST_STATE)
+    text = f"[target=torch.ops.aten.{call}.default](args = {arguments})"
+    nodes = tuple(
+        replace(node, metadata={"pkg.torch.onnx.fx_node": text})
+        if node.onnx_op == "ConstantOfShape"
+        else node
+        for node in graph.nodes
+    )
+    found = training_memory(replace(graph, nodes=nodes), recipe_of(precision="mixed-bf16"))
+    assert sizes(found)["z"] == [num_bytes * 2 * 5]
+
+
+COMPUTED = FIRST_STATE.replace(
+    "dims = Constant <value = int64[2] {2, 5}> ()",
+    """shape = Shape(x)
+        first = Constant <value = int64 {0}> ()
+        axis = Constant <value = int64[1] {0}> ()
+        rows = Gather(shape, first)
+        row = Unsqueeze(rows, axis)
+        five = Constant <value = int64[1] {5}> ()
+        dims = Concat <axis = 0> (row, five)""",
+)
+
+
+def test_a_first_state_of_unknown_type_has_a_note() -> None:
+    """As the script exporter writes both ``torch.zeros(n, 5)`` and ``h.new_zeros(n, 5)``."""
+    found = step(COMPUTED, precision="mixed-bf16")
+    (note,) = found.findings
+    assert note.code == "constant_in_float32"
+    assert "1 constant counted as float32 under autocast" in note.message
+    assert sizes(found)["z"] == [4 * 2 * 5]
+    assert step(COMPUTED).findings == ()
+    alone = COMPUTED.replace("Add(gate, state)", "Add(gate, gate)")
+    assert step(alone, precision="mixed-bf16").findings == ()
+
+
+def test_a_first_state_may_be_cast_to_the_type_of_an_activation() -> None:
+    """``CastLike``: what torch.export writes of ``new_zeros`` where nothing is optimized."""
+    text = COMPUTED.replace("z = Add(gate, state)", "like = CastLike(state, h) z = Add(gate, like)")
+    found = step(text, precision="mixed-bf16")
+    assert sizes(found)["z"] == [2 * 2 * 5]
+    assert found.findings == ()
+
+
 CALLED = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[2,5] p, float[5,7] v> {
         h = MatMul(x, w)

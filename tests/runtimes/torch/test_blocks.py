@@ -140,6 +140,21 @@ def test_a_stage_of_blocks_is_no_block() -> None:
     assert names_of(graph) == ["stage0.0", "stage0.1", "stage1.0", "stage1.1"]
 
 
+@pytest.mark.parametrize(
+    ("operator", "others"), [("Relu", ["middle"]), ("Exp", [])], ids=["the same", "others"]
+)
+def test_a_module_without_siblings_is_a_block_if_it_has_the_operators_of_one(
+    operator: str, others: list[str]
+) -> None:
+    """The outermost of the modules that consist of nothing else."""
+    lines, names = layers(4)
+    lines = [line.replace("r2 = Relu", f"r2 = {operator}") for line in lines]
+    names |= {f"{k}2": f"/middle/middle.0/{k}/Op" for k in "arbs"}
+    names |= {f"{k}3": "" for k in "arbs"}
+    graph = graph_named(network_of_layers(lines, 4), names)
+    assert names_of(graph) == ["layers.0", "layers.1", *others]
+
+
 def test_experts_side_by_side_are_no_blocks() -> None:
     lines, names = layers(3)
     lines = [line.replace("s0,", "x0,").replace("s1,", "x0,") for line in lines]

@@ -396,18 +396,23 @@ def test_a_kernel_of_unknown_rows_is_a_lower_bound() -> None:
 WRITTEN_OUT = "t = Transpose <perm = [0, 1, 3, 2]> (k)  c = MatMul(q, t)  e = Mul(c, s)"
 
 
-def attention_findings(body: str, attention: str = "fused") -> list[str]:
-    found = network(text_of(body), attention=attention).findings
+def attention_findings(body: str, attention: str = "fused", precision: str = "fp32") -> list[str]:
+    found = network(text_of(body), attention=attention, precision=precision).findings
     return [each.message for each in found if each.code == "attention_as_products"]
 
 
-def test_attention_that_may_be_fused_is_a_warning() -> None:
-    """Its weights [2,3,5,5] are what one kernel would not save."""
-    (message,) = attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}")
+@pytest.mark.parametrize(
+    ("precision", "size"),
+    [("fp32", "600 B"), ("bf16", "300 B"), ("fp16-master", "300 B"), ("mixed-bf16", "900 B")],
+)
+def test_attention_that_may_be_fused_is_a_warning(precision: str, size: str) -> None:
+    """One kernel would not save its 150 weights [2,3,5,5]; under autocast of 4 and of 2 bytes."""
+    body = f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}"
+    (message,) = attention_findings(body, precision=precision)
     assert message == (
-        "1 attention counted as the matmuls and the softmax of the file: 'Softmax_3'; where the "
-        "network calls scaled_dot_product_attention, one kernel runs them and saves 600 B of "
-        "attention weights less"
+        "1 attention counted as the file has it, as two matmuls and a softmax: 'Softmax_3'; a "
+        "network that calls scaled_dot_product_attention runs one kernel instead, which does not "
+        f"save the attention weights for backward: {size} less"
     )
 
 

@@ -1,9 +1,14 @@
 """Normalizations, attention, Dropout, linear layers and moves that exporters write out."""
 
-import pytest
-from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
+from dataclasses import replace
 
+import pytest
+from graphs import graph_of
+from runtimes.torch.training_steps import happenings, network, recipe_of, run_as, sizes, step
+
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import Phase
+from onnxmem.runtimes.torch.network import network_of
 
 NORM = """
     agraph (float[2,5,7] x, float[2,5,7] v) => ({outputs})
@@ -93,6 +98,43 @@ def test_a_group_norm() -> None:
     (node,) = found.graph.nodes
     assert (node.op_type, node.inputs) == ("GroupNormalization", ("x", "g", "b"))
     assert node.attributes == {"num_groups": 3}
+
+
+SINGLE = """
+    agraph (float[2,6,5] x) => (float[2,6,5] y)
+    <int64[3] groups = {{0, 6, -1}}, float[6] one, float[6] zero, float[6,1] g, float[6,1] b> {{
+        {body}  k = Mul(n, g)  y = Add(k, b)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "call"),
+    [
+        ("r = Reshape(x, groups)  n = InstanceNormalization(r, one, zero)", ""),
+        ("n = InstanceNormalization(x, one, zero)", "group_norm"),
+        ("i = InstanceNormalization(x, one, zero)  n = Reshape(i, groups)", ""),
+    ],
+)
+def test_a_group_norm_of_one_channel_a_group_needs_no_reshape(body: str, call: str) -> None:
+    graph = called(graph_of(SINGLE.format(body=body)), call)
+    (node,) = network_of(graph, recipe_of()).graph.nodes
+    assert (node.op_type, node.inputs) == ("GroupNormalization", ("x", "g", "b"))
+    assert node.attributes == {"num_groups": 6}
+
+
+@pytest.mark.parametrize("call", ["", "instance_norm"])
+def test_an_instance_norm_is_no_group_norm(call: str) -> None:
+    body = "n = InstanceNormalization(x, one, zero)"
+    found = network_of(called(graph_of(SINGLE.format(body=body)), call), recipe_of())
+    assert [node.op_type for node in found.graph.nodes] == ["InstanceNormalization", "Mul", "Add"]
+
+
+def called(graph: Graph, call: str) -> Graph:
+    """With the call in the metadata of each node that torch.export wrote for it."""
+    text = f"[target=torch.ops.aten.{call}.default](args = (%x, 6), kwargs = {{}})"
+    metadata = {"pkg.torch.onnx.fx_node": text} if call else {}
+    nodes = tuple(replace(node, metadata=metadata) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,10 @@ def error_percent(model: str, exporter: str, row: dict[str, Any]) -> float:
     return 100 * abs(found.peak_bytes / measured_bytes - 1)
 
 
-@pytest.mark.parametrize(("group", "precision", "checkpoint", "most", "share"), KINDS)
+@pytest.mark.parametrize(
+    ("group", "precision", "checkpoint", "most", "share"),
+    [pytest.param(*kind, marks=pytest.mark.slow if kind[0] == "seen" else ()) for kind in KINDS],
+)
 def test_most_peaks_are_as_measured(
     group: str, precision: str, checkpoint: str, most: float, share: float
 ) -> None:

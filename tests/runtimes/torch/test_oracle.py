@@ -89,13 +89,12 @@ def peaks_of(found: TrainingMemory) -> Peaks:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(programs())
 def test_peaks_equal_those_of_a_simulated_step(program: Program) -> None:
     assert peaks_of(step(text_of(program))) == Run(program).peaks()
 
 
-@settings(max_examples=40)
 @given(programs())
 def test_a_step_ends_with_its_setup_gradients_and_outputs(program: Program) -> None:
     found = step(text_of(program))

@@ -6,6 +6,7 @@ from runtimes.torch.training_steps import (
     CHAIN,
     are_equal,
     categories,
+    found_before,
     happenings,
     recipe_of,
     sizes,
@@ -17,7 +18,7 @@ from onnxmem import settings as recipes
 from onnxmem.errors import UsageError
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.losses import LOSSES, loss_named
-from onnxmem.runtimes.torch.memory import Phase
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.optimizers import FORMS, OPTIMIZERS
 from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
 from onnxmem.settings import TrainingConfig
@@ -33,7 +34,7 @@ def test_gradients_of_the_previous_step_are_freed_at_the_start() -> None:
 def test_gradients_may_be_freed_right_before_backward() -> None:
     """Then the forward pass has them too, and the backward pass begins without."""
     start, late = step(CHAIN), step(CHAIN, zero_grad="before-backward")
-    assert happenings(late, Phase.FORWARD)[:2] == ["+gradient of w", "+gradient of v"]
+    assert found_before(late)[-2:] == ["gradient of w", "gradient of v"]
     assert happenings(late, Phase.FORWARD)[-2:] == ["-gradient of w", "-gradient of v"]
     assert late.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
     assert late.backward_peak_bytes == start.backward_peak_bytes
@@ -99,7 +100,7 @@ def test_accumulated_gradients_stay(zero_grad: str) -> None:
 
 def test_outputs_of_the_previous_pass_live_until_there_are_new_ones() -> None:
     found = step(CHAIN, accumulate=2)
-    assert happenings(found, Phase.FORWARD)[2] == "+y of the previous pass"
+    assert found_before(found)[-1] == "y of the previous pass"
     assert happenings(found, Phase.FORWARD)[-1] == "-y of the previous pass"
     assert found.forward_peak_bytes == step(CHAIN).forward_peak_bytes + 4 * COUNT + 4 * 14
 
@@ -107,7 +108,7 @@ def test_outputs_of_the_previous_pass_live_until_there_are_new_ones() -> None:
 def test_a_loop_may_keep_the_outputs_of_the_previous_step() -> None:
     """Gradients are freed as before: only the outputs are alive in two steps."""
     plain, keeping = (step(CHAIN, keep_outputs=each) for each in (False, True))
-    assert happenings(keeping, Phase.FORWARD)[0] == "+y of the previous pass"
+    assert found_before(keeping)[-1] == "y of the previous pass"
     assert happenings(keeping, Phase.FORWARD)[-1] == "-y of the previous pass"
     assert keeping.forward_peak_bytes == plain.forward_peak_bytes + 4 * 14
     assert keeping.backward_peak_bytes == plain.backward_peak_bytes
@@ -137,6 +138,47 @@ def test_the_first_step_allocates_the_optimizers_state() -> None:
     assert first.optimizer_peak_bytes == steady.optimizer_peak_bytes
     assert happenings(first, Phase.OPTIMIZER)[:3] == ["+state of w"] * 3
     assert happenings(steady, Phase.OPTIMIZER)[0] == "+adam step"
+
+
+def first_of(found: TrainingMemory) -> tuple[list[str], list[str], list[str]]:
+    """What the first step begins without, what it makes of that, and where, and what it keeps."""
+    program = found.replay.program
+    absent, made, kept = program.first
+    return (
+        [program.labels[number] for number in sorted(absent)],
+        [f"{program.labels[number]}: {program.phase_at(at - 1)}" for at, number in made],
+        [program.labels[number] for number in sorted(kept)],
+    )
+
+
+def test_the_first_step_of_a_process_makes_state_and_gradients() -> None:
+    """The state as the optimizer first steps, each gradient where there is none to add it to."""
+    of_state = [f"state of {name}" for name in "wv"]
+    gradients = ["gradient of w", "gradient of v"]
+    made = [f"{label}: backward" for label in of_state]
+    assert first_of(step(CHAIN, optimizer="momentum")) == (of_state, made, [])
+    found = first_of(step(CHAIN, optimizer="momentum", zero_grad="keep"))
+    assert found == ([*of_state, *gradients], made, gradients[::-1])
+    late = first_of(step(CHAIN, zero_grad="before-backward"))
+    assert late == (gradients, [], [])
+
+
+def test_masters_exist_before_the_first_step() -> None:
+    found = step(CHAIN, optimizer="momentum", precision="fp16-master")
+    assert first_of(found)[0] == ["state of w", "state of v"]
+    assert found_before(found)[2:4] == ["master of w", "master of v"]
+
+
+def test_a_gradient_of_another_layout_is_cloned_in_the_first_step() -> None:
+    """That of a transposed weight: AccumulateGrad takes none whose strides differ."""
+    text = """
+        agraph (float[2,3] x) => (float[2,5] y) <float[5,3] w> {
+            t = Transpose <perm = [1, 0]> (w)
+            y = MatMul (x, t)
+        }"""
+    absent, made, kept = first_of(step(text, zero_grad="keep", accumulate=1))
+    assert absent == ["gradient of w"]
+    assert len(made) + len(kept) == 1
 
 
 @pytest.mark.parametrize(

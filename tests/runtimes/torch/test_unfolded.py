@@ -289,3 +289,67 @@ def test_a_parametrized_weight_is_freed_after_its_layer(
     found = training_memory(with_metadata(graph, metadata), recipe_of())
     kept = [each for each in sizes(found) if each.endswith("of the last step")]
     assert len(kept) == (0 if is_parametrized else 1)
+
+
+TWICE = """
+    agraph (float[2,7] x) => (float[2,7] y)
+    <float[7,5] val_0, float[5,7] val_2, float[7,5] val_4, float[{dims}] {last}> {{
+        a = MatMul(x, val_0)
+        b = MatMul(a, val_2)
+        c = MatMul(b, val_4)
+        y = MatMul(c, {last})
+    }}"""
+
+
+def twice(
+    names: tuple[str, str, str, str], *, target: str = "linear.default", last: str = "val_6"
+) -> TrainingMemory:
+    """Two layers that run twice, their weights by the names of torch.export."""
+    graph = graph_of(TWICE.format(dims="5,7", last=last))
+    text = "%l : call_function[target=torch.ops.aten.{}](args = (%x_1, %{}, None), kwargs = {{}})"
+    nodes = tuple(
+        replace(node, metadata={FX: text.format(target, name)})
+        for node, name in zip(graph.nodes, names, strict=True)
+    )
+    return training_memory(replace(graph, nodes=nodes), recipe_of())
+
+
+@pytest.mark.parametrize(
+    ("names", "count"),
+    [
+        (("p_a_weight", "p_b_weight", "p_a_weight", "p_b_weight"), 2),
+        (("p_a_weight", "p_b_weight", "p_c_weight", "p_b_weight"), 3),
+        (("p_a_weight", "p_b_weight", "p_c_weight", "p_d_weight"), 4),
+        (("p_a_weight",) * 4, 1),
+        (("t", "t", "t_1", "t_1"), 4),
+    ],
+)
+def test_a_layer_that_runs_twice_has_one_weight(
+    names: tuple[str, str, str, str], count: int
+) -> None:
+    """torch.export writes a transposed copy for each call; the gradients of all are added."""
+    found = twice(names)
+    assert (found.weight_bytes, found.gradient_bytes) == (4 * 5 * 7 * count,) * 2
+
+
+def test_only_the_weights_of_linear_layers_are_transposed_copies() -> None:
+    names = ("p_a_weight", "p_b_weight", "p_a_weight", "p_b_weight")
+    assert twice(names, target="matmul.default").weight_bytes == 4 * 4 * 5 * 7
+
+
+def test_a_copy_shares_the_storage_of_the_parameter_that_it_is_named_after() -> None:
+    """A matrix of embeddings that is the last layer's too; one of another shape is another."""
+    graph = graph_of("""
+        agraph (int64[2] i) => (float[2,11] y)
+        <float[11,7] m_table, float[7,11] val_9, float[7,3] val_11> {
+            x = Gather(m_table, i)
+            y = MatMul(x, val_9)
+            z = MatMul(x, val_11)
+        }""")
+    text = "[target=torch.ops.aten.linear.default](args = (%x, %p_m_table), kwargs = {})"
+    metadata = [{}, {FX: text}, {FX: text}]
+    pairs = zip(graph.nodes, metadata, strict=True)
+    graph = replace(graph, nodes=tuple(replace(n, metadata=m) for n, m in pairs))
+    found = unfolded(graph).graph.tensors
+    assert found["val_9"].storage_key == found["m_table"].storage_key
+    assert found["val_11"].storage is None

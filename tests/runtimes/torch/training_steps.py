@@ -56,6 +56,12 @@ def happenings(found: TrainingMemory, phase: Phase = Phase.BACKWARD) -> list[str
     ]
 
 
+def found_before(found: TrainingMemory) -> list[str]:
+    """What a step finds allocated as it begins, in order."""
+    program = found.replay.program
+    return [program.labels[each] for each in program.events[: program.num_setup_events]]
+
+
 def sizes(found: TrainingMemory) -> dict[str, list[int]]:
     """Bytes of every allocation of a step, by label."""
     by_label: dict[str, list[int]] = {}

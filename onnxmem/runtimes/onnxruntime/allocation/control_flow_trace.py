@@ -98,18 +98,20 @@ EMPTY_TRACE: Final = ControlFlowTrace()
 """Nothing is known beyond the graph."""
 
 
-def at_bounds(trace: ControlFlowTrace) -> ControlFlowTrace:
+def at_bounds(trace: ControlFlowTrace, most: Mapping[str, int | None]) -> ControlFlowTrace:
     """The trace where a Loop that the data may end earlier runs up to its bound, each iteration
     with the shapes of the graph.
 
-    A Loop with branches or loops in its body is left as it is: those of iterations that were not
-    simulated may differ.
+    ``most`` has the bounds that follow from intervals, by the name of the Loop. A Loop with
+    branches or loops in its body is left as it is: those of iterations that were not simulated may
+    differ.
     """
-    loops = {
-        name: LoopTrace(one.num_iterations, ())
-        for name, one in trace.loops.items()
-        if not one.is_certain and one.num_iterations is not None and one.is_plain
-    }
+    loops = {}
+    for name, one in trace.loops.items():
+        known = [each for each in (one.num_iterations, most.get(name)) if each is not None]
+        is_certain = one.is_certain and one.num_iterations is not None
+        if known and one.is_plain and not is_certain:
+            loops[name] = LoopTrace(min(known), ())
     return replace(trace, loops={**trace.loops, **loops})
 
 

@@ -26,8 +26,9 @@ Nodes:
   copied into the Loop's outputs (``loop.cc``).
 * A sequence has no buffer: it shares its elements with the sequences that it was made from.
   SequenceConstruct and SequenceInsert copy the tensors that they add, and an Identity that returns
-  a sequence from a subgraph copies all elements; a Loop and an If return theirs as they are
-  (``sequence_ops.cc``, ``identity_op.h``). Those of other kernels are of unknown size.
+  a sequence from a subgraph copies all elements, as does a Loop of no iteration; other Loops and an
+  If return theirs as they are (``sequence_ops.cc``, ``identity_op.h``, ``loop.cc``).
+  SplitToSequence copies each piece.
 * Patterns are cached by the exclusive or of all dims of the graph's inputs, implicit inputs
   included (``session_state.cc``, ``CalculateMemoryPatternsKey``).
 """
@@ -36,12 +37,15 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from math import prod
 from operator import xor
 from types import MappingProxyType
 from typing import Final, cast
 
 from onnxmem.model.control_flow import least_trips, trip_count
 from onnxmem.model.graph import DType, Graph, Node, Tensor
+from onnxmem.model.sequences import erased_place, split_elements, with_piece
+from onnxmem.ops.spec import known_dims
 from onnxmem.program.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     EMPTY_TRACE,
@@ -416,16 +420,50 @@ class _Frame:
             return ()
         if node.onnx_op == "SequenceConstruct":
             return tuple(map(self._copied, node.inputs))
+        if node.onnx_op == "SplitToSequence":
+            return self._split(node)
         before = self.sequence(node.inputs[0]) if node.inputs else None
-        if before is None or node.onnx_op not in {"Identity", "SequenceInsert"}:
-            return None
+        return None if before is None else self._changed(node, before)
+
+    def _changed(self, node: Node, before: Elements) -> Elements | None:
+        """The sequence that a node makes of another; ``None``: it makes a tensor."""
+        if node.onnx_op == "SequenceErase":
+            return self._erased(node, before)
         if node.onnx_op == "SequenceInsert":
-            return (*self._shared(before), self._copied(node.inputs[1]))
-        recorder = self.buffers.recorder
-        sizes_bytes = [recorder.size_bytes(number) for number in before]
+            shared, added = self._shared(before), self._copied(node.inputs[1])
+            # Of an unknown order, which matters only where a later node takes an element out.
+            return with_piece(self.binding.graph, node, shared, added) or (*shared, added)
+        return self._copies(node.outputs[0], before) if node.onnx_op == "Identity" else None
+
+    def _split(self, node: Node) -> Elements | None:
+        """Request the pieces of a tensor; of unknown lengths, all of them as one."""
+        graph, name = self.binding.graph, node.inputs[0]
+        size = self.session.size_bytes(self.binding, name)
+        dims = known_dims(graph.tensors[name].shape)
+        if size is None or dims is None:
+            return None
+        count = prod(dims)
+        pieces = split_elements(graph, node, dims) or ((count,) if count else ())
+        each_bytes = size // count if count else 0
+        malloc = self.buffers.recorder.malloc
         return tuple(
-            recorder.malloc(node.outputs[0], Category.ACTIVATION, size) for size in sizes_bytes
+            malloc(node.outputs[0], Category.ACTIVATION, each_bytes * piece) for piece in pieces
         )
+
+    def _erased(self, node: Node, before: Elements) -> Elements:
+        """Share the elements but one; where it is unknown which, none is left out."""
+        sizes_bytes = [self.buffers.recorder.size_bytes(number) for number in before]
+        place = erased_place(self.binding.graph, node, sizes_bytes)
+        if place is None:
+            self.session.unsized[node.outputs[0]] = None
+            return self._shared(before)
+        return self._shared((*before[:place], *before[place + 1 :]))
+
+    def _copies(self, name: str, elements: Elements) -> Elements:
+        """Request copies of all elements of a sequence."""
+        recorder = self.buffers.recorder
+        sizes_bytes = [recorder.size_bytes(number) for number in elements]
+        return tuple(recorder.malloc(name, Category.ACTIVATION, size) for size in sizes_bytes)
 
     def _copied(self, name: str) -> int:
         """Request a copy of a tensor."""
@@ -554,12 +592,18 @@ class _Frame:
             fetched = [_fetched(frame.buffers, name, inputs) for name in outputs]
             carried = fetched[:num_carried]
             temporaries += fetched[num_carried:]
+        if not num_simulated:
+            # No iteration owns what it would return: the Loop copies its inputs.
+            names = step.node.outputs
+            following = [
+                None if each is None else self._copies(name, each)
+                for name, each in zip(names, fed, strict=False)
+            ]
         num_later = (loop.num_iterations or 0) - num_simulated
         temporaries += self._later_scan_outputs(step, loop, num_later)
         for name, before, after in zip(step.node.outputs, fed, following, strict=False):
             self._receive(name, self._later_elements(name, before, after, num_later))
-        if num_simulated:
-            self._end_shares(fed)
+        self._end_shares(fed)
         temporaries += inputs
         temporaries += carried
         # A value may be both input and output of the last iteration: release it once.

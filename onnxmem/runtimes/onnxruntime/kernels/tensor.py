@@ -189,7 +189,12 @@ KERNELS = (
         float16=ALWAYS,
         bfloat16=ALWAYS,
     ),
-    Kernel("SplitToSequence", _TYPES_ONLY, float16=since(1)),
+    Kernel(
+        "SplitToSequence",
+        "core/providers/cpu/sequence/sequence_ops.cc: SplitToSequence::ComputeImpl",
+        nothing,
+        float16=since(1),
+    ),
     Kernel("If Loop", "core/providers/cpu/controlflow", nothing, float16=ALWAYS, bfloat16=ALWAYS),
     Kernel(
         "Scan",

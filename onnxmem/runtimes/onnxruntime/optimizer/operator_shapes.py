@@ -13,7 +13,12 @@ import onnx.defs
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from onnxmem.model.shapes.microsoft import SYMBOLIC, layer_normalization, microsoft_types
+from onnxmem.model.shapes.microsoft import (
+    SYMBOLIC,
+    blocked_types,
+    layer_normalization,
+    microsoft_types,
+)
 from onnxmem.model.shapes.node_context import InferenceContext, broadcast
 from onnxmem.model.shapes.node_inference import ends_the_process
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
@@ -296,42 +301,6 @@ def _as_onnx_op(graph: Graph, node: Node, op_type: str, inputs: Sequence[int]) -
     return (found.dims[0], *found.dims[2:], found.dims[1]) if is_last else found.dims
 
 
-def upsampled(graph: Graph, node: Node) -> Dims | None:
-    """Dims of the blocked Upsample, whose scales are integers."""
-    dims = graph.dims_of(node.input_at(0))
-    scales = list(node.attributes["scales"].ints) if "scales" in node.attributes else []
-    if dims is None or len(dims) != len(scales):
-        return None
-    pairs = zip(dims, scales, strict=True)
-    return tuple(_scaled(dim, scale) for dim, scale in pairs)
-
-
-def _scaled(dim: int | str | None, scale: int) -> int | str | None:
-    return dim * scale if isinstance(dim, int) else None
-
-
-def reordered_in(graph: Graph, node: Node) -> Dims | None:
-    """Dims of ReorderInput: channels are padded to whole blocks."""
-    dims = graph.dims_of(node.input_at(0))
-    if dims is None:
-        return None
-    if integer(node, "channels_last"):
-        dims = (dims[0], dims[-1], *dims[1:-1])
-    channels, block = dims[1], graph.cpu.channel_block
-    padded = -(-channels // block) * block if isinstance(channels, int) else channels
-    return (dims[0], padded, *dims[2:])
-
-
-def reordered_out(graph: Graph, node: Node) -> Dims | None:
-    """Dims of ReorderOutput: the channels without padding."""
-    dims = graph.dims_of(node.input_at(0))
-    if dims is None:
-        return None
-    channels = integer(node, "channels")
-    is_last = integer(node, "channels_last")
-    return (dims[0], *dims[2:], channels) if is_last else (dims[0], channels, *dims[2:])
-
-
 # --------------------------------------------------------------------------------------------------
 # The table of rules by operator.
 #
@@ -400,9 +369,6 @@ _BLOCKED: Final[Mapping[str, Rule]] = {
     "GlobalAveragePool": lambda g, n: pooled(g, n, "GlobalAveragePool"),
     "GlobalMaxPool": lambda g, n: pooled(g, n, "GlobalMaxPool"),
     "MaxPool": lambda g, n: pooled(g, n, "MaxPool"),
-    "ReorderInput": reordered_in,
-    "ReorderOutput": reordered_out,
-    "Upsample": upsampled,
 }
 _RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
     MICROSOFT: _PLAIN,
@@ -443,7 +409,8 @@ def runtime_types(graph: Graph, node: Node) -> dict[str, ValueType] | None:
     if not node.domain and node.since_version != _OWN_VERSION:
         return None
     if rule is None:
-        is_shared = node.domain == MICROSOFT or (node.domain, node.op_type) == _LAYER_NORMALIZATION
+        is_own = node.domain in {MICROSOFT, NCHWC}
+        is_shared = is_own or (node.domain, node.op_type) == _LAYER_NORMALIZATION
         return _by_shared_rule(graph, node) if is_shared else None
     found = {0: TensorType(_elem_type(graph, node), rule(graph, node))}
     if node.op_type in _MORE:
@@ -459,9 +426,14 @@ def _by_shared_rule(graph: Graph, node: Node) -> dict[str, ValueType]:
     known = {name: graph.type_of(name) for name in node.inputs}
     types = {name: write_type(found) for name, found in known.items() if found is not None}
     context = InferenceContext(write_node(node), types)
-    inferred = microsoft_types(context.node, types) if node.domain else layer_normalization(context)
+    if node.domain == NCHWC:
+        inferred = blocked_types(context.node, types, graph.cpu.channel_block)
+    elif node.domain:
+        inferred = microsoft_types(context.node, types)
+    else:
+        inferred = layer_normalization(context)
     read = {name: read_type(proto) for name, proto in inferred.items()}
-    if node.op_type in SYMBOLIC or not node.domain:
+    if node.op_type in SYMBOLIC or node.domain != MICROSOFT:
         without_shape = TensorType(_elem_type(graph, node), None)
         for name in filter(None, (node.output_at(0), node.output_at(_SUM))):
             read.setdefault(name, without_shape)

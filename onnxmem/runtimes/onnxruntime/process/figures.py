@@ -19,13 +19,15 @@ from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
+from onnxmem.runtimes.onnxruntime.process.baselines import Baseline, baseline_of
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import (
+    INPUTS,
     CreatedWeight,
     Loading,
     LoadSpec,
     PackedWeight,
-    ProcessSpec,
+    Parts,
     Region,
     StoredWeight,
     WeightOrigin,
@@ -44,6 +46,12 @@ _MAX_ROUNDS: Final = 10
 _STAYS_QUANTIZED: Final = "DequantizeLinear"
 """Folded last, and only if no operator on quantized weights absorbed it."""
 _NCHWC: Final = "com.microsoft.nchwc"
+_FOLIO_PAGES: Final = (2 << 20) // PAGE_BYTES
+"""Linux makes more resident than the page that is read: the 64 KiB around it
+(``fault_around_bytes`` of ``mm/memory.c``), or the whole folio of the page cache
+(``filemap_map_pages`` of ``mm/filemap.c``), which is at most 2 MiB on x86-64. Kernel, filesystem
+and whoever wrote the file decide; 2 MiB were measured around one row with Linux 6.18 and ext4."""
+_LEAST_PERCENT: Final = 5
 LEAST_EXTERNAL_BYTES: Final = 1024
 """The default of ``onnx.save_model``: smaller weights stay in the model file."""
 
@@ -70,12 +78,14 @@ class HostProcess:
             pages=mapped_pages(graph, session.graph, self._packed),
         )
 
-    def pages_after(self, sessions: Iterable[Graph]) -> int:
-        """Pages of mapped weights that runs of the session's graph at other dims read."""
-        pages: Counter[str] = Counter()
-        for session in sessions:
-            pages |= Counter(mapped_pages(self._stored.graph, session, self._packed))
-        return pages.total()
+    def pages_of(self, session: Graph) -> "Mapping[str, ReadPages]":
+        """Pages of mapped weights, by weight, that a run of this graph of the session reads."""
+        return read_pages(self._stored.graph, session, self._packed)
+
+    @property
+    def baseline(self) -> Baseline:
+        """Of the release that optimized the graph."""
+        return baseline_of(self.session.recorded.graph.optimized.graph_optimizer)
 
     @property
     def load_peak_bytes(self) -> int:
@@ -94,6 +104,7 @@ class HostProcess:
             regions=arena_regions(self.session.loaded_arena()),
             malloc_threshold_bytes=options.malloc_threshold_bytes,
             trims_heap=options.trims_heap,
+            baseline=self.baseline,
         )
         return spec, Loading(spec).run()
 
@@ -166,26 +177,32 @@ class Resident:
         """All of it, with an arena of these regions."""
         return sum(size_bytes for _, size_bytes in self.parts(regions))
 
-    def range_bytes(self, regions: tuple[Region, ...]) -> tuple[int, int]:
-        """The least and the most of it, by how the heap reuses the places of freed weights."""
-        totals = [self._total(regions, loaded) for loaded in self.process.outcomes]
-        return min(totals), max(totals)
+    def range_bytes(self, regions: tuple[Region, ...]) -> tuple[int, int] | None:
+        """The least and the most of it, by how the heap reuses the places of freed weights.
 
-    def parts(self, regions: tuple[Region, ...]) -> tuple[tuple[str, int], ...]:
+        ``None``: they differ by no more than the figure's error.
+        """
+        totals = [self._total(regions, loaded) for loaded in self.process.outcomes]
+        least, most = min(totals), max(totals)
+        return (least, most) if 100 * (most - least) > _LEAST_PERCENT * most else None
+
+    def more_bytes(self, regions: tuple[Region, ...]) -> int:
+        """How much more than the total the most of it is."""
+        found = self.range_bytes(regions)
+        return 0 if found is None else found[1] - self.total_bytes(regions)
+
+    def parts(self, regions: tuple[Region, ...]) -> Parts:
         """The same by part; the parts add up to the total."""
         return self._parts(regions, self.process.loaded[1])
 
     def _total(self, regions: tuple[Region, ...], loaded: Loading) -> int:
         return sum(size_bytes for _, size_bytes in self._parts(regions, loaded))
 
-    def _parts(self, regions: tuple[Region, ...], loaded: Loading) -> tuple[tuple[str, int], ...]:
-        spec = ProcessSpec(
-            load=loaded.spec,
-            regions=regions,
-            mapped_bytes=PAGE_BYTES * sum(self.pages.values()),
-            feed_bytes=self.feed_bytes,
-        )
-        return process_parts(spec, loaded)
+    def _parts(self, regions: tuple[Region, ...], loaded: Loading) -> Parts:
+        grown = loaded.with_regions(regions)
+        mapped_bytes = PAGE_BYTES * sum(self.pages.values())
+        parts = process_parts([grown], grown.heap, mapped_bytes)
+        return (*parts, (INPUTS, self.feed_bytes))
 
 
 def load_spec(
@@ -210,7 +227,44 @@ def load_spec(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPages:
+    """Pages of mapped weights that runs make resident."""
+
+    least: int
+    """If all indices of a Gather are equal: those of one row."""
+    pages: int
+    """If all are different, a row of each."""
+    most: int
+    """And if Linux maps a whole folio around each row (``_FOLIO_PAGES``)."""
+
+    @classmethod
+    def of_runs(cls, runs: "Iterable[Mapping[str, ReadPages]]") -> "ReadPages":
+        """Of all weights together, given what each run reads of each."""
+        by_weight: dict[str, ReadPages] = {}
+        for run in runs:
+            for name, pages in run.items():
+                by_weight[name] = by_weight.get(name, pages).joined(pages)
+        found = by_weight.values()
+        return cls(
+            sum(each.least for each in found),
+            sum(each.pages for each in found),
+            sum(each.most for each in found),
+        )
+
+    def joined(self, other: "ReadPages") -> "ReadPages":
+        """The larger of each, of two runs that read one weight."""
+        return ReadPages(
+            max(self.least, other.least), max(self.pages, other.pages), max(self.most, other.most)
+        )
+
+
 def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dict[str, int]:
+    """Pages of external weights that runs read, by weight, if all rows of a Gather differ."""
+    return {name: found.pages for name, found in read_pages(model, session, packed).items()}
+
+
+def read_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dict[str, ReadPages]:
     """Pages of external weights that runs read, by weight; each has a mapping of its own.
 
     A Gather reads a row per index, all other kernels the whole weight. Weights that a kernel has
@@ -218,30 +272,33 @@ def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> d
     """
     stored = initializers(model)
     done = {each.weight for each in packed}
-    pages: Counter[str] = Counter()
+    pages: dict[str, ReadPages] = {}
     for node in session.all_nodes():
         for index, name in enumerate(node.inputs):
             tensor = stored.get(name)
             if tensor is not None and tensor.is_external and name not in done:
                 by_rows = index == 0 and kernel_of(node.op_type, node.domain).reads_rows
-                read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
-                pages[name] = max(pages[name], read)
-    return dict(pages)
+                whole = _pages(tensor)
+                read = ReadPages(whole, whole, whole)
+                read = _row_pages(session, node, tensor, read) if by_rows else read
+                pages[name] = pages.get(name, read).joined(read)
+    return pages
 
 
 def _pages(tensor: Tensor) -> int:
     return -(-(tensor.size_bytes or 0) // PAGE_BYTES)
 
 
-def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
-    """Pages of one row per index: an upper bound, for indices may be equal."""
+def _row_pages(graph: Graph, node: Node, tensor: Tensor, whole: ReadPages) -> ReadPages:
+    """Pages of one row per index; all of the weight where that is unknown."""
     indices = graph.tensors.get(node.inputs[1]) if len(node.inputs) > 1 else None
     count = indices.num_elements if indices is not None else None
     rows = tensor.shape[0] if tensor.shape else None
     if count is None or not isinstance(rows, int) or rows == 0:
-        return _pages(tensor)
+        return whole
     row_pages = -(-(tensor.size_bytes or 0) // (rows * PAGE_BYTES))
-    return min(count * row_pages, _pages(tensor))
+    each_pages = (row_pages * min(count, 1), row_pages * count, count * (row_pages + _FOLIO_PAGES))
+    return ReadPages(*(min(number, whole.pages) for number in each_pages))
 
 
 def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:

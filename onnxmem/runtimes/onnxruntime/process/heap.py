@@ -20,8 +20,14 @@ same); other C libraries and preloaded allocators differ.
 * A process that sets ``MALLOC_MMAP_THRESHOLD_`` or ``MALLOC_TRIM_THRESHOLD_`` keeps both thresholds
   for good (``do_set_mmap_threshold``). ``malloc_trim`` returns the whole pages of all free chunks
   and of the top (``mtrim``); the chunks stay, and a later block in one has new pages.
+* Each further thread has an arena of its own (``arena_get2``), so it fills no hole that another
+  thread left. Such an arena consists of heaps of up to 64 MiB, the last of which grows
+  (``sysmalloc``). What is freed returns to the arena it came from; a heap that becomes empty is
+  unmapped, and the last one shrinks at its top as the main one does (``heap_trim``). The thresholds
+  are those of the process.
 
-Verified on glibc 2.36, block by block: equal addresses and equal pages.
+Verified on glibc 2.36, block by block: equal addresses and equal pages. Of arenas of several
+heaps, 7 of 8 sequences of 200 steps in three threads were equal; one kept 45 MiB longer.
 """
 
 from bisect import bisect_left, insort
@@ -52,6 +58,12 @@ _ALIGNMENT_BYTES: Final = 64
 """``kAllocAlignment`` of onnxruntime's CPU allocator."""
 CACHED_ENDS: Final = 7
 """``TCACHE_FILL_COUNT``."""
+_THREAD_HEAP_BYTES: Final = 64 << 20
+"""``HEAP_MAX_SIZE`` of 64-bit machines."""
+_HEAP_INFO_BYTES: Final = 48
+"""``sizeof (heap_info)``, in front of the chunks of a thread's heap."""
+_ARENA_BYTES: Final = 2208
+"""``sizeof (struct malloc_state)``, up to the next chunk: in a thread's first heap, after that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,14 +106,17 @@ class SystemHeap:
     """The number of unmerged ends by size."""
     _loose: list[tuple[int, int]] = field(default_factory=list)
     """Address and size of unmerged ends that may merge later."""
+    _threads: "dict[int, ThreadHeap]" = field(default_factory=dict)
+    """The arenas of further threads, by their number from 1 on."""
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of the pages that were written and not returned to the system."""
-        return self.mapped_bytes + self._resident.num_bytes
+        """Bytes of the pages that were written and not returned to the system, of all threads."""
+        own_bytes = self.mapped_bytes + self._resident.num_bytes
+        return own_bytes + sum(each.resident_bytes for each in self._threads.values())
 
     def copied(self) -> "SystemHeap":
-        """An independent copy."""
+        """An independent copy, without the arenas of further threads."""
         return replace(
             self,
             _resident=ByteRanges([*self._resident.starts], [*self._resident.stops]),
@@ -110,7 +125,16 @@ class SystemHeap:
             _free_to={**self._free_to},
             _num_unmerged=self._num_unmerged.copy(),
             _loose=[*self._loose],
+            _threads={},
         )
+
+    def of_thread(self, number: int) -> "SystemHeap":
+        """What a thread allocates from; 0 is the main thread."""
+        if number == 0:
+            return self
+        if number not in self._threads:
+            self._threads[number] = ThreadHeap(process=self)
+        return self._threads[number]
 
     def allocate(self, size_bytes: int, *, is_aligned: bool = False) -> Block:
         """Allocate a block; its pages are not resident until they are written."""
@@ -119,7 +143,7 @@ class SystemHeap:
             _chunk_bytes(needed + _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES) if is_aligned else needed
         )
         taken = self._find_chunk(request_bytes)
-        if taken is None and request_bytes >= self.mmap_threshold_bytes:
+        if taken is None and request_bytes >= self._process.mmap_threshold_bytes:
             return Block(None, _up(request_bytes + _WORD_BYTES, PAGE_BYTES))
         address, size = self._extend_top(request_bytes) if taken is None else taken
         return self._align(address, size, needed) if is_aligned else Block(address, size)
@@ -128,7 +152,7 @@ class SystemHeap:
         """Write the first bytes of a block, which makes their pages resident."""
         if block.address is None:
             written = min(_up(size_bytes, PAGE_BYTES), block.size_bytes)
-            self.mapped_bytes += max(0, written - block.resident_bytes)
+            self._process.mapped_bytes += max(0, written - block.resident_bytes)
             block.resident_bytes = max(written, block.resident_bytes)
         elif size_bytes:
             stop = block.address + min(size_bytes + _GRAIN_BYTES, block.size_bytes)
@@ -139,10 +163,11 @@ class SystemHeap:
         """Free a block."""
         if block.address is None:
             # __libc_free: the threshold adapts to the largest mapped block that was freed.
-            self.mapped_bytes -= block.resident_bytes
-            is_larger = self.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES
-            if self.adapts and is_larger:
-                self.mmap_threshold_bytes = block.size_bytes
+            known = self._process
+            known.mapped_bytes -= block.resident_bytes
+            is_larger = known.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES
+            if known.adapts and is_larger:
+                known.mmap_threshold_bytes = block.size_bytes
             return
         if self._free_chunk(block.address, block.size_bytes) >= _CONSOLIDATION_BYTES:
             self._trim()
@@ -164,6 +189,11 @@ class SystemHeap:
             self._num_unmerged[end_bytes] -= 1
             self._free_chunk(start, end_bytes)
         self._loose.clear()
+
+    @property
+    def _process(self) -> "SystemHeap":
+        """The heap with the thresholds and the mapped blocks of the process."""
+        return self
 
     def _find_chunk(self, needed: int) -> tuple[int, int] | None:
         """Allocate a chunk from a free one or from the top; ``None``: none fits."""
@@ -227,12 +257,16 @@ class SystemHeap:
         self._add_free(address, size)
         return size
 
+    def _unmap_empty(self) -> None:
+        """Unmap what a further thread's arena no longer uses."""
+
     def _trim(self) -> None:
         """Return the pages of a large top to the system (``systrim``)."""
+        self._unmap_empty()
         top_bytes = self._end - self._top
         # __libc_free: once the mmap threshold has adapted, the trim threshold is twice that.
-        threshold = self.mmap_threshold_bytes
-        if self.adapts and threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
+        threshold = self._process.mmap_threshold_bytes
+        if self._process.adapts and threshold > DEFAULT_MMAP_THRESHOLD_BYTES:
             threshold *= 2
         if top_bytes >= threshold:
             self._shrink(_TOP_PAD_BYTES)
@@ -254,6 +288,55 @@ class SystemHeap:
         self._free.pop(bisect_left(self._free, (size, address)))
         del self._free_from[address]
         del self._free_to[address + size]
+
+
+@dataclass(slots=True, kw_only=True)
+class ThreadHeap(SystemHeap):
+    """The arena of a further thread: heaps of limited size, each at a multiple of that size."""
+
+    process: SystemHeap
+    _filled: list[int] = field(default_factory=list)
+    """The ends of the heaps before the last one."""
+
+    def __post_init__(self) -> None:
+        self._top = self._end = self._start
+
+    @property
+    def _process(self) -> SystemHeap:
+        return self.process
+
+    @property
+    def _start(self) -> int:
+        """Of the chunks of the last heap."""
+        first_bytes = _HEAP_INFO_BYTES if self._filled else _HEAP_INFO_BYTES + _ARENA_BYTES
+        return len(self._filled) * _THREAD_HEAP_BYTES + first_bytes
+
+    def _extend_top(self, needed: int) -> tuple[int, int]:
+        limit = (len(self._filled) + 1) * _THREAD_HEAP_BYTES
+        if self._top + needed + _MIN_CHUNK_BYTES > limit:
+            # sysmalloc: the rest of the last heap is a free chunk, before a fence.
+            rest = self._end - self._top - _MIN_CHUNK_BYTES
+            if rest >= _MIN_CHUNK_BYTES:
+                self._add_free(self._top, rest)
+            self._filled.append(self._end)
+            self._top = self._end = self._start
+        self._end = _up(self._top + needed + _MIN_CHUNK_BYTES, PAGE_BYTES)
+        self._top += needed
+        return self._top - needed, needed
+
+    def _unmap_empty(self) -> None:
+        # heap_trim: an empty heap goes unless the one before it has little room left at its end.
+        while self._filled and self._top == self._start:
+            end = self._filled[-1]
+            fence = end - _MIN_CHUNK_BYTES
+            top = self._free_to.get(fence, fence)
+            limit = len(self._filled) * _THREAD_HEAP_BYTES
+            if limit - top < _TOP_PAD_BYTES + _MIN_CHUNK_BYTES + PAGE_BYTES:
+                return
+            self._resident.remove(limit, self._end)
+            if top < fence:
+                self._remove_free(top, fence - top)
+            self._top, self._end = top, self._filled.pop()
 
 
 def _chunk_bytes(size_bytes: int) -> int:

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Final
 
 from onnxmem.allocators.bfc_arena import BfcArena
+from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST, Baseline
 from onnxmem.runtimes.onnxruntime.process.heap import (
     CACHED_ENDS,
     PAGE_BYTES,
@@ -33,7 +34,6 @@ from onnxmem.runtimes.onnxruntime.process.heap import (
     SystemHeap,
 )
 
-_KIB: Final = 1 << 10
 _FILE_BUFFER_BYTES: Final = 4 << 20
 _SAFE_STRING_BYTES: Final = 50_000_000
 _SMALLEST_BYTES: Final = 1 << 10
@@ -42,47 +42,12 @@ _HANDLE_BYTES: Final = 8
 _HANDLE_SPAN_BYTES: Final = 256
 """The arena has one handle for every 256 bytes of a region."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Baseline:
-    """Memory of a process besides weights and arena, in bytes, and the state of its heap.
-
-    All values were measured and can be replaced. ``MEASURED`` is from onnxruntime 1.31.1 with numpy
-    2.4.6 and Python 3.11 on Linux, x86-64 with AVX-512. The memory before the session and the mmap
-    threshold were read in a new process (``tools/onnxruntime/process_truth.py constants``); the
-    others are medians and fits over two thirds of the measured models, verified on the rest.
-    """
-
-    process_bytes: int
-    """Resident before the session: Python with numpy and onnxruntime imported."""
-    library_bytes: int
-    """Pages of onnxruntime's library that a load reads."""
-    running_bytes: int
-    """Further pages of the library that runs read."""
-    session_bytes: int
-    """A session without nodes: kernel and schema registries, and the library's data."""
-    node_bytes: int
-    """Per node of the file: its record, its kernel, its part of the plan."""
-    weight_bytes: int
-    """Per weight of the file, Constant nodes included: names, dims, location."""
-    unmerged_ends: int
-    """Per size, ends of aligned blocks that small blocks of the program occupy (``heap.py``)."""
-    mmap_threshold_bytes: int
-    """The C library's threshold when the session is created: the largest block up to 32 MiB that
-    was freed before; by default that is a file that numpy's import reads. A caller who freed a
-    larger array raises it."""
-
-
-MEASURED: Final = Baseline(
-    process_bytes=45_500 * _KIB,
-    library_bytes=7_680 * _KIB,
-    running_bytes=768 * _KIB,
-    session_bytes=1_300 * _KIB,
-    node_bytes=4_380,
-    weight_bytes=3_770,
-    unmerged_ends=22,
-    mmap_threshold_bytes=217_088,
-)
+ARENAS: Final = "arenas"
+"""The part that runs write."""
+INPUTS: Final = "inputs"
+"""The part that is the caller's."""
+Parts = tuple[tuple[str, int], ...]
+"""Bytes by part, with names."""
 
 
 class WeightOrigin(Enum):
@@ -152,16 +117,22 @@ class Region:
     """The part that was ever allocated: the rest has no pages."""
     freed_at: int | None = None
     """How many regions had been added when a shrink freed it; ``None``: it was not freed."""
+    thread: int = 0
+    """Which thread added it; 0 is the main one, which loads the session."""
 
 
 def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
     """The regions of an arena, in the order in which they were added; freed ones too."""
     regions = {
-        number: Region(size, arena.resident[number].num_bytes if number in arena.resident else 0)
+        number: Region(
+            size,
+            arena.resident[number].num_bytes if number in arena.resident else 0,
+            thread=arena.threads[number],
+        )
         for number, size in arena.regions.items()
     }
     regions |= {
-        number: Region(each.size_bytes, each.resident_bytes, each.num_before)
+        number: Region(each.size_bytes, each.resident_bytes, each.num_before, arena.threads[number])
         for number, each in arena.freed.items()
     }
     return tuple(region for _, region in sorted(regions.items()))
@@ -189,43 +160,32 @@ class LoadSpec:
     """Fixed by the environment, of both maps and trims; ``None``: the C library adapts it."""
     trims_heap: bool = False
     """Whether the process calls ``malloc_trim(0)`` at the end of the load."""
-    baseline: Baseline = MEASURED
+    baseline: Baseline = NEWEST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSpec:
-    """A process after the runs of its session."""
+def process_parts(loads: Sequence["Loading"], heap: SystemHeap, mapped_bytes: int) -> Parts:
+    """The resident bytes of a process by part, with names, without the caller's inputs and outputs.
 
-    load: LoadSpec
-    regions: tuple[Region, ...]
-    """All regions of the arena, in the order in which they were added; those of the load first."""
-    mapped_bytes: int = 0
-    """Pages of mapped external weights that kernels read."""
-    feed_bytes: int = 0
-    """The caller's inputs."""
-
-
-def process_parts(
-    spec: ProcessSpec, loaded: "Loading | None" = None
-) -> tuple[tuple[str, int], ...]:
-    """Resident bytes of the process after the runs of its session, by part with names.
-
-    ``loaded`` is the simulated load, if it exists already.
-
-    The process before the session, the caller's inputs, what remains of the load together with the
-    arena's later regions (``Loading.parts``), and the pages of mapped external weights that kernels
-    read.
-
-    The caller's outputs are not included.
+    ``loads`` are its sessions with all regions of their arenas (``Loading.with_regions``) on
+    ``heap``, and ``mapped_bytes`` the pages of external weights that their runs read. Blocks count
+    by their size, and what is resident beside them is one part: pages of freed blocks, which the C
+    library keeps, and the rounding to pages. A later region that fills a hole takes its pages from
+    that part.
     """
-    loaded = loaded or Loading(spec.load).run()
-    loading = loaded.with_regions(spec.regions)
-    known = spec.load.baseline
+    known = loads[0].spec.baseline
+    weight_bytes = sum(each.weight_bytes for each in loads)
+    packed_bytes = sum(each.packed_bytes for each in loads)
+    arena_bytes = sum(each.arena_bytes for each in loads)
+    named_bytes = weight_bytes + packed_bytes + arena_bytes
     return (
-        ("Python and onnxruntime", known.process_bytes + known.running_bytes),
-        ("inputs", spec.feed_bytes),
-        *loading.parts,
-        ("weights read from mapped files", spec.mapped_bytes),
+        ("Python and imports", known.process_bytes),
+        ("onnxruntime's library", known.shared_bytes - known.process_bytes),
+        ("nodes and kernels", sum(each.records_bytes for each in loads)),
+        ("weights", weight_bytes),
+        ("prepacked weights", packed_bytes),
+        ("mapped weights", mapped_bytes + sum(each.file_pages_bytes for each in loads)),
+        (ARENAS, arena_bytes),
+        ("freed but kept by the C library", heap.resident_bytes - named_bytes),
     )
 
 
@@ -265,38 +225,19 @@ class Loading:
         """Resident bytes above the process before the session."""
         known = self.spec.baseline
         weights = self.heap.resident_bytes + self.file_pages_bytes
-        return known.library_bytes + known.session_bytes + self.records_bytes + weights
+        return known.library_bytes + known.registry_bytes + self.records_bytes + weights
 
     @property
     def records_bytes(self) -> int:
-        """Of the nodes and the weights of the file."""
+        """Of the session, and of the nodes and the weights of the file."""
         known, spec = self.spec.baseline, self.spec
-        return known.node_bytes * spec.num_nodes + known.weight_bytes * len(spec.stored)
+        own_bytes = known.node_bytes * spec.num_nodes + known.weight_bytes * len(spec.stored)
+        return known.session_bytes + own_bytes
 
     @property
     def weight_bytes(self) -> int:
         """Weights in memory."""
         return sum(block.size_bytes for block in self._tensors.values())
-
-    @property
-    def parts(self) -> tuple[tuple[str, int], ...]:
-        """The resident bytes by part, with names.
-
-        Blocks of the heap count by their size, and what is resident beside them is one part: pages
-        of freed blocks, which the C library keeps, and the rounding to pages. A later region that
-        fills a hole takes its pages from that part.
-        """
-        weight_bytes = self.weight_bytes
-        named_bytes = weight_bytes + self.packed_bytes + self.arena_bytes
-        heap_bytes = self.heap.resident_bytes + self.file_pages_bytes
-        return (
-            ("session and library: kernels, nodes, plan", self.resident_bytes - heap_bytes),
-            ("weights", weight_bytes),
-            ("prepacked copies of weights", self.packed_bytes),
-            ("external weights that the load read", self.file_pages_bytes),
-            ("arena: activations, scratch, small weights", self.arena_bytes),
-            ("freed, but kept by the C library", self.heap.resident_bytes - named_bytes),
-        )
 
     def run(self) -> "Loading":
         """Simulate all stages."""
@@ -347,10 +288,14 @@ class Loading:
 
     def add_region(self, region: Region) -> None:
         """Add a region; ``AllocationRegion`` of ``bfc_arena.h`` writes all its handles at once."""
-        block = self.heap.allocate(region.size_bytes, is_aligned=True)
-        self.heap.write(block, region.resident_bytes)
+        heap = self.heap.of_thread(region.thread)
+        block = heap.allocate(region.size_bytes, is_aligned=True)
+        heap.write(block, region.resident_bytes)
         self.arena_bytes += region.resident_bytes
-        handles = self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
+        handles_bytes = -(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES
+        handles = heap.allocate(handles_bytes + 1)
+        heap.write(handles, handles_bytes)
+        self._note()
         self.num_regions += 1
         self.live_regions.append((region, block, handles))
 
@@ -366,8 +311,9 @@ class Loading:
         )
         mapped = [each for each in reversed(freed) if each[1].address is None]
         for region, block, handles in (*in_heap, *mapped):
-            self.heap.free(block)
-            self.heap.free(handles)
+            heap = self.heap.of_thread(region.thread)
+            heap.free(block)
+            heap.free(handles)
             self.arena_bytes -= region.resident_bytes
 
     def _parse(self) -> None:

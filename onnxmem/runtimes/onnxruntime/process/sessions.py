@@ -11,24 +11,21 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Final
 
-from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
+from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
+from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, ReadPages
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import MEASURED, Loading, Region
+from onnxmem.runtimes.onnxruntime.process.loading import Loading, Parts, Region, process_parts
 
-_LIBRARY_BYTES: Final = MEASURED.library_bytes + MEASURED.running_bytes + MEASURED.session_bytes
-SHARED_BYTES: Final = MEASURED.process_bytes + _LIBRARY_BYTES
-"""What the sessions of a process have in common: Python, the pages of onnxruntime's library, and
-its registries."""
+SHARED_BYTES: Final = NEWEST.shared_bytes
+"""What the models of a process have in common."""
+CALLERS: Final = "threads of callers"
+"""The part of threads that run at once."""
 _MOST_LOADED: Final = 8
 """Loads that are simulated; each further session adds what the last one did."""
 
-ARENAS: Final = "arenas"
-"""The part that runs write."""
 FORKED_BYTES: Final = 2_600 << 10
 """What a worker that was forked after the load writes beside its arenas and inputs: pages of Python
 and of the sessions. The median of five models (2.3 to 4.3 MB; ``tools/onnxruntime/forked.py``)."""
-Parts = tuple[tuple[str, int], ...]
-"""Bytes by part, with names."""
 Arenas = tuple[tuple[Region, ...], ...]
 """The regions of each arena, in the order in which they were added."""
 
@@ -39,10 +36,12 @@ class SessionsMemory:
 
     host: HostProcess
     """With one session."""
-    pages: int
-    """Pages of mapped external weights that the runs of a session read."""
+    pages: ReadPages
+    """Of mapped external weights, by the runs of a session."""
     num_sessions: int = 1
     shares_arena: bool = False
+    num_callers: int = 0
+    """Threads beside the main one that run the sessions."""
     _totals: dict[Arenas, int] = field(default_factory=dict)
 
     @property
@@ -55,7 +54,7 @@ class SessionsMemory:
             earlier_bytes += load.records_bytes + load.file_pages_bytes
         further = self.num_sessions - len(loads)
         growth = peaks[-1] - peaks[-2] if further else 0
-        return MEASURED.process_bytes + max(peaks) + further * max(growth, 0)
+        return self.host.baseline.process_bytes + max(peaks) + further * max(growth, 0)
 
     def total_bytes(self, arenas: Arenas) -> int:
         """All of it."""
@@ -68,6 +67,12 @@ class SessionsMemory:
         totals = (_total(self._parts(each, arenas)) for each in self.host.outcomes)
         return max(totals) - self.total_bytes(arenas)
 
+    @property
+    def rows_bytes(self) -> tuple[int, int]:
+        """How much less and how much more it takes by which rows of mapped weights runs read."""
+        scale, pages = PAGE_BYTES * self.num_sessions, self.pages
+        return scale * (pages.pages - pages.least), scale * (pages.most - pages.pages)
+
     def parts(self, arenas: Arenas) -> Parts:
         """The same by part; the parts add up to the total."""
         return self._parts(self.host.loaded[1], arenas)
@@ -76,33 +81,23 @@ class SessionsMemory:
         loads = self._loads(first)
         found = self._parts_of(loads, arenas)
         further = self.num_sessions - len(loads)
-        if not further:
-            return found
-        before = dict(self._parts_of(loads[:-1], arenas))
-        return tuple((name, size + further * (size - before[name])) for name, size in found)
+        if further:
+            before = dict(self._parts_of(loads[:-1], arenas))
+            found = tuple((name, size + further * (size - before[name])) for name, size in found)
+        return (*found, (CALLERS, self.callers_bytes)) if self.num_callers else found
+
+    @property
+    def callers_bytes(self) -> int:
+        """What the threads that run the sessions take beside tensors."""
+        known, graph = self.host.baseline, self.host.session.recorded.graph.graph
+        num_nodes = sum(1 for _ in graph.all_nodes())
+        return self.num_callers * (known.thread_bytes + known.thread_node_bytes * num_nodes)
 
     def _parts_of(self, loads: Sequence[Loading], arenas: Arenas) -> Parts:
         heap = loads[-1].heap.copied()
         pairs = zip_longest(loads, arenas[: len(loads)], fillvalue=())
         grown = [load.with_regions(regions, heap) for load, regions in pairs if load]
-        weight_bytes = sum(each.weight_bytes for each in grown)
-        packed_bytes = sum(each.packed_bytes for each in grown)
-        arena_bytes = sum(each.arena_bytes for each in grown)
-        records_bytes = sum(each.records_bytes for each in grown)
-        named_bytes = weight_bytes + packed_bytes + arena_bytes
-        return (
-            ("Python and imports", MEASURED.process_bytes),
-            ("onnxruntime's library", _LIBRARY_BYTES),
-            ("nodes and kernels", records_bytes),
-            ("weights", weight_bytes),
-            ("prepacked weights", packed_bytes),
-            ("mapped weights", sum(map(self._mapped_bytes, grown))),
-            (ARENAS, arena_bytes),
-            ("freed but kept by the C library", heap.resident_bytes - named_bytes),
-        )
-
-    def _mapped_bytes(self, load: Loading) -> int:
-        return load.file_pages_bytes + PAGE_BYTES * self.pages
+        return process_parts(grown, heap, PAGE_BYTES * self.pages.pages * len(grown))
 
     def _loads(self, first: Loading) -> list[Loading]:
         """The loads of the sessions, each on the heap that the one before left."""

@@ -7,14 +7,13 @@ not show which it does, and most networks call the framework's.
 from collections.abc import Iterator
 from math import pi, sqrt
 
-from onnxmem.model.graph import Node
+from onnxmem.model.graph import FX_NODE, Node
 from onnxmem.model.module_paths import modules_of
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import GLU, RSQRT, SQUARE, is_idle_cast
 
 _HALVES = 2
-_FX_NODE = "pkg.torch.onnx.fx_node"
 
 
 def gated(view: GraphView) -> Iterator[Match]:
@@ -91,7 +90,7 @@ def _is_of_expression(view: GraphView, node: Node) -> bool:
     """
     name = node.inputs[0]
     producer = view.producers.get(name)
-    is_scripted = "/" in node.name and _FX_NODE not in node.metadata
+    is_scripted = "/" in node.name and FX_NODE not in node.metadata
     if producer is None or not is_scripted or view.reads[name] > len(node.inputs):
         return False
     return modules_of(producer) == modules_of(node)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from onnxmem.model.graph import Node
+from onnxmem.model.graph import FX_NODE, Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import (
@@ -18,6 +18,7 @@ from onnxmem.runtimes.torch.framework import (
 from onnxmem.runtimes.torch.strides import reduced_axes
 
 _CHANNELS_AT = 1
+_GROUP_NORM = "[target=torch.ops.aten.group_norm."
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _RMS_NORM = "'torch.nn.modules.normalization.RMSNorm'"
 _STATISTICS = ("mean", "var")
@@ -198,23 +199,34 @@ def _channels_last(view: GraphView, name: str, data: str) -> tuple[Node, ...]:
 
 
 def group_norms(view: GraphView) -> Iterator[Match]:
-    """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with scale and bias of the channels."""
+    """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with scale and bias of the channels.
+
+    With one channel in each group a reshape may change nothing; then exporters may leave it out.
+    """
     for node in view.graph.nodes:
         if node.onnx_op != "InstanceNormalization":
             continue
-        before = view.producer(node.inputs[0], "Reshape")
-        after = view.readers.get(node.outputs[0])
-        if before is None or after is None or after.onnx_op != "Reshape":
+        nodes = _between_reshapes(view, node)
+        data, normed = nodes[0].inputs[0], nodes[-1].outputs[0]
+        grouped, dims = view.dims(node.inputs[0]), view.dims(data)
+        is_group_norm = len(nodes) > 1 or _GROUP_NORM in node.metadata.get(FX_NODE, "")
+        if not is_group_norm or grouped is None or view.dims(normed) != dims:
             continue
-        grouped, data = view.dims(node.inputs[0]), before.inputs[0]
-        if grouped is None or view.dims(after.outputs[0]) != view.dims(data):
-            continue
-        operands, rest = _scale_and_bias(view, after.outputs[0])
+        operands, rest = _scale_and_bias(view, normed)
         if len(operands) != 2:  # noqa: PLR2004 - group norm has both
             continue
         groups = {"num_groups": grouped[_CHANNELS_AT]}
         operator = lookup("GroupNormalization")
-        yield Match((before, node, after, *rest), operator, (data, *operands), (), groups)
+        yield Match((*nodes, *rest), operator, (data, *operands), (), groups)
+
+
+def _between_reshapes(view: GraphView, node: Node) -> tuple[Node, ...]:
+    """A node and the Reshapes before and after it, where there are such."""
+    before = view.producer(node.inputs[0], "Reshape")
+    after = view.readers.get(node.outputs[0])
+    is_reshaped = after is not None and after.onnx_op == "Reshape"
+    found = (before, node, after if is_reshaped else None)
+    return tuple(each for each in found if each is not None)
 
 
 _MATRIX_RANK = 2

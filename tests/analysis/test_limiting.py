@@ -1,0 +1,103 @@
+"""Warnings name the limits of --max that lower what a run takes at most, and those that do not."""
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from graphs import model_of
+
+import onnxmem
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.cli import main
+from onnxmem.errors import ShapeError
+from onnxmem.settings import Settings
+
+# The rows of ``b`` are live at the peak with those of ``a``; those of ``c`` are not.
+ROWS = """agraph (float[3,31] x, bool[31] p, float[3,17] z, bool[17] q, float[2] w, bool[2] r)
+    => (float[3] e, float[3] f, float v) <int64[1] one = {1}> {
+    c = Compress<axis = 0>(w, r)  v = ReduceSum<keepdims = 0>(c)
+    a = Compress<axis = 1>(x, p)  b = Compress<axis = 1>(z, q)  d = Abs(a)  g = Abs(b)
+    e = ReduceSum<keepdims = 0>(d, one)  f = ReduceSum<keepdims = 0>(g, one)
+}"""
+SEQUENCE = """agraph (float[3,4] x, int64 n) => (float[k,4] y)
+    <int64 one = {1}, int64 eight = {8}> {
+    most = Clip(n, one, eight)  e = SequenceConstruct(x)
+    s = Loop(most, , e) <
+        body = iteration (int64 i, bool c, seq(float[a,b]) before) => (going, seq(float[a,b]) after)
+        { going = Identity(c)  w = Exp(x)  after = SequenceInsert(before, w) }
+    >
+    z = ConcatFromSequence<axis = 0>(s)  y = Neg(z)
+}"""
+UNBOUNDED = """agraph (float[3,1] x, int64[1] n, int64[1] m, int64[1] k)
+    => (float[a,b] y, float[c,d] z) <int64[1] one = {1}> {
+    s = Concat<axis = 0>(one, n)  y = Expand(x, s)  t = Concat<axis = 0>(m, k)  z = Tile(x, t)
+}"""
+
+
+def limits(text: str) -> tuple[str, ...]:
+    return request_of(model_of(text), Settings()).results.deciding_limits
+
+
+def test_the_dim_of_most_bytes_is_the_first() -> None:
+    assert limits(ROWS) == ("a:1", "b:1")
+
+
+def test_a_sequence_is_bounded_by_the_iterations_that_fill_it() -> None:
+    """Its dims are those of each element, and what is made of it is not live at the peak."""
+    assert limits(SEQUENCE) == ("Loop_2:iterations",)
+
+
+def test_a_limit_named_by_a_warning_lowers_the_upper_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.onnx")
+    for text in (ROWS, SEQUENCE):
+        onnx.save(model_of(text), path)
+        (name, *_) = limits(text)
+        ends = []
+        for flags in ([], ["--max", f"{name}=2"]):
+            main([path, "--json", *flags])
+            found = json.loads(capsys.readouterr().out)["models"][0]
+            ends.append(found["data_dependent"]["total_upper_bytes"])
+            assert "idle_limit" not in [each["code"] for each in found["findings"]]
+        assert ends[1] < ends[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(ROWS, "c:0=1"), (ROWS, "a:1=31"), (SEQUENCE, "z:0=7"), (SEQUENCE, "z=40")]
+)
+def test_a_limit_that_changes_nothing_says_so(
+    text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model_of(text), path)
+    assert main([path, "--max", name]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"idle_limit: --max {name}: what a run takes is at most" in words
+
+
+def test_a_limit_below_the_least_is_refused() -> None:
+    model = model_of(SEQUENCE)
+    with pytest.raises(ShapeError, match="--max z:0: it is at least 3 in every run"):
+        onnxmem.analyze(model, most={"z:0": 2})
+    # At other batches the least is larger: the limit of this one says nothing of them.
+    assert onnxmem.analyze(model, most={"z:0": 3}).to_dict()["batch_law"] is None
+
+
+def test_dims_without_a_bound_are_named_by_their_bytes() -> None:
+    """At 100 each, z has 300 rows of 100, and y 3 of 100."""
+    assert limits(UNBOUNDED) == ("z:0", "z:1", "y:1")
+
+
+def test_a_sequence_that_a_caller_passes_has_no_size() -> None:
+    """With its own bytes unknown, no limit bounds what a run takes."""
+    found = onnxmem.analyze(
+        model_of("""agraph (seq(float[3,4]) s) => (float[k,4] y) {
+            z = ConcatFromSequence<axis = 0>(s)  y = Exp(z)
+        }"""),
+        most={"z:0": 30},
+    )
+    assert found.at_most is None
+    assert found.results.without_size == ("s",)
+    assert found.results.data_flags() == ""
