@@ -1,9 +1,13 @@
 """Find what answers a question in free words: topics, figures and codes, the most similar first.
 
 Each has names, and a topic other words for it. Words are compared in American spelling, without
-endings, and factors as numbers (``three times`` is ``3x``). A word counts the more the fewer of
-them have it; ``_FILLER`` counts nothing. An answer is found only if most of a question's weight is
-in its names: otherwise it would answer another question.
+endings; ``_SYNONYMS`` are one word, factors are numbers (``three times`` is ``3x``), any size of
+memory is one word, and ``not ... fit`` is another word than ``fit``. A word counts the more the
+fewer of them have it; ``_FILLER`` counts nothing. An answer is found only if most of a question's
+weight is in its names: otherwise it would answer another question.
+
+Two questions are answered before that: one whose words are a figure's name and words such as
+``count`` and ``mean``, and one with no word that counts which asks how much memory.
 """
 
 import re
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import log
+from operator import itemgetter
 from typing import Final
 
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
@@ -23,12 +28,12 @@ _FILLER: Final = frozenset(
     "are as at be because become becomes been being both but by came can case come comes "
     "could currently did didn do does doesn doing don done during each either else even ever "
     "every exactly explain far few find for from gb get gets getting gib give given go goes "
-    "going got had happen happens has have having he hello here hi how however i if in "
+    "going got had happen happens has have having he hello help helps here hi how however i if in "
     "instead into is isn it its itself just kb keep know let like look lot made make makes "
     "making many may maybe mb me mean meaning means memory mib might model models more most "
     "much must my myself need needs net nets network networks neural no non nor not now of "
     "off often ok okay on once only onnx onnxmem onto or other our ours own per perhaps "
-    "please possible put quite rather really s said say says see seem seems shall she should "
+    "please possible put quite ram rather really s said say says see seem seems shall she should "
     "show since so some somehow something such supposed sure t take taken takes taking tell "
     "than thank thanks that the their theirs them then there therefore these they thing "
     "things think this those though thus to too took try trying understand until up upon us "
@@ -39,6 +44,11 @@ _FILLER: Final = frozenset(
 _MEANING: Final = frozenset("define defined definition mean meaning means stand stands".split())
 _ASKED_ABOUT: Final = "what a figure means"
 """The topic whose words say that a figure is meant, and not which."""
+_QUANTITY: Final = "amount count number size total"
+"""Words for what a figure is, which say nothing of which figure."""
+_MEMORY: Final = frozenset("memory ram".split())
+_OF_A_MODEL: Final = "an estimate before a run"
+"""What is asked by ``how much memory``, without another word that counts."""
 _ENDINGS: Final = ("ings", "ing", "ed", "es", "s", "e")
 _LEAST_STEM: Final = 3
 _UNKNOWN_WEIGHT: Final = 0.6
@@ -48,7 +58,7 @@ _TOPIC_SHARE: Final = 0.5
 _NAME_SHARE: Final = 0.8
 """The same of a figure or a code, whose names say nothing of what is asked about them."""
 _OWN_NAME: Final = 1.25
-"""How much more a word counts in a topic's name than anywhere else."""
+"""How much more a word counts in a topic's name than anywhere else, if the whole name is said."""
 _NEAR: Final = 4
 _NEAREST: Final = 3
 """Topics that are named where none answers."""
@@ -73,6 +83,22 @@ _FACTORS: Final = {
     "eight": "8",
     "ten": "10",
 }
+_SYNONYMS: Final = {
+    "computer": "machine",
+    "desktop": "machine",
+    "laptop": "machine",
+    "notebook": "machine",
+    "pc": "machine",
+    "workstation": "machine",
+    "card": "gpu",
+}
+"""Of words in the singular."""
+_CAPACITY: Final = re.compile(r"\b\d+(?:\.\d+)?[ -]*(?:[kmgt]i?b|gigs?|gigabytes?)\b")
+_UNFIT: Final = re.compile(
+    r"\b(?:not|no|never|cannot|cant|wont|doesnt|\w+n['\u2019]t)(?: \w+){0,2}? fit(?=s?\b|ting\b)"
+    r"|\btoo (?:big|large)\b"
+)
+"""A model that does not fit is another question than one that may."""
 _FACTOR: Final = re.compile(
     rf"\b(\d+(?:\.\d+)?|{'|'.join(_FACTORS)})[ -]*(?:x\b|\u00d7|times\b|fold\b)"
 )
@@ -146,12 +172,19 @@ def search(question: str) -> tuple[Answer, ...]:
     return tuple(found[:_NEAR])
 
 
-def _asked_for(question: str) -> Iterable[Metric]:
-    """The figure whose meaning is asked for, and nothing else."""
-    if _MEANING.isdisjoint(re.findall(r"\w+", question.casefold())):
-        return ()
+def _asked_for(question: str) -> Iterable[Answer]:
+    """The figure that a question names and nothing else, or how much memory a model takes."""
+    spoken = frozenset(_all_words(question))
+    words = words_of(question)
+    if not words and spoken & _MEMORY:
+        topic = topic_named(_OF_A_MODEL)
+        return () if topic is None else (topic,)
     about = topic_named(_ASKED_ABOUT)
-    words = words_of(question) - (words_of(about.words) if about else frozenset())
+    if not _MEANING.isdisjoint(spoken) and about is not None:
+        words -= words_of(about.words)
+    elif words.isdisjoint(words_of(_QUANTITY)):
+        return ()
+    words -= words_of(_QUANTITY)
     return (
         each
         for each in metrics()
@@ -175,53 +208,79 @@ def is_word(text: str) -> bool:
 def _ranked(question: str) -> list[tuple[float, float, Answer]]:
     """The share of a question's weight that an answer's names have, its rank, and the answer.
 
-    Topics come before figures and codes of the same rank.
+    Of the same rank, figures and codes whose whole name is said come before topics, others after.
     """
-    weights, texts = _index()
-    words = set(_words(question))
-    unknown = _UNKNOWN_WEIGHT * (log(len(texts)) + 1)
+    weights, entries = _index()
+    words, spoken = words_of(question), frozenset(_all_words(question))
+    unknown = _UNKNOWN_WEIGHT * (log(len(entries)) + 1)
     whole = sum(weights.get(word, unknown) for word in words)
-    found: list[tuple[float, float, float, Answer]] = []
-    for answer, name, others in texts:
-        in_name = sum(weights[word] for word in words & name)
-        known = in_name + sum(weights[word] for word in words & (others - name))
+    found: list[tuple[tuple[float, bool, bool, float], float, Answer]] = []
+    for entry in entries:
+        in_name = sum(weights[word] for word in words & entry.name)
+        known = in_name + sum(weights[word] for word in words & (entry.others - entry.name))
         if known:
-            more = (_OWN_NAME - 1) * in_name if isinstance(answer, Topic) else 0.0
-            # Of two that have the same words the one whose name has no other word is meant.
-            found.append(
-                (known / whole, known + more, len(words & name) / max(len(name), 1), answer)
-            )
-    found.sort(key=lambda each: (-each[1], -each[2]))
-    return [(share, rank, answer) for share, rank, _, answer in found]
+            named = len(words & entry.name) / max(len(entry.name), 1)
+            is_topic = isinstance(entry.answer, Topic)
+            more = (_OWN_NAME - 1) * in_name * named if is_topic else 0.0
+            said = max(len(spoken & each) / max(len(each), 1) for each in entry.spoken)
+            order = (-known - more, said < 1, not is_topic, -said)
+            found.append((order, known / whole, entry.answer))
+    found.sort(key=itemgetter(0))
+    return [(share, -order[0], answer) for order, share, answer in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """The words of an answer."""
+
+    answer: Answer
+    name: frozenset[str]
+    """Of its names, those that count."""
+    others: frozenset[str]
+    """Other words for it."""
+    spoken: tuple[frozenset[str], ...]
+    """All words of each of its names."""
+
+
+def _entry(answer: Answer, names: Iterable[str], others: str) -> _Entry:
+    names = tuple(names)
+    spoken = tuple(frozenset(_all_words(each)) for each in names)
+    return _Entry(answer, words_of(" ".join(names)), words_of(others), spoken)
 
 
 @cache
-def _index() -> tuple[dict[str, float], tuple[tuple[Answer, frozenset[str], frozenset[str]], ...]]:
-    """The weight of each word; the words of each answer's name, and other words for it."""
-    texts: tuple[tuple[Answer, frozenset[str], frozenset[str]], ...] = (
-        *((each, words_of(each.name), words_of(each.words)) for each in topics()),
-        *((each, words_of(" ".join((*each.labels, each.key))), frozenset()) for each in metrics()),
-        *((each, words_of(each.word), words_of(each.title)) for each in codes()),
+def _index() -> tuple[dict[str, float], tuple[_Entry, ...]]:
+    """The weight of each word; the words of each answer."""
+    entries = (
+        *(_entry(each, (each.name,), each.words) for each in topics()),
+        *(_entry(each, (*each.labels, each.key), "") for each in metrics()),
+        *(_entry(each, (each.word, each.id), each.title) for each in codes()),
     )
-    having = Counter(word for _, name, others in texts for word in name | others)
-    return {word: log(len(texts) / count) + 1 for word, count in having.items()}, texts
+    having = Counter(word for each in entries for word in each.name | each.others)
+    return {word: log(len(entries) / count) + 1 for word, count in having.items()}, entries
 
 
 def words_of(text: str) -> frozenset[str]:
     """The words of a text that count, as they are compared."""
-    return frozenset(_words(text))
+    words = (word for word in _split(text) if word not in _FILLER and not word.isdigit())
+    return frozenset(map(_stem, words))
 
 
-def _words(text: str) -> Iterable[str]:
-    plain = _TWICE.sub("2 x", text.casefold().replace("_", " "))
+def _all_words(text: str) -> Iterable[str]:
+    """All words of a text; those that count nothing as they are written."""
+    return (word if word in _FILLER else _stem(word) for word in _split(text))
+
+
+def _split(text: str) -> Iterable[str]:
+    plain = _UNFIT.sub(" unfit", text.casefold().replace("_", " "))
+    plain = _TWICE.sub("2 x", _CAPACITY.sub(" gigabytes ", plain))
     factored = _FACTOR.sub(lambda found: f" {_FACTORS.get(found[1], found[1])}x ", plain)
-    for word in re.findall(r"\d+\.\d+x|[a-z0-9]+", factored):
-        if word not in _FILLER and not word.isdigit():
-            yield _stem(word)
+    return re.findall(r"\d+\.\d+x|[a-z0-9]+", factored)
 
 
 def _stem(word: str) -> str:
     """The word in American spelling without its ending: ``gradients`` and ``gradient`` are one."""
+    word = _SYNONYMS.get(word.removesuffix("s"), word)
     for spelling, instead in _SPELLINGS:
         word = spelling.sub(instead, word)
     for ending in _ENDINGS:
