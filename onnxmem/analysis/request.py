@@ -123,7 +123,8 @@ class StageResults:
         others = [name for name in names if name not in applied]
         yield from unknown_limits(self.limited_graph, self.prepared.proto, others)
         for name, fewest in ({} if upper is None else upper.beyond).items():
-            yield f"--max {name}: it is at least {fewest:,} in every run; raise it, or omit --max"
+            number = f"{fewest:,} elements" if name in self.graph.tensors else f"{fewest:,}"
+            yield f"--max {name}: it is at least {number} in every run; raise it, or omit --max"
 
     @cached_property
     def at_most(self) -> "StageResults | None":
@@ -703,7 +704,7 @@ class AnalysisRequest:
         known = {
             name: number
             for name, number in most.items()
-            if not any(unknown_limits(results.graph, proto, (name,)))
+            if not any(unknown_limits(results.limited_graph, proto, (name,)))
         }
         if not known or results.upper is None:
             return

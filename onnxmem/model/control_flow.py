@@ -1,6 +1,6 @@
 """The branch that an If takes, and the number of iterations of a Loop or a Scan.
 
-The iterations of a Loop are known if its limit and condition depend only on constants and a
+The iterations of a Loop are known if its limit and condition depend only on constants, dims and a
 counter: then only the counter is simulated. tf2onnx and Keras write ``Less(counter + 1, limit)`` as
 the condition, and the same limit or the largest int64 as the limit of the Loop; while loops of JAX
 have no limit. The semantics are those of https://onnx.ai/onnx/operators/onnx__Loop.html:
@@ -11,12 +11,14 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Final
 
 import numpy as np
 
 from onnxmem.model.constants import Array
 from onnxmem.model.graph import Graph, Node, Role
+from onnxmem.ops.spec import known_dims
 
 _MADE = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
 
@@ -111,11 +113,20 @@ _OPERATORS: Final[Mapping[str, Callable[..., Scalar]]] = {
 _KEEPS_THE_ELEMENT: Final = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that pass on the element of a tensor with one element."""
 _SCALAR_OPERATORS: Final = _KEEPS_THE_ELEMENT | _OPERATORS.keys() | {"Cast"}
+_KEEPS_THE_ELEMENTS: Final = _KEEPS_THE_ELEMENT | {"Cast"}
+_OF_SHAPES: Final = frozenset({"Shape", "Size"})
+_OF_LISTS: Final = frozenset({"Gather", "Slice"})
+"""Operators that take elements of a shape."""
+_FOLLOWED_OPERATORS: Final = _SCALAR_OPERATORS | _OF_SHAPES | _OF_LISTS
+_SLICE_DEFAULTS: Final = (0, 0, 0, 1)
+_MAX_SOURCES: Final = 1_000
+"""Tensors that are computed for one scalar; one that needs more is unknown."""
 _MAX_STEPS: Final = 20_000
 """Nodes that are simulated for one Loop; a Loop that needs more has unknown iterations."""
 _LARGEST: Final = 2**31
 """Larger counters are unknown, because they may overflow in a narrower type."""
 
+_Elements = tuple[Scalar, ...]
 Step = tuple[str, Sequence[str], str]
 """A node's operator, its inputs and its output."""
 
@@ -142,7 +153,7 @@ class LoopBody:
         """
         if not condition:
             return 0
-        if self._stays_true():
+        if self.stays_true():
             return limit
         steps = self._deciding()
         if steps is None:
@@ -166,7 +177,7 @@ class LoopBody:
             count += 1
         return count
 
-    def _stays_true(self) -> bool:
+    def stays_true(self) -> bool:
         """Whether the body passes its condition on unchanged, or makes it constantly true."""
         same = {step[2]: step[1][0] for step in self.steps if step[0] == "Identity"}
         last = self.outputs[0]
@@ -296,26 +307,100 @@ def _loop_trips(graph: Graph, node: Node) -> int | None:
     going = _scalar(graph, condition) if condition else True
     if (limit and most is None) or going is None:
         return None
-    body = node.subgraphs[0][1]
-    scalars = LoopBody(
+    initial = [_scalar(graph, name) for name in node.inputs[2:]]
+    return _scalars_of(graph, node).trips(None if most is None else max(most, 0), going, initial)
+
+
+def _scalars_of(graph: Graph, loop: Node) -> LoopBody:
+    body = loop.subgraphs[0][1]
+    return LoopBody(
         body.inputs,
         body.outputs,
         [(n.onnx_op, n.inputs, n.outputs[0]) for n in body.nodes if n.onnx_op != "Constant"],
         lambda name: _scalar(graph, name),
     )
-    initial = [_scalar(graph, name) for name in node.inputs[2:]]
-    return scalars.trips(None if most is None else max(most, 0), going, initial)
 
 
 def _scalar(graph: Graph, name: str) -> Scalar | None:
-    """The value of an integer or boolean scalar that depends only on constants."""
-    value = graph.values.get(name)
-    if value is not None:
-        return value[0] if len(value) == 1 and isinstance(value[0], int) else None
-    producer = graph.producers.get(name)
-    if producer is None or producer.onnx_op not in _SCALAR_OPERATORS:
+    """The value of an integer or boolean scalar that depends only on constants and known dims."""
+    found: dict[str, _Elements | None] = {}
+    pending = [name]
+    # Each tensor once and without recursion: a file may add a number to itself any number of times.
+    while pending:
+        current = pending.pop()
+        if current in found:
+            continue
+        stored, node = graph.values.get(current), graph.producers.get(current)
+        if stored is not None:
+            numbers = tuple(each for each in stored if isinstance(each, int))
+            found[current] = numbers if len(numbers) == len(stored) else None
+        elif node is None or node.onnx_op not in _FOLLOWED_OPERATORS:
+            found[current] = None
+        elif node.onnx_op in _OF_SHAPES:
+            found[current] = _of_shape(graph, node)
+        elif missing := [each for each in node.inputs if each and each not in found]:
+            if len(found) > _MAX_SOURCES:
+                return None
+            pending += (current, *missing)
+        else:
+            found[current] = _elements(graph, node, [found.get(each) for each in node.inputs])
+    return _single(found[name])
+
+
+def _single(elements: _Elements | None) -> Scalar | None:
+    return None if elements is None or len(elements) != 1 else elements[0]
+
+
+def _elements(graph: Graph, node: Node, inputs: Sequence[_Elements | None]) -> _Elements | None:
+    """The elements that a node writes, by those of its inputs; ``None``: unknown."""
+    first = inputs[0] if inputs else None
+    if node.onnx_op in _KEEPS_THE_ELEMENTS:
+        return first
+    scalars = [_single(each) for each in inputs]
+    if node.onnx_op not in _OF_LISTS:
+        result = computed(node.onnx_op, scalars)
+        return None if result is None else (result,)
+    numbers = [int(each) for each in scalars[1:] if each is not None]
+    if first is None or len(numbers) < len(inputs) - 1:
         return None
-    return computed(producer.onnx_op, [_scalar(graph, each) for each in producer.inputs])
+    if len(graph.tensors[node.inputs[0]].shape or ()) != 1:
+        return None
+    return _taken(node.onnx_op, first, numbers)
+
+
+def _taken(operation: str, row: _Elements, numbers: Sequence[int]) -> _Elements | None:
+    """What a Gather takes by its index, or a Slice by a start, a stop, an axis and a step."""
+    if operation == "Gather":
+        index = numbers[0] if numbers else len(row)
+        return (row[index],) if -len(row) <= index < len(row) else None
+    start, stop, _, step = (*numbers, *_SLICE_DEFAULTS[len(numbers) :])
+    # Before opset 10 a Slice has all of them as attributes.
+    return row[start:stop:step] if step and len(numbers) > 1 else None
+
+
+def _of_shape(graph: Graph, node: Node) -> _Elements | None:
+    """The dims of a tensor, or their product; ``None`` unless every run has these dims."""
+    tensor = graph.tensors[node.inputs[0]]
+    # In a body, a shape may be that of the first iteration.
+    is_main = any(graph.tensors[name].role is Role.INPUT for name in graph.inputs)
+    is_outside = tensor.role in {Role.INPUT, Role.WEIGHT}
+    is_fixed = is_outside or (is_main and tensor.name in graph.producers)
+    dims = known_dims(tensor.shape)
+    if dims is None or not is_fixed or tensor.is_assumed or any(tensor.dynamic):
+        return None
+    if node.onnx_op == "Size":
+        return (prod(dims),)
+    start, end = node.attributes.get("start", 0), node.attributes.get("end")
+    if not isinstance(start, int) or not isinstance(end, int | None):
+        return None
+    return dims[start:end]
+
+
+def runs_to_limit(graph: Graph, node: Node) -> bool:
+    """Whether a Loop has as many iterations as its limit says in every run."""
+    limit, condition = (*node.inputs, "", "")[:2]
+    going = _scalar(graph, condition) if condition else True
+    return bool(limit and going) and _scalars_of(graph, node).stays_true()
 
 
 def _scan_trips(graph: Graph, node: Node) -> int | None:

@@ -1,6 +1,7 @@
 """Warnings name the limits of --max that lower what a run takes at most, and those that do not."""
 
 import json
+import re
 from pathlib import Path
 
 import onnx
@@ -83,6 +84,39 @@ def test_a_limit_below_the_least_is_refused() -> None:
         onnxmem.analyze(model, most={"z:0": 2})
     # At other batches the least is larger: the limit of this one says nothing of them.
     assert onnxmem.analyze(model, most={"z:0": 3}).to_dict()["batch_law"] is None
+
+
+KEPT_AND_ALL = """agraph (float[13,7] x, bool[13] m) => (y, s) <bool on = {1}, int64 five = {5}> {
+    k = Compress<axis = 0>(x, m)  y = Concat<axis = 0>(k, x)
+    rows = Shape<end = 1>(y)  n = Squeeze(rows)
+    z, s = Loop(n, on, k) <
+        body = iteration(int64 i, bool c, float[K,7] h) => (co, ho, so) {
+            co = Identity(c)  ho = Relu(h)  so = ReduceSum(h)
+        }
+    >
+    t, u = Loop(five, on, k) <
+        body = inner(int64 i, bool c, float[K,7] g) => (d, go, o) {
+            d = Identity(c)  go = Relu(g)  o = Identity(g)
+        }
+    >
+}"""
+"""y has 13 rows and what is kept of 13; the first Loop has as many iterations."""
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "fault"),
+    [
+        ("y", 90, "it is at least 91 elements in every run"),
+        ("Loop_4:iterations", 12, "it is at least 13 in every run"),
+        ("s:0", 12, "it is at least 13 in every run"),
+        ("Loop_5:iterations", 3, "the data of a run do not decide it, it is 5"),
+        ("Loop_5/body/o:1", 3, "the data of a run do not decide it, it is 7"),
+        ("Loop_4/body/so", 3, "the data of a run do not decide it, it is 1"),
+    ],
+)
+def test_a_limit_that_no_run_keeps_is_refused(name: str, number: int, fault: str) -> None:
+    with pytest.raises(ShapeError, match=f"--max {re.escape(name)}: {fault}"):
+        onnxmem.analyze(model_of(KEPT_AND_ALL), most={name: number})
 
 
 def test_dims_without_a_bound_are_named_by_their_bytes() -> None:

@@ -98,6 +98,37 @@ def loop(inputs: str, condition: str = "more = Identity(go)", constants: str = "
     return LOOP.format(inputs=inputs, condition=condition, constants=constants)
 
 
+def shaped(count: str) -> str:
+    """A loop over a count k of the shape of x."""
+    constants = ", int64 one = {1}, int64[1] ends = {1}, int64[1] far = {99}, int64 seven = {7}"
+    return loop("k,", constants=constants).replace("y = Loop", f"{count}  y = Loop")
+
+
+def test_a_count_that_adds_itself_up_is_soon_unknown() -> None:
+    """Neither two sources for each sum, nor a call for each."""
+    sums = "".join(f"n{each} = Add(n{each - 1}, n{each - 1})  " for each in range(1, 3_000))
+    text = loop("n2999,").replace("int64 n,", "int64 n0,").replace("y = Loop", f"{sums} y = Loop")
+    graph = graph_of(text)
+    assert trip_count(graph, graph.nodes[-1]) is None
+
+
+def test_a_shape_of_one_iteration_counts_no_loop() -> None:
+    """In the second iteration of the outer loop the inner one has 4 iterations."""
+    graph = graph_of("""agraph (float[2] x) => (y) <int64 two = {2}, bool on = {1}> {
+        y = Loop(two, on, x) <body = outer (int64 i, bool c, float[K] h) => (co, ho) {
+            co = Identity(c)  r = Relu(h)  n = Size(r)
+            t = Loop(n, on, h) <body = inner (int64 j, bool d, float[L] g) => (do, go) {
+                do = Identity(d)  go = Exp(g)
+            }>
+            ho = Concat<axis = 0>(t, t)
+        }>
+    }""")
+    (outer,) = graph.nodes
+    body = outer.subgraphs[0][1]
+    loop = next(node for node in body.nodes if node.onnx_op == "Loop")
+    assert [trip_count(each, loop) for each in (graph, body)] == [None, None]
+
+
 SEVEN = ", int64 seven = {7}"
 TRUE = ", bool yes = {1}"
 FALSE = ", bool no = {0}"
@@ -115,11 +146,17 @@ FALSE = ", bool no = {0}"
         (loop("seven,", "more = Not(go)", SEVEN), 1),
         (loop("seven,", "k = Identity(go)  more = Identity(k)", SEVEN), 7),
         (loop("minus,", constants=", int64 minus = {-3}"), 0),
+        (shaped("d = Shape(x)  k = Gather(d, one)"), 5),
+        (shaped("d = Shape<start = -1>(x)  k = Squeeze(d)"), 5),
+        (shaped("s = Size(x)  k = Sub(s, one)"), 14),
+        (shaped("d = Shape(x)  f = Slice(d, ends, far)  k = Squeeze(f)"), 5),
+        (shaped("d = Shape(x)  k = Gather(d, seven)"), None),
+        (shaped("d = Shape(x)  k = ReduceSum<keepdims = 0>(d)"), None),
     ],
 )
 def test_the_trips_of_a_loop(text: str, trips: int | None) -> None:
     graph = graph_of(text)
-    assert trip_count(graph, graph.nodes[0]) == trips
+    assert trip_count(graph, graph.nodes[-1]) == trips
     macs = compute(graph).forward_macs
     assert macs == 3 * 5 * 5 * (1 if trips is None else trips)
 

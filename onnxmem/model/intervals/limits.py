@@ -50,15 +50,14 @@ def _decided(graph: Graph, name: str) -> int | None:
 
     A dim of a graph with upper ends (``UpperGraph``) is decided if it has no name.
     """
-    # In a body, a dim of known number may be that of the first iteration.
-    written = {*graph.inputs, *(each for node in graph.nodes for each in node.writes)}
     tensor, _, axis = name.rpartition(":")
     if axis == "iterations":
-        loop = next((each for each in graph.nodes if each.name == tensor), None)
-        return None if loop is None else trip_count(graph, loop)
-    if name in written:
-        return None if any(graph.tensors[name].dynamic) else graph.tensors[name].num_elements
-    if tensor not in written or not axis.isdecimal():
+        loops = (each for each in graph.all_nodes() if each.name == tensor)
+        return next((trip_count(graph, each) for each in loops), None)
+    if name in graph.tensors:
+        found = graph.tensors[name]
+        return None if any(found.dynamic) else found.num_elements
+    if tensor not in graph.tensors or not axis.isdecimal():
         return None
     index, found = int(axis), graph.tensors[tensor]
     is_open = any(found.dynamic[index : index + 1])

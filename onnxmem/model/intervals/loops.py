@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxmem.model.control_flow import trip_count
+from onnxmem.model.control_flow import least_trips, runs_to_limit, trip_count
 from onnxmem.model.graph import DType, Graph, Node
 from onnxmem.model.intervals.interval import (
     DimInterval,
@@ -24,6 +24,7 @@ from onnxmem.model.intervals.interval import (
     joined,
     least,
     renamed,
+    start,
     times,
 )
 from onnxmem.model.intervals.tensors import TensorIntervals, as_terms
@@ -167,8 +168,11 @@ class Iterations:
         most = None if limit is None else end(limit.most)
         if most is not None and most >= _HUGE:
             most = None
-        found = DimInterval(0, least(most, self._counted()), name)
-        if name in tensors.limits:
+        fewest = least_trips(self.graph, node)
+        if limit is not None and runs_to_limit(self.graph, node):
+            fewest = max(fewest, start(limit.least))
+        found = DimInterval(fewest, least(most, self._counted()), name)
+        if name in tensors.limits and tensors.is_kept(name, fewest):
             found = found.limited(*tensors.limits[name])
         tensors.iterations[node.name] = found.high
         return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -108,20 +109,25 @@ class TensorIntervals:
             dims = tuple(
                 self._within(tensor, axis, dim.limited(0, None)) for axis, dim in enumerate(dims)
             )
-        if tensor.name in self.limits:
+        fewest = prod(dim.low for dim in dims or ())
+        if tensor.name in self.limits and self.is_kept(tensor.name, fewest):
             most = least(most, self.limits[tensor.name][1])
         changed = replace(known, dims=dims, max_elements=most)
         if dims == known.dims:
             return changed
         return replace(changed, value=known.value.shaped(changed.exact_dims))
 
+    def is_kept(self, name: str, fewest: int) -> bool:
+        """Whether a run may keep a limit of the user; notes one that none keeps."""
+        is_kept = self.limits[name][1] >= fewest
+        if not is_kept:
+            self.beyond[name] = fewest
+        return is_kept
+
     def _within(self, tensor: Tensor, axis: int, dim: DimInterval) -> DimInterval:
         """A dim within the limits that the user set."""
         for name in (f"{tensor.name}:{axis}", dim.name):
-            if dim.number is None and name in self.limits:
-                if self.limits[name][1] < dim.low:
-                    self.beyond[name] = dim.low
-                    continue
+            if dim.number is None and name in self.limits and self.is_kept(name, dim.low):
                 self.applied.add(name)
                 self.learned[dim.name] = self.limits[name]
                 dim = dim.limited(*self.limits[name])
