@@ -14,10 +14,12 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.messages import OutOfMemory
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_shape
+from onnxmem.decisions.explain.rules import RULES
 from onnxmem.decisions.explain.tensors import TensorSize
 from onnxmem.decisions.explain.topics import Topic, topics
 from onnxmem.errors import printable, shortened
 from onnxmem.model.graph import DType
+from onnxmem.report.rules import rule_lines
 from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out, rounded
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_bytes, format_count, plural
@@ -159,6 +161,9 @@ def render_metric(metric: Metric, where: str | None, value: MetricValue | None) 
     defined = "" if metric.definition is None else f" (definition {metric.definition})"
     lines.append(fact("  is", metric.text + defined))
     lines.append(fact("  formula", metric.formula))
+    rule = next((each for each in RULES if metric.key == f"rules_of_thumb.{each.key}"), None)
+    if rule is not None:
+        lines += rule_lines(rule)
     if where is not None and value is not None:
         lines += ["", *_value(metric, where, value)]
     return "\n".join(lines) + "\n"

@@ -201,6 +201,8 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
     lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
+    if setup.basis is Basis.TOTAL:
+        lines.append(fact("  not counted", _not_counted(memory)))
     if result.limited_by:
         lines.append(
             fact("  limited by", " and ".join(_MEMORIES[name] for name in result.limited_by))
@@ -209,8 +211,6 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
         *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
     lines.append(rounded("  memory", setup.memory_bytes, _memory_remark(memory)))
-    if setup.basis is Basis.TOTAL:
-        lines.append(fact("  not counted", _not_counted(memory)))
     if setup.flash_bytes is not None and result.setup.basis is Basis.MCU:
         weights = format_bytes(result.footprint.weight_bytes)
         lines.append(rounded("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
@@ -227,10 +227,10 @@ def _not_counted(memory: ComparedMemory) -> str:
             format_bytes(each) for each in (ORT_CONTEXT.low_bytes, ORT_CONTEXT.high_bytes)
         )
         return (
-            f"a CUDA context of {least} to {most}, cuDNN's workspaces, what the arena reserves "
-            "and does not use: --runtime ort-cuda"
+            f"onnxruntime takes more: a CUDA context of {least} to {most}, cuDNN's workspaces, "
+            "what the arena reserves and does not use; with them: --runtime ort-cuda"
         )
-    return "the runtime, and what its arena reserves and does not use: --runtime ort-cpu"
+    return "onnxruntime takes more: --runtime ort-cpu adds its process and arena"
 
 
 def _memory_remark(memory: ComparedMemory) -> str:

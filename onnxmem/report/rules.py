@@ -40,6 +40,11 @@ def render_rules(path: str | None, found: ExplainedRules | None) -> str:
 
 def _words(rule: Rule) -> Iterator[str]:
     yield fact(rule.name, rule.formula)
+    yield from rule_lines(rule)
+
+
+def rule_lines(rule: Rule) -> Iterator[str]:
+    """What the factors of a rule stand for, and what no factor does."""
     yield fact("  counts", rule.counts)
     yield fact("  leaves out", rule.leaves_out)
 
@@ -51,8 +56,7 @@ def _rule(explained: ExplainedRule, step_bytes: int | None) -> Iterator[str]:
     for term in explained.terms:
         yield figure(f"  {term.label}", term.num_bytes, _product(term), label_width=_LABEL)
     yield fact("  rule", explained.rule.formula)
-    yield fact("  counts", explained.rule.counts)
-    yield fact("  leaves out", explained.rule.leaves_out)
+    yield from rule_lines(explained.rule)
 
 
 def _product(term: Term) -> str:

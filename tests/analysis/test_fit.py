@@ -799,3 +799,10 @@ def test_a_limit_between_the_states_of_the_heap_is_tight(
         out = " ".join(capsys.readouterr().out.split())
         assert f"Verdict {verdict}: " in out
         assert "or 700 MiB if the heap does not reuse the places of freed weights" in out
+
+
+def test_a_verdict_by_the_tensors_names_beside_it_what_a_runtime_adds(capsys: Capture) -> None:
+    assert main(["fit", str(MODELS / "mlp.onnx"), "--device", "1GiB"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    verdict = next(at for at, line in enumerate(lines) if line.startswith("Verdict"))
+    assert "onnxruntime takes more: --runtime ort-cpu" in lines[verdict + 1]

@@ -7,10 +7,12 @@ from paths import MODELS
 
 from onnxmem import analyze
 from onnxmem.cli import main
+from onnxmem.decisions.explain.glossary import metrics_named
 from onnxmem.decisions.explain.rules import (
     RULES,
     WORKED_EXAMPLE,
     PrintedSum,
+    Rule,
     explained_rules,
 )
 
@@ -68,3 +70,11 @@ def test_without_a_model_there_are_no_values(capsys: Capture) -> None:
     rows = json.loads(capsys.readouterr().out)["explained"]
     assert [row["bytes"] for row in rows[:6]] == [None] * 6
     assert rows[-1]["peak_bytes"] is None
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_a_rule_alone_says_what_it_leaves_out(rule: Rule, capsys: Capture) -> None:
+    (metric,) = metrics_named(f"rules_of_thumb.{rule.key}")
+    assert main(["explain", metric.labels[0]]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"leaves out {rule.leaves_out}" in text
