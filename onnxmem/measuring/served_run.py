@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.children.running import JSON
     from onnxmem.measuring.run_request import RunRequest
 
-_VERBOSE, _INFO = 0, 1
+VERBOSE, _INFO = 0, 1
 """Severities of the log that has the arena's shrinkages, and its extensions."""
 _CHANGE: Final = re.compile(
     rb"Reserving memory in BFCArena for Cpu size: (\d+)"
@@ -62,8 +62,8 @@ def serve_requests(
     """
     floor = resident_bytes()
     plan = read_plain_request(request)
-    ort.set_default_logger_severity(_VERBOSE if plan.options.shrinks_arena else _INFO)
-    with _arena_log(1 if plan.options.shares_arena else sessions) as arenas:
+    ort.set_default_logger_severity(VERBOSE if plan.options.shrinks_arena else _INFO)
+    with arena_log(1 if plan.options.shares_arena else sessions) as arenas:
         server = _Server(plan, shapes, arenas)
         restart_peak()
         opened = [open_session(plan, native_options(plan)) for _ in range(sessions)]
@@ -92,7 +92,7 @@ def serve_requests(
     }
 
 
-class _ArenaLog:
+class ArenaLog:
     """Mutable: what all arenas of the process reserve, as far as their log was read.
 
     A weight that the load reserved and released again is in no line but the next total. A total is
@@ -126,12 +126,12 @@ class _ArenaLog:
 
 
 @contextmanager
-def _arena_log(num_arenas: int) -> Iterator[_ArenaLog]:
+def arena_log(num_arenas: int) -> Iterator[ArenaLog]:
     """Log the arenas of sessions that are created in a ``with`` block."""
     stderr, log = os.dup(2), os.open(_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(log, 2)
     try:
-        yield _ArenaLog(log, num_arenas)
+        yield ArenaLog(log, num_arenas)
     finally:
         os.dup2(stderr, 2)
         for descriptor in (stderr, log):
@@ -142,7 +142,7 @@ class _Server:
     """Mutable: serves requests, and has the process at the end of each so far."""
 
     def __init__(
-        self, plan: "RunRequest", shapes: Sequence[Mapping[str, Sequence[int]]], arenas: _ArenaLog
+        self, plan: "RunRequest", shapes: Sequence[Mapping[str, Sequence[int]]], arenas: ArenaLog
     ) -> None:
         self._plan, self._shapes, self._arenas = plan, shapes, arenas
         self._content = mapped_inputs(plan)

@@ -69,17 +69,34 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
 
 def trace_steady_runs(request: Mapping[str, Any]) -> dict[str, JSON]:
     """Arena reserved in steady state with the session's own settings, and the pattern buffer."""
+    import onnxruntime as ort
+
     from onnxmem.measuring.process_run import native_options
+    from onnxmem.measuring.served_run import VERBOSE, arena_log
 
     parsed = read_request(request)
-    # One more run: an arena shrinks after the last node of a run, which the next run's start shows.
-    every = _profiled(parsed, native_options(parsed), num_runs=parsed.runs + 1)
+    num_runs = parsed.runs + 1
+    logged: list[int] = []
+    if parsed.options.shrinks_arena and parsed.provider == "cpu":
+        # An arena shrinks after the last node of a run, and takes the memory-pattern buffer of the
+        # next run before its first node: no event of the profile lies between. The log does.
+        ort.set_default_logger_severity(VERBOSE)
+        with arena_log(1) as arenas:
+
+            def read() -> None:
+                arenas.read()
+                logged.append(arenas.reserved_bytes)
+
+            every = _profiled(parsed, native_options(parsed), num_runs, read)
+    else:
+        every = _profiled(parsed, native_options(parsed), num_runs)
     starts = [first(steps) for steps in every if steps]
-    if len(starts) != parsed.runs + 1:
+    if len(starts) != num_runs:
         return {}
     before, after = (start.requested_before_bytes for start in starts[:2])
+    steady_bytes = logged[-2] if logged else starts[-1].reserved_before_bytes
     return {
-        "held_steady_bytes": starts[-1].reserved_before_bytes,
+        "held_steady_bytes": steady_bytes,
         "pattern_block_bytes": None if before is None or after is None else after - before,
         "steady_order": _digest(every[0]),
     }
@@ -206,8 +223,16 @@ def _difference(whole: int | None, part: int | None) -> int | None:
     return None if whole is None or part is None else whole - part
 
 
-def _profiled(request: RunRequest, native: "ort.SessionOptions", num_runs: int) -> list[list[Step]]:
-    """The steps of each run on the requested provider, or all if it ran none."""
+def _profiled(
+    request: RunRequest,
+    native: "ort.SessionOptions",
+    num_runs: int,
+    ended: Callable[[], None] = lambda: None,
+) -> list[list[Step]]:
+    """The steps of each run on the requested provider, or all if it ran none.
+
+    ``ended`` is called at the end of each run, when its outputs are released.
+    """
     from onnxmem.measuring.process_run import (
         mapped_feeds,
         open_session,
@@ -221,6 +246,7 @@ def _profiled(request: RunRequest, native: "ort.SessionOptions", num_runs: int) 
     session = open_session(request, native)
     for _ in range(num_runs):
         session.run(None, feeds, run_options(request))
+        ended()
     profile = Path(session.end_profiling())
     del session
     gc.collect()  # the end of the session writes the statistics

@@ -177,6 +177,16 @@ def test_an_arena_that_grows_by_requested_bytes_reserves_no_more() -> None:
     assert found.held_bytes == found.in_use_peak_bytes == 2 * 512
 
 
+def test_a_shrunk_arena_is_read_before_the_next_run_extends_it() -> None:
+    """The memory-pattern buffer of a next run is allocated before its first node."""
+    options = SessionOptions(level="off", shrinks_arena=True)
+    found = measured(model_of(CHAIN), Request(batch=MANY), MeasureSettings(options=options))
+    assert found.held_steady_bytes is not None
+    assert found.pattern_block_bytes is not None
+    # No weight is copied: what stays is the region in which the output lay.
+    assert found.held_steady_bytes < found.pattern_block_bytes
+
+
 def test_without_an_arena_the_process_is_still_measured() -> None:
     options = SessionOptions(enable_cpu_mem_arena=False)
     found = measured(model_of(CHAIN), None, MeasureSettings(options=options))
