@@ -40,6 +40,7 @@ CHAPTERS = {
     "onnxmem.cli.help": "what --help prints, which no other command imports",
     "onnxmem.cli.results": "what works on models, which --help must not import",
     "onnxmem.collection.workers": "processes, which one model does not need",
+    "onnxmem.measuring.served_run": "a child, which imports no more than a server",
     "onnxmem.measuring.tracing": "the profile of a run, which children read",
     "onnxmem.model.canonical": "other forms of a file, each with its source",
     "onnxmem.model.shapes.bodies": "signatures of subgraphs, which the memo of nodes has none of",

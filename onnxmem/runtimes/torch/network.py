@@ -73,6 +73,11 @@ _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 _DROPOUT_MODULE = "torch.nn.modules.dropout."
 
 
+_LAYER_NORMS = frozenset(
+    {"LayerNormalization", "SkipLayerNormalization", "EmbedLayerNormalization"}
+)
+
+
 _NO_BATCHNORM = Finding(
     "no_batchnorm",
     "--assume-batchnorm has no effect: no layer shows a folded BatchNormalization, and none could "
@@ -208,6 +213,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     """The graph and the parameters that the framework trains with a training configuration."""
     # BatchNormalization and Dropout first: they are inserted between nodes of the file, which
     # composites then fuse. Adapters last: they train beside what is frozen by then.
+    read = graph
     graph, batchnorms, findings = _with_batchnorms(graph, recipe)
     put_back = unfolded(with_repeated_calls(graph))
     graph = put_back.graph
@@ -225,8 +231,11 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     graph, subtractions = with_repeated_subtractions(with_repeated_activations(graph))
     if subtractions:
         findings.append(_subtraction_finding(graph, subtractions))
-    if recipe.attention == "fused" and (softmaxes := unfused_attentions(graph)):
+    softmaxes = unfused_attentions(graph)
+    if recipe.attention == "fused" and softmaxes:
         findings.append(_attention_finding(graph, softmaxes, recipe.precision))
+    if not recipe.assume_dropout and _lacks_dropout(graph, softmaxes):
+        findings.append(_left_out_finding(dropped_nodes(read)))
     if recipe.in_place_activations is None:
         findings += _in_place_findings(graph)
     found = parameters(graph)
@@ -347,6 +356,18 @@ def dropped_nodes(graph: Graph) -> tuple[Node, ...]:
     )
 
 
+def _lacks_dropout(graph: Graph, softmaxes: tuple[Node, ...]) -> bool:
+    """Whether a network usually has Dropout, and this one has none.
+
+    Blocks of attention and LayerNormalization have it. Convolutional networks often have none, and
+    decoders with RMSNormalization train without.
+    """
+    operators = {node.op_type for node in graph.nodes}
+    is_attentive = softmaxes or any(each.lower().endswith("attention") for each in operators)
+    is_normalized = not operators.isdisjoint(_LAYER_NORMS)
+    return bool(is_attentive) and is_normalized and "Dropout" not in operators
+
+
 def _is_dropout_module(node: Node) -> bool:
     """Whether the innermost module of a node is a Dropout that does nothing in inference."""
     is_identity = node.onnx_op == "Identity"
@@ -460,6 +481,15 @@ def _dropout_finding(names: tuple[str, ...]) -> Finding:
         "does not show where Dropout was"
     )
     return Finding("dropout_assumed", text, names[0])
+
+
+def _left_out_finding(nodes: tuple[Node, ...]) -> Finding:
+    option = ", or add --assume-dropout" if nodes else ""
+    text = (
+        "the file has no Dropout, which an inference export leaves out; if the network trains with "
+        f"it, a step takes more: export with training=TrainingMode.TRAINING{option}"
+    )
+    return Finding("dropout_left_out", text)
 
 
 def _in_place_findings(graph: Graph) -> Iterator[Finding]:

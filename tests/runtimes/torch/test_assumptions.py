@@ -295,3 +295,31 @@ def test_dropout_is_where_torch_export_left_its_module() -> None:
     graph = build(prepare(ModelFile("<text>", model, 0)), Request()).graph
     found = operators(network_of(graph, recipe_of(assume_dropout=True)).graph)
     assert found == ["Softmax", "MatMul", "Identity", "Dropout", "Exp"]
+
+
+BLOCK: str = """
+    agraph (float[2,3,5,7] q) => (float[2,3,5,7] y) <float[7] scale, float[7] bias> {{
+        k = Transpose <perm = [0, 1, 3, 2]> (q)
+        scores = MatMul (q, k)
+        weights = Softmax <axis = -1> (scores)
+        values = MatMul (weights, q)
+        {end}
+    }}"""
+NORMALIZED: str = "y = LayerNormalization (values, scale, bias)"
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "is_noted"),
+    [
+        (BLOCK.format(end=NORMALIZED), {}, True),
+        (BLOCK.format(end=NORMALIZED), {"assume_dropout": True}, False),
+        (BLOCK.format(end=NORMALIZED.replace("values", "d") + "\nd = Dropout (values)"), {}, False),
+        (BLOCK.format(end="y = RMSNormalization (values, scale)"), {}, False),
+        (CONV, {}, False),
+    ],
+)
+def test_an_export_of_attention_without_dropout_is_noted(
+    text: str, given: dict[str, bool], is_noted: bool
+) -> None:
+    codes = [each.code for each in network(text, **given).findings]
+    assert ("dropout_left_out" in codes) is is_noted
