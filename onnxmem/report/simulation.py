@@ -29,6 +29,10 @@ _ROWS: Final = 8
 """Of the timeline."""
 _BAR: Final = 30
 _MOST_ADVISED: Final = 6
+_SHRINKAGE: Final = (
+    "each run returns what it does not keep, and the next one reserves it again, which takes time; "
+    "holes in the heap may cost more than it saves: memory.enable_memory_arena_shrinkage"
+)
 _ADVISED: Final = ("advice", "process", "arena", "at the end", "FLOPs")
 _HEADINGS: Final = ("request", "arena reserved", "allocated", "process")
 
@@ -185,10 +189,15 @@ def _cells(index: int, served: ServedRequest) -> tuple[str, ...]:
 
 
 def _advice(advice: ServingAdvice) -> list[str]:
-    """The changes with the least process, and the server as it is among them."""
+    """The changes with the least process; the server as it is, and the best that shrinks its arena.
+
+    Shrinkage is what people expect to help, so they read here what it does.
+    """
     ranked = advice.ranked
-    own = ranked.index(advice.own)
-    listed = ranked[:_MOST_ADVISED] + ([advice.own] if own >= _MOST_ADVISED else [])
+    shrinking = [each for each in ranked if each.options.shrinks_arena]
+    kept = (advice.own, *shrinking[:1])
+    listed = [each for at, each in enumerate(ranked) if at < _MOST_ADVISED or each in kept]
+    cost = [fact("arena shrinkage", _SHRINKAGE)] if shrinking else []
     rows = [
         (
             each.name,
@@ -200,7 +209,7 @@ def _advice(advice: ServingAdvice) -> list[str]:
         )
         for each in listed
     ]
-    return aligned([_ADVISED, *rows], 1).splitlines()
+    return [*aligned([_ADVISED, *rows], 1).splitlines(), *cost]
 
 
 def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None) -> JsonDict:

@@ -112,8 +112,10 @@ def test_the_command_shows_the_advice_and_emits_code_that_compiles(
     words += ["--seed", "5", "--emulate-optimizer"]
     assert main([*words, "--advise"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 25
+    assert len(lines) <= 28
     assert any(line.startswith("as it is") for line in lines)
+    assert any("arena shrinkage after each run" in line for line in lines)
+    assert any("memory.enable_memory_arena_shrinkage" in line for line in lines)
     assert main([*words, "--advise", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["models"]
     assert [each["arena_reserved_peak_bytes"] for each in row["advice"]] == [
