@@ -20,7 +20,8 @@ EXIT_UNANALYZED = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_UNANALYZED, EXIT_GATE_FAILED)
+# A budget that failed is certain, whatever is unknown of others.
+_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_GATE_FAILED, EXIT_UNANALYZED)
 
 
 class OnnxmemError(Exception):
@@ -64,7 +65,7 @@ class ShapeError(OnnxmemError):
 
 
 def worst_exit_code(codes: list[int]) -> int:
-    """The exit code for several results, the most severe: 130 > 70 > 2 > 3 > 1 > 0."""
+    """The exit code for several results, the most severe: 130 > 70 > 2 > 1 > 3 > 0."""
     return next((code for code in _SEVERITY if code in codes), EXIT_OK)
 
 

@@ -335,21 +335,23 @@ def _figure(name: str, models: Sequence[_Model]) -> FigureSummary:
     known = [(size, each.status) for each in models if (size := each.bytes_of(name)) is not None]
     ordered = sorted(size for size, _ in known)
     # A file has its weights whole, whatever else of it is unknown.
-    left_out = (
-        each.status == "partial" and not each.is_left_to_data and each.bytes_of(name) is not None
+    left_out = [
+        each.status == "partial" and not each.is_left_to_data and name != "weights"
         for each in models
-        if name != "weights"
-    )
+    ]
     ends = [
-        each.ends.get(name, (size, size))
-        for each in models
+        each.ends.get(name, (size, None if is_least else size))
+        for each, is_least in zip(models, left_out, strict=True)
         if (size := each.bytes_of(name)) is not None or name in each.ends
     ]
     return FigureSummary(
         name=name,
         num_known=len(known),
         num_partial=sum(status == "partial" for _, status in known),
-        num_incomplete=sum(left_out),
+        num_incomplete=sum(
+            is_least and each.bytes_of(name) is not None
+            for each, is_least in zip(models, left_out, strict=True)
+        ),
         num_data=sum(name in each.ends for each in models),
         sum_bytes=sum(ordered) if ordered else None,
         sum_lower_bytes=sum_known(least for least, _ in ends),

@@ -259,7 +259,9 @@ def _bound(each: FigureSummary) -> str:
     if each.num_data:
         parts.append(_ends_text(each.sum_lower_bytes, each.sum_upper_bytes))
     if each.num_incomplete:
-        parts.append(f"lower bound: {plural(each.num_incomplete, 'model')} incomplete")
+        incomplete = f"{plural(each.num_incomplete, 'model')} incomplete"
+        # A total that counts the larger branch of an If is no lower bound; the ends are beside it.
+        parts.append(incomplete if parts else f"lower bound: {incomplete}")
     return "; ".join(parts)
 
 

@@ -265,6 +265,17 @@ def test_a_table_has_both_ends(folder: str, capsys: pytest.CaptureFixture[str]) 
     assert "sum_lower_bytes" not in figures["weights"]
 
 
+def test_a_total_of_larger_branches_is_no_lower_bound(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strings = "agraph (string[5] q, float[3] x) => (r, y) { r = Identity(q)  y = Exp(x) }"
+    onnx.save(model_of(strings), f"{folder}/strings.onnx")
+    assert main([folder, "--summary"]) == 0
+    totals, _, _ = " ".join(capsys.readouterr().out.split()).partition("Percentiles")
+    assert totals.count("no upper end; 1 model incomplete") == 2
+    assert "lower bound:" not in totals
+
+
 def test_each_answer_names_the_end_of_its_figure(
     folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
