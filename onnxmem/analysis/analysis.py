@@ -25,6 +25,7 @@ from onnxmem.analysis.request import (
 )
 from onnxmem.errors import Finding, UsageError, printable
 from onnxmem.model.files import ModelFile, ModelSource, load
+from onnxmem.model.graph import DType
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
 from onnxmem.settings import RUNTIMES, Settings, TrainingConfig, ValueLike, read_values
@@ -488,6 +489,15 @@ class Analysis:
         return tuple(clause for clause, is_so in clauses if is_so)
 
     @property
+    def _unsized(self) -> str:
+        """Which tensors are left out, where no dim is left to the data."""
+        # A training step also leaves out nodes that save something.
+        found = [self.graph.tensors.get(name) for name in self.coverage.unknown_tensor_names]
+        if all(each is not None and each.dtype is DType.STRING for each in found):
+            return "the bytes of strings are unknown and left out"
+        return "tensors of unknown size are left out"
+
+    @property
     def _left_out(self) -> str:
         """Why the figures leave tensors out, and what inference takes at most."""
         dims, at_most = self.results.data_text(), self.at_most
@@ -496,7 +506,7 @@ class Analysis:
         if least_bytes != self.total_bytes:
             bounds = f"a run takes at least {format_bytes(least_bytes)}"
         if not dims:
-            return "tensors of unknown size are left out, figures are lower bounds"
+            return f"{self._unsized}, figures are lower bounds"
         if at_most is None:
             flags = self.results.data_flags()
             observing = "" if self.observed else ", or run it with --observe random"

@@ -28,7 +28,7 @@ from onnxmem.model.control_flow import (
     without_idle_bodies,
 )
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.model.input_values import (
     input_arrays,
     refuse_unknown_names,
@@ -175,7 +175,15 @@ class StageResults:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
         text = f"the data of a run decide {listed(self.upper.data_dims)}"
         left = self.without_size
-        return f"{text}, and the size of {listed(left)}" if left else text
+        return f"{text}, and {self.size_text(left)}" if left else text
+
+    def size_text(self, names: Sequence[str]) -> str:
+        """Of which tensors the size is unknown: of strings, whatever the dims are."""
+        strings = [name for name in names if self.graph.tensors[name].dtype is DType.STRING]
+        others = [name for name in names if name not in strings]
+        parts = [f"the size of {listed(others)}"] if others else []
+        parts += [f"the bytes of the strings of {listed(strings)}"] if strings else []
+        return " and ".join(parts)
 
     def _bounded_text(self) -> str:
         """Which tensors rules or limits settle although no shape is known; empty: not all."""
@@ -711,11 +719,14 @@ class AnalysisRequest:
         ends, at_most = results.upper_ends(), results.at_most
         size_bytes = None if at_most is None else at_most.total_bytes
         stays = "without a bound" if size_bytes is None else f"at most {format_bytes(size_bytes)}"
+        left = results.without_size
+        why = f", for no limit bounds {results.size_text(left)}" if left else ""
         for name in known:
             others = {other: number for other, number in known.items() if other != name}
             without = replace(results, limits=limits_of(results.graph, proto, others))
             if without.upper_ends().is_like(ends):
-                text = f"--max {name}={most[name]}: what a run takes is {stays} with and without it"
+                both = f"{stays} with and without it{why}"
+                text = f"--max {name}={most[name]}: what a run takes is {both}"
                 yield Finding("idle_limit", text)
 
 

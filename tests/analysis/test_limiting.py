@@ -78,6 +78,28 @@ def test_a_limit_that_changes_nothing_says_so(
     assert f"idle_limit: --max {name}: what a run takes is at most" in words
 
 
+WORDS = """agraph (string[24] text, float[13] x, bool[13] m) => (few, z) {
+    few = StringNormalizer<case_change_action = "LOWER", is_case_sensitive = 1, locale = "C",
+        stopwords = ["a"]>(text)
+    z = Compress<axis = 0>(x, m)
+}"""
+
+
+def test_a_limit_on_strings_bounds_no_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model_of(WORDS), path)
+    assert main([path, "--max", "few:0=3"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    strings = "the bytes of the strings of 'text', 'few'"
+    assert f"the data of a run decide 'few:0', 'z:0', and {strings}" in words
+    assert f"is without a bound with and without it, for no limit bounds {strings}" in words
+    onnx.save(model_of("agraph (string[5] t) => (y) { y = Identity(t) }"), path)
+    assert main([path]) == 0
+    assert "the bytes of strings are unknown and left out" in capsys.readouterr().out
+
+
 def test_a_limit_below_the_least_is_refused() -> None:
     model = model_of(SEQUENCE)
     with pytest.raises(ShapeError, match="--max z:0: it is at least 3 in every run"):
