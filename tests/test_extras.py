@@ -1,27 +1,26 @@
 """The extras resolve by plain pip, which tries releases one by one where ranges do not meet."""
 
-import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 import pytest
 from paths import ROOT
 
-SECONDS: Final = 60
+MOST_RELEASES: Final = 4
+"""Releases of one package that pip may read; where ranges do not meet, it reads hundreds."""
 CI: Final = "measure,test,remote,dask,test-services,model-explorer"
 """Those that ``.ci/run`` installs."""
 
 
 @pytest.mark.slow
-def test_extras_resolve_within_a_minute(tmp_path: Path) -> None:
+def test_extras_resolve_without_trying_many_releases(tmp_path: Path) -> None:
     python = tmp_path / "environment" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
-    start, before = time.monotonic(), processor_seconds()
     done = subprocess.run(
         [python, "-m", "pip", "install", "--dry-run", f"{ROOT}[{CI}]"],
         cwd=tmp_path,
@@ -33,15 +32,15 @@ def test_extras_resolve_within_a_minute(tmp_path: Path) -> None:
     if "connection" in done.stderr.lower() or "No matching distribution" in done.stderr:
         pytest.skip("no index of packages responds")
     assert done.returncode == 0, done.stderr[-2000:]
-    print(f"{time.monotonic() - start:.0f} s, {processor_seconds() - before:.0f} s of processor")
-    assert not re.search("multiple versions of (aio)?boto", done.stdout)
-    assert processor_seconds() - before < SECONDS
+    tried = releases_tried(done.stdout)
+    assert {"numpy", "onnx"} <= set(tried)
+    assert {name: count for name, count in tried.items() if count > MOST_RELEASES} == {}
 
 
-def processor_seconds() -> float:
-    """CPU seconds of all children, so that other work on the machine does not count."""
-    times = os.times()
-    return times.children_user + times.children_system
+def releases_tried(printed: str) -> Counter[str]:
+    """How many releases of each package pip read, from the names of their files."""
+    files = re.findall(r"(?:Downloading|Using cached|Processing) (?:\S*/)?(\S+?)-(\d\S*)", printed)
+    return Counter(name for name, _ in set(files))
 
 
 def test_ci_installs_the_listed_extras() -> None:
