@@ -156,6 +156,9 @@ class TrainingConfig:
     shard: str = "none"
     world: int = 1
     """The number of ranks."""
+    cublas_workspace_bytes: int = 8_519_680
+    """Of each cuBLAS handle on CUDA, 4096 KiB twice and 16 KiB eight times; PyTorch takes 32 MiB on
+    an H100 and an H200 (getChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
     def __post_init__(self) -> None:
         """Check the names and counts.
@@ -177,6 +180,9 @@ class TrainingConfig:
             if count is not None and (type(count) is not int or count < 1):
                 message = f"{what} {count!r} is not a positive integer"
                 raise UsageError(message)
+        if type(self.cublas_workspace_bytes) is not int or self.cublas_workspace_bytes < 0:
+            message = f"cublas workspace {self.cublas_workspace_bytes!r} is not a size in bytes"
+            raise UsageError(message)
         self._check_checkpoint()
 
     def with_fields(self, **changed: Any) -> "TrainingConfig":  # noqa: ANN401 - types of the fields

@@ -523,7 +523,7 @@ class AnalysisRequest:
     def torch_runtime(self, results: StageResults) -> "TorchRuntime":
         """The process of PyTorch as requested, with its assumed context and workspaces."""
         from onnxmem.allocators.caching import CachingConfig
-        from onnxmem.runtimes.torch.cuda import WORKSPACE_BYTES, TorchRuntime
+        from onnxmem.runtimes.torch.cuda import TorchRuntime
 
         requested = self.settings
         # cuBLAS allocates its workspace with the first matrix product.
@@ -531,7 +531,7 @@ class AnalysisRequest:
         return TorchRuntime(
             recipe=requested.recipe,
             config=CachingConfig(expandable_segments=requested.expandable_segments),
-            cublas_workspace_bytes=WORKSPACE_BYTES if multiplies else 0,
+            cublas_workspace_bytes=requested.recipe.cublas_workspace_bytes if multiplies else 0,
             context=self.torch_context,
             workspace=self.workspace(results),
         )

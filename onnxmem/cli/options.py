@@ -425,6 +425,12 @@ def add_training_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--world", type=int, default=1, metavar="N", help="ranks that share the training"
     )
+    add_size(
+        group,
+        "--cublas-workspace",
+        "of each of PyTorch's two cuBLAS handles; on H100 and H200: 32MiB (default: 8.1 MiB)",
+        default=TrainingConfig().cublas_workspace_bytes,
+    )
     _add_switches(group)
     parser.set_defaults(**dict.fromkeys(field.name for field in fields(TrainingConfig)))
 

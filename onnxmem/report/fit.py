@@ -352,7 +352,7 @@ def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     if result.setup.basis is Basis.TOTAL and memory.device is None and memory.is_small:
         remarks.append(_WEIGHTS_TOO)
     if result.setup.basis is Basis.ORT_CUDA:
-        remarks.append("from onnxruntime's sources; not measured on a GPU yet")
+        remarks.append("what cuDNN takes in the arena is not in it")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
     return [*notes, *finding_lines(result.assessment.findings)]
 

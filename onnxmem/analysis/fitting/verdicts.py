@@ -139,7 +139,9 @@ _DEFINED: Final = Accuracy(0.0, "exact by definition; no runtime's overhead is i
 _OF_TENSORS: Final = Accuracy(
     0.0, "exact for the tensors; a runtime takes more: --runtime ort-cuda, ort-cpu"
 )
-_ON_GPU: Final = Accuracy(None, "never measured on a GPU by this project")
+_IN_ARENA: Final = Accuracy(
+    None, "an H200 confirmed what tensors request; what cuDNN takes in the arena is unknown"
+)
 
 
 class _Accuracies(dict[AnyBasis, Accuracy]):
@@ -149,10 +151,12 @@ class _Accuracies(dict[AnyBasis, Accuracy]):
 
 ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     {
-        Basis.TORCH: _ON_GPU,
+        Basis.TORCH: Accuracy(
+            11.0, "on an H100, 90 % of 129 settings are within it, the largest is 29.8 %"
+        ),
         Basis.STEP: Accuracy(1.0, "all 390 measurements are within it, the largest is 0.11 %"),
         Basis.ORT_CPU: Accuracy(5.0, "90 % of 794 settings are within it, the largest is 21.7 %"),
-        Basis.ORT_CUDA: _ON_GPU,
+        Basis.ORT_CUDA: _IN_ARENA,
         Basis.TOTAL: _OF_TENSORS,
         Basis.MCU: _DEFINED,
     }

@@ -77,7 +77,7 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
         if is_cuda or label not in _CUDA_ALONE
     ]
     if is_cuda:
-        lines.insert(0, Line("", text="from onnxruntime's sources; not measured on a GPU yet"))
+        lines.insert(0, Line("", text="what cuDNN takes in the arena is not in it"))
     peak = runtime.arena.peak_node
     if peak is not None:
         text = f"{shortened(peak.name)} ({shortened(peak.op_type)})"

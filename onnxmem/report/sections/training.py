@@ -133,7 +133,11 @@ def _cuda(memory: "TorchMemory") -> Section:
             ),
             Line("allocated", allocated, "max_memory_allocated", key=f"{key}.allocated_bytes"),
             Line("CUDA context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
-            Line("", text=f"not measured on a GPU yet; {cublas}", words_key=f"{key}.cublas"),
+            Line(
+                "",
+                text=f"{cublas}; H100 and H200: --cublas-workspace 32MiB",
+                words_key=f"{key}.cublas",
+            ),
         ),
     )
 

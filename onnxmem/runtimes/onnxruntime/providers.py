@@ -17,7 +17,6 @@ from typing import Final, Protocol
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.assumed import ORT_CONTEXT
-from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Pairs
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
     Prepacked,
@@ -228,13 +227,13 @@ class _Cuda:
         """All weights, with their sizes in the file."""
         return self.packing_of([weight.size_bytes or 0 for weight in graph.weights], options)
 
-    def packing_of(self, sizes_bytes: Sequence[int], options: SessionOptions) -> ArenaInitializers:
-        """One reserved block with the memory pattern, else each weight is requested separately.
+    def packing_of(self, sizes_bytes: Sequence[int], _options: SessionOptions) -> ArenaInitializers:
+        """Each weight is requested from the arena by itself, which extends as for any request.
 
-        Source: ``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``.
+        The log of onnxruntime 1.31 shows it on an H200, with and without the memory pattern: its
+        planned block (``tensor_allocator_with_mem_pattern.h``) is not used for weights. Their order
+        is that of a hash map; here it is the file's.
         """
-        if options.enable_mem_pattern:
-            return ArenaInitializers((sum(map(rounded_up, sizes_bytes)),), ())
         return ArenaInitializers((), tuple(sizes_bytes))
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:

@@ -17,12 +17,6 @@ from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import TrainingConfig
 
-WORKSPACE_BYTES = 8_519_680
-"""cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
-
-Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
-"""
-
 _NUM_CUBLAS_HANDLES: Final = 2
 """A handle belongs to a thread: the caller's, and the autograd engine's for the backward pass."""
 
@@ -87,7 +81,7 @@ class TorchRuntime:
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
     config: CachingConfig = field(default_factory=CachingConfig)
     """PYTORCH_CUDA_ALLOC_CONF."""
-    cublas_workspace_bytes: int = WORKSPACE_BYTES
+    cublas_workspace_bytes: int = TrainingConfig().cublas_workspace_bytes
     """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
     context: Assumed = NO_TERM
     """The CUDA context and loaded kernels, outside the allocator."""
