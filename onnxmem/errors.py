@@ -20,8 +20,7 @@ EXIT_UNANALYZED = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-# A budget that failed is certain, whatever is unknown of others.
-_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_GATE_FAILED, EXIT_UNANALYZED)
+_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_UNANALYZED, EXIT_GATE_FAILED)
 
 
 class OnnxmemError(Exception):
@@ -65,7 +64,7 @@ class ShapeError(OnnxmemError):
 
 
 def worst_exit_code(codes: list[int]) -> int:
-    """The exit code for several results, the most severe: 130 > 70 > 2 > 1 > 3 > 0."""
+    """The exit code for several results, the most severe: 130 > 70 > 2 > 3 > 1 > 0."""
     return next((code for code in _SEVERITY if code in codes), EXIT_OK)
 
 

@@ -160,9 +160,9 @@ class Checkup:
 
     @property
     def outcome(self) -> Verdict:
-        """The verdict on all checks: over if one is over, then unknown, then tight."""
+        """The verdict on all checks: unknown if one is unknown, then over, then tight."""
         counts = self.counts()
-        order = (Verdict.OVER, Verdict.UNKNOWN, Verdict.TIGHT)
+        order = (Verdict.UNKNOWN, Verdict.OVER, Verdict.TIGHT)
         return next((each for each in order if counts[each]), Verdict.FITS)
 
     def counts(self) -> dict[Verdict, int]:
