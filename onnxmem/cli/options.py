@@ -429,7 +429,6 @@ def add_training_options(parser: ArgumentParser) -> None:
         group,
         "--cublas-workspace",
         "of each of PyTorch's two cuBLAS handles; on H100 and H200: 32MiB (default: 8.1 MiB)",
-        default=TrainingConfig().cublas_workspace_bytes,
     )
     _add_switches(group)
     parser.set_defaults(**dict.fromkeys(field.name for field in fields(TrainingConfig)))

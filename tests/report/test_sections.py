@@ -384,7 +384,7 @@ def test_terms_of_a_gpu_stand_with_the_gpu_alone(
     cuda = replace(CUDA, workspace_bytes=workspace_bytes)
     alone = sessions_text(replace(session_analysis, runtimes=(cuda,)))
     assert re.search(rf"(?m)^  cuDNN workspace +{words} +assumed, or --cuda-workspace$", alone)
-    assert "not measured on a GPU" in alone
+    assert "what cuDNN takes in the arena is not in it" in alone
     assert "cuDNN" not in sessions_text(replace(session_analysis, runtimes=(CPU,)))
     both = sessions_text(replace(session_analysis, runtimes=(CPU, cuda)))
     assert re.search(r"(?m)^  CUDA context +0 B +500 MiB +\+500 MiB$", both)

@@ -97,7 +97,7 @@ def test_the_terms_of_a_session_add_up() -> None:
     ],
 )
 def test_the_verdict_is_the_title(batch: int, title: str, words: str) -> None:
-    analysis = analyze(MODELS / "mlp.onnx", batch=batch, train=True, budget_bytes=2**30)
+    analysis = analyze(MODELS / "mlp.onnx", batch=batch, train=True, budget_bytes=2**31)
     answer = summary(analysis)[0]
     assert answer.title == title
     assert words in answer.summary
