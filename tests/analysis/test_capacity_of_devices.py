@@ -200,7 +200,7 @@ def test_a_batch_that_fits_only_after_retries_is_tight() -> None:
     assert fitted is not None
     accuracy = ACCURACIES[Basis.TORCH]
     for limit_bytes, verdict in (
-        (fitted.total_bytes + fitted.demand.more_bytes, Verdict.FITS),
+        (accuracy.high_bytes(fitted.total_bytes + fitted.demand.more_bytes), Verdict.FITS),
         (fitted.total_bytes, Verdict.TIGHT),
         (fitted.least_bytes - 1, Verdict.OVER),
     ):

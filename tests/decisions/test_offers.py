@@ -28,7 +28,7 @@ Capture = pytest.CaptureFixture[str]
 MLP = str(MODELS / "mlp.onnx")
 GIB = 2**30
 SMALL = Device(
-    name="small", kind="cuda", memory_bytes=GIB, bandwidth_bytes=10**9, fp32_flops=10**12
+    name="small", kind="cuda", memory_bytes=2 * GIB, bandwidth_bytes=10**9, fp32_flops=10**12
 )
 LARGE = replace(SMALL, name="large", memory_bytes=8 * GIB, bandwidth_bytes=10**10)
 OTHER = replace(SMALL, name="other", memory_bytes=4 * GIB, bandwidth_bytes=2 * 10**9)
