@@ -158,7 +158,7 @@ class TrainingConfig:
     """The number of ranks."""
     cublas_workspace_bytes: int = 8_519_680
     """Of each cuBLAS handle on CUDA, 4096 KiB twice and 16 KiB eight times; PyTorch takes 32 MiB on
-    an H100 and an H200 (getChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+    an H100 and an H200 (parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 
     def __post_init__(self) -> None:
         """Check the names and counts.

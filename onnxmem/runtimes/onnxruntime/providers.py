@@ -93,9 +93,7 @@ class ExecutionProvider(Protocol):
         """The arena initializers of a loaded session."""
         ...
 
-    def packing_of(
-        self, sizes_bytes: Sequence[int], options: SessionOptions
-    ) -> ArenaInitializers | None:
+    def packing_of(self, sizes_bytes: Sequence[int]) -> ArenaInitializers | None:
         """The same from the sizes of the weights; ``None``: they depend on more than those."""
         ...
 
@@ -157,7 +155,7 @@ class _Cpu:
             transposed=tuple(_transposed(packed)),
         )
 
-    def packing_of(self, _sizes_bytes: Sequence[int], _options: SessionOptions) -> None:
+    def packing_of(self, _sizes_bytes: Sequence[int]) -> None:
         """Prepacking depends on the kernel, not only on sizes."""
         return
 
@@ -222,12 +220,12 @@ class _Cuda:
         return "extended" if level == "all" else level
 
     def packing(
-        self, graph: Graph, options: SessionOptions, _facts: SessionFacts
+        self, graph: Graph, _options: SessionOptions, _facts: SessionFacts
     ) -> ArenaInitializers:
         """All weights, with their sizes in the file."""
-        return self.packing_of([weight.size_bytes or 0 for weight in graph.weights], options)
+        return self.packing_of([weight.size_bytes or 0 for weight in graph.weights])
 
-    def packing_of(self, sizes_bytes: Sequence[int], _options: SessionOptions) -> ArenaInitializers:
+    def packing_of(self, sizes_bytes: Sequence[int]) -> ArenaInitializers:
         """Each weight is requested from the arena by itself, which extends as for any request.
 
         The log of onnxruntime 1.31 shows it on an H200, with and without the memory pattern: its

@@ -290,7 +290,7 @@ def _packing_through(
     (_, session), *others = points
     if all(each.packed == session.packed for _, each in others):
         return lambda _: session.packed
-    provider, options = session.recorded.provider, session.options
+    provider = session.recorded.provider
     weights = [each.recorded.graph.graph.weights for _, each in points]
     names = [[weight.name for weight in each] for each in weights]
     if any(each != names[0] for each in names):
@@ -299,11 +299,11 @@ def _packing_through(
     # anew.
     columns = (Sizes.of(weight.size_bytes or 0 for weight in each) for each in weights)
     sizes = Sizes.through([(n, each) for (n, _), each in zip(points, columns, strict=True)])
-    if sizes is None or provider.packing_of((), options) is None:
+    if sizes is None or provider.packing_of(()) is None:
         return None
 
     def at(batch: int) -> ArenaInitializers:
-        packed = provider.packing_of(sizes.at(batch).fixed_bytes.tolist(), options)
+        packed = provider.packing_of(sizes.at(batch).fixed_bytes.tolist())
         return packed or session.packed
 
     return at
