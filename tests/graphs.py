@@ -18,6 +18,17 @@ CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <int64[1] axes = {1}> {
 }"""
 """For requests of a server: the buffers of a, c and d grow with both dims."""
 
+SEQUENCE = """agraph (float[3,4] x, int64 n) => (float[k,4] y)
+    <int64 one = {1}, int64 eight = {8}> {
+    most = Clip(n, one, eight)  e = SequenceConstruct(x)
+    s = Loop(most, , e) <
+        body = iteration (int64 i, bool c, seq(float[a,b]) before) => (going, seq(float[a,b]) after)
+        { going = Identity(c)  w = Exp(x)  after = SequenceInsert(before, w) }
+    >
+    z = ConcatFromSequence<axis = 0>(s)  y = Neg(z)
+}"""
+"""A Loop that the data end, of at most eight iterations, each of which adds to a sequence."""
+
 
 def model_of(text: str) -> onnx.ModelProto:
     """Parse ONNX's text format; a header is put before it, and weights need no elements.

@@ -1,9 +1,7 @@
 """The README and the accuracy page stay true: their outputs are made again and compared."""
 
-import importlib.util
-
 import pytest
-from paths import ROOT
+from paths import ROOT, script_module
 
 from onnxmem.cli import main
 
@@ -29,12 +27,7 @@ def test_the_report_in_the_readme_is_the_output_of_its_command(
 
 @pytest.mark.slow
 def test_the_accuracy_tables_are_the_output_of_their_tool() -> None:
-    spec = importlib.util.spec_from_file_location("accuracy", ROOT / "tools" / "accuracy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    accuracy = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(accuracy)
-    tables = accuracy.tables()
+    tables = script_module(ROOT / "tools" / "accuracy.py").tables()
     for name in ("accuracy", "methods", "exporters", "autocast", "seen", "unseen"):
         assert tables[name] == block(ACCURACY, name).rstrip(), name
     assert tables["more than 1 % off"] == ""

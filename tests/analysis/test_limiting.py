@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from graphs import model_of
+from graphs import SEQUENCE, model_of
 
 import onnxmem
 from onnxmem.analysis.fitting.footprints import request_of
@@ -20,15 +20,6 @@ ROWS = """agraph (float[3,31] x, bool[31] p, float[3,17] z, bool[17] q, float[2]
     c = Compress<axis = 0>(w, r)  v = ReduceSum<keepdims = 0>(c)
     a = Compress<axis = 1>(x, p)  b = Compress<axis = 1>(z, q)  d = Abs(a)  g = Abs(b)
     e = ReduceSum<keepdims = 0>(d, one)  f = ReduceSum<keepdims = 0>(g, one)
-}"""
-SEQUENCE = """agraph (float[3,4] x, int64 n) => (float[k,4] y)
-    <int64 one = {1}, int64 eight = {8}> {
-    most = Clip(n, one, eight)  e = SequenceConstruct(x)
-    s = Loop(most, , e) <
-        body = iteration (int64 i, bool c, seq(float[a,b]) before) => (going, seq(float[a,b]) after)
-        { going = Identity(c)  w = Exp(x)  after = SequenceInsert(before, w) }
-    >
-    z = ConcatFromSequence<axis = 0>(s)  y = Neg(z)
 }"""
 UNBOUNDED = """agraph (float[3,1] x, int64[1] n, int64[1] m, int64[1] k)
     => (float[a,b] y, float[c,d] z) <int64[1] one = {1}> {

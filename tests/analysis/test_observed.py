@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from data_dependent_models import MODELS
-from graphs import model_of
+from graphs import SEQUENCE, model_of
 from jsonschema import Draft202012Validator
 from paths import ROOT
 
@@ -415,17 +415,6 @@ def test_beside_observed_runs_no_other_batch_is_compared_by_the_least() -> None:
     assert accepting is not None
     # A row of 28 bytes and its condition: x and z are live, then z and y.
     assert accepting.number == strict.number == 1_009 // (28 + 1 + 2 * 28)
-
-
-SEQUENCE = """agraph (float[3,4] x, int64 n) => (float[k,4] y)
-    <int64 one = {1}, int64 eight = {8}> {
-    most = Clip(n, one, eight)  e = SequenceConstruct(x)
-    s = Loop(most, , e) <
-        body = iteration (int64 i, bool c, seq(float[a,b]) before) => (going, seq(float[a,b]) after)
-        { going = Identity(c)  w = Exp(x)  after = SequenceInsert(before, w) }
-    >
-    z = ConcatFromSequence<axis = 0>(s)  y = Neg(z)
-}"""
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 8])

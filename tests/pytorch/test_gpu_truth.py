@@ -1,7 +1,6 @@
 """``tools/training/gpu_truth.py``: one file for a stranger with a GPU, who sends what it prints."""
 
 import ast
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from paths import ROOT
+from paths import ROOT, script_module
 
 SCRIPT = ROOT / "tools" / "training" / "gpu_truth.py"
 
@@ -19,13 +18,7 @@ SCRIPT = ROOT / "tools" / "training" / "gpu_truth.py"
 @pytest.fixture
 def script() -> ModuleType:
     pytest.importorskip("torch", reason="gpu_truth.py needs PyTorch: onnxmem[train]")
-    spec = importlib.util.spec_from_file_location("gpu_truth", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_truth"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return script_module(SCRIPT)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ SEED = 20_261_128
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network: `build` takes the attention's name where the library has a choice."""
+    """What is trained, at the batch of its plain row."""
 
     name: str
     build: Callable[[], nn.Module]
@@ -61,28 +61,16 @@ class Row:
 
 
 class Logits(nn.Module):
-    """A model of transformers that returns its logits alone."""
+    """A model of transformers, called with these words, that returns its logits alone."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, **words: bool) -> None:
         super().__init__()
         self.model = model
+        self.words = words
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Logits of each position or sample."""
-        logits: torch.Tensor = self.model(input_ids=tokens, use_cache=False).logits
-        return logits
-
-
-class Labels(nn.Module):
-    """A classifier of transformers: tokens in, logits out."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits of each sample."""
-        logits: torch.Tensor = self.model(input_ids=tokens).logits
+        logits: torch.Tensor = self.model(input_ids=tokens, **self.words).logits
         return logits
 
 
@@ -153,7 +141,7 @@ def _transformers(name: str, kind: str, length: int, batch: int, **settings: Any
         auto = "AutoModelFor" + ("SequenceClassification" if kind == "bert" else "CausalLM")
         config = transformers.AutoConfig.for_model(kind, **settings)
         model = getattr(transformers, auto).from_config(config)
-        return (Labels if kind == "bert" else Logits)(model)
+        return Logits(model) if kind == "bert" else Logits(model, use_cache=False)
 
     return Network(f"transformers/{name}", build, _tokens(length), batch)
 

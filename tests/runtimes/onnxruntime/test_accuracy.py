@@ -1,13 +1,11 @@
 """What is predicted of onnxruntime against what it took, on the models that a clone has at hand."""
 
-import importlib.util
-import sys
 from types import ModuleType
 from typing import Any
 
 import pytest
 from installed_runtime import cpu_of_onnxruntime, require_verified
-from paths import ROOT
+from paths import ROOT, script_module
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 
@@ -19,13 +17,7 @@ pytestmark = [pytest.mark.measure, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("ort_accuracy", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script_module(TOOL)
 
 
 def test_the_figures_are_as_exact_as_promised(tool: ModuleType) -> None:

@@ -236,7 +236,7 @@ def test_an_arena_of_a_thread_returns_an_empty_heap() -> None:
 
 # Against the C library
 
-REPLAY = """
+LIBRARY = """
 import ctypes, json, os, sys
 library = ctypes.CDLL(None)
 for name, count in (("malloc", 1), ("memalign", 2)):
@@ -249,6 +249,9 @@ steps = json.loads(sys.argv[1])
 blocks, found = [None] * len(steps), [None] * len(steps)  # of full length: lists don't grow later
 def resident():
     return int(os.pread(statm, 99, 0).split()[1])
+"""
+"""What a process calls of the C library, and how it reads its resident pages."""
+REPLAY = f"""{LIBRARY}
 for size in range(24, 136, 16):  # so that no small chunk is left, least of all in the cache
     for _ in range(4000):
         library.malloc(size)
@@ -336,22 +339,10 @@ def test_the_heap_agrees_with_the_c_library(
     assert all(abs(found - expected) <= 8 * PAGE_BYTES for found, expected in pairs)
 
 
-REPLAY_IN_THREADS = """
-import ctypes, json, os, sys
+REPLAY_IN_THREADS = f"""{LIBRARY}
 from queue import SimpleQueue
 from threading import Thread
-library = ctypes.CDLL(None)
-for name, count in (("malloc", 1), ("memalign", 2)):
-    function = getattr(library, name)
-    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * count
-library.free.argtypes = [ctypes.c_void_p]
-library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-statm = os.open("/proc/self/statm", os.O_RDONLY)
-steps = json.loads(sys.argv[1])
-blocks, found = [None] * len(steps), [None] * len(steps)
 waiting, done = [SimpleQueue() for _ in range(3)], SimpleQueue()
-def resident():
-    return int(os.pread(statm, 99, 0).split()[1])
 def work(queue):
     for size in range(24, 136, 16):
         for _ in range(4000):

@@ -1,13 +1,12 @@
 """Steps that were measured on an H100, and largest batches on an H200, against predictions."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from paths import ROOT, environment
+from paths import ROOT, environment, script_module
 
 SCRIPT = ROOT / "tools" / "training" / "gpu_table.py"
 WITHIN_PERCENT = {
@@ -19,13 +18,7 @@ WITHIN_PERCENT = {
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gpu_table", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["gpu_table"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return script_module(SCRIPT)
 
 
 @pytest.fixture(scope="module")
