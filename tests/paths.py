@@ -23,8 +23,11 @@ def environment() -> dict[str, str]:
 
 
 def script_module(path: Path) -> ModuleType:
-    """The script of ``tools/`` as a module, which dataclasses and processes look up by its name."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """The script of ``tools/`` as a module, which dataclasses and processes look up by its name.
+
+    The folder is part of the name: two scripts are called ``accuracy.py``.
+    """
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
