@@ -33,8 +33,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture(autouse=True)
-def _scripts_on(browser: Browser) -> None:
-    browser.scripts(are_off=False)
+def _wide(browser: Browser) -> None:
     browser.screen(1200)
 
 
@@ -197,12 +196,9 @@ def test_the_answer_is_on_the_first_screen_and_follows_the_slider(
     analysis = analyze(MODELS / "mlp.onnx", batch=3, train=True, budget_bytes=600 * 2**20)
     path = tmp_path / "mlp.html"
     path.write_text(render_page(analysis), encoding="utf-8")
-    browser.open(path)
-    for scripts_are_off in (True, False):
+    for go_to in (browser.open_without_scripts, browser.open):
         browser.screen(390)
-        browser.scripts(are_off=scripts_are_off)
-        browser.driver.get(path.as_uri())
-        browser.scripts(are_off=False)
+        go_to(path)
         box = browser.driver.find_element("class name", "answer").rect
         assert box["y"] + box["height"] < 844
     assert analysis.max_batch is not None
@@ -594,9 +590,7 @@ def test_the_timeline_describes_a_step_by_the_keyboard(browser: Browser, page: W
 
 def test_with_scripts_off_every_figure_and_chart_is_there(browser: Browser, page: Written) -> None:
     analysis, path = page
-    browser.scripts(are_off=True)
-    browser.driver.get(path.as_uri())
-    browser.scripts(are_off=False)
+    browser.open_without_scripts(path)
     shown = browser.figures()
     expected = {**figures_of(analysis).numbers, **terms_of(analysis)}
     assert shown["total_bytes"] == written(analysis.total_bytes, "total_bytes")
