@@ -97,6 +97,7 @@ ZERO_GRADS: Final = ("start", "before-backward", "keep")
 LEFT_OPEN: Final = frozenset({"assume_batchnorm", "in_place_activations"})
 """Fields that are true, false, or ``None``: inferred from the file."""
 ATTENTIONS: Final = ("fused", "math")
+RECURRENTS: Final = ("cudnn", "cells")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
 TORCHES: Final = ("1.12", "2.0", "2.5", "latest")
 _DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -145,6 +146,9 @@ class TrainingConfig:
     BatchNormalization and would save their input (``None``), all (true), or none (false)."""
     attention: str = "fused"
     """How ``scaled_dot_product_attention`` runs: in one kernel, or as two matmuls and a softmax."""
+    recurrent: str = "cudnn"
+    """How LSTM, GRU and RNN run: a module in one call of cuDNN, as on CUDA, or cell by cell, as on
+    the CPU."""
     assume_batchnorm: bool | None = None
     """Whether BatchNormalization that the export folded into a layer is restored: if the file shows
     it (``None``), also if the file does not show whether there was one (true), or never (false)."""
@@ -173,6 +177,7 @@ class TrainingConfig:
             ("loss", self.loss, LOSSES),
             ("zero-grad", self.zero_grad, ZERO_GRADS),
             ("attention", self.attention, ATTENTIONS),
+            ("recurrent", self.recurrent, RECURRENTS),
             ("sharding", self.shard, SHARDINGS),
         )
         counts = {"accumulate": self.accumulate, "world": self.world, "rank": self.lora_rank}

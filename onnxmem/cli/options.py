@@ -29,6 +29,7 @@ from onnxmem.settings import (
     ORDERS,
     PACKINGS,
     PRECISIONS,
+    RECURRENTS,
     RUNTIMES,
     SHARDINGS,
     TORCHES,
@@ -442,6 +443,7 @@ def _add_choices(group: _ArgumentGroup) -> None:
         ("precision", PRECISIONS),
         ("loss", LOSSES),
         ("attention", ATTENTIONS),
+        ("recurrent", RECURRENTS),
         ("zero_grad", ZERO_GRADS),
         ("shard", SHARDINGS),
     ):

@@ -90,6 +90,22 @@ class Recurrent(nn.Module):
         return logits
 
 
+class LanguageModel(nn.Module):
+    """Embedding, recurrent layers in one direction, a linear layer on each step."""
+
+    def __init__(self, kind: str, layers: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5_000, 192)
+        self.layers = getattr(nn, kind)(192, 384, layers, batch_first=True, dropout=dropout)
+        self.head = nn.Linear(384, 5_000)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Logits of each position."""
+        found, _ = self.layers(self.embedding(tokens))
+        logits: torch.Tensor = self.head(found)
+        return logits
+
+
 class Encoder(nn.Module):
     """PyTorch's own encoder layers over embeddings, a linear layer on the first position."""
 
@@ -203,6 +219,9 @@ NETWORKS = (
     ),
     Network("torch/lstm", Recurrent, _tokens(100), 32),
     Network("torch/encoder", Encoder, _tokens(128), 32),
+    Network("torch/lstm_words", lambda: LanguageModel("LSTM", 3, 0.2), _tokens(70), 40),
+    Network("torch/gru_words", lambda: LanguageModel("GRU", 2), _tokens(90), 24),
+    Network("torch/rnn_words", lambda: LanguageModel("RNN", 1), _tokens(120), 30),
 )
 BY_NAME = {network.name: network for network in NETWORKS}
 SEARCHED = (
@@ -332,7 +351,9 @@ def measure(row: Row) -> dict[str, Any]:
 
 
 def _target_shape(network: Network, batch: int) -> tuple[int, ...]:
-    if network.name.startswith("transformers/") and "bert" not in network.name:
+    if network.name.endswith("_words") or (
+        network.name.startswith("transformers/") and "bert" not in network.name
+    ):
         return network.inputs(1)[0].shape[1] * batch, 1
     return batch, 1
 

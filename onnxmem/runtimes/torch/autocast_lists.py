@@ -163,7 +163,7 @@ _CUDA: Final = (
     # the float32 result of a norm or a power.
     *_listed(
         *(Policy.LOWER, "cuda", "aten/src/ATen/native/cudnn/RNN.cpp: _cudnn_rnn_cast_reflatten"),
-        (("GRU", "LSTM", "RNN"), "_cudnn_rnn"),
+        (("GRU", "LSTM", "RNN", "_cudnn_rnn"), "_cudnn_rnn"),
     ),
     *_listed(
         # Its result is cast back, which is left out.

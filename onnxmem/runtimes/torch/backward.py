@@ -18,6 +18,7 @@ from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.gradients import (
     GradientHeap,
     GradientTensor,
+    fused_layers_gradients,
     input_gradients,
     layer_gradients,
     size_bytes,
@@ -85,7 +86,10 @@ class Backward:
             incoming = {name: pending.pop(name) for name in node.writes if name in pending}
             gradients: list[tuple[str, GradientTensor]] = []
             layer = self.tape.layer(node) if node.op_type in RECURRENT else None
-            if incoming and layer is None:
+            fused = self.tape.fused_layers(node) if incoming else None
+            if fused is not None:
+                gradients = fused_layers_gradients(self.tape, self.gradients, node, fused, incoming)
+            elif incoming and layer is None:
                 gradients = input_gradients(self.tape, self.gradients, node, incoming)
             elif incoming and layer is not None:
                 gradients = self._run_recurrent(node, layer, incoming)

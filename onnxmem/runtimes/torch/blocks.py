@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.module_paths import Modules, dotted_path, modules_of
-from onnxmem.runtimes.torch.recurrent import RECURRENT
+from onnxmem.runtimes.torch.recurrent import CUDNN_RNN, RECURRENT
 from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 
-COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT})
+COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT, CUDNN_RNN.op_type})
 """Operators of which every block has one, and whose outputs selective checkpointing saves."""
 
 _NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?:[_@]\d+)?")

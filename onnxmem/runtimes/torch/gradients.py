@@ -16,7 +16,7 @@ from onnxmem.model.graph import Node
 from onnxmem.ops.spec import Gradient, GradientRule, nothing
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.recurrent import Layer
+from onnxmem.runtimes.torch.recurrent import FusedLayers, Layer
 from onnxmem.runtimes.torch.strides import (
     MATRIX_RANK,
     Dims,
@@ -26,6 +26,7 @@ from onnxmem.runtimes.torch.strides import (
     contiguous,
     is_dense,
     is_matmul,
+    is_row_major,
     like,
     reduced_axes,
     reshaped,
@@ -407,6 +408,43 @@ _RULES: Mapping[GradientRule, _Rule] = MappingProxyType(
         GradientRule.OF_EXPANDED: _of_expanded,
     }
 )
+
+
+def fused_layers_gradients(
+    tape: Tape,
+    heap: GradientHeap,
+    node: Node,
+    layers: FusedLayers,
+    incoming: Mapping[str, GradientTensor],
+) -> list[tuple[str, GradientTensor]]:
+    """The gradients of what a call of cuDNN reads; those of its outputs are released."""
+    # _cudnn_rnn_backward of aten/src/ATen/native/cudnn/RNN.cpp: the input's gradient first, always,
+    # then the weights'. Each part copies a sequence that does not begin with its steps, has zeros
+    # for states without a gradient, and a workspace of its own.
+    data = node.inputs[0]
+    copied_bytes = 0 if tape.has_steps_first(data) else layers.input_bytes
+    workspace_bytes = copied_bytes + layers.workspace_bytes(is_forward=False)
+    label = f"workspace of {node.name}"
+    output = incoming.get(node.outputs[0])
+    is_copied = output is not None and output.dims and not is_row_major(output.dims, output.strides)
+    more_bytes = layers.output_bytes if is_copied else 0
+    input_gradient = heap.new(f"gradient of {data}", tape.dims(data), tape.bits(data))
+    heap.allocate_and_free(label, workspace_bytes + layers.states_bytes + more_bytes)
+    found: list[tuple[str, GradientTensor]] = []
+    if data in tape.requires_grad:
+        found.append((data, input_gradient))
+    for name in filter(None, node.inputs[1:]):
+        if name in tape.requires_grad:
+            found += [
+                (leaf, heap.new(f"gradient of {leaf}", tape.dims(leaf), tape.bits(leaf)))
+                for leaf in tape.packed.get(name, (name,))
+            ]
+    heap.allocate_and_free(label, workspace_bytes + layers.states_bytes)
+    if data not in tape.requires_grad:
+        heap.drop(input_gradient)
+    for tensor in incoming.values():
+        heap.drop(tensor)
+    return found
 
 
 def layer_gradients(

@@ -43,6 +43,7 @@ from onnxmem.runtimes.torch.composites.layers import (
     variances,
     weight_norms,
 )
+from onnxmem.runtimes.torch.composites.recurrent import recurrent_calls
 from onnxmem.runtimes.torch.composites.rewriting import (
     GraphView,
     Match,
@@ -58,6 +59,7 @@ from onnxmem.runtimes.torch.merged import (
     with_repeated_subtractions,
 )
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
+from onnxmem.runtimes.torch.recurrent import RECURRENT
 from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
@@ -120,6 +122,12 @@ _RMS_NORMS: tuple[frozenset[str], _Finder] = (frozenset({"ReduceMean", "Mul"}), 
 
 
 _ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
+
+
+_RECURRENT: tuple[tuple[frozenset[str], _Finder], ...] = tuple(
+    (frozenset({op_type}), recurrent_calls) for op_type in RECURRENT
+)
+"""One finder, wherever any of its operators is present: what it found once is gone then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     graph = as_run(
         graph,
         fused_attention=recipe.attention == "fused",
+        fused_recurrent=recipe.recurrent == "cudnn",
         fused_rms_norm="RMSNormalization" in lists_of("cuda", recipe.torch),
     )
     # Composites such as GELU and LayerNormalization are one node by now.
@@ -271,10 +280,17 @@ def _with_batchnorms(
     return with_batchnorm(graph, put_back), found, findings
 
 
-def as_run(graph: Graph, *, fused_attention: bool = True, fused_rms_norm: bool = True) -> Graph:
+def as_run(
+    graph: Graph,
+    *,
+    fused_attention: bool = True,
+    fused_recurrent: bool = True,
+    fused_rms_norm: bool = True,
+) -> Graph:
     """The graph that the framework runs: each composite is one node.
 
-    Without ``fused_attention``, attention runs as the matmuls and the softmax of the file.
+    Without ``fused_attention``, attention runs as the matmuls and the softmax of the file; without
+    ``fused_recurrent``, recurrent layers run cell by cell.
     """
     # A finder sees the graph that the finders before it left; the view is rebuilt only where one
     # of them changed it.
@@ -284,6 +300,7 @@ def as_run(graph: Graph, *, fused_attention: bool = True, fused_rms_norm: bool =
         *_FINDERS,
         *((_RMS_NORMS,) if fused_rms_norm else ()),
         *((_ATTENTION,) if fused_attention else ()),
+        *(_RECURRENT if fused_recurrent else ()),
     )
     view: GraphView | None = None
     for find in (find for needed, find in known if needed <= present):

@@ -79,6 +79,11 @@ class Precision:
         """Bits of the optimizer's state and temporaries, and of the gradients that it reads."""
         return self.master_bits or self.weight_bits
 
+    @property
+    def is_bfloat16(self) -> bool:
+        """Whether elements of 16 bits are bfloat16."""
+        return "bf16" in self.name
+
     def bits_in_step(self, tensor: Tensor) -> int | None:
         """Bits per element of a tensor in a pass; under autocast those of its type."""
         dtype = tensor.dtype
@@ -449,7 +454,7 @@ class _Casting:
         # arguments GCC evaluates from the last to the first.
         inputs = list(node.inputs)
         for index, name in reversed(tuple(enumerate(node.inputs))):
-            if name in self.autocast.packed and is_recurrent(node.onnx_op):
+            if name in self.autocast.packed and is_recurrent(node):
                 self.tensors[name] = replace(self.tensors[name], dtype=target)
                 for parameter in self.autocast.packed[name]:
                     self.copies[parameter] = self._copied(node, index, parameter, target)

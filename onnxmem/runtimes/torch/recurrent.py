@@ -1,8 +1,14 @@
-"""What recurrent layers save, as PyTorch's own cells run them (aten/src/ATen/native/RNN.cpp).
+"""What recurrent layers save: in one call of cuDNN, as on CUDA, or cell by cell, as on the CPU.
 
-The input's matmuls of all steps run as one; then each step saves its gates and states. T steps, B
-samples, H hidden, I inputs, D directions. cuDNN packs what it saves into a reserve space of its
-own, whose size is not public: a GPU may take more or less.
+T steps, B samples, H hidden, I inputs, D directions, L layers.
+
+``FusedLayers``: a module of PyTorch is one call of cuDNN (aten/src/ATen/native/cudnn/RNN.cpp),
+which keeps what it needs in a reserve space and runs in a workspace. Their sizes are not public:
+the formulas are read off 801 layers that ``tools/training/cudnn_rnn.py`` measured with cuDNN 9.19
+on an H200.
+
+``Layer``: PyTorch's own cells (aten/src/ATen/native/RNN.cpp). The input's matmuls of all steps run
+as one; then each step saves its gates and states.
 
 PyTorch has two matrices and two vectors for each layer and direction; ONNX wants them with another
 order of gates and packed into three tensors. Where a file does that with nodes, the framework does
@@ -16,7 +22,8 @@ from math import prod
 
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
-from onnxmem.ops.spec import Call, known_dims
+from onnxmem.ops.spec import Call, OpSpec, Saved, known_dims
+from onnxmem.runtimes.torch.framework import FRAMEWORK
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 RECURRENT = tuple(_GATES)
@@ -77,9 +84,165 @@ class Layer:
         return self.gates_bytes + parts_bytes + joined_bytes
 
 
-def is_recurrent(op_type: str) -> bool:
-    """Whether an operator is a recurrent layer."""
-    return op_type in _GATES
+CUDNN_RNN = OpSpec(
+    op_type="_cudnn_rnn",
+    domain=FRAMEWORK,
+    inputs=("input", "hx", "cx", "*weights"),
+    outputs=("output", "*states"),
+    parameters=("*weights",),
+    saved=(Saved("input"), Saved("hx"), Saved("cx"), Saved("weights"), Saved("output")),
+    source="torch derivatives.yaml: _cudnn_rnn",
+)
+"""All layers of a module in one call; ``weights`` are W, R and B of each layer, as ONNX packs them.
+
+Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
+"""
+_NUM_WEIGHTS = 3
+_FIRST_WEIGHT = 3
+_MIB = 2**20
+
+
+def is_recurrent(node: Node) -> bool:
+    """Whether a node is a recurrent layer, or several in one call."""
+    return node.onnx_op in _GATES or node.operator is CUDNN_RNN
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLayers:
+    """The sizes of one call of cuDNN."""
+
+    mode: str
+    """The operator of the layers."""
+    num_steps: int
+    num_samples: int
+    num_inputs: int
+    num_hidden: int
+    num_layers: int
+    num_directions: int
+    has_dropout: bool
+    num_weights: int
+    """Elements of all matrices and biases."""
+    num_biases: int
+    bits: int
+    is_bfloat16: bool
+
+    @property
+    def input_bytes(self) -> int:
+        """Of X."""
+        return self._bytes(self.num_steps * self.num_samples * self.num_inputs)
+
+    @property
+    def output_bytes(self) -> int:
+        """Of Y: [T, B, D x H]."""
+        return self._bytes(self._num_states)
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What the forward pass keeps for the backward pass.
+
+        For each hidden value of each layer, LSTM keeps 5 numbers, GRU 6, RNN 1; the outputs between
+        layers come on top, and for Dropout a bit for each of them and direction. Exact to 64 bytes.
+        """
+        kept = {"LSTM": 5, "GRU": 6, "RNN": 1}[self.mode]
+        between = self.num_layers - 1
+        masks = between * self.num_directions * self._num_states if self.has_dropout else 0
+        return self._bytes((kept * self.num_layers + between) * self._num_states) + masks // 8 + 256
+
+    def workspace_bytes(self, *, is_forward: bool) -> int:
+        """What a pass takes while it runs: 8 MiB for each layer and direction, and buffers.
+
+        Within 1 % of what was measured; within 6 % for two directions of small layers.
+        """
+        directions, steps = self.num_directions, self.num_steps * self.num_samples
+        widest = steps * max(self.num_inputs, directions * self.num_hidden)
+        inputs, runs = steps * self.num_inputs, directions * self.num_layers
+        state = self.num_samples * self.num_hidden
+        more = 2 * (directions - 1)
+        if self.mode == "LSTM":
+            buffers = inputs + 2 * directions * widest + (10 + more) * runs * state
+        else:
+            buffers = (2 if runs == 1 else 1) * inputs
+            buffers += (2 * directions - 1) * widest + (5 + more) * runs * state
+        if self.has_dropout and directions == 1 and self.mode != "RNN":
+            buffers += self._num_states
+        if self._is_persistent(is_forward=is_forward):
+            buffers += {"LSTM": 16, "GRU": 14, "RNN": 9}[self.mode] * steps * self.num_hidden
+        numbers = 3 * self._num_states + buffers + self.num_weights - self.num_biases
+        return runs * 8 * _MIB + self._bytes(numbers)
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of the matrices and biases in one buffer, and of its gradient."""
+        return self._bytes(self.num_weights)
+
+    @property
+    def states_bytes(self) -> int:
+        """Of the gradients of the initial and of the last states, which are zeros or discarded."""
+        kinds = 2 if self.mode == "LSTM" else 1
+        runs = self.num_layers * self.num_directions
+        return 2 * kinds * runs * self._bytes(self.num_samples * self.num_hidden)
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether each call gathers the weights in a buffer of its own, which it saves.
+
+        ``RNNBase.flatten_parameters`` lets parameters share one buffer, unless cuDNN is not
+        "acceptable" for their type: ``CUDNN_TENSOR_DTYPES`` of torch/backends/cudnn lacks bfloat16.
+        """
+        return self.is_bfloat16
+
+    @property
+    def _num_states(self) -> int:
+        return self.num_steps * self.num_samples * self.num_directions * self.num_hidden
+
+    def _bytes(self, numbers: int) -> int:
+        return numbers * self.bits // 8
+
+    def _is_persistent(self, *, is_forward: bool) -> bool:
+        """Whether a pass runs as one kernel: ``get_algo`` of RNN.cpp, on large recent GPUs."""
+        most = {"RNN": 384 if is_forward else 256}.get(self.mode, 192 if is_forward else 128)
+        is_half = self.bits == 16 and not self.is_bfloat16  # noqa: PLR2004 - float16
+        if self.num_hidden <= most:
+            return is_half or self.bits == 32  # noqa: PLR2004 - float32
+        return (
+            is_half
+            and self.mode != "GRU"
+            and self.num_layers * self.num_directions == 1
+            and self.num_hidden <= 1024  # noqa: PLR2004 - as there
+            and self.num_hidden % 128 == self.num_inputs % 128 == 0
+            and self.num_samples % 8 == 0
+            and self.num_samples <= 128  # noqa: PLR2004 - as there
+        )
+
+
+def fused_layers_of(call: Call, *, is_bfloat16: bool) -> FusedLayers | None:
+    """Read the sizes of a call of cuDNN; ``None`` where one is unknown."""
+    data, recurrence = call.input_at(0), call.input_at(_FIRST_WEIGHT + 1)
+    if data is None or recurrence is None or not data.bits:
+        return None
+    read, matrix = known_dims(data.shape), known_dims(recurrence.shape)
+    weights = [each.num_elements for each in call.inputs[_FIRST_WEIGHT:] if each is not None]
+    biases = [
+        each.num_elements
+        for each in call.inputs[_FIRST_WEIGHT + 2 :: _NUM_WEIGHTS]
+        if each is not None
+    ]
+    if read is None or matrix is None or None in weights:
+        return None
+    return FusedLayers(
+        mode=str(call.attributes["mode"]),
+        num_steps=read[0],
+        num_samples=read[1],
+        num_inputs=read[2],
+        num_hidden=matrix[2],
+        num_layers=int(str(call.attributes["num_layers"])),
+        num_directions=matrix[0],
+        has_dropout=bool(call.attributes["has_dropout"]),
+        num_weights=sum(filter(None, weights)),
+        num_biases=sum(filter(None, biases)),
+        bits=data.bits,
+        is_bfloat16=is_bfloat16,
+    )
 
 
 def layer_of(op_type: str, call: Call) -> Layer | None:
@@ -102,7 +265,6 @@ def layer_of(op_type: str, call: Call) -> Layer | None:
     )
 
 
-_WEIGHTS_AT = slice(1, 4)
 _LAYOUT = frozenset(
     {"Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 )
@@ -113,16 +275,22 @@ def packed_weights(graph: Graph, parameters: Parameters) -> Mapping[str, tuple[s
 
     Intermediate tensors are in the mapping too: none of them takes memory in a step.
     """
-    recurrent = [node for node in graph.nodes if is_recurrent(node.onnx_op)]
+    recurrent = [node for node in graph.nodes if is_recurrent(node)]
     if not recurrent:
         return {}
     producers = {name: node for node in graph.nodes for name in node.writes}
     trained = {graph.tensors[name].storage_key: name for name in parameters.trained}
     found: dict[str, tuple[str, ...]] = {}
     for node in recurrent:
-        for name in filter(None, node.inputs[_WEIGHTS_AT]):
+        for name in filter(None, _weights(node)):
             found.update(_unpacked(graph, producers, trained, name))
     return found
+
+
+def _weights(node: Node) -> tuple[str, ...]:
+    if node.operator is CUDNN_RNN:
+        return node.inputs[_FIRST_WEIGHT:]
+    return node.inputs[1 : 1 + _NUM_WEIGHTS]
 
 
 def _unpacked(

@@ -23,7 +23,15 @@ from onnxmem.runtimes.torch.framework import (
 )
 from onnxmem.runtimes.torch.hooks import vectors_without_gradient
 from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
-from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer, layer_of, packed_weights
+from onnxmem.runtimes.torch.recurrent import (
+    CUDNN_RNN,
+    RECURRENT,
+    FusedLayers,
+    Layer,
+    fused_layers_of,
+    layer_of,
+    packed_weights,
+)
 from onnxmem.runtimes.torch.strides import (
     MATRIX_RANK,
     Dims,
@@ -132,6 +140,17 @@ class Tape:
         if node.op_type not in RECURRENT or node.domain or node.subgraphs:
             return None
         return layer_of(node.onnx_op, self.call(node))
+
+    def fused_layers(self, node: Node) -> FusedLayers | None:
+        """The sizes of a call of cuDNN; ``None`` for other nodes, or where a size is unknown."""
+        if node.operator is not CUDNN_RNN:
+            return None
+        return fused_layers_of(self.call(node), is_bfloat16=self.precision.is_bfloat16)
+
+    def has_steps_first(self, name: str) -> bool:
+        """Whether a sequence is [T, B, ...] in memory, so that cuDNN reads it without a copy."""
+        dims = self.dims(name)
+        return dims is None or is_row_major(dims, self.views[name].strides)
 
     def allocates_storage(self, name: str) -> bool:
         """Whether writing a tensor allocates a storage that later nodes read.
@@ -301,6 +320,9 @@ class _Saver:
         layer = self.tape.layer(node)
         if layer is not None:
             return self._layer(node, layer)
+        fused = self.tape.fused_layers(node)
+        if fused is not None:
+            return self._fused_layers(node, fused)
         names = self._saved_names(node)
         extra_bytes = self._extra_bytes(node)
         copies = self._copies(node) if is_matmul(node) else {}
@@ -353,6 +375,22 @@ class _Saver:
             self._storages((*(() if copies_input else (data,)), *matrices)),
             layer.blocks_of(node.name, copies_input=copies_input),
             ((f"gates of {node.name}", transient_bytes),),
+        )
+
+    def _fused_layers(self, node: Node, layers: FusedLayers) -> SavedTensors:
+        """What a call of cuDNN saves: input, output, weights and the reserve space."""
+        copies = [(f"reserve space of {node.name}", layers.reserve_bytes)]
+        if layers.copies_weights and self.tape.precision.autocast is None:
+            copies.append((f"weights of {node.name}", layers.weights_bytes))
+        transient_bytes = layers.workspace_bytes(is_forward=True)
+        if not self.tape.has_steps_first(node.inputs[0]):
+            transient_bytes += layers.input_bytes
+        packed = self.tape.packed
+        names = (each for name in self._saved_names(node) for each in packed.get(name, (name,)))
+        return SavedTensors(
+            self._storages(names),
+            tuple(copies),
+            ((f"workspace of {node.name}", transient_bytes),),
         )
 
     def _storages(self, names: Iterable[str]) -> tuple[str, ...]:
