@@ -79,7 +79,7 @@ def given_rows() -> Iterator[Row]:
     """34 rows by 3 optimizers."""
     for row in _rows(GIVEN):
         for optimizer in OPTIMIZERS:
-            recipe = TrainingConfig(optimizer=optimizer)
+            recipe = TrainingConfig(optimizer=optimizer, recurrent="cells")
             yield _analyzed(row, GIVEN / row["file"], "legacy", recipe)
 
 
@@ -92,7 +92,7 @@ def new_rows() -> Iterator[Row]:
             continue
         for exporter, file in row["files"].items():
             for optimizer in OPTIMIZERS:
-                recipe = TrainingConfig(optimizer=optimizer, loss=row["loss"])
+                recipe = TrainingConfig(optimizer=optimizer, loss=row["loss"], recurrent="cells")
                 yield _analyzed(row, NEW / file, exporter, recipe)
 
 
@@ -123,6 +123,7 @@ def precision_rows(group: str, *, named: bool) -> Iterator[tuple[str, Row]]:
                     precision=row["precision"],
                     loss=network["loss"],
                     checkpoint=row["checkpoint"],
+                    recurrent="cells",
                 )
                 kind = row["precision"] if row["checkpoint"] == "none" else "blocks"
                 about = {**row, "model": network["model"], "adam": {}}

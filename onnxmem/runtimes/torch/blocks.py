@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.module_paths import Modules, dotted_path, modules_of
-from onnxmem.runtimes.torch.recurrent import CUDNN_RNN, RECURRENT
+from onnxmem.runtimes.torch.framework import CUDNN_RNN
+from onnxmem.runtimes.torch.recurrent import RECURRENT
 from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 
 COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT, CUDNN_RNN.op_type})

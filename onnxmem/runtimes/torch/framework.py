@@ -143,6 +143,20 @@ ATTENTION = OpSpec(
     " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
 )
 
+CUDNN_RNN = OpSpec(
+    op_type="_cudnn_rnn",
+    domain=FRAMEWORK,
+    inputs=("input", "hx", "cx", "*weights"),
+    outputs=("output", "*states"),
+    parameters=("weights",),
+    saved=(Saved("input"), Saved("hx"), Saved("cx"), Saved("weights"), Saved("output")),
+    source="torch derivatives.yaml: _cudnn_rnn",
+)
+"""All layers of a module in one call; ``weights`` are W, R and B of each layer, as ONNX packs them.
+
+Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
+"""
+
 MIRRORED_PAD = OpSpec(
     op_type="reflection_pad",
     domain=FRAMEWORK,

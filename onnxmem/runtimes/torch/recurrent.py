@@ -22,8 +22,8 @@ from math import prod
 
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
-from onnxmem.ops.spec import Call, OpSpec, Saved, known_dims
-from onnxmem.runtimes.torch.framework import FRAMEWORK
+from onnxmem.ops.spec import Call, known_dims
+from onnxmem.runtimes.torch.framework import CUDNN_RNN
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 RECURRENT = tuple(_GATES)
@@ -84,19 +84,6 @@ class Layer:
         return self.gates_bytes + parts_bytes + joined_bytes
 
 
-CUDNN_RNN = OpSpec(
-    op_type="_cudnn_rnn",
-    domain=FRAMEWORK,
-    inputs=("input", "hx", "cx", "*weights"),
-    outputs=("output", "*states"),
-    parameters=("*weights",),
-    saved=(Saved("input"), Saved("hx"), Saved("cx"), Saved("weights"), Saved("output")),
-    source="torch derivatives.yaml: _cudnn_rnn",
-)
-"""All layers of a module in one call; ``weights`` are W, R and B of each layer, as ONNX packs them.
-
-Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
-"""
 _NUM_WEIGHTS = 3
 _FIRST_WEIGHT = 3
 _MIB = 2**20
@@ -151,7 +138,7 @@ class FusedLayers:
     def workspace_bytes(self, *, is_forward: bool) -> int:
         """What a pass takes while it runs: 8 MiB for each layer and direction, and buffers.
 
-        Within 1 % of what was measured; within 6 % for two directions of small layers.
+        Within 1 % for 766 of the 801 measured layers, within 5.2 % for all.
         """
         directions, steps = self.num_directions, self.num_steps * self.num_samples
         widest = steps * max(self.num_inputs, directions * self.num_hidden)
@@ -162,7 +149,9 @@ class FusedLayers:
             buffers = inputs + 2 * directions * widest + (10 + more) * runs * state
         else:
             buffers = (2 if runs == 1 else 1) * inputs
-            buffers += (2 * directions - 1) * widest + (5 + more) * runs * state
+            is_single = self.mode == "RNN" and self.num_layers == 1
+            buffers += (directions if is_single else 2 * directions - 1) * widest
+            buffers += (5 + more) * runs * state
         if self.has_dropout and directions == 1 and self.mode != "RNN":
             buffers += self._num_states
         if self._is_persistent(is_forward=is_forward):

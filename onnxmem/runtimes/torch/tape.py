@@ -17,6 +17,7 @@ from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothin
 from onnxmem.runtimes.torch.einsum import operand_calls
 from onnxmem.runtimes.torch.framework import (
     ATTENTION,
+    CUDNN_RNN,
     constant_tensors,
     data_reads,
     is_flash_attention,
@@ -24,7 +25,6 @@ from onnxmem.runtimes.torch.framework import (
 from onnxmem.runtimes.torch.hooks import vectors_without_gradient
 from onnxmem.runtimes.torch.precision import Autocast, CastGraph, Precision, with_casts
 from onnxmem.runtimes.torch.recurrent import (
-    CUDNN_RNN,
     RECURRENT,
     FusedLayers,
     Layer,

@@ -323,6 +323,7 @@ def test_recurrent_layers_save_copies_of_their_matrices() -> None:
             y = LSTM<hidden_size = 7>(x, w, r)
         }""",
         precision="mixed-fp16",
+        recurrent="cells",
     )
     made = sizes(found)
     assert (made["copy of w"], made["copy of r"], made["y"]) == ([280], [392], [84])

@@ -13,6 +13,11 @@ WITHIN_PERCENT = {
     # Attention, embeddings, LayerNormalization: no cuDNN, whose workspaces no file has.
     "transformers/gpt2": 0.6,
     "transformers/opt_125m": 0.25,
+    # Recurrent layers in one call of cuDNN.
+    "torch/lstm": 0.6,
+    "torch/lstm_words": 3.2,
+    "torch/gru_words": 0.4,
+    "torch/rnn_words": 1.1,
 }
 
 
@@ -28,11 +33,11 @@ def folder(tables: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 @pytest.mark.parametrize("network", WITHIN_PERCENT)
-def test_language_models_allocate_on_an_h100_what_is_predicted(
+def test_networks_allocate_on_a_gpu_what_is_predicted(
     network: str, tables: ModuleType, folder: Path
 ) -> None:
     rows = [row for row in tables.document()["measured"] if row["network"] == network]
-    assert len(rows) >= 5
+    assert len(rows) >= 3
     for row in rows:
         found = tables.compared(folder, row)
         assert abs(found.allocated_percent["32MiB"]) <= WITHIN_PERCENT[network], row
@@ -54,8 +59,8 @@ def test_the_largest_batch_on_an_h200_is_the_predicted_one(
 def test_each_network_has_a_file_and_every_setting_a_row(tables: ModuleType, folder: Path) -> None:
     document = tables.document()
     rows = document["measured"]
-    assert len(rows) == 129
-    assert len({tuple(sorted(row.items())) for row in rows}) == 129
+    assert len(rows) == 138
+    assert len({tuple(sorted(row.items())) for row in rows}) == 138
     assert all(tables.path_of(folder, row).is_file() for row in (*rows, *document["searched"]))
 
 

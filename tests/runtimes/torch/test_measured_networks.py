@@ -53,6 +53,7 @@ def step(row: dict[str, Any], exporter: str, optimizer: str = "sgd") -> Training
     given: dict[str, Any] = {
         "optimizer": optimizer,
         "loss": row["loss"],
+        "recurrent": "cells",
     }
     return training_memory(graph, TrainingConfig(**given))
 
@@ -120,5 +121,7 @@ def test_folded_normalizations_are_found_where_the_exporter_folds_them() -> None
 
 def network_findings(row: dict[str, Any], exporter: str) -> set[str]:
     graph = network(row["files"][exporter], row["batch"])
-    found = training_memory(graph, TrainingConfig(optimizer="sgd", loss=row["loss"]))
+    found = training_memory(
+        graph, TrainingConfig(optimizer="sgd", loss=row["loss"], recurrent="cells")
+    )
     return {finding.code for finding in found.findings}

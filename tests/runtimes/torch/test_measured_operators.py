@@ -88,7 +88,7 @@ LOWER_PRECISION_MISSES = {
 def step(case: str, exporter: str, precision: str = "fp32") -> TrainingMemory:
     row = ROWS[case]
     model = prepare(load(base64.b64decode(row["files"][exporter])))
-    recipe = TrainingConfig(optimizer="sgd", loss="mse", precision=precision)
+    recipe = TrainingConfig(optimizer="sgd", loss="mse", precision=precision, recurrent="cells")
     return training_memory(build(model, Request(batch=row["batch"])).graph, recipe)
 
 

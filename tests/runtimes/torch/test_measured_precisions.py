@@ -46,6 +46,7 @@ def error_percent(model: str, exporter: str, row: dict[str, Any]) -> float:
         loss=NETWORKS[model]["loss"],
         precision=row["precision"],
         checkpoint=row["checkpoint"],
+        recurrent="cells",
     )
     found = training_memory(graph(model, exporter, row["batch"]), recipe)
     measured_bytes: int = row["peak_bytes"]

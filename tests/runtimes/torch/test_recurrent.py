@@ -1,10 +1,12 @@
-"""Recurrent layers, step by step: T 3 steps, B 2 samples, I 5 inputs, H 7 hidden."""
+"""Recurrent layers, cell by cell: T 3 steps, B 2 samples, I 5 inputs, H 7 hidden."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from graphs import graph_of
-from runtimes.torch.training_steps import happenings, network, sizes, step
+from runtimes.torch import training_steps
+from runtimes.torch.training_steps import happenings, sizes
 
 from onnxmem.runtimes.torch import recurrent
 from onnxmem.runtimes.torch.memory import Phase
@@ -14,6 +16,8 @@ T, B, I, H = 3, 2, 5, 7  # noqa: E741 - as ONNX calls them
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 KEPT = {"LSTM": 7, "GRU": 7, "RNN": 1}
 KINDS = tuple(GATES)
+network = partial(training_steps.network, recurrent="cells")
+step = partial(training_steps.step, recurrent="cells")
 
 
 def layer(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from onnxmem.model.graph import Node
 from onnxmem.model.module_paths import paths_of
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
-from onnxmem.runtimes.torch.recurrent import CUDNN_RNN, RECURRENT
+from onnxmem.runtimes.torch.framework import CUDNN_RNN
+from onnxmem.runtimes.torch.recurrent import RECURRENT
 
 _ACTIVATIONS = {
     "LSTM": (("sigmoid", "tanh", "tanh"),),
