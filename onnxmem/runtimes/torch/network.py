@@ -43,7 +43,6 @@ from onnxmem.runtimes.torch.composites.layers import (
     variances,
     weight_norms,
 )
-from onnxmem.runtimes.torch.composites.recurrent import recurrent_calls
 from onnxmem.runtimes.torch.composites.rewriting import (
     GraphView,
     Match,
@@ -59,7 +58,7 @@ from onnxmem.runtimes.torch.merged import (
     with_repeated_subtractions,
 )
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
-from onnxmem.runtimes.torch.recurrent import RECURRENT
+from onnxmem.runtimes.torch.recurrent import RECURRENT, recurrent_calls
 from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
