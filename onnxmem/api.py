@@ -117,8 +117,8 @@ def _compared(
         accepted=settings.accepted,
         reserve_bytes=reserve_bytes,
     )
-    cpu = None if memory is None or isinstance(memory, int) else memory.cpu
-    return on_device(request, cpu, setup.basis), setup
+    device = None if isinstance(memory, int) else memory
+    return on_device(request, device, setup.basis), setup
 
 
 @takes_settings

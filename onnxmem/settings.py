@@ -110,6 +110,19 @@ Sources: torch/optim/adam.py of 1.12.1 (``foreach`` defaults to false) and of 2.
 since 2.0.
 """
 
+_USUAL_BYTES: Final = 2 * 4096 * 1024 + 8 * 16 * 1024
+_LARGE_BYTES: Final = 32 * 2**20
+_LARGE_WORKSPACES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "1.12": frozenset(),
+        "2.0": frozenset({"9"}),
+        "2.5": frozenset({"9"}),
+        "latest": frozenset({"9", "10", "11", "12"}),
+    }
+)
+"""Major compute capabilities on which PyTorch gives a cuBLAS handle the large workspace: Hopper's,
+later Blackwell's too (parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
@@ -160,9 +173,8 @@ class TrainingConfig:
     shard: str = "none"
     world: int = 1
     """The number of ranks."""
-    cublas_workspace_bytes: int = 8_519_680
-    """Of each cuBLAS handle on CUDA, 4096 KiB twice and 16 KiB eight times; PyTorch takes 32 MiB on
-    an H100 and an H200 (parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp)."""
+    cublas_workspace_bytes: int | None = None
+    """Of each cuBLAS handle on CUDA; ``None``: as PyTorch chooses for the GPU."""
 
     def __post_init__(self) -> None:
         """Check the names and counts.
@@ -185,8 +197,11 @@ class TrainingConfig:
             if count is not None and (type(count) is not int or count < 1):
                 message = f"{what} {count!r} is not a positive integer"
                 raise UsageError(message)
-        if type(self.cublas_workspace_bytes) is not int or self.cublas_workspace_bytes < 0:
-            message = f"cublas workspace {self.cublas_workspace_bytes!r} is not a size in bytes"
+        workspace_bytes = self.cublas_workspace_bytes
+        if workspace_bytes is not None and (
+            type(workspace_bytes) is not int or workspace_bytes < 0
+        ):
+            message = f"cublas workspace {workspace_bytes!r} is not a size in bytes"
             raise UsageError(message)
         self._check_checkpoint()
 
@@ -196,6 +211,16 @@ class TrainingConfig:
         :raises UsageError: an unknown name, or a count below 1.
         """
         return replace(self, **{**_DEFAULTS.get(changed.get("torch", ""), {}), **changed})
+
+    def cublas_bytes(self, compute_capability: str | None = None) -> int:
+        """The workspace of a cuBLAS handle on a GPU: as set, else as PyTorch chooses.
+
+        ``None`` is an unknown GPU, of an architecture before Hopper.
+        """
+        if self.cublas_workspace_bytes is not None:
+            return self.cublas_workspace_bytes
+        major = (compute_capability or "").partition(".")[0]
+        return _LARGE_BYTES if major in _LARGE_WORKSPACES[self.torch] else _USUAL_BYTES
 
     @property
     def adds_to_gradients(self) -> bool:

@@ -8,8 +8,9 @@ from onnxmem.program.program import Category, Program, ProgramBuilder
 from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.base import RuntimeProgram
 from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
+from onnxmem.settings import TrainingConfig
 
-BARE = TorchRuntime(cublas_workspace_bytes=0)
+BARE = TorchRuntime(recipe=TrainingConfig(cublas_workspace_bytes=0))
 EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 Event = tuple[int, int]

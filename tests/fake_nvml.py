@@ -51,6 +51,9 @@ class FakeNvml(SimpleNamespace):
         found = self.processes.get(int(device.removeprefix("index ")), {})
         return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in found.items()]
 
+    def nvmlDeviceGetCudaComputeCapability(self, _device: str) -> tuple[int, int]:  # noqa: N802
+        return 9, 0
+
     def nvmlDeviceGetName(self, _device: str) -> str | bytes:  # noqa: N802
         name: str | bytes = self.name
         return name

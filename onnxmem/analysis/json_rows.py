@@ -295,6 +295,7 @@ def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
 def recipe_row(recipe: "TrainingConfig") -> JsonDict:
     """The fields of the training configuration."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    values["cublas_workspace_bytes"] = recipe.cublas_bytes()
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 

@@ -525,13 +525,13 @@ class AnalysisRequest:
         from onnxmem.allocators.caching import CachingConfig
         from onnxmem.runtimes.torch.cuda import TorchRuntime
 
-        requested = self.settings
+        requested, recipe = self.settings, self.settings.recipe
         # cuBLAS allocates its workspace with the first matrix product.
-        multiplies = results.training is not None and results.training.multiplies_matrices
+        if results.training is None or not results.training.multiplies_matrices:
+            recipe = replace(recipe, cublas_workspace_bytes=0)
         return TorchRuntime(
-            recipe=requested.recipe,
+            recipe=recipe,
             config=CachingConfig(expandable_segments=requested.expandable_segments),
-            cublas_workspace_bytes=requested.recipe.cublas_workspace_bytes if multiplies else 0,
             context=self.torch_context,
             workspace=self.workspace(results),
         )

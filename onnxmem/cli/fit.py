@@ -207,8 +207,7 @@ def _fitted(
 
     device = target.device
     setup = replace(fit_request_of(arguments, target), deployment=_deployment(arguments), dim=free)
-    if device is not None:
-        requests = [on_device(request, device.cpu, setup.basis) for request in requests]
+    requests = [on_device(request, device, setup.basis) for request in requests]
     if arguments.contexts:
         result, contexts = fit_at(requests, setup, arguments.contexts)
     else:

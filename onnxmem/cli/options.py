@@ -429,7 +429,8 @@ def add_training_options(parser: ArgumentParser) -> None:
     add_size(
         group,
         "--cublas-workspace",
-        "of each of PyTorch's two cuBLAS handles; on H100 and H200: 32MiB (default: 8.1 MiB)",
+        "of each of PyTorch's two cuBLAS handles (default: PyTorch's, 8.1 MiB, from Hopper on "
+        "32 MiB where the device is known)",
     )
     _add_switches(group)
     parser.set_defaults(**dict.fromkeys(field.name for field in fields(TrainingConfig)))

@@ -185,9 +185,7 @@ def _curve(arguments: Namespace, form: str) -> tuple[dict[str, str], JsonDict]:
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=False,
     )
-    request = request_of(arguments.model, settings)
-    if device is not None:
-        request = on_device(request, device.cpu, setup.basis)
+    request = on_device(request_of(arguments.model, settings), device, setup.basis)
     found = batch_curve(request, arguments.batches, setup, device, has_limit=memory is not None)
     texts = {"text": render_curve(arguments.model, found, memory), "csv": curve_csv(found)}
     if arguments.html is not None or form == "html":

@@ -65,6 +65,8 @@ class Target:
     flash_bytes: int | None = None
     cpu: str | None = None
     """The device's CPU; ``None``: the one in the settings."""
+    compute_capability: str | None = None
+    """Of an NVIDIA GPU."""
 
     def basis(self, settings: Settings) -> AnyBasis:
         """The figure that is compared with it, as in ``onnxmem fit``."""
@@ -92,7 +94,7 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
     for target in targets:
         basis = target.basis(request.settings)
         try:
-            assessment = assessments.on(basis, target.cpu)
+            assessment = assessments.on(basis, target)
         except OnnxmemError:
             yield TargetVerdict(target, basis, compared_bytes(None, target.limit_bytes), None)
             continue
@@ -327,7 +329,8 @@ def _memory_bytes(device: Device) -> int:
 def _target(name: str, devices: Catalog) -> Target:
     found = devices.device_or_size(name)
     if isinstance(found, Device):
-        return Target(found.name, found.limit_bytes, found.kind, found.flash_bytes, found.cpu)
+        own = found.cpu, found.compute_capability
+        return Target(found.name, found.limit_bytes, found.kind, found.flash_bytes, *own)
     return Target(shortened(name), found)
 
 

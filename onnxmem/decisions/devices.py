@@ -27,9 +27,12 @@ _SIZES: Final = {
 }
 _RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
 _COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
+_CAPABILITY: Final = "compute_capability"
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
 """Key of a figure in a file -> field of ``Device``."""
-_OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "source", "sources"})
+_OTHERS: Final = frozenset(
+    {"name", "aliases", "kind", "shares_memory", "cpu", _CAPABILITY, "source", "sources"}
+)
 _VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
@@ -70,6 +73,8 @@ class Device:
     """Whether the system and other programs use the same memory."""
     cpu: str | None = None
     """The CPU by its name in ``--cpu``; ``None``: unknown."""
+    compute_capability: str | None = None
+    """Of an NVIDIA GPU: ``9.0``."""
     bandwidth_bytes: int | None = None
     """Bytes per second of its memory."""
     fp32_flops: int | None = None
@@ -171,10 +176,13 @@ class Catalog:
             name=found.name, kind="cuda" if found.is_gpu else "cpu", memory_bytes=found.total_bytes
         )
         source = {"memory_bytes": found.source, "usable_bytes": found.source}
+        if found.compute_capability is not None:
+            source["compute_capability"] = found.source
         device = replace(
             base,
             memory_bytes=found.total_bytes,
             usable_bytes=found.free_bytes,
+            compute_capability=found.compute_capability,
             sources={**base.sources, **source},
         )
         return device, found.source
@@ -283,6 +291,7 @@ def _device(entry: object, sources: Mapping[str, Any], file: str) -> Device:
         aliases=tuple(map(str, entry.get("aliases", ()))),
         shares_memory=bool(entry.get("shares_memory", False)),
         cpu=_one_of(_CPUS, "cpu", entry["cpu"], where) if "cpu" in entry else None,
+        compute_capability=_capability(entry, where),
         sources=dict(_sources(entry, sources)),
         **figures,
     )
@@ -293,6 +302,14 @@ def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
     if isinstance(value, str) and value in names:
         return value
     message = f"{where}: unknown {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
+    raise DeviceError(message)
+
+
+def _capability(entry: Mapping[str, Any], where: str) -> str | None:
+    value = entry.get(_CAPABILITY)
+    if value is None or (isinstance(value, str) and re.fullmatch(r"[0-9]+\.[0-9]+", value)):
+        return value
+    message = f"{where}: {_CAPABILITY} is {shortened(str(value))!r}, not a version as in '9.0'"
     raise DeviceError(message)
 
 
@@ -316,7 +333,7 @@ def _example(key: str) -> str:
 
 def _sources(entry: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     own = entry.get("sources", {})
-    for key, name in _FIGURES.items():
+    for key, name in {**_FIGURES, _CAPABILITY: _CAPABILITY}.items():
         if key in entry:
             source = str(own.get(key, entry.get("source", _UNNAMED)))
             yield name, str(sources.get(source, source))

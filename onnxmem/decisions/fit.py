@@ -85,6 +85,8 @@ class Ranked:
     """Of one instance of the first model."""
     cpu: str | None = None
     """The device's CPU, if the figure depends on it."""
+    cublas_bytes: int | None = None
+    """The workspace of a cuBLAS handle, if it is not that of an unknown GPU."""
 
     @property
     def basis(self) -> AnyBasis:
@@ -147,7 +149,7 @@ def rank(
         if settings.train and device.kind == "mcu":
             continue
         basis = basis_for(device.kind, train=settings.train, runtime=runtime, basis=settings.basis)
-        assessment = assessments.on(basis, device.cpu)
+        assessment = assessments.on(basis, device)
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(
             Ranked(
@@ -157,9 +159,20 @@ def rank(
                 compared=assessment.compared(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
                 cpu=device.cpu if basis is Basis.ORT_CPU else None,
+                cublas_bytes=_own_cublas_bytes(requests, device) if basis is Basis.TORCH else None,
             )
         )
     return tuple(sorted(ranked, key=lambda each: (_ORDER.index(each.verdict), each.limit_bytes)))
+
+
+def _own_cublas_bytes(requests: Sequence[AnalysisRequest], device: Device) -> int | None:
+    """The workspace of a cuBLAS handle on a device, if a model uses it and it is not the usual."""
+    steps = (request.results.training for request in requests)
+    recipe = requests[0].settings.recipe
+    own_bytes = recipe.cublas_bytes(device.compute_capability)
+    is_usual = own_bytes == recipe.cublas_bytes()
+    is_used = any(step is not None and step.multiplies_matrices for step in steps)
+    return own_bytes if is_used and not is_usual else None
 
 
 def fit_at(

@@ -32,6 +32,8 @@ class MachineMemory:
     free_bytes: int
     source: str
     """Who says so."""
+    compute_capability: str | None = None
+    """Of an NVIDIA GPU: ``9.0``."""
 
 
 def gpu_memory() -> MachineMemory | None:
@@ -43,6 +45,7 @@ def gpu_memory() -> MachineMemory | None:
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(device)
         name = nvml.nvmlDeviceGetName(device)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(device)
     except nvml.NVMLError:
         return None
     text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
@@ -52,6 +55,7 @@ def gpu_memory() -> MachineMemory | None:
         total_bytes=int(memory.total),
         free_bytes=int(memory.free),
         source="free now, by NVML",
+        compute_capability=f"{major}.{minor}",
     )
 
 

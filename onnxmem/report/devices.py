@@ -114,7 +114,9 @@ def render_ranking(
 ) -> str:
     """The devices that fit, the best first, and the largest that do not."""
     lines = ["  ".join(shortened(request.model.path) for request in requests), ""]
-    taken = {(x.ranked.basis, x.ranked.cpu or "", x.cards): x for x in found}
+    taken = {
+        (x.ranked.basis, x.ranked.cpu or "", x.ranked.cublas_bytes or 0, x.cards): x for x in found
+    }
     keys = sorted(taken) if choice.cards != (1,) else taken
     labels = [_taken_label(taken[key], choice) for key in keys]
     width = max(_LABEL, *(len(label) + 1 for label in labels))
@@ -296,7 +298,11 @@ def _details(device: Device) -> Iterator[str]:
     also = f", also {', '.join(map(shortened, device.aliases))}" if device.aliases else ""
     shared = ", memory shared with the system" if device.shares_memory else ""
     cpu = "" if device.cpu is None else f", CPU {device.cpu}"
-    yield f"{shortened(device.name)}  {device.kind}{cpu}{shared}{also}"
+    yield from prose(f"{shortened(device.name)}  ", f"{device.kind}{cpu}{shared}{also}")
+    capability = device.compute_capability
+    if capability is not None:
+        source = shortened(device.sources.get("compute_capability", ""))
+        yield from prose(f"{'  capability':<14}{capability:>16}   ", source)
     for name, unit in (
         ("memory_bytes", ""),
         ("usable_bytes", ""),
@@ -330,6 +336,8 @@ def _work_lines(work: Work) -> Iterator[str]:
 
 def _taken_label(offer: Offer, choice: Choice) -> str:
     compared = _compared(offer.ranked)
+    if offer.ranked.cublas_bytes is not None:
+        compared += f", cuBLAS {format_bytes(offer.ranked.cublas_bytes)}"
     if choice.cards != (1,):
         compared += f", {plural(offer.cards, 'card')}"
     return f"Compared ({compared})"

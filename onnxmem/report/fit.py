@@ -39,7 +39,7 @@ from onnxmem.report.verdict import (
 )
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
-from onnxmem.settings import Settings
+from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.units import format_bytes, in_unit, plural, unit_power
 
 _STEP_COLUMN: Final = 28
@@ -167,6 +167,7 @@ def _head(
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     parts = [
         *(training if settings.train else ("inference",)),
+        *_cublas(result, recipe),
         _at(result) if result.has_number else "no batch",
         *(
             f"{shortened(name)} = {number:,}"
@@ -189,6 +190,12 @@ def _session(result: FitResult, settings: Settings, device: Device | None) -> It
         yield f"CPU {cpu_named(settings.cpu).name}{own}"
     if not settings.asks_onnxruntime:
         yield "graph optimizer emulated"
+
+
+def _cublas(result: FitResult, recipe: TrainingConfig) -> Iterator[str]:
+    """The workspace of a cuBLAS handle, where a flag or the device sets it."""
+    if result.setup.basis is Basis.TORCH and recipe.cublas_workspace_bytes is not None:
+        yield f"cuBLAS workspaces of {format_bytes(recipe.cublas_workspace_bytes)}"
 
 
 def _at(result: FitResult) -> str:

@@ -1,23 +1,29 @@
 """Allocators on a device that is nearly full: what they give back, and when they give up."""
 
+import contextlib
+import io
+import json
 from functools import cache
+from pathlib import Path
 
 import pytest
 from allocator_events import BARE, EXPANDABLE, replayed
 from graphs import model_of
 from hypothesis import given
 from hypothesis import strategies as st
-from models_on_disk import CONVNET
+from models_on_disk import CONVNET, write_model
 
+import onnxmem
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.fitting.assessing import DemandCurve, FitRequest, fit
 from onnxmem.analysis.fitting.footprints import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
+from onnxmem.cli import main
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes import assumed
-from onnxmem.settings import Settings
+from onnxmem.settings import Settings, TrainingConfig
 
 MIB = 2**20
 WIDE = """agraph (float[N,1000003] x) => (float[N,7] y) <float[1000003,7] w> {
@@ -302,4 +308,96 @@ def test_the_largest_batch_fits_the_whole_range_of_an_unknown() -> None:
         Verdict.TIGHT,
         Verdict.UNKNOWN,
         Verdict.OVER,
+    ]
+
+
+USUAL_BYTES, LARGE_BYTES = 2 * 4096 * 1024 + 8 * 16 * 1024, 32 * MIB
+"""The two workspaces that PyTorch gives a cuBLAS handle."""
+
+
+@pytest.mark.parametrize(
+    ("torch", "capability", "size_bytes"),
+    [
+        ("latest", None, USUAL_BYTES),
+        ("latest", "8.9", USUAL_BYTES),
+        ("latest", "9.0", LARGE_BYTES),
+        ("latest", "10.3", LARGE_BYTES),
+        ("latest", "11.0", LARGE_BYTES),
+        ("latest", "12.1", LARGE_BYTES),
+        ("2.5", "9.0", LARGE_BYTES),
+        ("2.5", "10.0", USUAL_BYTES),
+        ("2.0", "9.0", LARGE_BYTES),
+        ("1.12", "9.0", USUAL_BYTES),
+    ],
+)
+def test_pytorch_sizes_cublas_workspaces_by_the_gpu(
+    torch: str, capability: str | None, size_bytes: int
+) -> None:
+    assert TrainingConfig(torch=torch).cublas_bytes(capability) == size_bytes
+    assert TrainingConfig(torch=torch, cublas_workspace_bytes=7).cublas_bytes(capability) == 7
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> str:
+    return str(tmp_path / write_model(tmp_path / "wide.onnx", WIDE))
+
+
+def _taken_bytes(wide: str, device: str, *flags: str) -> int:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main(["fit", wide, "--train", "--device", device, "--json", *flags])
+    found: int = json.loads(printed.getvalue())["bytes"]
+    return found
+
+
+def test_a_device_sets_its_cublas_workspaces(wide: str) -> None:
+    """Both are above 1 MiB, so that each of the two handles has a segment of its own, which the
+    allocator rounds up to 20 MiB below 10 MiB and to a multiple of 2 MiB above.
+    """
+    on_ampere, on_hopper = _taken_bytes(wide, "A100"), _taken_bytes(wide, "H100")
+    assert on_ampere == _taken_bytes(wide, "60GiB") == _taken_bytes(wide, "RTX 3090")
+    assert on_hopper - on_ampere == 2 * LARGE_BYTES - 20 * MIB
+    for device in ("H200", "B200", "RTX 5090"):
+        assert _taken_bytes(wide, device) == on_hopper
+
+
+@pytest.mark.parametrize("size_bytes", [0, USUAL_BYTES, 48 * MIB])
+def test_a_given_cublas_workspace_wins_over_the_devices(wide: str, size_bytes: int) -> None:
+    flags = ("--cublas-workspace", f"{size_bytes}B")
+    assert _taken_bytes(wide, "H100", *flags) == _taken_bytes(wide, "A100", *flags)
+
+
+def test_a_step_without_matrix_products_has_no_cublas_workspace(tmp_path: Path) -> None:
+    text = "agraph (float[N,31] x) => (float[N,31] y) <float[31] w> { y = Mul (x, w) }"
+    model = str(tmp_path / write_model(tmp_path / "scale.onnx", text))
+    assert _taken_bytes(model, "H100") == _taken_bytes(model, "A100")
+
+
+def test_every_command_that_takes_a_device_has_its_cublas_workspaces(
+    wide: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_ampere, on_hopper = _taken_bytes(wide, "A100"), _taken_bytes(wide, "H100")
+    assert on_ampere != on_hopper
+    assert onnxmem.fit(wide, device="H100", train=True).footprint.total_bytes == on_hopper
+    main(["fit", wide, "--train", "--which-device", "--json"])
+    ranked = {row["name"]: row for row in json.loads(capsys.readouterr().out)["devices"]}
+    assert ranked["H100 SXM"]["bytes"] == on_hopper
+    assert ranked["A100 40GB"]["bytes"] == on_ampere
+    main(["sweep", wide, "--train", "--batch", "1", "--device", "H100", "--json"])
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert point["bytes"] == on_hopper
+    write_model(Path(wide).with_name("other.onnx"))
+    main([str(Path(wide).parent), "--train", "--device", "H100", "--device", "A100", "--json"])
+    models = {row["path"]: row for row in json.loads(capsys.readouterr().out)["models"]}
+    assert [row["bytes"] for row in models[wide]["devices"]] == [on_hopper, on_ampere]
+
+
+def test_gpus_of_different_workspaces_are_told_apart_in_a_ranking(
+    wide: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["fit", wide, "--train", "--which-device"])
+    heads = [line for line in capsys.readouterr().out.splitlines() if "(pytorch-cuda" in line]
+    assert [head.partition(")")[0] for head in heads] == [
+        "Compared (pytorch-cuda",
+        "Compared (pytorch-cuda, cuBLAS 32.0 MiB",
     ]

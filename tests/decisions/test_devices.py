@@ -10,6 +10,7 @@ from paths import ROOT
 
 from onnxmem.cli import main
 from onnxmem.decisions.devices import KINDS, DeviceError, catalog, read_devices
+from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,30 @@ def test_the_page_lists_devices_with_less_usable_memory() -> None:
         for x in catalog().devices
         if x.usable_bytes is not None
     ]
+
+
+def test_every_nvidia_gpu_has_a_compute_capability() -> None:
+    for device in catalog().devices:
+        assert (device.compute_capability is not None) == (device.kind == "cuda"), device.name
+    found = {name: catalog().find(name).compute_capability for name in ("H100", "H200", "B200")}
+    assert found == {"H100": "9.0", "H200": "9.0", "B200": "10.0"}
+    large = [
+        x for x in catalog().devices if TrainingConfig().cublas_bytes(x.compute_capability) > 10**7
+    ]
+    assert len(large) >= 10
+    assert not [x.name for x in large if "from memory" in x.sources["compute_capability"]]
+
+
+@pytest.mark.parametrize("value", ["9", 9.0, "hopper", "9.0a"])
+def test_a_compute_capability_is_two_numbers(value: object) -> None:
+    entry = f"compute_capability = {json.dumps(value)}\n"
+    with pytest.raises(DeviceError, match=r"device Mine: compute_capability is .*'9.0'"):
+        read_devices(OWN + entry, "own")
+    (mine,) = read_devices(OWN + 'compute_capability = "9.0"\n', "own")
+    assert (mine.compute_capability, mine.sources["compute_capability"]) == (
+        "9.0",
+        "the user's own file",
+    )
 
 
 def test_every_source_is_a_key_of_the_table() -> None:

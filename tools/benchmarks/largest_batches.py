@@ -41,7 +41,7 @@ def compared(model: Path, name: str, *, train: bool) -> int:
     runtime = "ort-cuda" if device.kind == "cuda" else "ort-cpu"
     basis = basis_for(device.kind, train=train, runtime=runtime)
     settings = Settings(train=train, asks_onnxruntime=False)
-    question = on_device(request_of(str(model), settings), device.cpu, basis)
+    question = on_device(request_of(str(model), settings), device, basis)
     begin = time.perf_counter()
     found = fit((question,), FitRequest(memory_bytes=device.limit_bytes, basis=basis))
     seconds = time.perf_counter() - begin

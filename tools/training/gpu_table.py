@@ -28,7 +28,7 @@ from onnxmem.settings import TrainingConfig
 DATA = Path(__file__).parents[2] / "tests" / "data"
 HOPPER_BYTES = 32 * 2**20
 """Of each cuBLAS handle on an H100 or H200."""
-WORKSPACES = {"default": TrainingConfig().cublas_workspace_bytes, "32MiB": HOPPER_BYTES}
+WORKSPACES = {"default": TrainingConfig().cublas_bytes(), "32MiB": HOPPER_BYTES}
 
 Row = dict[str, Any]
 

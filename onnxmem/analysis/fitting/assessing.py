@@ -18,6 +18,7 @@ from onnxmem.analysis.coverage import dims_line, unbound_dims_text
 from onnxmem.analysis.fitting.footprints import (
     Deployment,
     Footprint,
+    Hardware,
     combined,
     footprint_of,
     footprint_together,
@@ -651,24 +652,25 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
 class DeviceAssessments:
     """Assessments of the same models for many devices.
 
-    What models need depends on the compared figure and on the CPU only, so each pair of these is
-    computed once, whatever the memory of the devices is. Errors are cached too.
+    What models need depends on the compared figure, on the CPU or on the kind of GPU, so each
+    combination of these is computed once, whatever the memory of the devices is. Errors are cached
+    too.
     """
 
     requests: Sequence[AnalysisRequest]
     setup: FitRequest
-    _known: dict[tuple[AnyBasis, str | None], Assessment | OnnxmemError] = field(
+    _known: dict[tuple[AnyBasis, str | int | None], Assessment | OnnxmemError] = field(
         default_factory=dict
     )
 
-    def on(self, basis: AnyBasis, device_cpu: str | None) -> Assessment:
-        """The assessment by a figure, on a device's CPU if the figure depends on it.
+    def on(self, basis: AnyBasis, device: Hardware) -> Assessment:
+        """The assessment by a figure, as a device runs the models.
 
         :raises OnnxmemError: a model cannot be analyzed at its request.
         """
-        key = basis, device_cpu if basis is Basis.ORT_CPU else None
+        key = basis, self._trait(basis, device)
         if key not in self._known:
-            there = [on_device(request, device_cpu, basis) for request in self.requests]
+            there = [on_device(request, device, basis) for request in self.requests]
             try:
                 self._known[key] = assess(there, replace(self.setup, basis=basis))
             except OnnxmemError as fault:
@@ -677,6 +679,12 @@ class DeviceAssessments:
         if isinstance(found, OnnxmemError):
             raise found
         return found
+
+    def _trait(self, basis: AnyBasis, device: Hardware) -> str | int | None:
+        """What of a device a figure depends on."""
+        if basis is Basis.TORCH:
+            return self.requests[0].settings.recipe.cublas_bytes(device.compute_capability)
+        return device.cpu if basis is Basis.ORT_CPU else None
 
 
 def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:

@@ -7,7 +7,7 @@ or ``common + shared + n x own`` if they share weights (``Deployment``).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
 from onnxmem.analysis.request import AnalysisRequest, StageResults, at_observed, request_for
@@ -298,16 +298,39 @@ def request_of(
     return replace(request, observed=seen, is_unobserved=is_unobserved)
 
 
-def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
-    """The same request as a device runs it.
+class Hardware(Protocol):
+    """What of a device a figure depends on, beside its memory."""
 
-    onnxruntime's CPU kernels depend on the CPU; a microcontroller computes on quantized tensors.
+    @property
+    def cpu(self) -> str | None:
+        """The CPU by its name in ``--cpu``."""
+
+    @property
+    def compute_capability(self) -> str | None:
+        """Of an NVIDIA GPU: ``9.0``."""
+
+
+def on_device(
+    request: AnalysisRequest, device: Hardware | None, basis: AnyBasis
+) -> AnalysisRequest:
+    """The same request as a device runs it; ``None``: only its memory is known.
+
+    onnxruntime's CPU kernels depend on the CPU, and the workspace that PyTorch gives cuBLAS on the
+    GPU; a microcontroller computes on quantized tensors.
     """
     if basis is Basis.MCU:
         return in_integers(request)
-    if device_cpu is None or basis is not Basis.ORT_CPU:
+    if device is None:
         return request
-    return replace(request, settings=replace(request.settings, cpu=device_cpu))
+    settings = request.settings
+    if basis is Basis.ORT_CPU and device.cpu is not None:
+        return replace(request, settings=replace(settings, cpu=device.cpu))
+    if basis is Basis.TORCH:
+        workspace_bytes = settings.recipe.cublas_bytes(device.compute_capability)
+        if workspace_bytes != settings.recipe.cublas_bytes():
+            recipe = replace(settings.recipe, cublas_workspace_bytes=workspace_bytes)
+            return replace(request, settings=replace(settings, recipe=recipe))
+    return request
 
 
 def in_integers(request: AnalysisRequest) -> AnalysisRequest:

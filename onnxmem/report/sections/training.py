@@ -135,7 +135,7 @@ def _cuda(memory: "TorchMemory") -> Section:
             Line("CUDA context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
             Line(
                 "",
-                text=f"{cublas}; H100 and H200: --cublas-workspace 32MiB",
+                text=f"{cublas}; from Hopper on: --cublas-workspace 32MiB",
                 words_key=f"{key}.cublas",
             ),
         ),

@@ -81,8 +81,6 @@ class TorchRuntime:
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
     config: CachingConfig = field(default_factory=CachingConfig)
     """PYTORCH_CUDA_ALLOC_CONF."""
-    cublas_workspace_bytes: int = TrainingConfig().cublas_workspace_bytes
-    """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
     context: Assumed = NO_TERM
     """The CUDA context and loaded kernels, outside the allocator."""
     workspace: Assumed = NO_TERM
@@ -111,7 +109,8 @@ class TorchRuntime:
 
     def overheads(self, graph: Graph | None = None) -> Overheads:  # noqa: ARG002 - known before it
         """The context, and the workspaces of cuBLAS and cuDNN."""
-        cublas = (self.cublas_workspace_bytes,) * _NUM_CUBLAS_HANDLES
+        # cublasLt shares the workspace of its handle.
+        cublas = (self.recipe.cublas_bytes(),) * _NUM_CUBLAS_HANDLES
         return Overheads(self.context, workspace=self.workspace, workspaces_bytes=cublas)
 
     def memory(self, step: RuntimeProgram, capacity_bytes: int | None = None) -> TorchMemory:
