@@ -168,15 +168,21 @@ def observed_lines(footprint: "Footprint", doubts: Iterable[Doubt]) -> Iterator[
 
 
 def short_error(accuracy: Accuracy) -> str:
-    """The same without its details: ``+-5 %: nine in ten of 794 settings within it``."""
-    return error_text(accuracy).partition(", ")[0]
+    """The error without the largest one.
+
+    >>> short_error(Accuracy.measured(5.0, "90 % of 794 settings", 21.7))
+    '+-5 % (90 % of 794 settings)'
+    """
+    if not accuracy.share:
+        return error_text(accuracy)
+    return f"+-{accuracy.percent:g} % ({accuracy.share})"
 
 
 def error_text(accuracy: Accuracy) -> str:
     """How far a figure may be off, and the source of that.
 
-    >>> error_text(Accuracy(5.0, "nine in ten of 794 settings within it"))
-    '+-5 %: nine in ten of 794 settings within it'
+    >>> error_text(Accuracy.measured(5.0, "90 % of 794 settings", 21.7))
+    '+-5 %: 90 % of 794 settings are within it, the largest is 21.7 %'
     """
     return (f"+-{accuracy.percent:g} %: " if accuracy.percent else "") + accuracy.source
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Self
 
 from onnxmem.errors import Finding, UsageError
 
@@ -129,6 +129,14 @@ class Accuracy:
     percent: float | None
     """``None``: it was never compared."""
     source: str
+    share: str = ""
+    """How many of the measurements it holds for; empty: the source has no such number."""
+
+    @classmethod
+    def measured(cls, percent: float, share: str, worst_percent: float) -> Self:
+        """The error that a share of measurements is within, and the largest of all."""
+        source = f"{share} are within it, the largest is {worst_percent} %"
+        return cls(percent, source, share)
 
     def high_bytes(self, size_bytes: int) -> int:
         """A figure plus its error."""
@@ -151,18 +159,16 @@ class _Accuracies(dict[AnyBasis, Accuracy]):
 
 ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     {
-        Basis.TORCH: Accuracy(
-            11.0, "on an H100, 90 % of 129 settings are within it, the largest is 29.8 %"
-        ),
-        Basis.STEP: Accuracy(1.0, "all 390 measurements are within it, the largest is 0.11 %"),
-        Basis.ORT_CPU: Accuracy(5.0, "90 % of 794 settings are within it, the largest is 21.7 %"),
+        Basis.TORCH: Accuracy.measured(11.0, "90 % of 129 settings on an H100", 29.8),
+        Basis.STEP: Accuracy.measured(1.0, "all 390 measurements", 0.11),
+        Basis.ORT_CPU: Accuracy.measured(5.0, "90 % of 794 settings", 21.7),
         Basis.ORT_CUDA: _IN_ARENA,
         Basis.TOTAL: _OF_TENSORS,
         Basis.MCU: _DEFINED,
     }
 )
 """By the figure that is compared; from the accuracy tables of README.md."""
-LOAD_ACCURACY: Final = Accuracy(9.0, "90 % of 240 settings are within it, the largest is 25.0 %")
+LOAD_ACCURACY: Final = Accuracy.measured(9.0, "90 % of 240 settings", 25.0)
 """Of the growth of the process while a session is created, from the same tables."""
 SETTLED_BY: Final = MappingProxyType(
     {
