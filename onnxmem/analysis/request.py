@@ -770,7 +770,7 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     """Run the stages at the batch and dims of the settings."""
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     bound = with_input_values(prepared, bound, settings.values)
-    graph = without_idle_bodies(bound.graph)
+    graph = _with_known_loops(without_idle_bodies(bound.graph), prepared, settings)
     bound = replace(bound, graph=graph)
     return StageResults(
         prepared=prepared,
@@ -783,6 +783,15 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
         limits=limits_of(graph, prepared.proto, settings.most),
         values=settings.values,
     )
+
+
+def _with_known_loops(graph: Graph, prepared: Prepared, settings: "Settings") -> Graph:
+    """The graph with the dims of what Loops carry, where the number of iterations is known."""
+    if not any(tensor.is_open for tensor in graph.tensors.values()):
+        return graph
+    from onnxmem.model.intervals.walk import with_loop_dims
+
+    return with_loop_dims(graph, prepared.proto, settings.values)
 
 
 def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:

@@ -359,6 +359,31 @@ def test_what_a_loop_lets_grow_up_to_a_computed_bound_has_no_requested_peak() ->
     assert "runtimes.ort-cpu.requested_peak_bytes" in found.without_upper_end
 
 
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize("count", [3, 400])
+def test_what_a_known_number_of_iterations_adds_is_not_left_to_the_data(
+    count: int, tmp_path: Path
+) -> None:
+    """An output grows by the rows of x in each iteration."""
+    pytest.importorskip("onnxruntime")
+    text = f"""agraph (float[3,7] x) => (z) <bool on = {{1}}, int64 m = {{{count}}}> {{
+        z = Loop(m, on, x) <body = iteration(int64 i, bool c, float[K,7] h) => (co, ho) {{
+            co = Identity(c)  ho = Concat <axis = 0> (h, x)
+        }}>
+    }}"""
+    found = onnxmem.analyze(model_of(text), runtimes=["ort-cpu"], graph="raw")
+    assert (found.status, found.doubts) == ("ok", ())
+    assert found.at_most is not None
+    assert found.at_most.total_bytes == found.total_bytes
+    row_bytes = 3 * 7 * 4
+    assert found.outputs_bytes == (count + 1) * row_bytes
+    assert found.activations.in_place_peak_bytes == 2 * found.outputs_bytes
+    assert found.runtime is not None
+    feeds = {"x": np.ones((3, 7), np.float32)}
+    requested_bytes = requested_peak_of_run(model_of(text), feeds, tmp_path)
+    assert found.runtime.requested_peak_bytes == requested_bytes
+
+
 def test_sizes_that_rules_alone_settle_are_between_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,9 @@ def concatenated(site: Site) -> Found:
     length = total(*(None if dims is None else dims[axis].high for dims in shapes))
     low = sum(dims[axis].low for dims in known)
     joined = known[0][axis] if len(shapes) == 1 else site.dim(0, axis, low, length)
+    open_dims = [dims[axis] for dims in known if dims[axis].number is None]
+    if len(open_dims) == 1 and len(known) == len(shapes) > 1:
+        joined = joined.after(open_dims[0], sum(dims[axis].number or 0 for dims in known))
     return [
         tuple(
             joined if each == axis else same([dims[each] for dims in known]) for each in range(rank)

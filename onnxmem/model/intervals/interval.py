@@ -22,6 +22,16 @@ _EXACT: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """An integer that data decide: another one, and what is added to it."""
+
+    symbol: str
+    """``TENSOR[INDEX]`` of an element, ``TENSOR:AXIS`` of a dim, where it first occurs: one number
+    for one symbol in every run."""
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
 class DimInterval:
     """The least and the largest number of a dim."""
 
@@ -31,6 +41,8 @@ class DimInterval:
     name: str = ""
     """``TENSOR:AXIS``, where the dim first occurs; dims of one name are equal in every run. Empty
     for a number."""
+    term: Term | None = None
+    """The dim as another one and what is added to it; ``None``: no such is known."""
 
     @classmethod
     def exact(cls, number: int) -> Self:
@@ -42,6 +54,24 @@ class DimInterval:
         """The dim, if both ends are the same."""
         return self.low if self.low == self.high else None
 
+    def named(self, name: str) -> Self:
+        """A dim of the same interval that may be another number."""
+        return self if self.number is not None else replace(self, name=name, term=None)
+
+    def after(self, source: "DimInterval", added: int) -> Self:
+        """The dim where it is known to be another one and a number."""
+        if self.number is not None or source.number is not None:
+            return self
+        before = source.term or Term(source.name, 0)
+        return replace(self, term=replace(before, added=before.added + added))
+
+    def added_to(self, source: "DimInterval") -> int | None:
+        """What is added to another dim to have this one; ``None``: that is not known."""
+        if self == source:
+            return 0
+        is_sum = self.term is not None and self.term.symbol == source.name
+        return self.term.added if self.term is not None and is_sum else None
+
     def limited(self, low: int, high: int | None) -> Self:
         """The dim within another interval too; an upper end below the lower one wins."""
         most = least(self.high, high)
@@ -51,15 +81,6 @@ class DimInterval:
 
 
 DimIntervals = tuple[DimInterval, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """An integer that data decide: another one, and what is added to it."""
-
-    symbol: str
-    """``TENSOR[INDEX]``, where it first occurs: one number for one symbol in every run."""
-    added: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +319,5 @@ def renamed(known: Known, name: str) -> Known:
     """The same with names of its own: elements of one sequence may differ."""
     if known.dims is None:
         return known
-    dims = tuple(
-        dim if dim.number is not None else replace(dim, name=f"{name}:{axis}")
-        for axis, dim in enumerate(known.dims)
-    )
+    dims = tuple(dim.named(f"{name}:{axis}") for axis, dim in enumerate(known.dims))
     return replace(known, dims=dims)

@@ -5,6 +5,8 @@
 2. A value that a Loop carries and that grows is followed from iteration to iteration. After some
    iterations it is extended as a line, which is verified where the loop ends; if it isn't one, the
    dim has no bound.
+3. After a known number of iterations, a dim to which each of them adds the same number is known
+   too. Then the body has the shapes of the last iteration, if none of its tensors was larger.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +28,7 @@ from onnxmem.model.intervals.interval import (
     renamed,
     start,
     times,
+    total,
 )
 from onnxmem.model.intervals.tensors import TensorIntervals, as_terms
 
@@ -67,9 +70,26 @@ class Iterations:
         if self.tensors.body_steps > _MAX_ALL_STEPS:
             return self._unfollowed(passed, states)
         after = self._run(passed, states)
-        if any(not _is_same(one, two) for one, two in zip(states, after, strict=False)):
-            states, after = self._widened(trips, passed, states)
-        return self._collected(trips, states, after)
+        if all(_is_same(one, two) for one, two in zip(states, after, strict=False)):
+            return self._collected(trips, states, after)
+        tensors, first = self.tensors, states
+        noted = dict(tensors.unbounded), dict(tensors.data_dims)
+        states, after = self._widened(trips, passed, first)
+        found = self._collected(trips, states, after)
+        if not trips.number:
+            return found
+        changes = [_additions(*row) for row in zip(states, after, strict=True)]
+        num_carried, count = len(first), trips.number
+        grown = [
+            known and _after(known, begin, added, count)
+            for known, begin, added in zip(found, first, changes, strict=False)
+        ]
+        if all(known is not None and known.exact_dims is not None for known in grown):
+            last = [_after(*row, count - 1) for row in zip(states, first, changes, strict=True)]
+            if self.node.onnx_op == "Loop":
+                passed[0] = replace(passed[0], value=ValueInterval.of(count - 1, count - 1))
+            self._walk_last(passed, last, noted)
+        return [*grown, *found[num_carried:]]
 
     def _unfollowed(self, passed: Sequence[Known], states: Sequence[Known]) -> list[Known | None]:
         """The outputs if nothing is known of any iteration: the body is walked once."""
@@ -331,6 +351,30 @@ class Iterations:
         tensors.distrusts = before
         return states, after
 
+    def _walk_last(
+        self,
+        passed: Sequence[Known],
+        last: Sequence[Known],
+        noted: tuple[Mapping[str, None], Mapping[str, int]],
+    ) -> None:
+        """Walk the body of the last iteration, before which the carried values are ``last``.
+
+        The body keeps the shapes of any iteration if one of its tensors was larger in another one.
+        ``noted`` are the dims without an end, and those that data decide, before this Loop.
+        """
+        tensors = self.tensors
+        names = {each for node in self.body.all_nodes() for each in node.outputs if each}
+        of_any = tensors.unbounded, tensors.data_dims, dict(tensors.known)
+        tensors.unbounded, tensors.data_dims = dict(noted[0]), dict(noted[1])
+        before, tensors.distrusts = tensors.distrusts, True
+        self._run(passed, last)
+        tensors.distrusts = before
+        for name in (*names, *self.body.inputs):
+            if tensors.of(name).most_in_all != of_any[2][name].most_in_all:
+                tensors.unbounded, tensors.data_dims, tensors.known = of_any
+                break
+        tensors.followed = True
+
     def _extended(
         self, trips: DimInterval, passed: Sequence[Known], history: Sequence[Sequence[Known]]
     ) -> list[Known]:
@@ -366,12 +410,9 @@ def _stacked(known: Known, trips: DimInterval, name: str, axis: int) -> Known:
     if known.dims is None:
         count = times(known.most_elements, trips.high)
         return Known(known.dtype, None, known.value.uniform(), count)
-    inner = tuple(
-        dim if dim.number is not None else replace(dim, name=f"{name}:{index + 1}")
-        for index, dim in enumerate(known.dims)
-    )
+    inner = tuple(dim.named(f"{name}:{index + 1}") for index, dim in enumerate(known.dims))
     axis = axis + len(inner) + 1 if axis < 0 else axis
-    stacked = trips if trips.number is not None else replace(trips, name=f"{name}:{axis}")
+    stacked = trips.named(f"{name}:{axis}")
     return Known(known.dtype, (*inner[:axis], stacked, *inner[axis:]), known.value.uniform())
 
 
@@ -384,6 +425,30 @@ def _is_same(one: Known, other: Known) -> bool:
     is_shape = one.dims is not None and one.dims == other.dims
     has_names = one.value.names is None or np.array_equal(one.value.names, other.value.all_names)
     return is_shape and has_names and other.value.within(one.value)
+
+
+def _additions(before: Known, after: Known) -> list[int | None]:
+    """What an iteration adds to each dim of a carried value; ``None``: that is not known."""
+    if before.dims is None or after.dims is None or len(before.dims) != len(after.dims):
+        return []
+    return [two.added_to(one) for one, two in zip(before.dims, after.dims, strict=True)]
+
+
+def _after(known: Known, first: Known, added: Sequence[int | None], trips: int) -> Known:
+    """A carried value after some iterations, of which each adds the same to some dims."""
+    if known.dims is None or first.dims is None:
+        return known
+    if not len(known.dims) == len(first.dims) == len(added):
+        return known
+    dims = []
+    for dim, begin, number in zip(known.dims, first.dims, added, strict=True):
+        grown = dim
+        if number is not None:
+            high = total(begin.high, trips * number)
+            grown = replace(dim, low=begin.low + trips * number, high=high)
+            grown = grown.after(begin, trips * number)
+        dims.append(DimInterval.exact(grown.low) if grown.number is not None else grown)
+    return replace(known, dims=tuple(dims))
 
 
 def _is_within(one: Known, other: Known) -> bool:

@@ -253,11 +253,21 @@ def padded(site: Site) -> Found:
         # The dim itself is kept where nothing is added: it stays equal to the input's in every run.
         if (before.number, behind.number) == (0, 0):
             continue
-        size = total(dims[axis].high, before.high, behind.high)
-        high = None if size is None else max(size, 0)
-        least = dims[axis].low + before.low + behind.low
-        made[axis] = site.dim(0, axis, max(least, 0), high)
+        made[axis] = _padded_dim(site, axis, before, behind)
     return [tuple(made)]
+
+
+def _padded_dim(site: Site, axis: int, before: DimInterval, behind: DimInterval) -> DimInterval:
+    dim = (site.dims(0) or ())[axis]
+    size = total(dim.high, before.high, behind.high)
+    high = None if size is None else max(size, 0)
+    least = dim.low + before.low + behind.low
+    found = site.dim(0, axis, max(least, 0), high)
+    if before.number is None or behind.number is None:
+        return found
+    added = before.number + behind.number
+    # What is cut off may be more than there is.
+    return found.after(dim, added) if added > 0 else found
 
 
 def tiled(site: Site) -> Found:

@@ -52,6 +52,8 @@ class TensorIntervals:
     """Limits within which a dim was put."""
     beyond: dict[str, int] = field(default_factory=dict)
     """Limits below the least of the dim that they limit, which no run keeps, and that number."""
+    followed: bool = False
+    """Whether the last iteration of a Loop that changes shapes is known."""
     body_steps: int = 0
     """Nodes that were visited in the bodies of loops."""
 

@@ -13,6 +13,7 @@ from typing import Final
 import onnx
 import onnx.helper
 
+from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.model.intervals.dims import ALL_ELEMENTS, GENERATING, REDUCING, SEARCHING, rule_of
 from onnxmem.model.intervals.inferred import inferred
@@ -95,6 +96,33 @@ def with_upper_dims(
         frozenset(found.applied),
         found.beyond,
     )
+
+
+def with_loop_dims(
+    graph: Graph, model: onnx.ModelProto, values: Mapping[str, Values] = MappingProxyType({})
+) -> Graph:
+    """The graph with the dims that follow from the iterations of its Loops, where their number is
+    known; a tensor of a body has the dims of the last one.
+    """
+    loops = [each for each in graph.all_nodes() if each.onnx_op == "Loop"]
+    if not any(
+        graph.tensors[name].is_open and trip_count(graph, node)
+        for node in loops
+        for name in node.writes
+    ):
+        return graph
+    found = TensorIntervals(graph, MappingProxyType({}), values)
+    _Walk(NodeInference(model), found).graph(graph)
+    if not found.followed:
+        return graph
+    tensors = {
+        name: _upper(graph.tensors[name], known)
+        for name, known in found.known.items()
+        if known.count is None
+        and known.exact_dims is not None
+        and (graph.tensors[name].is_open or name in found.changing)
+    }
+    return graph.with_tensors({**graph.tensors, **tensors})
 
 
 def _open_dims(tensors: Iterable[Tensor]) -> Iterator[str]:

@@ -8,6 +8,12 @@ import pytest
 from data_dependent import contradictions, shapes_of_run, upper_of
 from graphs import model_of
 
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
+from onnxmem.model.intervals.walk import with_loop_dims
+
 SCAN: Final = """agraph (float[13,7] x, bool[13] c) => (s, y)
     <float[7] begin = {{1, 2, 3, 4, 5, 6, 7}}, float[1] w = {{1}}> {{
     z = Compress<axis = 0>(x, c)
@@ -16,7 +22,8 @@ SCAN: Final = """agraph (float[13,7] x, bool[13] c) => (s, y)
 LOOP: Final = """agraph (float[5] x, int64 n, bool more) => ({outputs})
     <bool going = {{1}}, int64 zero = {{0}}, int64 three = {{3}}, int64 ten = {{10}}, int64 huge =
      {{9223372036854775807}}, float half = {{0.5}}, float real = {{2.0}}, int64[1] front = {{0}},
-     float[2] w = {{1.0, 2.0}}, int64 many = {{900}}, int64 few = {{5}}> {{
+     float[2] w = {{1.0, 2.0}}, int64 many = {{900}}, int64 few = {{5}}, int64 often = {{700}},
+     int64[2] sides = {{1, 2}}, float[20] wide, int64[1] whole = {{20}}> {{
     m = Min(n, many)  k = Min(n, few)
     {outputs} = Loop({count}, going{carried}) <
         body = iteration(int64 i, bool c{inputs}) => (co{made}) {{ {body} }}
@@ -40,6 +47,12 @@ FEEDS: Final = {"x": np.ones(5, np.float32), "n": np.array(4), "more": np.array(
 
 def loop(body: str, count: str, parts: dict[str, str]) -> onnx.ModelProto:
     return model_of(LOOP.format(body=body, count=count, **parts))
+
+
+def known_loops(model: onnx.ModelProto) -> Graph:
+    """The graph with the dims that follow from known numbers of iterations."""
+    prepared = prepare(ModelFile("<text>", model, 0))
+    return with_loop_dims(build(prepared, Request()).graph, prepared.proto)
 
 
 def shape(model: onnx.ModelProto, name: str, **limits: int) -> tuple[int | None, ...] | None:
@@ -151,6 +164,54 @@ def test_what_a_loop_carries_grows_along_a_line_or_has_no_end(
     model = loop(f"co = Identity(c)  {body}", count, GROWING)
     assert shape(model, "y") == found
     assert contradictions(upper_of(model), shapes_of_run(model, FEEDS)) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ho = Concat<axis = 0>(h, w)",
+        "a = Concat<axis = 0>(w, h)  e = Relu(a)  ho = Concat<axis = 0>(e, w, w)",
+        "e = Exp(h)  ho = Pad(e, sides)",
+        """ho = Loop(three, going, h) <body = inner(int64 j, bool g, float[M] v) => (go, vo) {
+            go = Identity(g)  vo = Concat<axis = 0>(v, w)
+        }>""",
+    ],
+)
+def test_what_a_known_number_of_iterations_adds_is_known(body: str) -> None:
+    """700 iterations are more than are followed one by one."""
+    model = loop(f"co = Identity(c)  {body}", "often", GROWING)
+    found = known_loops(model)
+    assert [name for name, tensor in found.tensors.items() if tensor.is_open] == []
+    (seen,) = shapes_of_run(model, FEEDS)["y"]
+    assert found.tensors["y"].shape == (seen,)
+    assert upper_of(model).data_dims == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "ho = Concat<axis = 0>(h, h)",
+        "p = NonZero(h)  q = Squeeze(p, front)  r = Cast<to = 1>(q)  ho = Concat<axis = 0>(h, r)",
+        """b = Greater(n, i)
+        ho = If(b) <then_branch = t() => (u) { u = Concat<axis = 0>(h, w) },
+                    else_branch = e() => (v) { v = Identity(h) }>""",
+    ],
+)
+def test_what_differs_between_iterations_is_left_to_the_data(body: str) -> None:
+    model = loop(f"co = Identity(c)  {body}", "three", GROWING)
+    assert known_loops(model).tensors["y"].is_open
+    assert contradictions(upper_of(model), shapes_of_run(model, FEEDS)) == []
+
+
+def test_a_tensor_that_shrinks_keeps_its_largest_size() -> None:
+    """What is left of x is most in the first iteration, and what the loop carries in the last."""
+    body = """co = Identity(c)  ho = Concat<axis = 0>(h, w)
+        s = Shape(h)  left = Slice(wide, s, whole)  r = Relu(left)"""
+    model = loop(body, "three", GROWING)
+    found = known_loops(model)
+    assert found.tensors["y"].shape == (11,)
+    names = [name for name in found.tensors if name.endswith("/r")]
+    assert [found.tensors[name].size_bytes for name in names] == [4 * (20 - 5)]
 
 
 @pytest.mark.parametrize(
