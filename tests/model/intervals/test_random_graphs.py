@@ -99,6 +99,10 @@ def assert_observed_within_ends(
     analysis = onnxmem.analyze(
         model, observed=onnxmem.observe(model, inputs=[str(folder / "run.npz")])
     )
+    if not analysis.request.observed_runs:
+        # A known number of iterations may settle what inference of shapes left open.
+        assert (analysis.status, analysis.doubts) == ("ok", ())
+        return
     (run,) = analysis.request.observed_runs
     found, results = data_figures(run.at_least), analysis.results
     least, most = data_figures(results.at_least), data_figures(results.at_most)
