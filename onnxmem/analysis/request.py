@@ -38,6 +38,7 @@ from onnxmem.model.input_values import (
 from onnxmem.model.intervals.limits import (
     Limits,
     limits_of,
+    requested_names,
     unknown_limits,
 )
 from onnxmem.model.parameters import Parameters, parameters
@@ -120,11 +121,14 @@ class StageResults:
         """
         upper = self.upper
         applied = frozenset[str]() if upper is None else upper.applied
+        names = tuple(names)
+        requested = requested_names(self.prepared.proto, names)
         others = [name for name in names if name not in applied]
         yield from unknown_limits(self.limited_graph, self.prepared.proto, others)
         for name, fewest in ({} if upper is None else upper.beyond).items():
             number = f"{fewest:,} elements" if name in self.graph.tensors else f"{fewest:,}"
-            yield f"--max {name}: it is at least {number} in every run; raise it, or omit --max"
+            flag = f"--max {requested.get(name, name)}"
+            yield f"{flag}: it is at least {number} in every run; raise it, or omit --max"
 
     @cached_property
     def at_most(self) -> "StageResults | None":
@@ -513,11 +517,12 @@ class AnalysisRequest:
         if self.results.upper is None and not self.results.data_nodes:
             return ()
         made: dict[str, ObservedRun] = {}
+        requested = requested_names(self.prepared.proto, self.settings.most)
         for run in self.observed.runs:
             key = repr(run)
             if key not in made:
                 made[key] = _observed_run(self.results, run)
-                made[key].shapes.refuse_more(self.results.limits)
+                made[key].shapes.refuse_more(self.results.limits, requested)
         return tuple(made[repr(run)] for run in self.observed.runs)
 
     def torch_runtime(self, results: StageResults) -> "TorchRuntime":
@@ -770,8 +775,10 @@ def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
     """Run the stages at the batch and dims of the settings."""
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     bound = with_input_values(prepared, bound, settings.values)
-    graph = _with_known_loops(without_idle_bodies(bound.graph), prepared, settings)
-    bound = replace(bound, graph=graph)
+    graph = bound.graph
+    if [node for node in graph.nodes if node.subgraphs]:
+        graph = _with_known_loops(without_idle_bodies(graph), prepared, settings)
+        bound = replace(bound, graph=graph)
     return StageResults(
         prepared=prepared,
         bound=bound,

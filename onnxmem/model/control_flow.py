@@ -27,8 +27,6 @@ def without_idle_bodies(graph: Graph) -> Graph:
     """The graph without what runs in no run: branches that a constant rules out, and bodies of no
     iterations, which write no bytes.
     """
-    if not any(node.subgraphs for node in graph.nodes):
-        return graph
     constants = {
         node.inputs[0]: np.array(bool(condition))
         for node in graph.all_nodes()

@@ -304,8 +304,10 @@ class Shapes:
                     found[f"{name}:{axis}"] = 0, max(dims)
         return found | {f"{name}:iterations": (0, most) for name, most in self.iterations.items()}
 
-    def refuse_more(self, limits: Limits) -> None:
+    def refuse_more(self, limits: Limits, requested: Mapping[str, str]) -> None:
         """Refuse a run that is beyond the upper ends that a user set.
+
+        ``requested`` has their names as the user wrote them.
 
         :raises ObservedFileError: with the first dim that is.
         """
@@ -313,9 +315,9 @@ class Shapes:
         for name, (_, seen) in {**elements, **self.limits()}.items():
             most = limits.get(name, (0, seen))[1]
             if seen > most:
+                flag = f"--max {shortened(requested.get(name, name))}={most}"
                 message = (
-                    f"--max {shortened(name)}={most}: an observed run had {seen:,} there; "
-                    f"raise it, or omit these runs"
+                    f"{flag}: an observed run had {seen:,} there; raise it, or omit these runs"
                 )
                 raise ObservedFileError(message)
 

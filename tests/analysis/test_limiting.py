@@ -99,6 +99,14 @@ def test_a_limit_below_the_least_is_refused() -> None:
     assert onnxmem.analyze(model, most={"z:0": 3}).to_dict()["batch_law"] is None
 
 
+def test_a_refusal_has_the_name_that_the_user_wrote() -> None:
+    model = model_of("""agraph (float[3,7] x, bool[3] m) => (float[rows,7] y) {
+        k = Compress<axis = 0>(x, m)  y = Concat<axis = 0>(k, x)
+    }""")
+    with pytest.raises(ShapeError, match="--max rows: it is at least 3 in every run"):
+        onnxmem.analyze(model, most={"rows": 2})
+
+
 KEPT_AND_ALL = """agraph (float[13,7] x, bool[13] m) => (y, s) <bool on = {1}, int64 five = {5}> {
     k = Compress<axis = 0>(x, m)  y = Concat<axis = 0>(k, x)
     rows = Shape<end = 1>(y)  n = Squeeze(rows)

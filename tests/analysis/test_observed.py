@@ -264,8 +264,8 @@ def test_runs_beyond_a_limit_of_the_user_are_one_line(
     for command in ([path], ["fit", path, "--device", "1GiB"]):
         assert main([*command, "--observe", inputs(5), "--max", f"{name}=4"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        seen = "35" if name == "z" else "5"
-        assert f"=4: an observed run had {seen} there; raise it, or omit these runs" in line
+        words = f"an observed run had {35 if name == 'z' else 5} there"
+        assert f"--max {name}=4: {words}; raise it, or omit these runs" in line
         most = "35" if name == "z" else "5"
         assert main([*command, "--observe", inputs(5), "--max", f"{name}={most}"]) == 0
         capsys.readouterr()

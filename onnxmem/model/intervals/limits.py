@@ -24,6 +24,11 @@ def limits_of(graph: Graph, model: onnx.ModelProto, most: Mapping[str, int]) -> 
     return {name: ends for name, ends in found.items() if _is_named(graph, name)}
 
 
+def requested_names(model: onnx.ModelProto, names: Iterable[str]) -> Mapping[str, str]:
+    """The names of limits as the user wrote them, by the names of the dims that they limit."""
+    return {dim: name for name in names for dim in (*_declared(model, name), name)}
+
+
 def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> Iterator[str]:
     """What is wrong with each name that is not one of a dim or a Loop of this model, or is one of
     a dim that no data decide.
