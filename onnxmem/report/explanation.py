@@ -38,7 +38,7 @@ from onnxmem.decisions.explain.topics import (
     topic_named,
     topics,
 )
-from onnxmem.errors import UsageError, printable, shortened
+from onnxmem.errors import OnnxmemError, UsageError, printable, shortened
 from onnxmem.report.explain import (
     code_row,
     message_row,
@@ -131,10 +131,10 @@ def figures_of(what: str | None) -> tuple[Metric, ...]:
     """The figures whose values are in the answer with a model, as its analysis must have them."""
     if what is None or code_named(what):
         return ()
-    named = metrics_named(what)
-    if named:
-        return named
-    topic = topic_named(what)
+    meant = _meant(what)
+    topic = meant if isinstance(meant, Topic) else None
+    if not isinstance(meant, Topic) and meant:
+        return meant
     if topic is None and read_tensor(what) is None and read_message(what) is None:
         found = search(what)
         first = found[0] if found else None
@@ -156,13 +156,18 @@ def _named(what: str, model: Model | None) -> Explanation | None:
         path = None if model is None else model.path
         return Explanation(render_rules(path, found), tuple(rule_rows(found)))
     code = None if _is_cue(read_message(what)) else code_named(what)
-    if code is not None:
+    # An error without a code of its own has the word "error", and its code says nothing.
+    if code is not None and code.word != OnnxmemError.code:
         return Explanation(render_code(code), (code_row(code),))
-    figures = metrics_named(what)
-    if figures:
-        return _figures(figures, model)
-    topic = topic_named(what)
-    return None if topic is None else _topic(topic, (), model)
+    meant = _meant(what)
+    if isinstance(meant, Topic):
+        return _topic(meant, (), model)
+    return _figures(meant, model) if meant else None
+
+
+def _meant(what: str) -> Topic | tuple[Metric, ...]:
+    """The figures or the topic of a name; a topic's wins over the last word of a figure's key."""
+    return metrics_named(what, is_whole=True) or topic_named(what) or metrics_named(what)
 
 
 def _in_model(what: str, model: Model | None) -> Explanation | None:

@@ -196,7 +196,7 @@ OF_NEWCOMERS: Final = (
     ("the model is too large for my card", "a model that does not fit"),
     ("how much memory does it take", "an estimate before a run"),
     ("why does the report say tight", "verdicts"),
-    ("how reliable are these numbers", "how right the figures are"),
+    ("how reliable are these numbers", "the error of a figure"),
     ("compare the memory of two exports", "two models or versions compared"),
     ("fully sharded training on 8 GPUs", "training on several devices"),
     ("does LoRA help", "adapters and frozen layers"),
@@ -210,6 +210,63 @@ OF_NEWCOMERS: Final = (
 )
 """Some had their topics and words made for them; of 26 that were written afterwards, 19 were right
 at first."""
+
+
+OF_USERS: Final = (
+    ("too large for my graphics card", "a model that does not fit"),
+    ("docker memory limit", "a server that runs for days"),
+    ("does batch size matter", "a larger batch"),
+    ("how many threads", "threads"),
+    ("is my model uploaded", "what leaves this machine"),
+    ("only the last layer is trained", "adapters and frozen layers"),
+    ("how much does one more sample cost", "a larger batch"),
+    ("can I train this on a single 3060", "whether a model fits"),
+    ("my notebook kernel dies when I load the model", "an out-of-memory message"),
+    ("what if I use gradient checkpointing", "lower the memory"),
+    ("container gets OOMKilled", "a server that runs for days"),
+    ("does my data leave this computer", "what leaves this machine"),
+    ("intra op threads and memory", "threads"),
+    ("how many requests can it serve at once", "a server that runs for days"),
+    ("memory per token", "cache of a language model"),
+    ("is half precision enough to fit", "half precision"),
+    ("freeze the backbone", "adapters and frozen layers"),
+    ("what happens with a higher image resolution", "dynamic dims"),
+    ("how far off can the estimate be", "the error of a figure"),
+    ("the GPU is still occupied after training finished", "memory that grows between runs"),
+    ("alert me when a commit raises memory", "memory growth in CI"),
+    ("I ran out of VRAM", "an out-of-memory message"),
+    ("how do I stop memory from creeping up on the server", "a server that runs for days"),
+    ("block the merge if the peak goes up", "memory growth in CI"),
+)
+"""The first seven were asked and found nothing, or another topic. Of 15 that were written before
+words were added for those, 8 were right at first and 11 after; of 12 written after that, 8."""
+
+
+@pytest.mark.parametrize(("question", "answer"), OF_USERS)
+def test_a_question_of_a_user_finds_its_answer(question: str, answer: str) -> None:
+    assert name_of(search(question)[0]) == answer
+
+
+@pytest.mark.parametrize(
+    ("word", "topic"),
+    [("activations", "What activations are"), ("error", "The error of a figure")],
+)
+def test_the_word_of_a_topic_comes_before_the_end_of_a_key(
+    word: str, topic: str, capsys: Capture
+) -> None:
+    assert main(["explain", word]) == 0
+    assert capsys.readouterr().out.startswith(topic)
+
+
+def test_a_label_comes_before_the_words_of_a_topic(capsys: Capture) -> None:
+    assert topic_named("file") is topic_named("more than the file")
+    assert main(["explain", "file"]) == 0
+    assert "file_bytes" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_a_card_of_the_catalog_is_a_gpu() -> None:
+    assert words_of("on a 4090") == words_of("on an A100") == words_of("on a GPU")
+    assert words_of("4096 tokens") == words_of("2048 tokens")
 
 
 @pytest.mark.parametrize(("question", "answer"), OF_NEWCOMERS)

@@ -111,13 +111,13 @@ def metrics() -> tuple[Metric, ...]:
     )
 
 
-def metrics_named(name: str) -> tuple[Metric, ...]:
+def metrics_named(name: str, *, is_whole: bool = False) -> tuple[Metric, ...]:
     """The figures with a name: a label, a key, or the last word of keys, which several may share.
 
-    A label wins over a key, and a whole key over a last word.
+    A label wins over a key, and a whole key over a last word, which does not count if ``is_whole``.
     """
     wanted = _plain(name)
-    for names_of in (_labels, _keys, _last_words):
+    for names_of in (_labels, _keys) if is_whole else (_labels, _keys, _last_words):
         found = tuple(each for each in metrics() if wanted in names_of(each))
         if found:
             return found

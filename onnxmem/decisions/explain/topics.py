@@ -21,6 +21,7 @@ from math import log
 from operator import itemgetter
 from typing import Final
 
+from onnxmem.decisions.devices import catalog
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
 
 _FILLER: Final = frozenset(
@@ -99,9 +100,14 @@ _UNFIT: Final = re.compile(
     r"|\btoo (?:big|large)\b"
 )
 """A model that does not fit is another question than one that may."""
+_WHICH_GPU: Final = re.compile(r"\bwhich (?=(?:graphics? |video )?(?:card|gpu|device)s?\b)")
+_FAR_OFF: Final = re.compile(r"\b(?:far|much|way) off\b|\boff by\b")
+_DOCKER: Final = re.compile(r"\bdocker\b(?=(?: \w+){0,3} limit)|(?<=\blimit of )docker\b")
+"""Docker is named for the limit of a container, or for what onnxmem has nothing to do with."""
 _FACTOR: Final = re.compile(
     rf"\b(\d+(?:\.\d+)?|{'|'.join(_FACTORS)})[ -]*(?:x\b|\u00d7|times\b|fold\b)"
 )
+_CARD: Final = re.compile(r"[a-z]{1,2}\d{1,3}|\d{4}")
 _TWICE: Final = re.compile(r"\b(?:twice|double|doubles|doubled)\b")
 
 
@@ -152,9 +158,11 @@ def name_of(answer: Answer) -> str:
 
 
 def topic_named(name: str) -> Topic | None:
-    """The topic of a name, whatever its case and spaces."""
-    wanted = " ".join(name.casefold().split())
-    return next((each for each in topics() if each.name.casefold() == wanted), None)
+    """The topic of a name, whatever its case and spaces, or of all the words of it that count."""
+    wanted, words = " ".join(name.casefold().split()), words_of(name)
+    named = (each for each in topics() if each.name.casefold() == wanted)
+    alike = (each for each in topics() if words and words_of(each.name) == words)
+    return next(named, None) or next(alike, None)
 
 
 def search(question: str) -> tuple[Answer, ...]:
@@ -273,9 +281,19 @@ def _all_words(text: str) -> Iterable[str]:
 
 def _split(text: str) -> Iterable[str]:
     plain = _UNFIT.sub(" unfit", text.casefold().replace("_", " "))
+    plain = _DOCKER.sub("container", _FAR_OFF.sub("error", _WHICH_GPU.sub("choose ", plain)))
     plain = _TWICE.sub("2 x", _CAPACITY.sub(" gigabytes ", plain))
     factored = _FACTOR.sub(lambda found: f" {_FACTORS.get(found[1], found[1])}x ", plain)
-    return re.findall(r"\d+\.\d+x|[a-z0-9]+", factored)
+    found = re.findall(r"\d+\.\d+x|[a-z0-9]+", factored)
+    return ("gpu" if word in _cards() else word for word in found)
+
+
+@cache
+def _cards() -> frozenset[str]:
+    """The words with a number in the names of NVIDIA's GPUs: ``4090``, ``a100``."""
+    names = (each.name for each in catalog().devices if each.kind == "cuda")
+    words = (word for name in names for word in re.findall(r"[a-z0-9]+", name.casefold()))
+    return frozenset(word for word in words if _CARD.fullmatch(word))
 
 
 def _stem(word: str) -> str:
