@@ -441,7 +441,15 @@ def observed_rows(observed: "ObservedMemory | None") -> JsonDict:
             "sources": [printable(source) for source in observed.sources],
             **{name: _spread_row(spread) for name, spread in observed.figures.items()},
             "runtimes": [
-                {"name": name, "requested_peak_bytes": _spread_row(spread)}
+                {
+                    "name": name,
+                    "requested_peak_bytes": _spread_row(spread),
+                    **(
+                        {"process_bytes": _spread_row(observed.processes[name])}
+                        if name in observed.processes
+                        else {}
+                    ),
+                }
                 for name, spread in observed.runtimes.items()
             ],
             "dims": {

@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.errors import Finding
 from onnxmem.model.observed import GraphRun, Shapes
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class ObservedMemory:
     """By their names in the JSON report; those that are unknown in a run are omitted."""
     runtimes: Mapping[str, Spread]
     """The peak requested by kernels, by the name of the runtime; not where it is unknown."""
+    processes: Mapping[str, Spread]
+    """The process after three runs of one input each, by the same names."""
     dims: Mapping[str, Spread]
     """By the names of dims that data decide; largest of a run."""
     iterations: Mapping[str, Spread]
@@ -58,17 +63,27 @@ def observed_memory(request: AnalysisRequest) -> ObservedMemory | None:
         return None
     dims = () if upper is None else upper.data_dims
     distinct = {id(each): each.run for each in runs}
-    peaks = {key: dict(_requested_peaks(request, run)) for key, run in distinct.items()}
+    sessions = {key: tuple(_sessions(request, run)) for key, run in distinct.items()}
+    peaks = {
+        key: {each.name: each.requested_peak_bytes for each in of_run}
+        for key, of_run in sessions.items()
+    }
+    processes = {
+        key: {each.name: each.process_bytes for each in of_run if each.process_bytes is not None}
+        for key, of_run in sessions.items()
+    }
     return ObservedMemory(
         sources=request.observed.sources,
         figures=dict(_spreads([dict(_figures(each.results)) for each in runs])),
         runtimes=dict(_spreads([peaks[id(each)] for each in runs])),
+        processes=dict(_spreads([processes[id(each)] for each in runs])),
         dims=dict(_spreads([_dims(each.shapes, dims) for each in runs])),
         iterations=dict(_spreads([each.shapes.iterations for each in runs])),
     )
 
 
-def _requested_peaks(request: AnalysisRequest, run: GraphRun) -> Iterator[tuple[str, int]]:
+def _sessions(request: AnalysisRequest, run: GraphRun) -> "Iterator[RuntimeMemory]":
+    """The requested runtimes with the shapes of a run, if it has those of all tensors."""
     if not request.settings.runtimes:
         return
     from onnxmem.runtimes.from_settings import runtime_memories
@@ -82,7 +97,7 @@ def _requested_peaks(request: AnalysisRequest, run: GraphRun) -> Iterator[tuple[
     )
     for each in found:
         if not isinstance(each, Finding) and not each.unknown.tensors:
-            yield each.name, each.arena.requested_peak_bytes
+            yield each
 
 
 def _figures(results: StageResults) -> Iterator[tuple[str, int]]:

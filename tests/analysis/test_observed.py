@@ -25,6 +25,7 @@ from onnxmem.report.verdict import largest_text
 from onnxmem.runtimes.from_settings import predict
 from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 from onnxmem.settings import Settings
+from onnxmem.units import format_bytes
 
 pytest.importorskip("onnxruntime")
 ROWS = """agraph (float[13,7] x, bool[13] c) => (float[rows,7] y) {
@@ -79,6 +80,39 @@ def test_figures_are_those_of_the_runs(path: str, inputs: Callable[[int], str]) 
     assert found["runs"] == 4
     assert found["total_bytes"] == {"min": least, "median": median, "p99": most, "max": most}
     assert found["dims"] == {"z:0": {"min": 1, "median": 3, "p99": 8, "max": 8}}
+
+
+def test_the_process_of_observed_runs_is_in_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning says what runs took, and the headline and the rows below it are of one run."""
+    path = str(tmp_path / "rows.onnx")
+    onnx.save(model_of(ROWS.replace(",7]", ",70000]")), path)
+    words = [path, "--runtime", "ort-cpu", "--emulate-optimizer"]
+    for rows in (0, 13):
+        npz = str(tmp_path / f"{rows}.npz")
+        np.savez(npz, x=np.ones((13, 70000), np.float32), c=np.arange(13) < rows)
+        words += ["--observe", npz]
+    assert main([*words, "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["models"][0]
+    (spreads,) = row["observed"]["runtimes"]
+    process = spreads["process_bytes"]
+    assert row["runtimes"][0]["process_bytes"] == process["min"] < process["max"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    least, most = format_bytes(process["min"]), format_bytes(process["max"])
+    answer = " ".join(text.split())
+    assert f"in 2 observed runs the process took {least} to {most}" in answer
+    assert "--observe N" not in answer
+    assert f"Takes at least {most} " in answer
+    (title,) = (line for line in text.splitlines() if line.startswith("onnxruntime, CPU"))
+    assert title.split() == [
+        "onnxruntime,",
+        "CPU,",
+        "observed",
+        f"{process['max'] / 2**20:.2f}",
+        "MiB",
+    ]
 
 
 @pytest.mark.parametrize(

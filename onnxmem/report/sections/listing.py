@@ -168,7 +168,7 @@ def partial_texts(analysis: "Analysis") -> Iterator[str]:
     for runtime in analysis.runtimes:
         if not runtime.is_every_run and analysis.results.data_text():
             left_to_data.append(runtime.name)
-            yield f"warning: {_without_end(runtime)}"
+            yield f"warning: {_without_end(runtime, analysis.observed)}"
     for name in analysis.partial_runtimes:
         if name in left_to_data:
             continue
@@ -177,13 +177,18 @@ def partial_texts(analysis: "Analysis") -> Iterator[str]:
         yield f"warning: the figures of {name} are {left_out if is_known else 'unknown'}"
 
 
-def _without_end(runtime: "RuntimeMemory") -> str:
+def _without_end(runtime: "RuntimeMemory", seen: "ObservedMemory | None") -> str:
     """Which figures of a session have an upper end where the data of a run decide sizes."""
     peak_bytes = runtime.requested_peak_upper_bytes
     text = f"the arena and the process of {runtime.name} have no proven upper end"
     if peak_bytes is not None:
         text += f", kernels request at most {format_bytes(peak_bytes)}"
-    return f"{text}: --observe N shows what runs take"
+    process = None if seen is None else seen.processes.get(runtime.name)
+    if seen is None or process is None:
+        return f"{text}: --observe N shows what runs take"
+    least, most = format_bytes(process.least), format_bytes(process.most)
+    ends = most if least == most else f"{least} to {most}"
+    return f"{text}: in {plural(len(seen.sources), 'observed run')} the process took {ends}"
 
 
 def _batchnorms(analysis: "Analysis") -> list[str]:
@@ -405,6 +410,10 @@ def observed_section(seen: "ObservedMemory | None") -> Section | None:
     lines += [
         Line(f"{name}, peak requested by kernels", spread.most, _spread_text(spread, num_runs))
         for name, spread in seen.runtimes.items()
+    ]
+    lines += [
+        Line(f"{name}, process", spread.most, _spread_text(spread, num_runs))
+        for name, spread in seen.processes.items()
     ]
     lines += [
         Line(

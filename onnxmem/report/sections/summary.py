@@ -360,6 +360,10 @@ def terms(analysis: "Analysis") -> Section | None:
         end = "at least"
         if basis is Basis.TOTAL:
             total_bytes = analysis.results.at_least.total_bytes
+        elif (footprint := _session_footprint(analysis, basis)) is not None:
+            # Of the largest observed run, as above it.
+            total_bytes = footprint.total_bytes
+            end = "observed" if footprint.num_observed else end
     lines = list(_terms(analysis, basis, total_bytes))
     if not lines or total_bytes is None:
         return None
