@@ -22,10 +22,10 @@ from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, body_prefix
 from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
-from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, Step, plan
+from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step, plan
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
-from onnxmem.runtimes.onnxruntime.prediction import arena_figures
+from onnxmem.runtimes.onnxruntime.prediction import arena_figures, planning_of
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files import name_nodes
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import body_path, graphs_by_path
@@ -90,7 +90,7 @@ def session_node_stats(
 
     ``names`` maps unique names, which nodes got for the graph optimizer, to those in the file.
     """
-    planning = Planning(session.shapes, provider, reuses_memory=options.enable_mem_reuse)
+    planning = planning_of(session, options, provider)
     scratch_bytes: dict[str, int] = {}
     for sample in arena_figures(session, options, provider)[0].nodes:
         name = sample.node.name

@@ -201,8 +201,13 @@ class SessionRequest:
 
     def config_with(self, options: SessionOptions) -> SessionConfig:
         """The same with other options."""
-        level = PROVIDERS[self.name].level(options.level)
-        return SessionConfig(level, options.fixed_dims, self.asks_onnxruntime, self.cpu)
+        return SessionConfig(
+            options.level,
+            options.fixed_dims,
+            self.asks_onnxruntime,
+            self.cpu,
+            "cpu" if PROVIDERS[self.name].is_host else "cuda",
+        )
 
     def session_options(self) -> SessionOptions:
         """The options at the requested level of optimization."""

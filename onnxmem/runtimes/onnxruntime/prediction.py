@@ -153,8 +153,6 @@ class _Rules:
     """By the ids of a cacheable graph and a node."""
 
     def of(self, graph: Graph, node: Node) -> Scratch:
-        if not self.provider.is_host:
-            return Scratch(())  # on CUDA, workspaces are a separate figure
         key = (id(graph), id(node))
         found = self.cache[key] if key in self.cache else self._found(graph, node)
         # The id of a graph that was created for one run may be that of another one later.
@@ -169,7 +167,20 @@ class _Rules:
         opset = self.opsets.get(node.domain)
         info = kernel_info(graph, node, self.constants, self.cpu, opset)
         info = replace(info, threads=self.threads)
-        return scratch(node.op_type, node.domain, graph.call(node), info)
+        on_cuda = not self.provider.is_host  # where workspaces of cuDNN are a separate figure
+        return scratch(node.op_type, node.domain, graph.call(node), info, on_cuda=on_cuda)
+
+
+def planning_of(
+    session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
+) -> Planning:
+    """What the plan of a session follows from."""
+    return Planning(
+        session_graph.shapes,
+        provider,
+        reuses_memory=options.enable_mem_reuse,
+        host=session_graph.facts.host,
+    )
 
 
 class ReplayError(OnnxmemError):
@@ -218,7 +229,7 @@ class RecordedSession:
         cls, session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
     ) -> Self:
         """Plan a session; its runs are simulated on demand."""
-        planning = Planning(session_graph.shapes, provider, reuses_memory=options.enable_mem_reuse)
+        planning = planning_of(session_graph, options, provider)
         proto = session_graph.optimized.proto
         rules = _Rules(
             provider,
@@ -264,7 +275,19 @@ class RecordedSession:
 
     def session(self, *, uses_pattern: bool) -> Session:
         """The session before its first run."""
-        return Session(self.plan, self.rules.of, uses_pattern, self.graph.trace, self.counts_least)
+        return Session(
+            self.plan,
+            self.rules.of,
+            uses_pattern,
+            self.graph.trace,
+            self.counts_least,
+            copied=() if self.provider.is_host else self._copied_inputs,
+        )
+
+    @property
+    def _copied_inputs(self) -> tuple[str, ...]:
+        graph = self.graph.graph
+        return tuple(name for name in graph.inputs if name not in self.graph.facts.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,21 @@ arena before the first run, and which part of the arena is resident. The plan, t
 arena are the same for all. On the CPU, kernels prepack weights and allocate scratch, and the arena
 is memory of the process. On CUDA, all weights are in the arena, whose regions are device memory.
 
-The rules of CUDA are from the sources of onnxruntime 1.22 and were not verified on a GPU.
+The rules of CUDA are from the sources of onnxruntime, and were held against what it requested of
+its arena on an H200.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import Graph, Node, Role
+from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.assumed import ORT_CONTEXT
-from onnxmem.runtimes.onnxruntime.kernels.kernel import Pairs
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Pairs, nothing
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
     Prepacked,
     SessionFacts,
@@ -26,7 +28,7 @@ from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
 )
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
-from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, SessionOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +85,10 @@ class ExecutionProvider(Protocol):
         """Whether there is a rule for the scratch or the prepacked weights of the node's kernel."""
         ...
 
-    def level(self, level: Level) -> Level:
-        """The effective level of graph optimization for a requested level."""
-        ...
-
     def packing(
         self, graph: Graph, options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
         """The arena initializers of a loaded session."""
-        ...
-
-    def packing_of(self, sizes_bytes: Sequence[int]) -> ArenaInitializers | None:
-        """The same from the sizes of the weights; ``None``: they depend on more than those."""
         ...
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
@@ -130,10 +124,6 @@ class _Cpu:
         """Whether the kernel allocates scratch or prepacks weights."""
         return kernel_of(node.op_type, node.domain).has_rule
 
-    def level(self, level: Level) -> Level:
-        """Every level is supported."""
-        return level
-
     def packing(
         self, graph: Graph, options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
@@ -154,10 +144,6 @@ class _Cpu:
             transient_bytes=max(most - sum(sizes), 0),
             transposed=tuple(_transposed(packed)),
         )
-
-    def packing_of(self, _sizes_bytes: Sequence[int]) -> None:
-        """Prepacking depends on the kernel, not only on sizes."""
-        return
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
         """Memory of a process becomes resident page by page when it is written."""
@@ -197,6 +183,9 @@ class CudaAssumptions:
     """Of cuDNN's convolutions; ``None``: unknown, because cuDNN chooses algorithms at run time."""
 
 
+_RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
+
+
 @dataclass(frozen=True, slots=True)
 class _Cuda:
     device: str = "gpu"
@@ -211,28 +200,25 @@ class _Cuda:
         """The outputs that may overwrite a dead input."""
         return kernel_of(node.op_type, node.domain).cuda_may_inplace
 
-    def has_rule(self, _node: Node) -> bool:
-        """No rules: kernels use cuDNN's workspace, which is an assumption."""
-        return False
-
-    def level(self, level: Level) -> Level:
-        """Level ``all`` adds only layouts of the CPU."""
-        return "extended" if level == "all" else level
+    def has_rule(self, node: Node) -> bool:
+        """Whether the kernel allocates more than cuDNN's workspace, which is an assumption."""
+        return kernel_of(node.op_type, node.domain).cuda_scratch is not nothing
 
     def packing(
-        self, graph: Graph, _options: SessionOptions, _facts: SessionFacts
+        self, graph: Graph, _options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
-        """All weights, with their sizes in the file."""
-        return self.packing_of([weight.size_bytes or 0 for weight in graph.weights])
+        """The weights that are not on the host, then what cuDNN's kernels pack again.
 
-    def packing_of(self, sizes_bytes: Sequence[int]) -> ArenaInitializers:
-        """Each weight is requested from the arena by itself, which extends as for any request.
-
-        The log of onnxruntime 1.31 shows it on an H200, with and without the memory pattern: its
-        planned block (``tensor_allocator_with_mem_pattern.h``) is not used for weights. Their order
-        is that of a hash map; here it is the file's.
+        Each is requested from the arena by itself, which extends as for any request. The log of
+        onnxruntime 1.31 shows it on an H200, with and without the memory pattern: its planned block
+        (``tensor_allocator_with_mem_pattern.h``) is not used for weights. Their order is that of a
+        hash map; here it is the file's.
         """
-        return ArenaInitializers((), tuple(sizes_bytes))
+        weights = (weight for weight in graph.weights if weight.name not in facts.host)
+        sizes = (weight.size_bytes or 0 for weight in weights)
+        on_cuda = (node for node in graph.all_nodes() if facts.host.isdisjoint(node.writes))
+        packed = (_recurrent_bytes(graph, node) for node in on_cuda)
+        return ArenaInitializers((), (*sizes, *filter(None, packed)))
 
     def resident_bytes(self, arena: BfcArena, packed: ArenaInitializers) -> int:
         """Memory of a GPU is allocated with the region."""
@@ -244,6 +230,23 @@ class _Cuda:
 
 
 CUDA: Final[ExecutionProvider] = _Cuda()
+
+
+def _recurrent_bytes(graph: Graph, node: Node) -> int:
+    """A recurrent node's weights in the layout of cuDNN; 0: it has none, or they are not constant.
+
+    ``CudnnRnnBase::CacheCudnnRnnWeights`` allocates it with room for both biases. The states of
+    cuDNN's dropout come on top, by a number of the device.
+    """
+    if node.domain or node.op_type not in _RECURRENT:
+        return 0
+    weights = [graph.tensors[name] for name in node.inputs[1:3] if name]
+    if [each.role for each in weights] != [Role.WEIGHT, Role.WEIGHT]:
+        return 0
+    of_inputs, of_state = (each.size_bytes or 0 for each in weights)
+    columns = known_dims(weights[0].shape)
+    # W is [directions, rows, inputs], and both biases together are two more columns of it.
+    return of_inputs + of_state + (2 * of_inputs // columns[-1] if columns and columns[-1] else 0)
 
 
 def limit_lines(limit_bytes: int | None) -> tuple[str, ...]:

@@ -286,27 +286,21 @@ def _block_bytes(traced: Iterable[int], sizes: Sizes) -> int:
 def _packing_through(
     points: Sequence[tuple[int, PlannedSession]],
 ) -> Callable[[int], ArenaInitializers] | None:
-    """The arena initializers by batch; ``None``: not affine, or not a function of weight sizes."""
+    """The arena initializers by batch; ``None``: not affine, or kernels pack them."""
     (_, session), *others = points
     if all(each.packed == session.packed for _, each in others):
         return lambda _: session.packed
-    provider = session.recorded.provider
     weights = [each.recorded.graph.graph.weights for _, each in points]
     names = [[weight.name for weight in each] for each in weights]
-    if any(each != names[0] for each in names):
+    # How the CPU's kernels pack depends on more than sizes.
+    if session.recorded.provider.is_host or any(each != names[0] for each in names):
         return None
-    # What is packed follows from the sizes of the weights alone: they are made affine, and packed
-    # anew.
-    columns = (Sizes.of(weight.size_bytes or 0 for weight in each) for each in weights)
-    sizes = Sizes.through([(n, each) for (n, _), each in zip(points, columns, strict=True)])
-    if sizes is None or provider.packing_of(()) is None:
+    sizes = Sizes.through([(n, Sizes.of(each.packed.allocated_bytes)) for n, each in points])
+    if sizes is None:
         return None
-
-    def at(batch: int) -> ArenaInitializers:
-        packed = provider.packing_of(sizes.at(batch).fixed_bytes.tolist())
-        return packed or session.packed
-
-    return at
+    return lambda batch: replace(
+        session.packed, allocated_bytes=tuple(sizes.at(batch).fixed_bytes.tolist())
+    )
 
 
 # The process on the CPU

@@ -108,7 +108,8 @@ def test_on_a_gpu_weights_are_in_the_arena_and_scratch_is_cudnns() -> None:
     session = session_of(text, dict.fromkeys("xhgy", (7, 11)), {"x": (7, 11)})
     figures, unknown = arena_figures(session, SessionOptions(), CUDA)
     assert figures.base_bytes == 308 + 44  # each weight is requested by itself
-    assert figures.requested_peak_bytes == figures.with_scratch_peak_bytes == 616
+    # The input is copied to the device, and its copy lives as long as the run.
+    assert figures.requested_peak_bytes == figures.with_scratch_peak_bytes == 3 * 308
     assert figures.held_bytes == MIB
     assert not unknown.scratch
     apart, _ = arena_figures(session, SessionOptions(enable_mem_pattern=False), CUDA)
@@ -309,11 +310,12 @@ def test_settings_of_the_session_are_replayed(model: ModelAt, configs: list[Sess
         ("ort-cpu", "ort-all", "all"),
         ("ort-cuda", "raw", "off"),
         ("ort-cuda", "ort-extended", "extended"),
-        ("ort-cuda", "ort-all", "extended"),
+        ("ort-cuda", "ort-all", "all"),
     ],
 )
-def test_only_the_cpu_has_blocks_of_channels(name: str, graph: str, level: str) -> None:
-    assert SessionRequest(name=name, graph=graph).config() == SessionConfig(level)
+def test_the_graph_of_a_session_depends_on_its_provider(name: str, graph: str, level: str) -> None:
+    config = SessionConfig(level, provider="cuda" if name == "ort-cuda" else "cpu")
+    assert SessionRequest(name=name, graph=graph).config() == config
 
 
 @pytest.mark.parametrize(
@@ -424,9 +426,10 @@ def test_a_graph_is_created_once_for_all_settings_that_share_it(
     assert line == ("options.add_free_dimension_override_by_name('N', 1)",)
 
 
-def test_advice_for_a_gpu_is_on_graphs_without_blocks(configs: list[SessionConfig]) -> None:
+def test_advice_for_a_gpu_is_on_graphs_of_cuda(configs: list[SessionConfig]) -> None:
     found = advise(load(model_of(GAP)), Settings(runtimes=("ort-cuda",)))
-    assert {config.level for config in configs} == {"off", "basic", "extended"}
+    assert {config.level for config in configs} == {"off", "basic", "extended", "all"}
+    assert {config.provider for config in configs} == {"cuda"}
     own = next(choice for choice in found.singles if not choice.changes)
     assert own.options == found.runtime.own.options
     assert own.resident_bytes == found.runtime.own.resident_bytes
@@ -498,7 +501,8 @@ def test_the_session_of_a_broken_model_is_replayed_or_rejected(
         model = mutant(draw, MUTATED[place])
         with contextlib.suppress(OnnxmemError):
             found = analyze(model, runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
-            assert len(found.runtimes) in {0, 2}
+            failed = [each for each in found.findings if each.code == "runtime_failed"]
+            assert len(found.runtimes) + len(failed) in {0, 2}
             assert all(size >= 0 for each in found.runtimes for size in whole_numbers(each))
 
 
@@ -553,10 +557,11 @@ def test_symbols_of_equal_value_are_not_known_to_be_equal(
     )
     cpu, cuda = analysis.runtimes
     assert (cpu.name, cuda.name) == ("ort-cpu", "ort-cuda")
-    assert cpu.arena.requested_peak_bytes == cuda.arena.requested_peak_bytes == peak_bytes
+    assert cpu.arena.requested_peak_bytes == peak_bytes
+    assert cuda.arena.requested_peak_bytes == peak_bytes + 2 * 140  # with copies of the inputs
     assert cpu.arena.peak_node is not None
     assert cpu.arena.peak_node.op_type == "Expand"
-    assert (cpu.arena.base_bytes, cuda.arena.base_bytes) == (16, 16)
+    assert (cpu.arena.base_bytes, cuda.arena.base_bytes) == (16, 0)  # a shape is on the host
     assert (cpu.graph_optimizer, cpu.graph, cpu.findings) == ("onnxmem", "raw", ())
     assert analysis.settings.runtimes == ("ort-cpu", "ort-cuda")
 

@@ -239,7 +239,7 @@ def test_shapes_at_load_can_be_unknown_and_types_other_than_tensors(
 
     monkeypatch.setattr(optimization, "optimized", optimized)
     found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
-    assert requested == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
+    assert requested == [("all", {"dims": {"N": 3}, "cpu": AVX2, "provider": "cpu"})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
     assert found.is_in_running_order
 

@@ -259,6 +259,8 @@ class Session:
     counts_least: bool = False
     """Whether what the data of a run decide counts as little as may be: of an If the outputs alone,
     of a Loop its fewest iterations. Requests that are left out never raise a peak."""
+    copied: tuple[str, ...] = ()
+    """Inputs that a run copies to the device before it begins (``CopyInputsAcrossDevices``)."""
     patterns: dict[PatternKey, PatternTrace] = field(default_factory=dict)
     """The pattern of each graph that has run."""
     unsized: dict[str, None] = field(default_factory=dict)
@@ -280,7 +282,16 @@ class Session:
         self.num_frames = 0
         self.num_runs += 1
         self.recorder = Recorder(f"run {self.num_runs}")
-        self.open(_bound(self.plan, graph or self.plan.graph, trace or self.trace)).run()
+        binding = _bound(self.plan, graph or self.plan.graph, trace or self.trace)
+        copies = [
+            self.recorder.malloc(
+                name, Category.INPUT, self.requested_bytes(binding, binding.graph, name)
+            )
+            for name in self.copied
+        ]
+        self.open(binding).run()
+        for number in copies:
+            self.recorder.free(number)
         return self.recorder.ended()
 
     def open(

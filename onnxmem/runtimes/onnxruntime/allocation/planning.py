@@ -72,6 +72,12 @@ class Planning:
     provider: ExecutionProvider = CPU
     reuses_memory: bool = True
     """``enable_mem_reuse``."""
+    host: frozenset[str] = frozenset()
+    """Values in the host's memory, of a session on CUDA: they take nothing of its arena."""
+
+
+_Size = tuple[int, LoadShape, bool]
+"""Bits of an element, the shape, and whether it is on the host: a buffer is reused where it is."""
 
 
 def plan(graph: Graph, planning: Planning) -> Plan:
@@ -116,7 +122,7 @@ class _Planner:
     """By buffer: the uses that are not planned yet; the buffer is dead at 0."""
     buffer: dict[str, str] = field(default_factory=dict)
     """Tensor -> its buffer, by the name of the buffer's first tensor."""
-    free_list: dict[tuple[int, LoadShape], list[str]] = field(default_factory=dict)
+    free_list: dict[_Size, list[str]] = field(default_factory=dict)
     """Dead buffers by the size of their first tensors, the most recent last."""
 
     def planned(self) -> Plan:
@@ -154,6 +160,7 @@ class _Planner:
         """
         elsewhere = {*self.outer, *(name for node in nodes for name in node.writes)}
         weights = (n for n in self.graph.outputs if self.graph.tensors[n].role is Role.WEIGHT)
+        elsewhere |= self.planning.host
         return tuple(name for name in dict.fromkeys(weights) if name not in elsewhere)
 
     def _bodies(self, node: Node) -> tuple[Plan, ...]:
@@ -186,10 +193,10 @@ class _Planner:
             if not name:
                 continue
             shared = self._shared(node, index, name)
-            if shared is None:
-                allocates.append(name)
-            else:
+            if shared is not None:
                 self._reuse(shared, name)
+            elif name not in self.planning.host:
+                allocates.append(name)
         # Only now may the inputs die: an output never reuses the buffer of an input of its own node
         # by rule 5.
         for name in (*uses(node), *node.writes):
@@ -248,12 +255,14 @@ class _Planner:
         size = self._size(one)
         return size is not None and size == self._size(other)
 
-    def _size(self, name: str) -> tuple[int, LoadShape] | None:
-        """Bits of an element, and the shape; ``None``: unknown, so it is the same as no other."""
+    def _size(self, name: str) -> _Size | None:
+        """The size of a tensor; ``None``: unknown, so it is the same as no other."""
         # A reuse that might not fit would corrupt memory.
         bits = element_bits(self.graph.tensors[name].dtype)
         shape = self.planning.shapes.get(name)
-        return None if bits is None or shape is None or None in shape else (bits, shape)
+        if bits is None or shape is None or None in shape:
+            return None
+        return bits, shape, name in self.planning.host
 
     def _releases(self, nodes: tuple[Node, ...], freed: set[str]) -> Mapping[int, list[str]]:
         """The buffers to release, by the index of their last consumer

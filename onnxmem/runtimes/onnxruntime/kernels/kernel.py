@@ -254,6 +254,8 @@ class Kernel:
     """All outputs of the CUDA kernel that share an input's buffer."""
     cuda_may_inplace: Pairs = ()
     """Outputs of the CUDA kernel that may overwrite a dead input (``MayInplace``)."""
+    cuda_scratch: ScratchRule = nothing
+    """What the CUDA kernel allocates in the arena for itself, without workspaces of cuDNN."""
     float16: range = _NEVER
     """Versions of the operator that it runs in float16; others run in float32 between casts.
 

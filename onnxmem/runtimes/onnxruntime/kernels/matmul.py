@@ -169,6 +169,29 @@ def _packed_blocks(call: KernelCall) -> Iterator[Packed]:
             yield Packed(index, size, drops_original=False, is_shared=False)
 
 
+_FEW_ROWS = 16
+"""Up to so many rows, a CUDA kernel multiplies by the packed matrix itself (``SmallMCap``)."""
+_KERNEL_COLUMNS = 8
+_CHUNK_ROWS, _CHUNKED_BYTES = 32768, 256 << 20
+
+
+def _dequantized_blocks(call: KernelCall) -> Iterator[int]:
+    """On CUDA: B in the type of A, or a part of it if all is large.
+
+    contrib_ops/cuda/quantization/matmul_nbits.cc: ``ComputeInternal``; the number of few rows is
+    that of onnxruntime 1.32, and was one in earlier releases.
+    """
+    rows, depth, columns = product(call.dims(0)[:-1]), call.integer("K", 0), call.integer("N", 0)
+    is_even = not columns % _KERNEL_COLUMNS and not depth % _KERNEL_COLUMNS
+    has_bytes = not call.has(3) or call.element_bytes(3) == 1
+    if rows <= _FEW_ROWS and is_even and has_bytes and not call.has(4):
+        return
+    block = call.integer("block_size", 0)
+    row_bytes = -(-depth // block) * block * call.element_bytes()
+    is_chunked = columns * row_bytes > _CHUNKED_BYTES and columns > 2 * _CHUNK_ROWS
+    yield row_bytes * (_CHUNK_ROWS if is_chunked and not call.has(4) else columns)
+
+
 KERNELS = (
     Kernel(
         "com.microsoft.FusedGemm com.microsoft.FusedMatMul com.microsoft.TransposeMatMul",
@@ -228,6 +251,7 @@ KERNELS = (
         "mlas: MlasQNBitGemmBatchWorkspaceSize",
         _blocks,
         _packed_blocks,
+        cuda_scratch=_dequantized_blocks,
         float16=ALWAYS,
     ),
     Kernel(

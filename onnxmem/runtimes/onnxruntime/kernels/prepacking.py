@@ -38,6 +38,8 @@ class SessionFacts:
     """onnxruntime's node indices by the name of the first output; kernels pack in this order."""
     cpu: Cpu = AVX512
     """The CPU of the session: MLAS has a packed layout for each kind."""
+    host: frozenset[str] = frozenset()
+    """Values in the host's memory, of a session on CUDA."""
 
 
 _DEFAULT: Final = SessionFacts()

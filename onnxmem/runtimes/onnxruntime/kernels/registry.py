@@ -77,10 +77,14 @@ def kernel_of(op_type: str, domain: str) -> Kernel:
 _DEFAULT: Final = KernelInfo()
 
 
-def scratch(op_type: str, domain: str, call: Call, info: KernelInfo = _DEFAULT) -> Scratch | None:
+def scratch(
+    op_type: str, domain: str, call: Call, info: KernelInfo = _DEFAULT, *, on_cuda: bool = False
+) -> Scratch | None:
     """The scratch of one node; ``None`` if its rule or a shape that the rule needs is unknown."""
+    kernel = kernel_of(op_type, domain)
+    rule = kernel.cuda_scratch if on_cuda else kernel.scratch
     try:
-        allocated = kernel_of(op_type, domain).scratch(KernelCall(call, info))
+        allocated = rule(KernelCall(call, info))
         # A rule may be a generator, which raises only while it is consumed here.
         return (
             allocated if isinstance(allocated, Scratch) else Scratch(tuple(filter(None, allocated)))

@@ -14,6 +14,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
     FLOAT,
     FLOAT16,
+    has_cuda_kernel,
     has_kernel,
     integer,
     num_input_edges,
@@ -168,6 +169,8 @@ def _is_isolated(graph: Graph, node: Node, is_cast: Callable[[Node], bool]) -> b
     """Whether all producers and all readers of a node's float16 values are cast."""
     if num_input_edges(graph, node) == 0 or node.bodies or graph.is_output(node):
         return False
+    if has_cuda_kernel(graph, node):
+        return False  # ``IsIsolatedFp16NodeOnCpu``
     inputs = [name for name in _first_of_each(node) if _is_half(graph, name)]
     outputs = [name for name in node.outputs if _is_half(graph, name)]
     if not inputs or not outputs:

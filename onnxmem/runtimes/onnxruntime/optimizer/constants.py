@@ -35,8 +35,8 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     walk,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    has_cpu_kernel,
     has_edges,
-    has_kernel,
     has_single_reader,
     integer,
     is_constant,
@@ -256,7 +256,7 @@ def _folded(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
     infer_node(graph, node)
     if any(isinstance(graph.type_of(name), onnx.TypeProto) for name in node.outputs):
         return None  # a sequence or an optional
-    if _output_bytes(graph, node) > _MAX_OUTPUT_BYTES or not has_kernel(graph, node):
+    if _output_bytes(graph, node) > _MAX_OUTPUT_BYTES or not has_cpu_kernel(graph, node):
         return None
     return _computed(graph, node) or _sized(graph, node)
 

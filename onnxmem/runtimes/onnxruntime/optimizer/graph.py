@@ -12,6 +12,7 @@ import onnx
 
 from onnxmem.model.constants import Array, constant_value
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
+from onnxmem.runtimes.onnxruntime.session_options import Provider
 
 # --------------------------------------------------------------------------------------------------
 # Elements of small integer tensors, as far as they follow from shapes.
@@ -220,6 +221,11 @@ class Graph:
     outer: "Graph | None" = None
     cpu: Cpu = AVX512
     """The CPU of the session."""
+    provider: Provider = "cpu"
+    """The provider of the session that comes first; nodes without a kernel of CUDA run on the
+    CPU."""
+    host: set[str] = field(default_factory=set)
+    """Values in the host's memory, of a session on CUDA whose nodes are placed."""
     nodes: dict[int, Node] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     """As the file lists them; before IR version 4 they include the initializers."""

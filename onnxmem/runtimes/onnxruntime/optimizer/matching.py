@@ -14,6 +14,7 @@ import onnx.helper
 
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
+from onnxmem.runtimes.onnxruntime.kernels.cuda import cuda_kernel
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Kernel
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL, kernel_of
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, Node, TensorType
@@ -264,7 +265,8 @@ def is_deterministic(domain: str, op_type: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Nodes that onnxruntime's CPU provider has a kernel for, by the records of kernels.
+# Nodes that onnxruntime has a kernel for, by the records of kernels: on the CPU, which every
+# session falls back to, and on CUDA in a session for it.
 #
 # onnxruntime/core/framework/kernel_registry.cc, ``KernelRegistry::TryFindKernel``.
 # A node without a kernel is replaced by the nodes of its ONNX function body; a node without a
@@ -273,8 +275,26 @@ def is_deterministic(domain: str, op_type: str) -> bool:
 
 
 def has_kernel(graph: Graph, node: Node) -> bool:
+    """Whether a provider of the session has a kernel for a node with its types."""
+    if node.is_unassigned:
+        return False
+    return has_cuda_kernel(graph, node) or has_cpu_kernel(graph, node)
+
+
+def has_cuda_kernel(graph: Graph, node: Node) -> bool:
+    """Whether the session is on CUDA, and that provider has a kernel for a node with its types."""
+    if graph.provider != "cuda":
+        return False
+    kernel = cuda_kernel(node.domain, node.op_type, node.since_version)
+    if kernel is None:
+        return False
+    checked = node.input_at(kernel.checked)
+    return kernel.runs(node.since_version, graph.elem_type_of(checked) if checked else 0)
+
+
+def has_cpu_kernel(graph: Graph, node: Node) -> bool:
     """Whether the CPU provider has a kernel for a node with its types."""
-    if node.is_unassigned or (not node.domain and node.op_type in WITHOUT_KERNEL):
+    if not node.domain and node.op_type in WITHOUT_KERNEL:
         return False
     halves = {graph.elem_type_of(name) for name in (*node.inputs, *node.outputs) if name}
     kernel = kernel_of(node.op_type, node.domain)

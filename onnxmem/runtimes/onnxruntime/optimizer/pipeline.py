@@ -49,6 +49,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.fusions.matmul import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels, put_channels_last
+from onnxmem.runtimes.onnxruntime.optimizer.placement import place
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
     add_dummy_dequantize,
     drop_pairs,
@@ -75,9 +76,14 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewrite_rules import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
 from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import push_transposes
+from onnxmem.runtimes.onnxruntime.session_options import Provider
 
 _MAX_STEPS = 10
 """A level runs at most this often (``GraphTransformerManager``'s steps)."""
+
+
+_ALL: Final[frozenset[Provider]] = frozenset({"cpu", "cuda"})
+_CPU: Final[frozenset[Provider]] = frozenset({"cpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Pass:
     """Changes the graph, and returns whether it did."""
     once: bool = False
     """Whether only the first round of its level runs it (``ShouldOnlyApplyOnce``)."""
+    providers: frozenset[Provider] = _ALL
+    """The providers whose nodes it changes: those it is registered with, of the two here."""
 
 
 def override_free_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
@@ -112,6 +120,11 @@ def override_free_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
 # The sequence is that of ``GenerateTransformers``. It decides which graph comes out: a pass removes
 # patterns that a later one would match, and equal nodes can merge only once their constants are
 # shared. The free-dimension override runs between the two halves of the basic level.
+#
+# Passes above the basic level are registered with the providers whose nodes they change
+# (``compatible_execution_providers``). None of those for CUDA alone is here: one needs a Dropout
+# that trains, and one a GroupQueryAttention behind a RotaryEmbedding. The nodes that a session on
+# CUDA leaves to the CPU are seldom ones that a pass of the CPU would change.
 BASIC_BEFORE: Final[Sequence[Pass]] = (
     Pass(apply_basic_rules),
     Pass(remove_double_pairs),
@@ -130,13 +143,13 @@ BASIC_AFTER: Final[Sequence[Pass]] = (
 )
 EXTENDED: Final[Sequence[Pass]] = (
     Pass(apply_extended_rules),
-    Pass(partial(push_transposes, is_assigned=True), once=True),
-    Pass(make_unsigned),
+    Pass(partial(push_transposes, is_assigned=True), once=True, providers=_CPU),
+    Pass(make_unsigned, providers=_CPU),
     Pass(select_units),
-    Pass(fuse_gemm_activation),
-    Pass(fuse_scaled_products),
-    Pass(fuse_dynamic_products),
-    Pass(fuse_conv_activation),
+    Pass(fuse_gemm_activation, providers=_CPU),
+    Pass(fuse_scaled_products, providers=_CPU),
+    Pass(fuse_dynamic_products, providers=_CPU),
+    Pass(fuse_conv_activation, providers=_CPU),
     Pass(fuse_gelu),
     Pass(fuse_layer_norm),
     Pass(fuse_simplified_layer_norm),
@@ -150,7 +163,7 @@ EXTENDED: Final[Sequence[Pass]] = (
     Pass(fuse_fast_gelu),
     Pass(fuse_quick_gelu),
     Pass(fuse_matmul_scale),
-    Pass(fuse_matmul_nbits_bias),
+    Pass(fuse_matmul_nbits_bias, providers=_CPU),
     Pass(drop_pairs),
 )
 
@@ -165,8 +178,9 @@ def optimized(
     *,
     dims: Mapping[str, int] | None = None,
     cpu: Cpu = AVX512,
+    provider: Provider = "cpu",
 ) -> onnx.ModelProto:
-    """The graph that a session on the CPU would run, in order of execution.
+    """The graph that a session would run, in order of execution.
 
     :param model: the result of ``prepare``, with its functions inlined or as ``with_calls``; the
         data of large tensors is absent. A constant that is computed from absent data gets a type
@@ -174,12 +188,15 @@ def optimized(
     :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
     :param dims: numbers for symbolic dims of the inputs, the free-dimension overrides.
     :param cpu: the CPU of the session: some passes and the block size of channels depend on it.
+    :param provider: of the session; on CUDA, the CPU runs the nodes without a kernel.
     :returns: a new model with the shapes that the session knows at load as ``value_info``. It may
         have operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
     """
     graph = read_model(model)
     functions = {(function.domain, function.name): function for function in model.functions}
-    optimize(graph, level, dims or {}, cpu, functions)
+    for inner in graph.graphs():
+        inner.cpu, inner.provider = cpu, provider
+    optimize(graph, level, dims or {}, functions)
     return write_model(graph, model)
 
 
@@ -213,7 +230,7 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
     for step in range(_MAX_STEPS):
         changed = False
         for transformer in passes:
-            if step and transformer.once:
+            if (step and transformer.once) or graph.provider not in transformer.providers:
                 continue
             if transformer.apply(graph):
                 changed = True
@@ -225,15 +242,11 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
     return is_changed
 
 
-def optimize(
-    graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu, functions: Functions
-) -> None:
+def optimize(graph: Graph, level: str, dims: Mapping[str, int], functions: Functions) -> None:
     """Optimize a graph in place, up to a level: off, basic, extended or all.
 
     Source: ``InferenceSession::TransformGraph``.
     """
-    for inner in graph.graphs():
-        inner.cpu = cpu
     resolve(graph)
     inline_ahead(graph, functions)
     if ensure_unique_dequantize(graph):
@@ -249,16 +262,22 @@ def optimize(
         if level in {"extended", "all"}:
             run_level(graph, EXTENDED)
         if level == "all":
-            run_level(graph, layouts(cpu))
+            run_level(graph, layouts(graph.cpu))
         if insert_casts(graph):
             resolve(graph)
         if level != "all" or not widen_constants(graph):
             break
         resolve(graph)
+    if graph.provider == "cuda":
+        place(graph)
 
 
 def layouts(cpu: Cpu) -> Sequence[Pass]:
     """The passes of level 3, which depend on the CPU's block size of channels."""
     block = cpu.channel_block
-    blocked = (Pass(lambda graph: block_channels(graph, block)),) if block else ()
-    return (*blocked, Pass(put_channels_last), Pass(fuse_conv_add))
+    blocked = (Pass(lambda graph: block_channels(graph, block), providers=_CPU),) if block else ()
+    return (
+        *blocked,
+        Pass(put_channels_last, providers=_CPU),
+        Pass(fuse_conv_add, providers=_CPU),
+    )

@@ -671,6 +671,8 @@ def select_units(graph: Graph) -> bool:
     changed: list[bool] = []
     for node in walk(graph, select_units, changed):
         rules = () if node.domain else _RULES.get(node.op_type, ())
+        if graph.provider == "cuda":
+            rules = tuple(rule for rule in rules if rule in _CUDA_RULES)
         if node.op_type == "MaxPool" and node.since_version != _FIRST_MAX_POOL:
             continue
         unit = unit_of(graph, node) if rules else None
@@ -693,6 +695,8 @@ _RULES: Final[Mapping[str, tuple[Callable[[Graph, Unit], bool], ...]]] = {
     "Split": (drop_split,),
     "Where": (replace_where,),
 }
+_CUDA_RULES: Final = frozenset({fuse_blocked_matmul})
+"""Those that qdq_selector_action_transformer.cc registers for CUDA too."""
 
 
 # --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ become initializers and get no index, and the types in ``value_info`` stay. Defa
 not stored here; ``matching.stated`` looks them up.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 
 import onnx
@@ -77,7 +78,14 @@ def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
     )
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
-            inner = Graph(attribute.g.name, graph.opsets, graph.ir_version, graph, graph.cpu)
+            inner = Graph(
+                attribute.g.name,
+                graph.opsets,
+                graph.ir_version,
+                graph,
+                graph.cpu,
+                graph.provider,
+            )
             read.bodies[attribute.name] = read_graph(attribute.g, inner)
             read.implicit.extend(
                 name for name in sorted(outer_reads(attribute.g)) if name not in read.implicit
@@ -114,6 +122,8 @@ def write_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
 
 INDEX = "onnxmem.index"
 """Key of a node's index in its ``metadata_props``: kernels pack weights in the order of indices."""
+HOST = "onnxmem.host"
+"""Key of the values in the host's memory in a graph's ``metadata_props``: a list in JSON."""
 
 
 def write_graph(graph: Graph) -> onnx.GraphProto:
@@ -126,6 +136,8 @@ def write_graph(graph: Graph) -> onnx.GraphProto:
     for node in order:
         proto.node.append(write_node(node))
         proto.node[-1].metadata_props.add(key=INDEX, value=str(node.index))
+    if graph.host:
+        proto.metadata_props.add(key=HOST, value=json.dumps(sorted(graph.host)))
     ends = {*graph.inputs, *graph.outputs}
     inner = [name for node in order for name in node.outputs if name and name not in ends]
     proto.value_info.extend(_values(graph, [name for name in inner if name in graph.types]))

@@ -38,6 +38,8 @@ ContentsByPath = Mapping[str, Mapping[str, str]]
 """By path and name: a value that constants of equal bytes share; all others are distinct."""
 IndicesByPath = Mapping[str, Mapping[str, int]]
 """onnxruntime's node indices, by the path of their graph and their first output."""
+HostByPath = Mapping[str, Mapping[str, bool]]
+"""The values in the host's memory, by the path of their graph: empty on the CPU."""
 _T = TypeVar("_T")
 
 
@@ -62,6 +64,7 @@ class OptimizedModel:
     """Paths of the graphs that are in the order of the file although others are not."""
     contents: ContentsByPath = field(default_factory=dict)
     indices: IndicesByPath = field(default_factory=dict)
+    host: HostByPath = field(default_factory=dict)
     external: frozenset[str] = frozenset()
     """External weights that the saved model has inline because they are small. A session maps them
     from their own file all the same, and does not copy them to its arena."""
@@ -107,6 +110,7 @@ def session_graph(
         dict(_scoped(graph, optimized.contents, "", "")),
         dict(_scoped(graph, optimized.indices, "", "")),
         optimized.cpu,
+        frozenset(name for name, _ in _scoped(graph, optimized.host, "", "")),
     )
     known = input_arrays(graph, values)
     trace = simulate_control_flow(shaped.proto, graph, known, observed=observed)

@@ -19,7 +19,7 @@ from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, Cpu, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized, planner_shapes
-from onnxmem.runtimes.onnxruntime.optimizer.reading import INDEX
+from onnxmem.runtimes.onnxruntime.optimizer.reading import HOST, INDEX
 from onnxmem.runtimes.onnxruntime.session_files import (
     OnDisk,
     RefusedError,
@@ -31,10 +31,12 @@ from onnxmem.runtimes.onnxruntime.session_files import (
 from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     ContentsByPath,
+    HostByPath,
     IndicesByPath,
     OptimizedModel,
     ShapesByPath,
 )
+from onnxmem.runtimes.onnxruntime.session_options import Provider
 
 _SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimized"
 _SECONDS: Final = 300.0
@@ -57,12 +59,16 @@ class SessionConfig:
     """False: emulate its graph optimizer even if it is installed."""
     cpu: str = "native"
     """Of the session: ``native``, or a name in ``CPUS``."""
+    provider: Provider = "cpu"
 
     def is_of_this_machine(self) -> bool:
-        """Whether onnxruntime on this machine creates the graph of that CPU.
+        """Whether onnxruntime on this machine creates the graph of that CPU and provider.
 
-        Below level ``all``, the graph is the same on every x86-64.
+        Below level ``all``, the graph is the same on every x86-64. That of CUDA is not asked for:
+        it takes a GPU.
         """
+        if self.provider != "cpu":
+            return False
         wanted, here = cpu_named(self.cpu), cpu_named("native")
         return wanted == here or (self.level != "all" and wanted.is_arm == here.is_arm)
 
@@ -122,7 +128,7 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
             (only,) = found
             return replace(only, findings=(*findings, *only.findings))
         findings = (*findings, found)
-    elif config.asks_onnxruntime:
+    elif config.asks_onnxruntime and config.provider == "cpu":
         here = cpu_named("native").name
         text = (
             f"onnxruntime creates another graph on this CPU ({here}) than on {cpu.name}; {_ADVICE}"
@@ -130,7 +136,7 @@ def _optimized(model: ModelAt, config: SessionConfig) -> OptimizedModel:
         findings = (*findings, Finding("emulated_optimizer", text))
     dims = model.bound.binding.dims if config.fixed_dims else {}
     try:
-        made = emulated(model.prepared, config.level, dims, cpu)
+        made = emulated(model.prepared, config.level, dims, cpu, config.provider)
     except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
         text = (
             f"the emulated graph optimizer failed ({type(fault).__name__}); "
@@ -221,7 +227,7 @@ def _loaded(
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
         contents,
         indices,
-        _external_names(source.file.proto),
+        external=_external_names(source.file.proto),
     )
 
 
@@ -254,13 +260,20 @@ def _fault(fault: ChildFault) -> Finding:
 # The emulation.
 
 
-def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) -> OptimizedModel:
+def emulated(
+    prepared: Prepared,
+    level: str,
+    dims: Mapping[str, int],
+    cpu: Cpu,
+    provider: Provider = "cpu",
+) -> OptimizedModel:
     """The model optimized by the emulation of onnxruntime's graph optimizer.
 
     ``dims`` are numbers for symbols, as set by free-dimension overrides.
     """
     proto = prepared.with_calls or prepared.proto
-    return optimized_of(optimized(proto, level, dims=dims, cpu=cpu), level, cpu)
+    made = optimized(proto, level, dims=dims, cpu=cpu, provider=provider)
+    return optimized_of(made, level, cpu)
 
 
 def optimized_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimizedModel:
@@ -274,6 +287,7 @@ def optimized_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimizedModel
         cpu=cpu,
         contents=_stored_contents(model.graph),
         indices=_stored_indices(model.graph),
+        host=_stored_host(model.graph),
     )
 
 
@@ -318,6 +332,16 @@ def _stored_indices(main: onnx.GraphProto) -> IndicesByPath:
             if entry.key == INDEX
         }
         for path, graph in graphs_by_path(main)
+    }
+
+
+def _stored_host(main: onnx.GraphProto) -> HostByPath:
+    """The values in the host's memory, by the path of their graph."""
+    return {
+        path: dict.fromkeys(json.loads(entry.value), True)
+        for path, graph in graphs_by_path(main)
+        for entry in graph.metadata_props
+        if entry.key == HOST
     }
 
 
