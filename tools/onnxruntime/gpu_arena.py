@@ -1,11 +1,13 @@
 """What onnxruntime's CUDA arena reserves, read from the lines that onnxruntime logs.
 
     PYTHONPATH=. python tools/onnxruntime/gpu_arena.py FILE.jsonl [--jobs N] [--alone]
+    python tools/onnxruntime/gpu_arena.py --table
 
 Each file of ``models/`` at two batches, with the session's settings of ``SETTINGS``, in a process
 of its own: every extension of the arena, after the load and after each of three runs, and what the
 process takes of the device by NVML. Figures of the device are of one process only with ``--alone``,
-which runs one at a time.
+which runs one at a time. ``--table`` needs no GPU: it prints what was measured on an H200
+(``tests/data/onnxruntime/cuda_arena.json``) beside what is predicted.
 """
 
 import argparse
@@ -16,11 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+MEASURED = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "cuda_arena.json"
 MODELS = Path(__file__).parents[2] / "models"
 BATCHES = (1, 8)
 SETTINGS: dict[str, dict[str, str]] = {
@@ -49,11 +54,15 @@ RUNS = 3
 def main() -> None:
     """Measure every model, or one where ``--here`` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("target", type=Path)
+    parser.add_argument("target", type=Path, nargs="?")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--here", nargs=4, metavar=("MODEL", "BATCH", "SETTING", "FOLDER"))
     options = parser.parse_args()
+    if options.table:
+        print(table(json.loads(MEASURED.read_text(encoding="utf-8"))))
+        return
     if options.here:
         name, batch, setting, folder = options.here
         print(json.dumps(run(name, int(batch), setting, Path(folder))))
@@ -173,6 +182,139 @@ def _tensors(graph: Any) -> Iterator[Any]:  # noqa: ANN401
                 yield attribute.t
             if attribute.HasField("g"):
                 yield from _tensors(attribute.g)
+
+
+# --------------------------------------------------------------------------------------------------
+# Predicted and measured. Where the arena grows by what is requested (the setting "same"), each
+# extension is one request, after those that a chunk already there served.
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One measured row, and what is predicted of it."""
+
+    row: Mapping[str, Any]
+    load_bytes: int
+    """Predicted, with each request rounded up as the arena does."""
+    pattern_bytes: int
+    runs: tuple[list[list[int]], list[list[int]]]
+    """The predicted extensions of both runs: what was requested, and what the arena added."""
+
+    @property
+    def load_error_bytes(self) -> int:
+        """Predicted less measured."""
+        return self.load_bytes - int(self.row["load_bytes"])
+
+    @property
+    def measured_pattern_bytes(self) -> int | None:
+        """The memory-pattern buffer; `None`: a chunk that was free served it, without a trace."""
+        first = {request for request, _ in self.row["run_1"]}
+        requests = [request for request, _ in self.row["run_2"]]
+        return next((each for each in requests if each not in first), None)
+
+    @property
+    def unpredicted(self) -> list[int]:
+        """Requests of the first run, measured and not predicted."""
+        return self._beyond(self.row["run_1"], self.runs[0])
+
+    @property
+    def served(self) -> list[int]:
+        """Requests of the first run, predicted to need a region and served without one."""
+        return self._beyond(self.runs[0], self.row["run_1"])
+
+    @property
+    def total_bytes(self) -> tuple[int, int]:
+        """The arena after the second run, predicted and measured."""
+        measured = [self.row["load_bytes"], *(more for _, more in self._measured)]
+        predicted = [self.load_bytes, *(more for run in self.runs for _, more in run)]
+        return sum(predicted), sum(measured)
+
+    @property
+    def _measured(self) -> list[list[int]]:
+        return [*self.row["run_1"], *self.row["run_2"]]
+
+    @staticmethod
+    def _beyond(some: list[list[int]], others: list[list[int]]) -> list[int]:
+        left = Counter(each for each, _ in some) - Counter(each for each, _ in others)
+        return sorted(left.elements())
+
+
+def compared(rows: list[Mapping[str, Any]]) -> Iterator[Compared]:
+    """Predict the measured rows, as where no GPU and no onnxruntime is at hand."""
+    from onnxmem.model.binding import Request
+    from onnxmem.model.building import build, prepare
+    from onnxmem.model.files import load
+    from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
+    from onnxmem.runtimes.onnxruntime.providers import CUDA
+    from onnxmem.runtimes.onnxruntime.session_graph import optimization as graphs
+    from onnxmem.runtimes.onnxruntime.session_graph.loaded import session_graph
+    from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+    for row in rows:
+        file = load(MODELS / f"{row['model']}.onnx")
+        prepared = prepare(file)
+        dims = {
+            symbol: number
+            for (model, symbol), number in DIMS.items()
+            if model == row["model"] and "+" not in symbol
+        }
+        # A batch that is fixed in the file stayed as it is.
+        batch = row["batch"] if prepared.batch_symbols else None
+        bound = build(prepared, Request(batch, dims, {}))
+        model = graphs.ModelAt(file, prepared, bound)
+        made = graphs.optimized_model(model, graphs.SessionConfig(provider="cuda"))
+        options = SessionOptions(
+            enable_mem_pattern=row["setting"] != "no_pattern",
+            arena_extend_strategy=(
+                "kSameAsRequested" if row["setting"] == "same" else "kNextPowerOfTwo"
+            ),
+        )
+        session = PlannedSession.of(session_graph(made, bound.binding.shapes), options, CUDA)
+        arena, runs = session.loaded_arena(), session.recorded.runs
+        loaded_bytes = arena.reserved_bytes
+        first, later, *_ = runs.until_steady(uses_pattern=options.enable_mem_pattern)
+        grown = _grown(arena, first), _grown(arena, later)
+        yield Compared(row, loaded_bytes, runs.pattern_bytes, grown)
+
+
+def _grown(arena: Any, run: Any) -> list[list[int]]:  # noqa: ANN401
+    grown = []
+    sizes_bytes = run.sizes.fixed_bytes.tolist()
+    for event in run.program.events.tolist():
+        size_bytes, before_bytes = sizes_bytes[max(event, ~event)], arena.reserved_bytes
+        if size_bytes and event >= 0:
+            arena.malloc(event, size_bytes)
+        elif size_bytes:
+            arena.free(~event)
+        if arena.reserved_bytes > before_bytes:
+            grown.append([size_bytes, arena.reserved_bytes - before_bytes])
+    return grown
+
+
+def table(measured: Mapping[str, Any]) -> str:
+    """Predicted and measured of each model, in bytes, then how many of the others are alike."""
+    head = (
+        "| model | load | error | memory-pattern buffer | error | requests of the first run that "
+        "are not predicted |\n|---|---|---|---|---|---|"
+    )
+    lines = [head]
+    for each in compared([row for row in measured["rows"] if row["setting"] == "same"]):
+        pattern = each.measured_pattern_bytes
+        shown = ["not seen", "-"] if pattern is None else [pattern, each.pattern_bytes - pattern]
+        row = [each.row["model"], each.row["load_bytes"], each.load_error_bytes, *shown]
+        text = ", ".join(f"{size:,}" for size in each.unpredicted) or "none"
+        cells = (f"{cell:,}" if isinstance(cell, int) else cell for cell in row)
+        lines.append(f"| {' | '.join(cells)} | {text} |")
+    rest = [row for row in measured["rows"] if row["setting"] != "same"]
+    totals = [each.total_bytes for each in compared(rest)]
+    right = sum(predicted == found for predicted, found in totals)
+    near = sum(found <= 2 * predicted and predicted <= 2 * found for predicted, found in totals)
+    lines.append("")
+    lines.append(
+        f"{len(totals)} sessions whose arena doubles: {right} of the predicted size after two "
+        f"runs, {near} within a factor of two."
+    )
+    return "\n".join(lines)
 
 
 def mark(text: str) -> None:
