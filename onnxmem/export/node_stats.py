@@ -71,7 +71,7 @@ def node_stats(analysis: Analysis) -> Iterator[str]:
         raise UsageError(message)
     sessions = _sessions(analysis)
     options = sessions.request.session_options()
-    provider = PROVIDERS[sessions.request.name]
+    provider = PROVIDERS[_runtime_name(analysis)]
     yield _HEAD
     session = sessions.graph(options)
     names = _own_names(sessions.model.file, session)
@@ -246,12 +246,20 @@ def _avalanche(value: int) -> int:
     return value ^ value >> 16
 
 
+def _runtime_name(analysis: Analysis) -> str:
+    return next(iter(analysis.request.settings.runtimes), "ort-cuda")
+
+
 def _sessions(analysis: Analysis) -> SessionGraphs:
     request, settings = analysis.request, analysis.request.settings
     bound = build(request.prepared, Request(settings.batch, settings.dims, settings.shapes))
+    graph = settings.graph or "ort-basic"
+    if graph == "ort-all" and not PROVIDERS[_runtime_name(analysis)].is_host:
+        graph = "ort-extended"  # the last level is for the nodes of the CPU
+    # Nodes are looked up before any is assigned to CUDA, so there are no copies between devices:
+    # the graph is that of the CPU.
     session = SessionRequest(
-        name=next(iter(settings.runtimes), "ort-cuda"),
-        graph=settings.graph or "ort-basic",
+        graph=graph,
         options=SessionOptions(fixed_dims=settings.fixed_dims),
         asks_onnxruntime=settings.asks_onnxruntime,
         cpu=settings.cpu,

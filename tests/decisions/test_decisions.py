@@ -460,8 +460,9 @@ def test_an_analysis_takes_values() -> None:
         values={"sr": 16_000, "nobody": 3},
         one_of_several=True,
     )
-    for runtime in analysis.runtimes:
-        assert runtime.arena.requested_peak_bytes == 29
+    # On CUDA with copies of the inputs, and the condition is on the host.
+    for runtime, peak_bytes in zip(analysis.runtimes, (29, 29 + 28 + 8 - 1), strict=True):
+        assert runtime.arena.requested_peak_bytes == peak_bytes
         assert runtime.findings[0] == Finding(
             "unused_value", "--value nobody: the model has no input of that name"
         )

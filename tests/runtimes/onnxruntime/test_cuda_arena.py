@@ -36,7 +36,8 @@ WORKSPACES = {
     "vgg16": [205_668_499],
     "whisper_tiny_encoder": [1_328_656, 14_973_295],
 }
-"""Requests of the first run that cuDNN's convolutions and recurrent networks make."""
+"""Requests of the first run, of kernels with workspaces of cuDNN: convolutions, recurrent
+networks."""
 REDUCTIONS = {"smollm_cached": [271], "tinyllama.int4": [1_551]}
 """The same of ReduceMean (``compute_reduce_matrix_columns_intermediate_buffer_size``)."""
 SECOND_RUN_MISSES = {
@@ -73,6 +74,14 @@ def found() -> dict[str, Any]:
     return {each.row["model"]: each for each in tool.compared(rows)}
 
 
+@pytest.mark.slow
+def test_the_accuracy_page_has_the_table() -> None:
+    tool = script_module(TOOL)
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    shown = page.split("<!-- cuda arena -->\n")[1].split("<!-- /cuda arena -->")[0]
+    assert shown.strip() == tool.table(json.loads(tool.MEASURED.read_text()))
+
+
 def test_every_model_at_hand_is_compared(found: dict[str, Any]) -> None:
     names = {path.stem for path in MODELS.glob("*.onnx") if ".train" not in path.name}
     assert found.keys() == names
@@ -98,7 +107,7 @@ def test_a_first_run_requests_what_is_predicted_beside_workspaces(found: dict[st
     }
     for name, each in found.items():
         larger = [*WORKSPACES.get(name, ()), *REDUCTIONS.get(name, ())]
-        # What is served without a region is served from a freed workspace: no smaller chunk can.
+        # What needs no region is served by the chunk of a workspace, which is at least as large.
         assert all(size <= max(larger, default=0) for size in each.served), name
         if not larger:
             assert each.runs[0] == each.row["run_1"], name

@@ -8,11 +8,12 @@ from graphs import model_of
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
+from onnxmem.runtimes.onnxruntime.allocation.planning import plan
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.kernels.cuda import cuda_kernel
-from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo
-from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
+from onnxmem.runtimes.onnxruntime.kernels.registry import scratch
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
+from onnxmem.runtimes.onnxruntime.prediction import planning_of
 from onnxmem.runtimes.onnxruntime.providers import CUDA
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import emulated
@@ -124,7 +125,7 @@ def test_what_computes_a_shape_runs_on_the_cpu() -> None:
     assert {"s", "n", "u", "t"} <= found.facts.host
     assert not {"x", "y"} & found.facts.host
     assert arena_weights(found) == ()  # shapes, axes and indices are on the host
-    assert "MemcpyToHost" not in {node.op_type for node in found.graph.nodes}
+    assert "Identity" not in {node.op_type for node in found.graph.nodes}
 
 
 def test_a_value_that_the_cpu_computes_is_copied_to_cuda_once() -> None:
@@ -132,8 +133,22 @@ def test_a_value_that_the_cpu_computes_is_copied_to_cuda_once() -> None:
     text = """agraph (float[5,7] x) => (int32[5,1] y, int32[5,1] w) {
         p = Softmax(x)  q = Multinomial(p)  y = Add(q, q)  w = Mul(q, q) }"""
     nodes = made(text).node
-    assert operators(nodes) == "Softmax MemcpyToHost Multinomial MemcpyFromHost Mul Add"
+    assert operators(nodes) == "Softmax Identity Multinomial Identity Mul Add"
+    assert [n.name for n in nodes if n.op_type == "Identity"] == [
+        "MemcpyToHost_p",
+        "MemcpyFromHost_q",
+    ]
     found = session(text, x=(5, 7))
+    planned = plan(found.graph, planning_of(found, SessionOptions(), CUDA))
+    # The copies share no buffer, and what is on the host has none in the arena.
+    assert [step.allocates for step in planned.steps] == [
+        ("p_CUDAExecutionProvider",),
+        (),
+        (),
+        ("q_CUDAExecutionProvider",),
+        ("w",),
+        ("y",),
+    ]
     assert found.facts.host == {"p", "q"}
     assert found.graph.tensors["q_CUDAExecutionProvider"].size_bytes == 20
     reads = {node.op_type: node.inputs for node in found.graph.nodes}
@@ -144,7 +159,7 @@ def test_a_value_that_the_cpu_computes_is_copied_to_cuda_once() -> None:
 def test_an_input_that_both_read_is_copied_by_a_node() -> None:
     text = """agraph (float[5,7] x) => (int32[5,1] q, float[5,7] y) {
         q = Multinomial(x)  y = Exp(x) }"""
-    assert sorted(operators(made(text).node).split()) == ["Exp", "MemcpyFromHost", "Multinomial"]
+    assert sorted(operators(made(text).node).split()) == ["Exp", "Identity", "Multinomial"]
     assert session(text, x=(5, 7)).facts.host == {"x", "q"}
 
 
@@ -248,6 +263,6 @@ def test_a_matrix_of_blocks_is_dequantized_for_many_rows(
     }}"""
     found = session(text, x=(rows, 32))
     (node,) = found.graph.nodes
-    rule = kernel_of(node.op_type, node.domain).cuda_scratch
-    allocated = list(rule(KernelCall(found.graph.call(node), KernelInfo())))
-    assert sum(allocated) == scratch_bytes
+    allocated = scratch(node.op_type, node.domain, found.graph.call(node), on_cuda=True)
+    assert allocated is not None
+    assert allocated.size_bytes == scratch_bytes

@@ -213,6 +213,8 @@ class _Planner:
             return self._passed_through(node)
         for source, target in self.planning.provider.aliases(node):
             if target == index and source < len(node.inputs) and node.inputs[source]:
+                if self._is_copied(node):
+                    break
                 return node.inputs[source]
         for source, target in self.planning.provider.may_overwrite(node):
             if target == index and source < len(node.inputs) and node.inputs[source]:
@@ -229,8 +231,15 @@ class _Planner:
         """
         if self.parent is None or self.parent.op_type != "Loop" or node.op_type != "Identity":
             return None
+        if self._is_copied(node):
+            return None
         source = node.inputs[0]
         return source if source in {*self.graph.inputs[1:], *self.outer} else None
+
+    def _is_copied(self, node: Node) -> bool:
+        """Whether an Identity stands for a copy between the host and the device."""
+        host = self.planning.host
+        return node.op_type == "Identity" and (node.inputs[0] in host) != (node.outputs[0] in host)
 
     def _dead(self, name: str) -> str | None:
         """The most recently freed buffer whose first tensor has the same size

@@ -122,8 +122,6 @@ _KERNELS: Final = (
     CudaKernel("Size", _FIXED | {8}, ALWAYS, host_outputs=(0,)),
     CudaKernel("RandomNormal RandomUniform", ()),
     CudaKernel("RandomNormalLike RandomUniformLike", _FIXED, ALWAYS),
-    CudaKernel("MemcpyFromHost", _FIXED, ALWAYS, host_inputs=(0,)),
-    CudaKernel("MemcpyToHost", _FIXED, ALWAYS, host_outputs=(0,)),
     # Sequences and control flow: what they take and give is not one tensor's type.
     CudaKernel("ConcatFromSequence SequenceConstruct SequenceEmpty", _FIXED, ALWAYS),
     CudaKernel("SequenceAt SequenceErase", _FIXED, ALWAYS, host_inputs=(1,)),

@@ -133,7 +133,8 @@ def _is_small_constant(graph: Graph, name: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The copies, and where the values are.
+# The copies, and where the values are. MemcpyFromHost and MemcpyToHost are written as Identity,
+# which is what they compute.
 
 
 def _place(graph: Graph, placed: dict[int, Placed]) -> None:
@@ -183,13 +184,13 @@ def _is_read_on_cuda(graph: Graph, name: str, placed: dict[int, Placed]) -> bool
 
 def _copy_to_cuda(graph: Graph, name: str, on_cuda: Placed) -> None:
     copy = _copy_for_cuda(graph, name, on_cuda)
-    add_node(graph, NewNode("MemcpyFromHost", [name], [copy], "", f"Memcpy_{copy}"))
+    add_node(graph, NewNode("Identity", [name], [copy], "", f"MemcpyFromHost_{name}"))
 
 
 def _copy_to_host(graph: Graph, name: str, on_cuda: Placed) -> None:
     producer, copy = graph.producers[name], _copy_for_cuda(graph, name, on_cuda)
     graph.set_outputs(producer, [copy if each == name else each for each in producer.outputs])
-    add_node(graph, NewNode("MemcpyToHost", [copy], [name], "", f"Memcpy_{copy}"))
+    add_node(graph, NewNode("Identity", [copy], [name], "", f"MemcpyToHost_{name}"))
 
 
 def _copy_for_cuda(graph: Graph, name: str, on_cuda: Placed) -> str:
