@@ -14,7 +14,6 @@ import onnx.helper
 
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.kernels.cuda import cuda_kernel
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Kernel
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL, kernel_of
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, Node, TensorType
@@ -285,6 +284,8 @@ def has_cuda_kernel(graph: Graph, node: Node) -> bool:
     """Whether the session is on CUDA, and that provider has a kernel for a node with its types."""
     if graph.provider != "cuda":
         return False
+    from onnxmem.runtimes.onnxruntime.kernels.cuda import cuda_kernel
+
     kernel = cuda_kernel(node.domain, node.op_type, node.since_version)
     if kernel is None:
         return False

@@ -49,7 +49,6 @@ from onnxmem.runtimes.onnxruntime.optimizer.fusions.matmul import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels, put_channels_last
-from onnxmem.runtimes.onnxruntime.optimizer.placement import place
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
     add_dummy_dequantize,
     drop_pairs,
@@ -269,6 +268,8 @@ def optimize(graph: Graph, level: str, dims: Mapping[str, int], functions: Funct
             break
         resolve(graph)
     if graph.provider == "cuda":
+        from onnxmem.runtimes.onnxruntime.optimizer.placement import place
+
         place(graph)
 
 
