@@ -173,13 +173,30 @@ class StageResults:
         """
         if self.upper is None or not self.upper.data_dims:
             if self.is_whole:
-                return self._nodes_text()
+                nodes = self._nodes_text()
+                return f"the data of a run decide {nodes}" if nodes else ""
             return "" if self.upper is None else self._bounded_text()
         if self.upper.unbounded:
             return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
-        text = f"the data of a run decide {listed(self.upper.data_dims)}"
-        left = self.without_size
-        return f"{text}, and {self.size_text(left)}" if left else text
+        nodes, dims, left = self._nodes_text(), self._own_dims, self.without_size
+        parts = [*([listed(dims)] if dims else []), *([nodes] if nodes else [])]
+        parts += [self.size_text(left)] if left else []
+        return f"the data of a run decide {', and '.join(parts)}"
+
+    @property
+    def _own_dims(self) -> tuple[str, ...]:
+        """The dims that data decide, without those of the outputs of Ifs and Loops that they decide
+        too.
+        """
+        if self.upper is None:
+            return ()
+        nodes = set(self.data_nodes)
+        written = {
+            name for node in self.graph.all_nodes() if node.name in nodes for name in node.writes
+        }
+        return tuple(
+            name for name in self.upper.data_dims if name.rpartition(":")[0] not in written
+        )
 
     def size_text(self, names: Sequence[str]) -> str:
         """Of which tensors the size is unknown: of strings, whatever the dims are."""
@@ -202,7 +219,7 @@ class StageResults:
         loops = [node.name for node in undecided if node.onnx_op != "If"]
         parts = [f"which branch of {listed(ifs)} runs"] if ifs else []
         parts += [f"how many iterations {listed(loops)} runs"] if loops else []
-        return f"the data of a run decide {' and '.join(parts)}" if parts else ""
+        return " and ".join(parts)
 
     @property
     def without_size(self) -> tuple[str, ...]:

@@ -377,6 +377,14 @@ def test_the_answer_has_both_ends() -> None:
             }""",
             "how many iterations 'Loop_0' runs",
         ),
+        (
+            """agraph (float[53] x, bool b, bool[53] m) => (y, z) {
+                y = If(b) <then_branch = t() => (u) { u = Concat<axis = 0>(x, x) },
+                           else_branch = e() => (v) { v = Relu(x) }>
+                z = Compress<axis = 0>(x, m)
+            }""",
+            "'z:0', and which branch of 'If_0' runs",
+        ),
     ],
 )
 def test_the_data_decide_a_branch_or_a_number_of_iterations(text: str, words: str) -> None:

@@ -365,10 +365,12 @@ class Iterations:
         tensors = self.tensors
         names = {each for node in self.body.all_nodes() for each in node.outputs if each}
         of_any = tensors.unbounded, tensors.data_dims, dict(tensors.known)
+        iterations = dict(tensors.iterations)
         tensors.unbounded, tensors.data_dims = dict(noted[0]), dict(noted[1])
         before, tensors.distrusts = tensors.distrusts, True
         self._run(passed, last)
-        tensors.distrusts = before
+        # A Loop in the body may have had more iterations in an earlier one.
+        tensors.distrusts, tensors.iterations = before, iterations
         for name in (*names, *self.body.inputs):
             if tensors.of(name).most_in_all != of_any[2][name].most_in_all:
                 tensors.unbounded, tensors.data_dims, tensors.known = of_any
