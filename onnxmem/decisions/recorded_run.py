@@ -324,9 +324,9 @@ def _predicted_peak(analysis: Analysis) -> PredictedPeak:
     step, cuda = analysis.training, analysis.torch
     if step is None or cuda is None:
         return _predicted_inference(analysis)
-    workspaces = [
-        Allocation(_WORKSPACE, Category.TEMPORARY, size) for size in cuda.workspaces_bytes if size
-    ]
+    # That of a convolution is there only while it runs.
+    *kept, _ = cuda.workspaces_bytes
+    workspaces = [Allocation(_WORKSPACE, Category.TEMPORARY, size) for size in kept if size]
     return PredictedPeak(
         requested_bytes=cuda.requested_peak_bytes,
         allocated_bytes=cuda.allocated_bytes,

@@ -43,7 +43,8 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
         _inference(state, analysis)
     else:
         config = CachingConfig(expandable_segments=analysis.settings.expandable_segments)
-        step, workspaces = analysis.training.replay, analysis.torch.workspaces_bytes
+        runtime = analysis.request.torch_runtime(analysis.results)
+        step, workspaces = runtime.program_of(analysis.training), runtime.overheads().served_bytes
         allocator = _RecordedAllocator(config, state, _frames_of(step.program))
         steady = replace(step.program, first=FirstIteration())
         replay(steady, step.sizes, allocator, workspaces_bytes=workspaces)

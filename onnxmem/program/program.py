@@ -21,7 +21,7 @@ one program serves a range of batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -224,6 +224,36 @@ class Program:
         stops = [*list(self.phase_starts.values())[1:], len(self.events)]
         starts = self.phase_starts.items()
         return {phase: range(at, to) for (phase, at), to in zip(starts, stops, strict=True)}
+
+    def with_temporaries(self, labels: Sequence[str], before: Sequence[int]) -> "Program":
+        """The same with more allocations, each made and released before an event.
+
+        Their numbers follow on all others, in the order of the events.
+        """
+        if not labels:
+            return self
+        at = int_column(before)
+        twice = np.repeat(at, 2)
+        numbers = np.arange(self.num_allocations, self.num_allocations + len(labels))
+        events = np.insert(self.events, twice, np.stack((numbers, ~numbers), 1).ravel())
+        # A temporary belongs to the step of the event before it, at whose end it is taken.
+        steps = np.insert(self.event_steps, twice, self.event_steps[twice - 1])
+
+        # What begins at an event is moved by two for each temporary up to there.
+        def moved(event: int) -> int:
+            return event + 2 * int(np.searchsorted(at, event, "right"))
+
+        starts = {phase: moved(event) for phase, event in self.phase_starts.items()}
+        made = tuple((moved(event), number) for event, number in self.first.made)
+        return replace(
+            self,
+            labels=(*self.labels, *labels),
+            categories=(*self.categories, *(Category.TEMPORARY,) * len(labels)),
+            events=_read_only(events),
+            event_steps=_read_only(steps),
+            phase_starts=starts,
+            first=self.first._replace(made=made),
+        )
 
     def node_at(self, event: int) -> str:
         """The node of an event; ``""``: none."""

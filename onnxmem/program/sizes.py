@@ -11,9 +11,9 @@ between them, and a third run checks it:
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,44 @@ class Affine:
         return line if is_exact else None
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """An allocation whose size follows from a count, by a rule that is no line."""
+
+    allocation: int
+    count: "int | Affine"
+    """At one number, or at every number of the dim."""
+    rule: "CountRule"
+
+    @property
+    def size_bytes(self) -> int:
+        """The size, for a count at one number."""
+        assert isinstance(self.count, int)  # noqa: S101 - sizes at one number
+        return self.rule.size_bytes(self.count)
+
+    @classmethod
+    def through(cls, points: "Sequence[tuple[int, Derived]]") -> "Derived | None":
+        """The same allocation at every number; ``None``: another one, or the count is no line."""
+        first = points[0][1]
+        counts = [(number, each.count) for number, each in points if isinstance(each.count, int)]
+        same = all(replace(each, count=first.count) == first for _, each in points)
+        line = Affine.through(counts) if same and len(counts) == len(points) else None
+        return None if line is None else replace(first, count=line)
+
+    def at(self, number: int) -> "Derived":
+        """The allocation at a number of the dim."""
+        return (
+            replace(self, count=self.count.at(number)) if isinstance(self.count, Affine) else self
+        )
+
+
+class CountRule(Protocol):
+    """How the bytes of an allocation follow from a count; equal rules give equal bytes."""
+
+    def size_bytes(self, count: int, /) -> int:
+        """Bytes for a count."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """Bytes of each allocation of a program."""
@@ -75,6 +113,8 @@ class Sizes:
     """Affine sizes are valid from this number of the dim on."""
     last: int | None = None
     """Affine sizes are valid up to this number; ``None``: without limit."""
+    derived: tuple[Derived, ...] = ()
+    """Allocations whose sizes are no lines; in the columns of affine sizes they have 0 bytes."""
 
     @classmethod
     def of(cls, sizes_bytes: Iterable[int | None]) -> Self:
@@ -101,6 +141,12 @@ class Sizes:
             return None
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
+        derived = _derived_through(points)
+        if derived is None:
+            return None
+        if derived:
+            points = [(number, sizes.without_derived()) for number, sizes in points]
+            (_, one), (_, other) = points[0], points[-1]
         # No divmod: columns of Python's integers lack it.
         change = other.fixed_bytes - one.fixed_bytes
         slope, rest = change // (last - first), change % (last - first)
@@ -110,7 +156,21 @@ class Sizes:
         is_exact = (
             np.array_equal(found.at(n).fixed_bytes, sizes.fixed_bytes) for n, sizes in points
         )
-        return found if all(is_exact) else None
+        return replace(found, derived=derived) if all(is_exact) else None
+
+    def with_derived(self, derived: Iterable[Derived]) -> "Sizes":
+        """The same with derived sizes at one number, whose allocations come after all others."""
+        made = tuple(derived)
+        more = _byte_column([each.size_bytes for each in made])
+        fixed = np.concatenate((self.fixed_bytes, more))
+        known = None if self.known is None else np.append(self.known, [True] * len(made))
+        return Sizes(fixed, known=known, derived=made)
+
+    def without_derived(self) -> "Sizes":
+        """The same with 0 bytes for derived sizes."""
+        fixed = self.fixed_bytes.copy()
+        fixed[[each.allocation for each in self.derived]] = 0
+        return Sizes(fixed, known=self.known)
 
     def at(self, number: int) -> "Sizes":
         """The sizes at a number of the dim."""
@@ -121,7 +181,11 @@ class Sizes:
         fixed_sum, slope_sum = self._sums_bytes
         if fixed_sum + slope_sum * number >= _LARGEST_SUM:
             fixed, slope = fixed.astype(object), slope.astype(object)
-        return Sizes(fixed + slope * number, known=self.known)
+        found = fixed + slope * number
+        derived = tuple(each.at(number) for each in self.derived)
+        if derived:
+            found[[each.allocation for each in derived]] = [each.size_bytes for each in derived]
+        return Sizes(found, known=self.known, derived=derived)
 
     @cached_property
     def _sums_bytes(self) -> tuple[int, int]:
@@ -148,13 +212,24 @@ class Sizes:
             return NotImplemented
         columns = ((getattr(each, name) for each in (self, other)) for name in _COLUMNS)
         same = all(_is_same(*pair) for pair in columns)
-        return same and (self.first, self.last) == (other.first, other.last)
+        about = [(each.first, each.last, each.derived) for each in (self, other)]
+        return same and about[0] == about[1]
 
     __hash__ = None  # type: ignore[assignment]  # compared by columns, never a key
 
     def __len__(self) -> int:
         """The number of allocations."""
         return len(self.fixed_bytes)
+
+
+def _derived_through(points: Sequence[tuple[int, Sizes]]) -> tuple[Derived, ...] | None:
+    """The derived sizes at every number; ``None``: they are others, or a count is no line."""
+    if len({len(sizes.derived) for _, sizes in points}) > 1:
+        return None
+    columns = zip(*([(n, each) for each in sizes.derived] for n, sizes in points), strict=True)
+    found = [Derived.through(column) for column in columns]
+    known = tuple(each for each in found if each is not None)
+    return known if len(known) == len(found) else None
 
 
 _COLUMNS: Final = ("fixed_bytes", "slope_bytes", "known")

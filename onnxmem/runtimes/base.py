@@ -31,6 +31,8 @@ class Overheads:
     workspaces_bytes: tuple[int, ...] = ()
     """Workspaces of known size, served in the same way: cuBLAS's handles."""
 
+    has_workspace_in_program: bool = False
+    """Whether ``workspace`` is in the program, where it is taken and freed again."""
     serves_workspaces: bool = True
     """False: the workspaces are outside the allocator; an arena's figures do not have them."""
 
@@ -52,6 +54,8 @@ class Overheads:
 
     @property
     def _workspaces_bytes(self) -> tuple[int, ...]:
+        if self.has_workspace_in_program:
+            return self.workspaces_bytes
         return (*self.workspaces_bytes, self.workspace.size_bytes)
 
     def through(self, points: Sequence[tuple[int, Self]]) -> "Callable[[int], Overheads] | None":

@@ -117,7 +117,7 @@ SMALL: Final = (
     ),
     Case(model=FOLDED, batch=7, budget="4MiB", verdict="does not fit"),
     # Each activation is a little larger than the one before, which is cached by then.
-    Case(model=GROWING, batch=7, budget="780MiB", train=True, verdict="tight", unlimited="798 MiB"),
+    Case(model=GROWING, batch=7, budget="780MiB", train=True, verdict="tight", unlimited="806 MiB"),
     Case(model=SEQUENCE, batch=7, budget="1GiB", verdict="unknown", notes=UNBOUND),
 )
 SIGNS: Final = {
@@ -568,4 +568,4 @@ def test_a_run_that_fits_by_retries_says_so(
     said = " ".join(text.split())
     assert code == 0
     assert "MiB free, but only because the allocator retries" in said
-    assert "798 MiB on a larger device; in a full device PyTorch releases cached segments" in said
+    assert "806 MiB on a larger device; in a full device PyTorch releases cached segments" in said

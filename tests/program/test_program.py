@@ -17,7 +17,7 @@ from onnxmem.allocators.packed import pack
 from onnxmem.program.program import Allocation, Category, Program, ProgramBuilder
 from onnxmem.program.replay import OutOfMemoryError, Peak
 from onnxmem.program.replay import replay as replayed
-from onnxmem.program.sizes import Affine, Sizes
+from onnxmem.program.sizes import Affine, Derived, Sizes
 
 CATEGORIES = (Category.WEIGHT, Category.ACTIVATION, Category.TEMPORARY)
 SIZES_BYTES = st.integers(0, 97)
@@ -360,6 +360,32 @@ class Scripted:
         return dict(self.served)
 
 
+@given(programs(phases=True), st.data())
+def test_temporaries_are_alive_at_their_event_alone(drawn: Drawn, data: st.DataObject) -> None:
+    """All else stays what it was, in its step and in its phase."""
+    program, setup = drawn.program, drawn.program.num_setup_events
+    events = st.integers(max(setup, 1), max(len(program.events), 1))
+    at = sorted(data.draw(st.lists(events, max_size=4))) if len(program.events) else []
+    bytes_of = data.draw(st.lists(SIZES_BYTES, min_size=len(at), max_size=len(at)))
+    found = program.with_temporaries([f"temporary {event}" for event in at], at)
+    sizes = Sizes.of([*drawn.sizes, *bytes_of])
+    live = [0, *replayed(program, Sizes.of(drawn.sizes)).live_bytes.tolist()]
+    with_all = replayed(found, sizes).live_bytes.tolist()
+    for index, (event, size_bytes) in enumerate(zip(at, bytes_of, strict=True)):
+        made = event + 2 * index
+        assert found.events[made] == program.num_allocations + index == ~found.events[made + 1]
+        assert with_all[made : made + 2] == [live[event] + size_bytes, live[event]]
+        assert found.node_at(made) == found.node_at(made + 1) == program.node_at(event - 1)
+        assert found.phase_at(made) == found.phase_at(made - 1)
+    kept = [
+        event
+        for event in found.events.tolist()
+        if event < program.num_allocations and ~event < program.num_allocations
+    ]
+    assert kept == program.events.tolist()
+    assert found.num_setup_events == setup
+
+
 @given(programs(phases=True), st.integers(0, 300))
 def test_an_allocator_receives_every_event_with_bytes(drawn: Drawn, limit: int) -> None:
     program, sizes = drawn.program, drawn.sizes
@@ -436,6 +462,41 @@ def test_sizes_of_hostile_files_grow_exactly() -> None:
 )
 def test_sizes_that_are_not_affine_are_rejected(points: list[tuple[int, list[int | None]]]) -> None:
     assert Sizes.through([(number, Sizes.of(sizes)) for number, sizes in points]) is None
+
+
+@dataclass(frozen=True)
+class Squared:
+    """A rule that is no line."""
+
+    factor: int
+
+    def size_bytes(self, count: int) -> int:
+        return self.factor * count**2
+
+
+def derived_at(number: int, factor: int = 3) -> Sizes:
+    """One size that is a line, and one that follows from 5 x number + 7."""
+    return Sizes.of([11 * number]).with_derived([Derived(1, 5 * number + 7, Squared(factor))])
+
+
+def test_a_size_that_follows_from_a_count_is_known_at_every_number() -> None:
+    assert derived_at(2).fixed_bytes.tolist() == [22, 3 * 17**2]
+    found = Sizes.through([(number, derived_at(number)) for number in (2, 3, 7)])
+    assert found is not None
+    assert found.at(41) == derived_at(41)
+    assert found.at(41) != derived_at(41, 5)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        derived_at(7, 5),
+        Sizes.of([77, 0]),
+        Sizes.of([77]).with_derived([Derived(1, 43, Squared(3))]),
+    ],
+)
+def test_sizes_that_follow_from_other_counts_or_rules_are_no_lines(last: Sizes) -> None:
+    assert Sizes.through([(2, derived_at(2)), (3, derived_at(3)), (7, last)]) is None
 
 
 def test_sizes_at_one_number_are_those_at_every_one() -> None:

@@ -13,7 +13,7 @@ from itertools import chain
 
 from onnxmem.model.graph import Node, Role
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.forward import Storages
+from onnxmem.runtimes.torch.forward import Storages, run_convolution
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.gradients import (
     GradientHeap,
@@ -25,7 +25,7 @@ from onnxmem.runtimes.torch.gradients import (
 )
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.recurrent import RECURRENT, Layer
-from onnxmem.runtimes.torch.strides import Dims, is_row_major, like
+from onnxmem.runtimes.torch.strides import CONVOLUTIONS, Dims, is_row_major, like
 from onnxmem.runtimes.torch.tape import Tape
 
 
@@ -91,6 +91,8 @@ class Backward:
                 gradients = fused_layers_gradients(self.tape, self.gradients, node, fused, incoming)
             elif incoming and layer is None:
                 gradients = input_gradients(self.tape, self.gradients, node, incoming)
+                if node.op_type in CONVOLUTIONS:
+                    run_convolution(self.storages, node)
             elif incoming and layer is not None:
                 gradients = self._run_recurrent(node, layer, incoming)
             self.storages.release_saved(node)

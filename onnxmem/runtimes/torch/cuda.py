@@ -11,7 +11,8 @@ from typing import ClassVar, Final
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import MAX_ITERATIONS, Reserved
-from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.program.sizes import CountRule, Derived
+from onnxmem.runtimes.assumed import NO_TERM, WORKSPACE_BYTES, Assumed
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
@@ -19,6 +20,16 @@ from onnxmem.settings import TrainingConfig
 
 _NUM_CUBLAS_HANDLES: Final = 2
 """A handle belongs to a thread: the caller's, and the autograd engine's for the backward pass."""
+
+
+_MOST_THREADS: Final = 512
+_WARP: Final = 32
+_LEAST_VALUES: Final = 16
+_MOST_VALUES: Final = 256
+"""Of Reduce.cuh: threads of a block, and the values that a thread adds."""
+_GPU_THREADS: Final = 132 * 2048
+"""The threads that an H100 runs at once; on a GPU with fewer, sums take smaller buffers."""
+_FLOAT_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +49,7 @@ class TorchMemory:
     num_segments: int
     """Segments from cudaMalloc; an expandable one counts once."""
     workspaces_bytes: tuple[int, ...]
-    """Of each cuBLAS handle and of cuDNN, in the order of allocation; part of the allocated
-    bytes."""
+    """Of each cuBLAS handle, kept from the first step on, and the largest of cuDNN."""
     context_bytes: int
     """The CUDA context and loaded kernels: an assumption, part of no figure but the total."""
 
@@ -74,6 +84,56 @@ class TorchMemory:
         return self.reserved_bytes + self.context_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class ConvolutionWorkspace:
+    """The workspace of a convolution by the bytes of its operands and result."""
+
+    most_bytes: int
+    is_given: bool
+    """Whether every convolution takes it, whatever its size."""
+
+    def size_bytes(self, count: int) -> int:
+        """Bytes for a convolution."""
+        return self.most_bytes if self.is_given else min(self.most_bytes, count)
+
+
+@dataclass(frozen=True, slots=True)
+class SumBuffer:
+    """Where blocks of threads leave what they have added, by the number of rows.
+
+    ``setReduceConfig`` and ``global_memory_size`` of aten/src/ATen/native/cuda/Reduce.cuh, for the
+    sum over the rows of a row-major matrix, as a bias's gradient is. Sums are made in float32.
+    """
+
+    num_columns: int
+
+    def size_bytes(self, count: int) -> int:
+        """Bytes for a sum over so many rows; 0: no block needs the others' results."""
+        vector = next(each for each in (4, 2, 1) if self.num_columns % each == 0)
+        most = _MOST_THREADS // vector
+        width, height = (_power_of_2(dim, most) for dim in (self.num_columns // vector, count))
+        block_width = min(width, _WARP)
+        block_height = min(height, most // block_width)
+        block_width = min(width, most // block_height)
+        if count < min(16 * block_height, _MOST_VALUES):
+            return 0
+        values = -(-count // block_height)
+        blocks = -(-(self.num_columns // vector) // block_width)
+        target = _GPU_THREADS // (block_width * block_height)
+        if values < _MOST_VALUES or blocks > target:
+            return 0
+        most_parts, least_parts = (-(-values // each) for each in (_LEAST_VALUES, _MOST_VALUES))
+        parts = max(least_parts, min(-(-target // blocks), most_parts))
+        if parts < 2:  # noqa: PLR2004 - one part is the result
+            return 0
+        return _FLOAT_BYTES * self.num_columns * parts * block_width * vector
+
+
+def _power_of_2(dim: int, most: int) -> int:
+    """The largest power of 2 that a dim has, at most so many."""
+    return 1 << min(dim, most).bit_length() - 1 if dim else 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchRuntime:
     """A training loop in a process of PyTorch on a CUDA device, as a ``Runtime``."""
@@ -86,8 +146,9 @@ class TorchRuntime:
     workspace: Assumed = NO_TERM
     """The largest workspace that a convolution requests; one convolution runs at a time.
 
-    Counted as allocated from the first step on, which is an upper bound: PyTorch frees it after
-    each call (aten/src/ATen/native/cudnn/Conv_v7.cpp).
+    PyTorch frees it after each call (aten/src/ATen/native/cudnn/Conv_v7.cpp). As assumed, each
+    convolution takes 32 MiB, or the bytes of its operands and result if they are fewer; as given,
+    each takes what is given.
     """
     name: ClassVar[str] = "pytorch-cuda"
 
@@ -100,8 +161,23 @@ class TorchRuntime:
 
     def program_of(self, step: TrainingMemory) -> RuntimeProgram:
         """The same for a step that was simulated already."""
-        replayed = step.replay
-        return RuntimeProgram(replayed.program, replayed.sizes, step.findings, MAX_ITERATIONS)
+        replayed, buffers = step.replay, step.kernel_buffers
+        program = replayed.program.with_temporaries(
+            [each.label for each in buffers], [each.event for each in buffers]
+        )
+        first = replayed.program.num_allocations
+        rules = (self._rule_of(each.num_columns) for each in buffers)
+        sizes = replayed.sizes.with_derived(
+            Derived(number, each.count, rule)
+            for number, (each, rule) in enumerate(zip(buffers, rules, strict=True), first)
+        )
+        return RuntimeProgram(program, sizes, step.findings, MAX_ITERATIONS)
+
+    def _rule_of(self, num_columns: int) -> CountRule:
+        if num_columns:
+            return SumBuffer(num_columns)
+        given_bytes = self.workspace.low_bytes
+        return ConvolutionWorkspace(given_bytes or WORKSPACE_BYTES, is_given=bool(given_bytes))
 
     def allocator(self, capacity_bytes: int | None = None) -> CachingAllocator:
         """A new caching allocator."""
@@ -111,7 +187,12 @@ class TorchRuntime:
         """The context, and the workspaces of cuBLAS and cuDNN."""
         # cublasLt shares the workspace of its handle.
         cublas = (self.recipe.cublas_bytes(),) * _NUM_CUBLAS_HANDLES
-        return Overheads(self.context, workspace=self.workspace, workspaces_bytes=cublas)
+        return Overheads(
+            self.context,
+            workspace=self.workspace,
+            workspaces_bytes=cublas,
+            has_workspace_in_program=True,
+        )
 
     def memory(self, step: RuntimeProgram, capacity_bytes: int | None = None) -> TorchMemory:
         """Replay a step on the allocator until its state repeats.
@@ -130,6 +211,6 @@ class TorchRuntime:
             allocated_end_bytes=allocator.allocated_bytes,
             inactive_split_end_bytes=allocator.inactive_split_bytes,
             num_segments=allocator.num_segments,
-            workspaces_bytes=workspaces,
+            workspaces_bytes=(*workspaces, self.workspace.size_bytes),
             context_bytes=self.context.size_bytes,
         )

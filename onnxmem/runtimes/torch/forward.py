@@ -15,6 +15,7 @@ from onnxmem.model.module_paths import paths_of
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
+from onnxmem.runtimes.torch.strides import CONVOLUTIONS
 from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 
 
@@ -268,10 +269,19 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
             storages.write(name)
         if node.name in saved:
             _save(storages, node, saves=saves)
+        if node.op_type in CONVOLUTIONS:
+            run_convolution(storages, node)
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
         storages.end_reads(node)
+
+
+def run_convolution(storages: Storages, node: Node) -> None:
+    """Note that cuDNN runs a convolution, in either pass."""
+    operand_bytes = storages.tape.convolution_bytes(node)
+    if operand_bytes:
+        storages.heap.run_convolution(node.name, operand_bytes)
 
 
 def _save(storages: Storages, node: Node, *, saves: bool) -> None:

@@ -8,6 +8,7 @@ layers, which no rule describes.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
@@ -109,6 +110,19 @@ class GradientHeap:
         is_last_reference = tensor.num_owners == 1 and self.heap.is_unique(tensor.block)
         return is_last_reference and is_whole and not tensor.is_view
 
+    def sum_to(self, label: str, tensor: GradientTensor, dims: Dims | None) -> None:
+        """Note the sum of a row-major gradient over its leading axes, for which CUDA has a buffer.
+
+        Of other sums the buffer is small: it has a number for each of a few blocks and results.
+        """
+        wide = tensor.dims
+        if dims is None or wide is None or not is_row_major(wide, tensor.strides):
+            return
+        kept = tuple(dropwhile(lambda dim: dim == 1, dims))
+        num_rows = prod(wide[: len(wide) - len(kept)])
+        if kept and wide[-len(kept) :] == kept and num_rows > 1:
+            self.heap.run_sum(f"sum for the {label}", num_rows, prod(kept))
+
     def allocate_and_free(self, label: str, num_bytes: int | None) -> None:
         """Allocate a temporary and free it."""
         if num_bytes:
@@ -147,16 +161,19 @@ def matmul_gradients(
         label = f"gradient of {node.outputs[0]}, folded"
         matrix = heap.reshape(label, output_gradient, folded)
         heap.drop(output_gradient)
-    found = [
-        (name, _operand_gradient(tape, heap, name, dims))
-        for name, dims in reversed(wanted.items())
-        if name in tape.requires_grad
-    ]
-    found += [
-        (bias, _operand_gradient(tape, heap, bias, tape.dims(bias) or ()))
-        for bias in node.inputs[2:]
-        if bias in tape.requires_grad
-    ]
+    products = [(name, dims) for name, dims in reversed(wanted.items())]
+    biases = [(bias, tape.dims(bias) or ()) for bias in node.inputs[2:]]
+    # `linear` of aten/src/ATen/native/Linear.cpp is one addmm, whose gradients are summed to their
+    # inputs' shapes last; but a sequence of another layout is multiplied first and then the bias
+    # added, whose backward formula comes first.
+    is_added_apart = len(a) > MATRIX_RANK and not is_row_major(a, tape.views[left].strides)
+    operands = (*biases, *products) if is_added_apart else (*products, *biases)
+    found: list[tuple[str, GradientTensor]] = []
+    for name, dims in operands:
+        if name in tape.requires_grad:
+            found.append((name, _operand_gradient(tape, heap, name, dims)))
+            if (name, dims) in biases:
+                heap.sum_to(f"gradient of {name}", matrix, dims)
     heap.drop(matrix)
     return [(name, _reduced_to_operand(tape, heap, name, tensor)) for name, tensor in found]
 
@@ -181,6 +198,7 @@ def _reduced_to_operand(
         tensor.dims = dims
         return tensor
     reduced = heap.new(f"gradient of {name}", dims, tensor.bits)
+    heap.sum_to(f"gradient of {name}", tensor, dims)
     heap.drop(tensor)
     return reduced
 
@@ -255,6 +273,7 @@ def _validated(
     is_full = request.gradient.rule is GradientRule.REDUCED and tensor.dims != request.dims
     if is_full:
         reduced = _like_input(heap, request, tensor.bits)
+        heap.sum_to(request.label, tensor, request.dims)
         heap.drop(tensor)
         tensor = reduced
     return tensor if tensor.bits == request.bits else heap.cast(request.name, tensor, request.bits)
@@ -336,7 +355,9 @@ def _of_expanded(heap: GradientHeap, request: GradientRequest) -> GradientTensor
 def _same(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     if request.incoming.dims == request.dims:
         return heap.share(request.incoming)
-    return _like_input(heap, request, request.incoming.bits)
+    summed = _like_input(heap, request, request.incoming.bits)
+    heap.sum_to(request.label, request.incoming, request.dims)
+    return summed
 
 
 def _reshaped(heap: GradientHeap, request: GradientRequest) -> GradientTensor:

@@ -26,6 +26,19 @@ class Phase(StrEnum):
     OPTIMIZER = "optimizer"
 
 
+@dataclass(frozen=True, slots=True)
+class KernelBuffer:
+    """What a kernel of CUDA allocates while it runs; no figure of the step itself has it."""
+
+    event: int
+    """The event before which it is allocated and freed."""
+    label: str
+    count: int
+    """Of rows that a sum adds, or of bytes that a convolution reads and writes."""
+    num_columns: int = 0
+    """Of the sum's result; 0: the buffer is a convolution's workspace."""
+
+
 @dataclass(slots=True)
 class Heap:
     """Counts references to allocations while a step is simulated."""
@@ -34,6 +47,8 @@ class Heap:
     """The node that runs; ``""`` for none."""
     entering: Callable[[str], None] | None = None
     """Told each node before it runs."""
+    kernel_buffers: list[KernelBuffer] = field(default_factory=list)
+    """In the order of events."""
     _builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _sizes_bytes: list[int] = field(default_factory=list)
     _references: list[int] = field(default_factory=list)
@@ -80,6 +95,15 @@ class Heap:
     def allocate_all(self, allocations: Iterable[Allocation]) -> tuple[int, ...]:
         """Allocate what has a size; return the numbers."""
         return tuple(self.allocate(*each) for each in allocations if each.size_bytes)
+
+    def run_convolution(self, node: str, operand_bytes: int) -> None:
+        """Note that a convolution runs now, which may take a workspace."""
+        label = f"workspace of {node}"
+        self.kernel_buffers.append(KernelBuffer(self.num_events, label, operand_bytes))
+
+    def run_sum(self, label: str, num_rows: int, num_columns: int) -> None:
+        """Note that the rows of a row-major matrix are added now, which may take a buffer."""
+        self.kernel_buffers.append(KernelBuffer(self.num_events, label, num_rows, num_columns))
 
     def make_first(self, number: int) -> None:
         """Allocate here in the first step what later steps find."""
@@ -159,6 +183,8 @@ class TrainingMemory:
     """Graph inputs and the loss's targets."""
     replay: Replay = field(repr=False)
     """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
+    kernel_buffers: tuple[KernelBuffer, ...] = field(default=(), repr=False)
+    """What kernels allocate while they run on CUDA: in no figure here."""
     multiplies_matrices: bool = False
     """Whether cuBLAS runs, which takes a workspace."""
     checkpoints: tuple[CheckpointOption, ...] = ()

@@ -314,6 +314,7 @@ class _Step:
             saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
             input_bytes=sum_known((*inputs, losses.target_bytes())),
             replay=replay,
+            kernel_buffers=tuple(heap.kernel_buffers),
             checkpointed=passes.checkpointed(replay),
             multiplies_matrices=any(multiplies_matrices(node) for node in graph.nodes),
             assumed_nodes=self.tape.assumed_nodes,

@@ -186,6 +186,7 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
 
 MATRIX_RANK = 2
 
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _MATMULS = ("Einsum", "Gemm", "MatMul", "linear")
 MATMUL_LIKE = (
     *("Attention", "Conv", "ConvTranspose", "scaled_dot_product_attention"),

@@ -147,6 +147,19 @@ class Tape:
             return None
         return fused_layers_of(self.call(node), is_bfloat16=self.precision.is_bfloat16)
 
+    def convolution_bytes(self, node: Node) -> int:
+        """Bytes of what a convolution of cuDNN reads and writes; 0: PyTorch's own kernel runs.
+
+        That is a depthwise convolution's (``use_cudnn_depthwise`` of
+        aten/src/ATen/native/Convolution.cpp has exceptions in 16 bits, which are left out).
+        """
+        data, weight = (self.dims(name) for name in node.inputs[:2])
+        group = node.attributes.get("group", 1)
+        if data is not None and weight is not None and group == data[1] and group != 1:
+            return 0
+        names = (*node.inputs[:2], node.outputs[0])
+        return sum(self.size_bytes(name) or 0 for name in names)
+
     def has_steps_first(self, name: str) -> bool:
         """Whether a sequence is [T, B, ...] in memory, so that cuDNN reads it without a copy."""
         dims = self.dims(name)
