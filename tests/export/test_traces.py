@@ -200,9 +200,11 @@ def test_the_snapshot_of_a_step_is_that_of_the_caching_allocator(expandable_segm
     training, torch = analysis.training, analysis.torch
     assert training is not None
     assert torch is not None
-    # With what kernels take: the step's own peak has no workspace of its convolution.
     assert peak_bytes(snapshot) == torch.requested_peak_bytes
-    assert peak_bytes(snapshot) > training.peak_bytes + torch.cublas_workspace_bytes
+    assert peak_bytes(snapshot) >= training.peak_bytes + torch.cublas_workspace_bytes
+    # The convolution's workspace is there while it runs.
+    sizes = [event["size"] for event in snapshot["device_traces"][0]]
+    assert torch.cudnn_workspace_bytes in sizes
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
     assert 0 < reserved <= torch.reserved_bytes
 
