@@ -238,13 +238,13 @@ class Program:
         events = np.insert(self.events, twice, np.stack((numbers, ~numbers), 1).ravel())
         # A temporary belongs to the step of the event before it, at whose end it is taken.
         steps = np.insert(self.event_steps, twice, self.event_steps[twice - 1])
-
         # What begins at an event is moved by two for each temporary up to there.
-        def moved(event: int) -> int:
-            return event + 2 * int(np.searchsorted(at, event, "right"))
-
-        starts = {phase: moved(event) for phase, event in self.phase_starts.items()}
-        made = tuple((moved(event), number) for event, number in self.first.made)
+        first = self.first.made
+        begun = int_column([*self.phase_starts.values(), *(event for event, _ in first)])
+        moved = (begun + 2 * np.searchsorted(at, begun, "right")).tolist()
+        starts = dict(zip(self.phase_starts, moved, strict=False))
+        moved = moved[len(starts) :]
+        made = tuple((event, number) for event, (_, number) in zip(moved, first, strict=True))
         return replace(
             self,
             labels=(*self.labels, *labels),
