@@ -222,7 +222,7 @@ OF_USERS: Final = (
     ("how much does one more sample cost", "a larger batch"),
     ("can I train this on a single 3060", "whether a model fits"),
     ("my notebook kernel dies when I load the model", "an out-of-memory message"),
-    ("what if I use gradient checkpointing", "lower the memory"),
+    ("what if I use gradient checkpointing", "activation checkpointing"),
     ("container gets OOMKilled", "a server that runs for days"),
     ("does my data leave this computer", "what leaves this machine"),
     ("intra op threads and memory", "threads"),
@@ -237,6 +237,11 @@ OF_USERS: Final = (
     ("I ran out of VRAM", "an out-of-memory message"),
     ("how do I stop memory from creeping up on the server", "a server that runs for days"),
     ("block the merge if the peak goes up", "memory growth in CI"),
+    ("what does one more token of context cost for SmolLM", "cache of a language model"),
+    ("does ResNet-50 train at batch 256 in 16 GB in bf16", "the largest batch"),
+    ("will it train in 6 GiB", "whether a model fits"),
+    ("what if I checkpoint", "activation checkpointing"),
+    ("CI limit that fails when memory grows", "memory growth in CI"),
 )
 """The first seven were asked and found nothing, or another topic. Of 15 that were written before
 words were added for those, 8 were right at first and 11 after; of 12 written after that, 8."""

@@ -40,8 +40,11 @@ _FILLER: Final = frozenset(
     "things think this those though thus to too took try trying understand until up upon us "
     "usage use used uses using usually very via want wants was way we well were what whatever "
     "when whenever where whether which while who whole whose why will with within wonder "
-    "would yet you your yours".split()
+    "would yet you your yours "
+    "alexnet bert densenet efficientnet gpt gpt2 inception llama mistral mobilenet phi qwen resnet "
+    "roberta smollm swin unet vgg vit whisper yolo".split()
 )
+"""Words that say nothing of what is asked: little words, and which model it is."""
 _MEANING: Final = frozenset("define defined definition mean meaning means stand stands".split())
 _ASKED_ABOUT: Final = "what a figure means"
 """The topic whose words say that a figure is meant, and not which."""
@@ -95,6 +98,8 @@ _SYNONYMS: Final = {
 }
 """Of words in the singular."""
 _CAPACITY: Final = re.compile(r"\b\d+(?:\.\d+)?[ -]*(?:[kmgt]i?b|gigs?|gigabytes?)\b")
+_WITHIN: Final = re.compile(rf"\b(?:in|into|within) (?=(?:an? )?{_CAPACITY.pattern})")
+"""Who asks what happens within a size asks whether it fits."""
 _UNFIT: Final = re.compile(
     r"\b(?:not|no|never|cannot|cant|wont|doesnt|\w+n['\u2019]t)(?: \w+){0,2}? fit(?=s?\b|ting\b)"
     r"|\btoo (?:big|large)\b"
@@ -282,7 +287,8 @@ def _all_words(text: str) -> Iterable[str]:
 def _split(text: str) -> Iterable[str]:
     plain = _UNFIT.sub(" unfit", text.casefold().replace("_", " "))
     plain = _DOCKER.sub("container", _FAR_OFF.sub("error", _WHICH_GPU.sub("choose ", plain)))
-    plain = _TWICE.sub("2 x", _CAPACITY.sub(" gigabytes ", plain))
+    plain = _CAPACITY.sub(" gigabytes ", _WITHIN.sub("fit ", plain))
+    plain = _TWICE.sub("2 x", plain)
     factored = _FACTOR.sub(lambda found: f" {_FACTORS.get(found[1], found[1])}x ", plain)
     found = re.findall(r"\d+\.\d+x|[a-z0-9]+", factored)
     return ("gpu" if word in _cards() else word for word in found)

@@ -467,8 +467,12 @@ def _also_requested(analysis: "Analysis") -> Iterator[Section]:
         from onnxmem.report.sections.cache import cache_sections
 
         heads = [each.headline for each in cache_sections(analysis.kv_cache)]
+        each = analysis.kv_cache.bytes_per_token
+        own = "" if each is None else f", {format_bytes(each)} a token"
         lines = tuple(
-            Line(head.label, head.number, head.remark) for head in heads if head is not None
+            Line(head.label, head.number, head.remark + ("" if index else own))
+            for index, head in enumerate(heads)
+            if head is not None
         )
         title = f"At {analysis.kv_cache.context:,} tokens"
         yield Section(key="context", title=title, lines=lines, layout=Layout.TERMS)
