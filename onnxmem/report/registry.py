@@ -277,7 +277,7 @@ def _percentiles_section(figures: Iterable[FigureSummary]) -> list[str]:
         cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
         lines.append(f"{'  ' + LABELS[each.name]:<24}{cells}")
     if any(each.num_data for each in known):
-        lines.append(f"  where data decide sizes: {_OF_NO_RUN}")
+        lines += prose("  where data decide sizes: ", _OF_NO_RUN)
     return lines
 
 
@@ -289,7 +289,7 @@ def _heaviest_section(summary: Summary) -> list[str]:
     lines = [rounded("", size, path) for path, size in summary.heaviest]
     name = summary.heaviest_by
     if any(each.num_data for each in summary.figures if each.name == name):
-        lines.append(f"  where data decide sizes: {_OF_NO_RUN}")
+        lines += prose("  where data decide sizes: ", _OF_NO_RUN)
     return [f"Heaviest by {LABELS[name]}", *lines] if lines else []
 
 

@@ -154,7 +154,7 @@ def timeline_lines(analysis: "Analysis") -> list[str]:
     """Activations over the nodes, and live bytes of a training step, phase by phase."""
     rows = [*activation_rows(analysis), *step_rows(analysis)]
     head = "Timeline, live bytes from the first step to the last, the tallest at the peak"
-    return [head, *rows] if rows else []
+    return [*prose("", head), *rows] if rows else []
 
 
 def activation_rows(analysis: "Analysis") -> list[str]:

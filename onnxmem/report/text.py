@@ -144,7 +144,7 @@ def _heading(section: Section) -> list[str]:
         return [section.title]
     remark = f", {section.remark}" if section.remark else ""
     size = "" if reference is None else f" ({format_bytes(reference.number)})"
-    return [f"{section.title}{remark}{size}"]
+    return prose("", f"{section.title}{remark}{size}")
 
 
 def _lines(section: Section) -> list[str]:

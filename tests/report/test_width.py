@@ -48,11 +48,15 @@ MORE = (
     "simulate {model} --requests batch=1..2 --num-requests 4",
     "reorder {model}",
     "{model} models/alexnet.onnx",
+    "{model} models/greedy_translator.onnx --summary",
+    "fit {model} --train --device H100",
+    "fit {model} --train --which-device",
 )
 """On one model."""
 WITHOUT_A_MODEL = (
     "devices",
     "devices STM32H743",
+    "devices H100",
     "explain",
     "explain unbound_dims",
     "explain why does memory grow between runs",
