@@ -346,6 +346,57 @@ def test_the_peak_of_a_loop_ends_at_its_bound(
     assert found.requested_peak_upper_bytes == peaks[-1]
 
 
+@pytest.mark.usefixtures("without_children")
+def test_ifs_in_branches_and_loops_in_them_have_both_ends(tmp_path: Path) -> None:
+    """Every combination is replayed: of an If in a branch, and of a Loop that data end there."""
+    pytest.importorskip("onnxruntime")
+    text = """agraph (float[50,70] x, bool first, bool second, int64 n) => (y)
+        <bool on = {1}, int64 five = {5}> {
+        w = Exp(x)  m = Min(n, five)
+        y = If(first) <
+            then_branch = one () => (a) {
+                p = Tanh(w)
+                a = If(second) <
+                    then_branch = two () => (b) {
+                        q = Concat<axis = 0>(p, w, p)  r = Sigmoid(q)  b = ReduceMax(r)
+                    },
+                    else_branch = three () => (c) { c = ReduceMax(p) }
+                >
+            },
+            else_branch = four () => (d) {
+                z, s = Loop(m, on, w) <
+                    body = iteration(int64 i, bool g, float[50,70] h) => (go, ho, so) {
+                        go = Identity(g)  ho = Tanh(h)  so = Sigmoid(h)
+                    }
+                >
+                d = ReduceMax(s)
+            }
+        >
+    }"""
+    model = model_of(text)
+    found = onnxmem.analyze(model, runtimes=["ort-cpu"], graph="raw").runtime
+    assert found is not None
+    peaks = [
+        requested_peak_of_run(
+            model,
+            {
+                "x": np.ones((50, 70), np.float32),
+                "first": np.array(first),
+                "second": np.array(second),
+                "n": np.array(count),
+            },
+            tmp_path,
+        )
+        for first, second, count in (
+            *((True, True, 0), (True, False, 0)),
+            *((False, False, 0), (False, False, 2), (False, False, 5)),
+        )
+    ]
+    assert found.requested_peak_lower_bytes is not None
+    assert found.requested_peak_lower_bytes <= min(peaks) < max(peaks)
+    assert found.requested_peak_upper_bytes == max(peaks)
+
+
 def test_what_a_loop_lets_grow_up_to_a_computed_bound_has_no_requested_peak() -> None:
     text = """agraph (float[3,7] x, int64 n) => (z) <bool on = {1}, int64 five = {5}> {
         m = Min(n, five)

@@ -367,7 +367,7 @@ def requested_peak_at_most(
     upper = with_upper_dims(graph, proto, limits, request.values)
     # What a Loop carries may grow up to a bound that data decide: only equal iterations are added.
     bounds = {} if upper is None else upper.iterations
-    loops = {node.name: node for node in graph.nodes if node.onnx_op == "Loop"}
+    loops = {node.name: node for node in _outside_loops(graph) if node.onnx_op == "Loop"}
     most = {
         name: bounds[name]
         for name, node in loops.items()
@@ -384,6 +384,14 @@ def requested_peak_at_most(
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)
     return max(peaks)
+
+
+def _outside_loops(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph and of the branches in it, which run once at most."""
+    for node in graph.nodes:
+        yield node
+        for _, branch in node.subgraphs if node.onnx_op == "If" else ():
+            yield from _outside_loops(branch)
 
 
 def _is_constant(graph: Graph, upper: Graph, node: Node) -> bool:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from typing import ClassVar, Final, Self
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
@@ -19,6 +18,7 @@ from onnxmem.model.traversal import opset_versions
 from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     EMPTY_TRACE,
+    possible_traces,
     undecided,
     without_shapes,
 )
@@ -37,8 +37,8 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 STEADY_RUNS: Final = 3
 """Runs up to the steady state: the second requests the memory-pattern buffer, and later runs repeat
 it."""
-_MOST_BRANCHES: Final = 4
-"""Ifs whose branches are combined; each one doubles the replays."""
+_MOST_RUNS: Final = 16
+"""Combinations of the branches of Ifs: each is a replay."""
 _TRANSPOSED: Final = -1
 """The number of a request that a kernel makes while it prepacks a weight."""
 
@@ -449,20 +449,12 @@ class PossibleRuns:
 
     @classmethod
     def of(cls, session: SessionGraph) -> Self:
-        """The combinations of the Ifs of the main graph, where there are few."""
-        left, trace = undecided(session.trace), session.trace
-        branches = {name: each for name, each in trace.branches.items() if each.index is None}
-        if len(branches) > _MOST_BRANCHES:
+        """The combinations of the Ifs outside of loops, where there are few."""
+        traces = possible_traces(session.trace, _MOST_RUNS)
+        if traces is None:
             return cls((session,), are_all=False)
-        found = []
-        for chosen in product(range(2), repeat=len(branches)):
-            taken = {
-                name: replace(each, index=index)
-                for (name, each), index in zip(branches.items(), chosen, strict=True)
-            }
-            of_run = replace(trace, branches={**trace.branches, **taken})
-            found.append(replace(session, trace=of_run))
-        return cls(tuple(found), are_all=len(branches) == len(left.names()))
+        are_all = not any(undecided(each).names() for each in traces)
+        return cls(tuple(replace(session, trace=each) for each in traces), are_all)
 
 
 def _serve(arena: BfcArena, run: Run) -> Replay:

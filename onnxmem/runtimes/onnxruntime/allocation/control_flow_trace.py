@@ -7,6 +7,8 @@ each iteration. It is a tree, because a body decides anew each time it runs.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
+from math import prod
 from typing import Final
 
 from onnxmem.model.graph import DType
@@ -98,21 +100,50 @@ EMPTY_TRACE: Final = ControlFlowTrace()
 """Nothing is known beyond the graph."""
 
 
+def possible_traces(trace: ControlFlowTrace, at_most: int) -> tuple[ControlFlowTrace, ...] | None:
+    """The traces with each combination of the branches that the data decide, also of Ifs in
+    branches; ``None``: they are more than ``at_most``.
+
+    Ifs in the bodies of loops are left undecided: each iteration may take another branch.
+    """
+    options: list[list[BranchTrace]] = []
+    for branch in trace.branches.values():
+        options.append([])
+        for index in range(len(branch.traces)) if branch.index is None else (branch.index,):
+            inner = possible_traces(branch.trace_of(index), at_most)
+            if inner is None:
+                return None
+            for each in inner:
+                traces = [EMPTY_TRACE] * max(len(branch.traces), index + 1)
+                traces[index] = each
+                options[-1].append(BranchTrace(index, tuple(traces)))
+    if prod(map(len, options)) > at_most:
+        return None
+    return tuple(
+        replace(trace, branches=dict(zip(trace.branches, chosen, strict=True)))
+        for chosen in product(*options)
+    )
+
+
 def at_bounds(trace: ControlFlowTrace, most: Mapping[str, int | None]) -> ControlFlowTrace:
     """The trace where a Loop that the data may end earlier runs up to its bound, each iteration
-    with the shapes of the graph.
+    with the shapes of the graph; also of Loops in branches.
 
     ``most`` has the bounds that follow from intervals, by the name of the Loop. A Loop with
     branches or loops in its body is left as it is: those of iterations that were not simulated may
     differ.
     """
+    branches = {
+        name: replace(one, traces=tuple(at_bounds(each, most) for each in one.traces))
+        for name, one in trace.branches.items()
+    }
     loops = {}
     for name, one in trace.loops.items():
         known = [each for each in (one.num_iterations, most.get(name)) if each is not None]
         is_certain = one.is_certain and one.num_iterations is not None
         if known and one.is_plain and not is_certain:
             loops[name] = LoopTrace(min(known), ())
-    return replace(trace, loops={**trace.loops, **loops})
+    return replace(trace, branches=branches, loops={**trace.loops, **loops})
 
 
 @dataclass(frozen=True, slots=True)
