@@ -146,6 +146,8 @@ class _Rules:
     """The initializers that kernels may prepack."""
     threads: int = 1
     """Intra-op threads."""
+    host: frozenset[str] = frozenset()
+    """Values in the host's memory, of a session on CUDA."""
     unknown: Counter[str] = field(default_factory=Counter)
     cacheable: frozenset[int] = frozenset()
     """Ids of the graphs that live as long as this object; others are created for one run."""
@@ -164,6 +166,8 @@ class _Rules:
         return found
 
     def _found(self, graph: Graph, node: Node) -> Scratch | None:
+        if not self.host.isdisjoint(node.writes):
+            return Scratch(())  # the CPU runs it
         opset = self.opsets.get(node.domain)
         info = kernel_info(graph, node, self.constants, self.cpu, opset)
         info = replace(info, threads=self.threads)
@@ -238,6 +242,7 @@ class RecordedSession:
             # A kernel that may not prepack a weight packs it in each run.
             {} if options.disable_prepacking else initializers(session_graph.graph),
             threads=options.num_threads,
+            host=session_graph.facts.host,
             cacheable=_graph_ids(session_graph.graph),
         )
         return cls(session_graph, provider, plan(session_graph.graph, planning), rules)

@@ -38,8 +38,8 @@ WORKSPACES = {
 }
 """Requests of the first run, of kernels with workspaces of cuDNN: convolutions, recurrent
 networks."""
-REDUCTIONS = {"smollm_cached": [271], "tinyllama.int4": [1_551]}
-"""The same of ReduceMean (``compute_reduce_matrix_columns_intermediate_buffer_size``)."""
+IN_ANOTHER_ORDER = {"smollm_cached"}
+"""The inputs are copied in the order of a hash map, and these differ in size."""
 SECOND_RUN_MISSES = {
     # The workspace again: the memory-pattern buffer has taken the chunk that it had.
     "alexnet": ([11_105_040], [7_688_192]),
@@ -85,7 +85,7 @@ def test_the_accuracy_page_has_the_table() -> None:
 def test_every_model_at_hand_is_compared(found: dict[str, Any]) -> None:
     names = {path.stem for path in MODELS.glob("*.onnx") if ".train" not in path.name}
     assert found.keys() == names
-    assert {*LOAD_MISSES, *WORKSPACES, *REDUCTIONS, *SECOND_RUN_MISSES, *UNSEEN} <= names
+    assert {*LOAD_MISSES, *WORKSPACES, *SECOND_RUN_MISSES, *UNSEEN} <= names
 
 
 def test_a_load_requests_what_is_predicted(found: dict[str, Any]) -> None:
@@ -101,15 +101,15 @@ def test_the_memory_pattern_buffer_is_as_predicted(found: dict[str, Any]) -> Non
 
 
 def test_a_first_run_requests_what_is_predicted_beside_workspaces(found: dict[str, Any]) -> None:
-    assert {name: each.unpredicted for name, each in found.items() if each.unpredicted} == {
-        **WORKSPACES,
-        **REDUCTIONS,
-    }
+    beyond = {name: each.unpredicted for name, each in found.items() if each.unpredicted}
+    assert beyond == WORKSPACES
     for name, each in found.items():
-        larger = [*WORKSPACES.get(name, ()), *REDUCTIONS.get(name, ())]
+        larger = WORKSPACES.get(name, ())
         # What needs no region is served by the chunk of a workspace, which is at least as large.
         assert all(size <= max(larger, default=0) for size in each.served), name
-        if not larger:
+        if name in IN_ANOTHER_ORDER:
+            assert sorted(each.runs[0]) == sorted(each.row["run_1"]) != each.row["run_1"]
+        elif not larger:
             assert each.runs[0] == each.row["run_1"], name
 
 

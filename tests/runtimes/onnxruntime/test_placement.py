@@ -11,9 +11,8 @@ from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.allocation.planning import plan
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.kernels.cuda import cuda_kernel
-from onnxmem.runtimes.onnxruntime.kernels.registry import scratch
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
-from onnxmem.runtimes.onnxruntime.prediction import planning_of
+from onnxmem.runtimes.onnxruntime.prediction import RecordedSession, planning_of
 from onnxmem.runtimes.onnxruntime.providers import CUDA
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import emulated
@@ -28,7 +27,7 @@ def operators(nodes: Iterable[onnx.NodeProto]) -> str:
     return " ".join(node.op_type for node in nodes)
 
 
-def session(text: str, level: str = "all", **inputs: tuple[int, ...]) -> SessionGraph:
+def session(text: str, level: str = "all", /, **inputs: tuple[int, ...]) -> SessionGraph:
     prepared = prepare(ModelFile("", model_of(text), 0))
     return session_graph(emulated(prepared, level, {}, AVX512, "cuda"), inputs)
 
@@ -250,6 +249,39 @@ def test_a_weight_that_a_branch_reads_is_in_the_arena() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dims", "axes", "scratch_bytes"),
+    [
+        # Rows of one block: a sum and a counter each, and the padding.
+        ((8, 4, 576), "2", 32 * 8 + 15),
+        ((8, 4, 576), "-1", 32 * 8 + 15),
+        ((8, 16, 2048), "2", 128 * 12 + 15),  # of two blocks
+        ((3, 5, 1, 7), "1, 2, 3", 3 * 8 + 15),
+        ((3, 5, 1, 7), "1, 3", 3 * 8 + 15),
+        ((3, 5, 7), "1", 0),
+        ((3, 5, 7), "0, 2", 0),
+        ((3, 5, 7), "0", 0),
+        ((3, 5, 7), "0, 1, 2", 0),
+        ((1, 1), "1", 0),
+    ],
+)
+def test_sums_of_rows_have_a_buffer(dims: tuple[int, ...], axes: str, scratch_bytes: int) -> None:
+    """The first and the third were measured: 271 and 1,551 bytes."""
+    count = axes.count(",") + 1
+    text = f"""agraph (float{list(dims)} x) => (y) <int64[{count}] a = {{{axes}}}> {{
+        y = ReduceMean(x, a) }}"""
+    assert scratch_bytes == scratch_of(text, x=dims)
+
+
+def test_a_sum_that_runs_on_the_cpu_has_no_buffer() -> None:
+    text = """agraph (float[N,2,1,1,2,1] x) => (y) <int64[2] d = {2, 3}, int64[1] a = {1}> {
+        s = Shape(x)  c = Cast <to = 1> (s)  r = Reshape(c, d)  y = ReduceSum(r, a) }"""
+    found = session(text, "off", x=(5, 2, 1, 1, 2, 1))
+    assert found.facts.host >= {"r", "y"}
+    recorded = RecordedSession.of(found, SessionOptions(), CUDA)
+    assert sum(recorded.runs.plain.scratch_bytes) == 0
+
+
+@pytest.mark.parametrize(
     ("rows", "columns", "scratch_bytes"),
     [(1, 16, 0), (16, 16, 0), (17, 16, 2 * 32 * 16), (1, 15, 2 * 32 * 15)],
 )
@@ -261,8 +293,11 @@ def test_a_matrix_of_blocks_is_dequantized_for_many_rows(
         <uint8[{columns},1,16] b, float16[{columns}] s> {{
         y = com.microsoft.MatMulNBits <K = 32, N = {columns}, bits = 4, block_size = 32> (x, b, s)
     }}"""
-    found = session(text, x=(rows, 32))
-    (node,) = found.graph.nodes
-    allocated = scratch(node.op_type, node.domain, found.graph.call(node), on_cuda=True)
-    assert allocated is not None
-    assert allocated.size_bytes == scratch_bytes
+    assert scratch_bytes == scratch_of(text, x=(rows, 32))
+
+
+def scratch_of(text: str, **inputs: tuple[int, ...]) -> int:
+    recorded = RecordedSession.of(session(text, **inputs), SessionOptions(), CUDA)
+    assert not recorded.runs.unknown_scratch
+    (scratch_bytes,) = recorded.runs.plain.scratch_bytes
+    return scratch_bytes

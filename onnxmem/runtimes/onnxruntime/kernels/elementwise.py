@@ -21,6 +21,12 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     since,
 )
 
+_ACCUMULATED_BYTES = {"float16": 4, "float32": 4, "bfloat16": 4, "float64": 8}
+"""Of a sum, by the type of its elements."""
+_WARP_ELEMENTS = 4 * 32
+_MOST_WARPS, _MOST_BLOCKS = 8, 256
+"""In a block, and in a row."""
+_COUNTER_BYTES, _PADDING_BYTES = 4, 15
 _TABLE_BYTES = 256
 """A result for each of the 256 values of a byte."""
 
@@ -63,6 +69,30 @@ def _broadcast(left: Dims, right: Dims) -> Dims:
     """The shape that two shapes broadcast to."""
     pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
     return tuple(b if a == 1 else a for a, b in pairs)[::-1]
+
+
+def _summed_rows(call: KernelCall) -> Iterator[int]:
+    """On CUDA: a sum of each block of a row, and a counter of each row, if axes at the end go.
+
+    core/providers/cuda/reduction: ``get_applicable_matrix_reduction``, and
+    ``compute_reduce_matrix_columns_intermediate_buffer_size``. Axes at the beginning need nothing,
+    and what else there is goes to cuDNN.
+    """
+    dims = call.dims(0)
+    if call.type(0) not in _ACCUMULATED_BYTES or 0 in dims:
+        return
+    axes = call.values(1) if call.has(1) else call.integers("axes")
+    reduced = {int(axis) % len(dims) for axis in axes}
+    # Dims of 1 are of no account.
+    is_reduced = [axis in reduced for axis, dim in enumerate(dims) if dim != 1]
+    num_kept = is_reduced.index(True) if True in is_reduced else 0
+    if not num_kept or not all(is_reduced[num_kept:]):
+        return
+    columns = product(dim for axis, dim in enumerate(dims) if axis in reduced)
+    rows = product(dims) // columns
+    warps = min(_MOST_WARPS, max(1, columns // _WARP_ELEMENTS))
+    blocks = min(_MOST_BLOCKS, max(1, columns // (_WARP_ELEMENTS * warps)))
+    yield rows * (blocks * _ACCUMULATED_BYTES[call.type(0)] + _COUNTER_BYTES) + _PADDING_BYTES
 
 
 def _biased(call: KernelCall) -> tuple[int, ...]:
@@ -156,10 +186,16 @@ KERNELS = (
         _quantized_where,
     ),
     Kernel(
-        "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean"
-        " ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+        "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMin"
+        " ReduceProd ReduceSumSquare",
         "core/providers/cpu/reduction/reduction_ops.cc: Compute",
         nothing,
+    ),
+    Kernel(
+        "ReduceMean ReduceSum",
+        "core/providers/cpu/reduction/reduction_ops.cc: Compute",
+        nothing,
+        cuda_scratch=_summed_rows,
     ),
     Kernel(
         "CumProd CumSum Det TopK",
