@@ -67,15 +67,16 @@ def _attention_saved_bytes(call: Call) -> int | None:
 
 
 def _score_bytes(call: Call) -> int | None:
-    """Bytes of the scores: query [batch, heads, rows, width] @ key [batch, heads, columns, width]'.
+    """Bytes of the scores [batch, heads, rows, columns] of a query [batch, heads, rows, width].
 
     `preprocess_mask` expands the bias to that shape, so its gradient is computed at it.
     """
-    query, key = known_dims(shape_at(call)), known_dims(shape_at(call, 1))
+    # Of the values [batch, heads, columns, width], for a file may have the key transposed.
+    query, value = known_dims(shape_at(call)), known_dims(shape_at(call, 2))
     operand = call.input_at(0)
-    if not query or not key or operand is None or operand.bits is None:
+    if not query or not value or operand is None or operand.bits is None:
         return None
-    return prod(query[:-1]) * key[-2] * operand.bits // 8
+    return prod(query[:-1]) * value[-2] * operand.bits // 8
 
 
 def _length_bytes(call: Call) -> int | None:

@@ -3,6 +3,8 @@
 B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 """
 
+from dataclasses import replace
+
 import pytest
 from graphs import graph_of, model_of
 from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
@@ -92,6 +94,14 @@ def test_a_key_that_is_transposed_with_its_heads() -> None:
     body = f"{QUERY}  {key}  {SCORES}  {WEIGHTS}  {OUT}"
     assert run_as(text_of(body)) == ["Reshape", "Transpose", ONE]
     assert inputs_of(body) == ("q", "t", "v")
+
+
+def test_a_key_that_the_network_transposes_has_no_transpose_left() -> None:
+    """Its own and the exporter's cancel out; the exporter's square roots are there."""
+    query, key = "r = Sqrt(s)  a = Mul(q, r)", "u = Sqrt(s)  b = Mul(turned, u)"
+    body = f"{query}  {key}  {SCORES}  {WEIGHTS}  {OUT}"
+    assert run_as(text_of(body)) == ["Sqrt", "Sqrt", ONE]
+    assert inputs_of(body) == ("q", "turned", "v")
 
 
 def test_a_key_that_is_only_flattened_in_another_rank() -> None:
@@ -247,6 +257,8 @@ def test_the_gradient_of_a_bias_is_computed_for_all_scores() -> None:
     call = Call(tuple(Operand(dims, 32) for dims in operands), ())
     assert gradient.of == "attn_bias"
     assert gradient.temporary_bytes(call) == 4 * 2 * 3 * 5 * 11
+    transposed = replace(call, inputs=(call.inputs[0], Operand((2, 3, 7, 11), 32), *call.inputs[2:]))
+    assert gradient.temporary_bytes(transposed) == 4 * 2 * 3 * 5 * 11
     assert gradient.temporary_bytes(Call((Operand(None, 32),), ())) is None
 
 

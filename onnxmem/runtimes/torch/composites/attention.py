@@ -243,7 +243,8 @@ def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
         node.inputs[0] if node is not None and node in scaled else text
         for text, node in zip(weights.scores.inputs, factors, strict=True)
     )
-    transposed = _key(view, key)
+    is_exported = weights.is_named or (is_scaled and all(_has_root(view, n) for n in scaled))
+    transposed = _key(view, key, is_exported=is_exported)
     if transposed is None:
         return None
     name, layout = transposed
@@ -253,8 +254,22 @@ def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
     return _Operands(query, name, (*layout, *scaled))
 
 
-def _key(view: GraphView, name: str) -> tuple[str, tuple[Node, ...]] | None:
-    """The key before it is transposed, and the nodes that transpose it."""
+def _has_root(view: GraphView, factor: Node) -> bool:
+    """Whether a Mul reads a square root, which exporters compute of an attention's factor.
+
+    A network's own factor is a number, of which the file has the root.
+    """
+    producers = (view.producers.get(name) for name in factor.inputs)
+    return any(producer is not None and producer.onnx_op == "Sqrt" for producer in producers)
+
+
+def _key(
+    view: GraphView, name: str, *, is_exported: bool
+) -> tuple[str, tuple[Node, ...]] | None:
+    """The key before it is transposed, and the nodes that transpose it.
+
+    ``is_exported``: the exporter is known to have transposed it.
+    """
     start = name
     transposed = view.dims(name)
     if transposed is None:
@@ -273,5 +288,6 @@ def _key(view: GraphView, name: str) -> tuple[str, tuple[Node, ...]] | None:
             flat = name, tuple(layout)
     if flat is not None:
         return flat
-    # One Transpose both separates the heads and transposes the key: a view all the same
-    return (start, ()) if view.producer(start, "Transpose") else None
+    # One Transpose both separates the heads and transposes the key: a view all the same. Of a key
+    # that the network transposes itself, the exporter's second Transpose and the first cancel out.
+    return (start, ()) if is_exported or view.producer(start, "Transpose") else None
