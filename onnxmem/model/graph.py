@@ -92,6 +92,8 @@ _BY_NUMBER = dict(enumerate(DType, start=1))
 
 FX_NODE = "pkg.torch.onnx.fx_node"
 """The key of ``metadata_props`` with the call of torch.export that a node was written for."""
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""The key with the lines of Python that made that call, the innermost last."""
 _Record = TypeVar("_Record")
 
 

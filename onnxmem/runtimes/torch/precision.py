@@ -204,6 +204,8 @@ class CastGraph:
     widening: tuple[str, ...] = ()
     """Constants that the step fills, taken for float32, which make a result float32 that would have
     16 bits without them: see ``_Casting.widening``."""
+    narrowed: tuple[str, ...] = ()
+    """Nodes whose result has 16 bits only because they are assumed to run in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +221,8 @@ class Autocast:
     """Tensors that a framework computes before the step, in float32."""
     packed: Mapping[str, tuple[str, ...]]
     """Weights that nodes pack, by the parameters that recurrent layers read instead."""
+    in_place: Mapping[str, bool] = field(default_factory=dict)
+    """The nodes that write over their first operand, each with whether that is assumed."""
 
 
 def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
@@ -241,6 +245,7 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
         casting.callers,
         {name: tuple(copies.get(each, each) for each in read) for name, read in packed.items()},
         tuple(casting.widening),
+        tuple(casting.narrowed),
     )
 
 
@@ -304,6 +309,8 @@ class _Casting:
     widening: dict[str, None] = field(default_factory=dict)
     """Those that alone make a result float32. ``torch.zeros(n)`` is float32, ``x.new_zeros(n)``
     has the type of ``x``, and a file without the names of calls has the same nodes of both."""
+    narrowed: list[str] = field(default_factory=list)
+    """See ``CastGraph.narrowed``."""
     untyped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameters after a cast between equal types whose target type is not known yet, each with
     all tensors that have that type."""
@@ -426,7 +433,18 @@ class _Casting:
             return self._cast_type(node)
         if node.onnx_op == "CastLike":
             return self._promoted(node.inputs[1:])
+        if node.name in self.autocast.in_place:
+            return self._in_place(node)
         return self._promoted(node.inputs[:1] if node.onnx_op in _OF_FIRST else node.inputs)
+
+    def _in_place(self, node: Node) -> DType:
+        """The type of a node's first operand, which its result is written to."""
+        # add_ and its like cast the result to the type of `self` (TensorIterator's
+        # enforce_safe_casting_to_output allows it between floating types).
+        found = self._promoted(node.inputs[:1])
+        if self.autocast.in_place[node.name] and found is not self._promoted(node.inputs):
+            self.narrowed.append(node.name)
+        return found
 
     def _promoted(self, names: Iterable[str]) -> DType:
         """The widest type among operands; scalars count only if all are."""

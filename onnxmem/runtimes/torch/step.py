@@ -322,6 +322,7 @@ class _Step:
             findings=(
                 *self.network.findings,
                 *_widening(self.tape),
+                *_narrowing(self.tape),
                 *_missed_blocks(schedule, recipe.checkpoint),
             ),
             batchnorms=self.network.batchnorms,
@@ -422,6 +423,18 @@ def _widening(tape: Tape) -> Iterator[Finding]:
             "writes with metadata tell"
         )
         yield Finding("constant_in_float32", text, tape.widening[0])
+
+
+def _narrowing(tape: Tape) -> Iterator[Finding]:
+    """The note on sums whose type under autocast the file does not show."""
+    if tape.narrowed:
+        text = (
+            f"{plural(len(tape.narrowed), 'residual sum')} of 16 bits and float32 counted as 16 "
+            f"bits under autocast, as `x += shortcut` leaves it: {listed(tape.narrowed)}; if the "
+            "network adds with `x = x + shortcut`, they and what is added to them are float32: "
+            "--no-in-place-activations"
+        )
+        yield Finding("sums_in_place", text, tape.narrowed[0])
 
 
 def _missed_blocks(schedule: Schedule, checkpoint: str) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ from onnxmem.runtimes.torch.strides import (
     is_matmul,
     is_row_major,
 )
-from onnxmem.runtimes.torch.views import View, find_views, is_identity
+from onnxmem.runtimes.torch.views import View, find_views, in_place_arithmetic, is_identity
 
 _BEFORE_FLASH_2 = ("1.12", "2.0")
 """Releases of PyTorch before FlashAttention 2."""
@@ -87,6 +87,8 @@ class Tape:
     operands of an Einsum."""
     widening: tuple[str, ...] = ()
     """Constants taken for float32 under autocast, whose results would have 16 bits otherwise."""
+    narrowed: tuple[str, ...] = ()
+    """Nodes assumed to run in place, whose results would be float32 under autocast otherwise."""
     saved: Mapping[str, SavedTensors] = field(default_factory=dict)
     """By node."""
     assumed_nodes: tuple[str, ...] = ()
@@ -187,7 +189,8 @@ def tape_of(
     """
     constants = constant_tensors(graph, parameters)
     # Casts first: they are nodes with views, gradients and saved tensors like any other.
-    run = _with_autocast(graph, parameters, precision, constants)
+    augmented = in_place_arithmetic(graph, in_place) if precision.autocast else {}
+    run = _with_autocast(graph, parameters, precision, constants, augmented)
     graph, packed = run.graph, run.packed
     requires_grad = tensors_requiring_grad(graph, parameters)
     # Packing of weights is the file's own: the framework's layer reads the parameters themselves,
@@ -211,6 +214,7 @@ def tape_of(
         cached=run.cached,
         callers=_callers(graph, run.callers),
         widening=run.widening,
+        narrowed=run.narrowed,
     )
     saver = _Saver(tape)
     saved = {node.name: saver.saved_by(node) for node in backward_nodes}
@@ -254,7 +258,11 @@ def _allocated_storages(
 
 
 def _with_autocast(
-    graph: Graph, parameters: Parameters, precision: Precision, constants: frozenset[str]
+    graph: Graph,
+    parameters: Parameters,
+    precision: Precision,
+    constants: frozenset[str],
+    in_place: Mapping[str, bool],
 ) -> CastGraph:
     """The graph with autocast's casts, if the precision uses autocast."""
     packed = packed_weights(graph, parameters)
@@ -266,6 +274,7 @@ def _with_autocast(
         trained=frozenset(graph.tensors[name].storage_key for name in parameters.trained),
         constants=constants,
         packed=packed,
+        in_place=in_place,
     )
     return with_casts(graph, autocast)
 

@@ -5,12 +5,13 @@ tensor is a view of an input where its operator is a view in PyTorch (aten/src/A
 TensorShape.cpp), where the node is an identity, or where an activation runs in place.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from onnxmem.model.graph import Graph, Node, record
+from onnxmem.model.graph import STACK_TRACE, Graph, Node, record
 from onnxmem.ops.spec import Attribute, known_dims
 from onnxmem.runtimes.torch.framework import ATTENTION, CONTIGUOUS, data_reads, keeps_type
 from onnxmem.runtimes.torch.strides import (
@@ -31,6 +32,10 @@ _SAVES_OUTPUT = frozenset({"Relu", "Sigmoid", "Tanh"})
 _SAVES_INPUT = frozenset({"Celu", "Elu", "LeakyRelu", "Selu"})
 """Activations whose backward formula reads the input, and the output where they run in place
 (derivatives.yaml: elu_backward and leaky_relu_backward, is_result=True)."""
+
+_ARITHMETIC = MappingProxyType({"Add": "+", "Div": "/", "Mul": "*", "Sub": "-"})
+_AUGMENTED = re.compile(r"[\w.\[\]]+ ([-+*/])= [^-+*/]+")
+"""A line such as ``x += shortcut``, which makes one call of an operator."""
 
 _ATTENTION_OUTPUT = (0, 2, 1, 3)
 """The memory-efficient attention kernel writes [batch, rows, heads, width] and returns [batch,
@@ -132,6 +137,45 @@ def out_of_place_activations(graph: Graph) -> tuple[str, ...]:
     saves_input = _names(graph, _SAVES_INPUT)
     candidates = _in_place_candidates(graph)
     return tuple(name for name in candidates if name in saves_input and name not in assumed)
+
+
+def in_place_arithmetic(graph: Graph, requested: bool | None) -> Mapping[str, bool]:  # noqa: FBT001 - an option
+    """The nodes that write over their first operand, each with whether that is assumed.
+
+    Files of torch.export have the line of code: ``x += shortcut``. Without it, the sum that ends a
+    residual block is assumed to be one, unless ``requested`` is false: of a BatchNormalization and
+    a shortcut, with an activation behind it. ResNet, ResNeXt, HRNet and DLA are written so in
+    torchvision, timm and mmdetection; no file of the script exporter shows it.
+    """
+    found = {node.name: False for node in graph.nodes if _is_augmented(node)}
+    if requested is not False:
+        found.update((name, True) for name in _residual_sums(graph))
+    return found
+
+
+def _is_augmented(node: Node) -> bool:
+    """Whether the line of code that made a node is an assignment such as ``x += shortcut``."""
+    if node.onnx_op not in _ARITHMETIC or STACK_TRACE not in node.metadata:
+        return False
+    line = _AUGMENTED.fullmatch(node.metadata[STACK_TRACE].rpartition("\n")[2].strip())
+    return line is not None and line[1] == _ARITHMETIC[node.onnx_op]
+
+
+def _residual_sums(graph: Graph) -> Iterator[str]:
+    """Name the sums of a BatchNormalization and a shortcut that an activation alone reads."""
+    candidates = {
+        data for data, producer in _in_place_candidates(graph).values() if producer == "Add"
+    }
+    if not candidates:
+        return
+    reads = Counter(name for node in graph.nodes for name in data_reads(node))
+    producers = {name: node.onnx_op for node in graph.nodes for name in node.writes}
+    for node in graph.nodes:
+        if candidates.isdisjoint(node.writes) or STACK_TRACE in node.metadata:
+            continue
+        data = node.inputs[0]
+        if producers.get(data) == "BatchNormalization" and reads[data] == 1:
+            yield node.name
 
 
 def _names(graph: Graph, operators: frozenset[str]) -> frozenset[str]:

@@ -520,6 +520,69 @@ def test_a_first_state_may_be_cast_to_the_type_of_an_activation() -> None:
     assert found.findings == ()
 
 
+RESIDUAL = """
+    agraph (float[2,3,5,5] x) => (float[2,3,5,5] y)
+    <float[3,3,1,1] w, float[3] scale, float[3] shift, float[3] mean, float[3] var> {{
+        shortcut = Exp(x)
+        h = Conv(x, w)
+        n, m, v = BatchNormalization <training_mode = 1> (h, scale, shift, mean, var)
+        s = {arithmetic}
+        y = Relu(s)
+    }}"""
+
+
+def residual(line: str, arithmetic: str, requested: bool | None = None) -> TrainingMemory:
+    """A step whose sum a line of code made; without one as the script exporter writes it."""
+    graph = graph_of(RESIDUAL.format(arithmetic=arithmetic))
+    trace = f'File "model.py", line 7, in forward\n    x = self.block(x)\n    {line}'
+    metadata = {"pkg.torch.onnx.stack_trace": trace} if line else {}
+    nodes = tuple(
+        replace(node, metadata=metadata) if node.outputs[0] == "s" else node for node in graph.nodes
+    )
+    recipe = recipe_of(precision="mixed-bf16", in_place_activations=requested)
+    return training_memory(replace(graph, nodes=nodes), recipe)
+
+
+@pytest.mark.parametrize(
+    ("line", "arithmetic", "num_bytes"),
+    [
+        ("x += shortcut", "Add(n, shortcut)", 2),
+        ("x += self.downsample(shortcut)", "Add(n, shortcut)", 2),
+        ("x += a + b", "Add(n, shortcut)", 4),
+        ("x -= shortcut", "Add(n, shortcut)", 4),
+        ("x *= gate", "Mul(n, shortcut)", 2),
+        ("x = x + shortcut", "Add(n, shortcut)", 4),
+        ("shortcut += x", "Add(shortcut, n)", 4),
+    ],
+)
+def test_an_assignment_such_as_x_plus_equals_keeps_the_type_of_x(
+    line: str, arithmetic: str, num_bytes: int
+) -> None:
+    """The line of code that torch.export names decides, whatever is requested of activations."""
+    for requested in (None, True, False):
+        found = residual(line, arithmetic, requested)
+        assert sizes(found)["s"] == [num_bytes * 2 * 3 * 5 * 5]
+        assert "sums_in_place" not in {each.code for each in found.findings}
+
+
+def test_the_sum_that_ends_a_residual_block_is_assumed_to_be_in_place() -> None:
+    """Where the file has no line of code: of a BatchNormalization, before an activation."""
+    found = residual("", "Add(n, shortcut)")
+    assert sizes(found)["s"] == [2 * 2 * 3 * 5 * 5]
+    (note,) = (each for each in found.findings if each.code == "sums_in_place")
+    assert "1 residual sum of 16 bits and float32" in note.message
+    out_of_place = residual("", "Add(n, shortcut)", requested=False)
+    assert sizes(out_of_place)["s"] == [4 * 2 * 3 * 5 * 5]
+    assert "sums_in_place" not in {each.code for each in out_of_place.findings}
+    for other in ("Add(shortcut, n)", "Add(h, shortcut)", "Mul(n, shortcut)"):
+        assert sizes(residual("", other))["s"] == [4 * 2 * 3 * 5 * 5]
+
+
+def test_a_sum_in_place_that_changes_no_type_has_no_note() -> None:
+    codes = {each.code for each in residual("", "Add(n, h)").findings}
+    assert "sums_in_place" not in codes
+
+
 CALLED = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[2,5] p, float[5,7] v> {
         h = MatMul(x, w)

@@ -257,7 +257,9 @@ def test_the_gradient_of_a_bias_is_computed_for_all_scores() -> None:
     call = Call(tuple(Operand(dims, 32) for dims in operands), ())
     assert gradient.of == "attn_bias"
     assert gradient.temporary_bytes(call) == 4 * 2 * 3 * 5 * 11
-    transposed = replace(call, inputs=(call.inputs[0], Operand((2, 3, 7, 11), 32), *call.inputs[2:]))
+    transposed = replace(
+        call, inputs=(call.inputs[0], Operand((2, 3, 7, 11), 32), *call.inputs[2:])
+    )
     assert gradient.temporary_bytes(transposed) == 4 * 2 * 3 * 5 * 11
     assert gradient.temporary_bytes(Call((Operand(None, 32),), ())) is None
 

@@ -263,9 +263,7 @@ def _has_root(view: GraphView, factor: Node) -> bool:
     return any(producer is not None and producer.onnx_op == "Sqrt" for producer in producers)
 
 
-def _key(
-    view: GraphView, name: str, *, is_exported: bool
-) -> tuple[str, tuple[Node, ...]] | None:
+def _key(view: GraphView, name: str, *, is_exported: bool) -> tuple[str, tuple[Node, ...]] | None:
     """The key before it is transposed, and the nodes that transpose it.
 
     ``is_exported``: the exporter is known to have transposed it.
