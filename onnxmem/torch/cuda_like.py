@@ -43,13 +43,17 @@ def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
     """`scaled_dot_product_attention` as a GPU runs it: q, k, v, output, log-sum kept.
 
     Source: `_select_sdp_backend` and `scaled_dot_product_attention` of
-    aten/src/ATen/native/transformers/attention.cpp; FlashAttention takes half floats and no mask.
-    Real tensors have no such kernel on the CPU.
+    aten/src/ATen/native/transformers/attention.cpp; FlashAttention takes half floats and no mask,
+    and alone takes fewer heads of keys and values than of queries (cuda/sdp_utils.cpp:
+    check_batch_size_and_num_heads_dense). Real tensors have no such kernel on the CPU.
     """
-    if enable_gqa:
-        groups = query.size(-3) // key.size(-3)
-        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    if attn_mask is None and query.dtype in _HALF:
+    is_flash = attn_mask is None and query.dtype in _HALF
+    if enable_gqa and query.size(-3) != key.size(-3) and not is_flash:
+        weighed: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+            *(query, key, value, attn_mask, dropout_p, is_causal), scale=scale, enable_gqa=True
+        )[0]
+        return weighed
+    if is_flash:
         flashed: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, scale=scale
         )

@@ -40,7 +40,7 @@ import onnxmem
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
-from onnxmem.runtimes.torch.framework import ATTENTION
+from onnxmem.runtimes.torch.framework import ATTENTION, ATTENTION_WEIGHTS
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.settings import TrainingConfig
 from onnxmem.torch.measuring import WithoutData, copy_of
@@ -323,7 +323,8 @@ def seen_in(model: onnx.ModelProto) -> tuple[int, int]:
         request = Request(batch=BATCH, dims=dims if has_sequence else {})
         graph = build(prepare(load(path)), request).graph
         nodes = network_of(graph, TrainingConfig(optimizer="sgd")).graph.nodes
-    return sum(node.operator is ATTENTION for node in nodes), found.training.peak_bytes
+    seen = (node.operator is ATTENTION or node.operator is ATTENTION_WEIGHTS for node in nodes)
+    return sum(seen), found.training.peak_bytes
 
 
 def rows_of(name: str) -> Iterator[Row]:

@@ -158,6 +158,16 @@ CUDNN_RNN = OpSpec(
 Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
 """
 
+ATTENTION_WEIGHTS = OpSpec(
+    op_type="softmax",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    saved=(Saved("result"),),  # dX = Y * (dY - sum(dY * Y))
+    source="aten/src/ATen/native/transformers/attention.cpp: _scaled_dot_product_attention_math,"
+    " which adds its mask in place",
+)
+
 MIRRORED_PAD = OpSpec(
     op_type="reflection_pad",
     domain=FRAMEWORK,

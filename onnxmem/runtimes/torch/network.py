@@ -10,6 +10,7 @@ trained beside each matrix, which is frozen.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
@@ -27,7 +28,11 @@ from onnxmem.runtimes.torch.composites.activations import (
     squares,
     tanh_gelus,
 )
-from onnxmem.runtimes.torch.composites.attention import attentions, unfused_attentions
+from onnxmem.runtimes.torch.composites.attention import (
+    GroupedHeads,
+    attentions,
+    unfused_attentions,
+)
 from onnxmem.runtimes.torch.composites.layers import (
     batch_norms,
     dropouts,
@@ -52,6 +57,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
+from onnxmem.runtimes.torch.framework import is_flash_attention
 from onnxmem.runtimes.torch.merged import (
     with_repeated_activations,
     with_repeated_calls,
@@ -61,7 +67,7 @@ from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_na
 from onnxmem.runtimes.torch.recurrent import RECURRENT, recurrent_calls
 from onnxmem.runtimes.torch.unfolded import unfolded
 from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
-from onnxmem.settings import TrainingConfig
+from onnxmem.settings import TORCHES, TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_if_known
 
 _RATIO = 0.5
@@ -120,7 +126,11 @@ _RMS_NORMS: tuple[frozenset[str], _Finder] = (frozenset({"ReduceMean", "Mul"}), 
 """Of releases that have a kernel for it; after ``rsqrts`` and ``squares``."""
 
 
-_ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
+_ATTENTION = frozenset({"Softmax", "MatMul"})
+
+
+_GROUPS_SINCE = "2.5"
+"""The first release of PyTorch whose attention has ``enable_gqa``."""
 
 
 _RECURRENT: tuple[tuple[frozenset[str], _Finder], ...] = tuple(
@@ -234,6 +244,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
         fused_attention=recipe.attention == "fused",
         fused_recurrent=recipe.recurrent == "cudnn",
         fused_rms_norm="RMSNormalization" in lists_of("cuda", recipe.torch),
+        heads=_grouped_heads(recipe),
     )
     # Composites such as GELU and LayerNormalization are one node by now.
     graph, subtractions = with_repeated_subtractions(with_repeated_activations(graph))
@@ -279,12 +290,26 @@ def _with_batchnorms(
     return with_batchnorm(graph, put_back), found, findings
 
 
+def _grouped_heads(recipe: TrainingConfig) -> GroupedHeads:
+    """How an attention of grouped heads runs: ``use_flash_attention`` of cuda/sdp_utils.cpp.
+
+    The memory-efficient kernel does not take them (``check_batch_size_and_num_heads_dense``).
+    """
+    if TORCHES.index(recipe.torch) < TORCHES.index(_GROUPS_SINCE):
+        return GroupedHeads.REPEATED
+    precision = precision_named(recipe.precision)
+    bits = precision.activation_bits if precision.autocast is None else precision.autocast.bits
+    flash = is_flash_attention(bits, has_mask=False)
+    return GroupedHeads.FLASH if flash else GroupedHeads.MATH
+
+
 def as_run(
     graph: Graph,
     *,
     fused_attention: bool = True,
     fused_recurrent: bool = True,
     fused_rms_norm: bool = True,
+    heads: GroupedHeads = GroupedHeads.REPEATED,
 ) -> Graph:
     """The graph that the framework runs: each composite is one node.
 
@@ -298,7 +323,7 @@ def as_run(
     known = (
         *_FINDERS,
         *((_RMS_NORMS,) if fused_rms_norm else ()),
-        *((_ATTENTION,) if fused_attention else ()),
+        *(((_ATTENTION, partial(attentions, heads=heads)),) if fused_attention else ()),
         *(_RECURRENT if fused_recurrent else ()),
     )
     view: GraphView | None = None

@@ -4,17 +4,19 @@ B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from graphs import graph_of, model_of
-from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
+from runtimes.torch.training_steps import happenings, network, recipe_of, run_as, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.ops.spec import Call, Operand
 from onnxmem.runtimes.torch.framework import ATTENTION
-from onnxmem.runtimes.torch.network import as_run
+from onnxmem.runtimes.torch.network import as_run, network_of
 
 TEXT = """
     agraph (float[2,3,5,7] q, float[2,3,5,7] k, float[2,3,5,7] v, float[5,5] mask,
@@ -346,6 +348,101 @@ def test_a_mask_of_positions_exists_only_in_a_trace(seen: str, window: int, oper
     assert len(node.inputs) == operands
 
 
+ONE_HEAD = """
+        k2 = Unsqueeze(k1, two)
+        k3 = Expand(k2, five_dims)
+        k = Reshape(k3, four_dims)
+        v2 = Unsqueeze(v1, two)
+        v3 = Expand(v2, five_dims)
+        v = Reshape(v3, four_dims)
+        a = Mul"""
+"""The heads of keys and values, repeated for three heads of queries."""
+GROUPED = (
+    POSITIONS.replace("float[b,3,s,7] k, float[b,3,s,7] v", "float[b,1,s,7] k1, float[b,1,s,7] v1")
+    .replace(
+        "int64 window",
+        """int64[1] two = {{2}}, int64[5] five_dims = {{2, 1, 3, 11, 7}},
+        int64[4] four_dims = {{2, 3, 11, 7}}, int64[3] flat = {{6, 11, 7}},
+        int64[4] transposed = {{2, 3, 7, 11}}, int64 window""",
+    )
+    .replace("a = Mul", ONE_HEAD)
+)
+MERGED = GROUPED.replace("k = Reshape(k3, four_dims)", "k = Reshape(k3, flat)").replace(
+    "t = Transpose <perm = [0, 1, 3, 2]> (k)",
+    "k4 = Transpose <perm = [0, 2, 1]> (k)  t = Reshape(k4, transposed)",
+)
+"""As the exporter writes it where shapes are fixed: it merges the key's two Reshapes."""
+WITHOUT_MASK = GROUPED.replace("e = Add(c, bias)", "").replace("(e)", "(c)")
+HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+
+
+def grouped(text: str, operator: str = "", **given: Any) -> Graph:  # noqa: ANN401
+    """The network, all of whose nodes torch.export names an operator as the source of."""
+    graph = graph_of(text.format(seen=CAUSAL, window=3), Request(dims={"b": 2, "s": 11}))
+    metadata = {HIERARCHY: f"['nets.Net', '{operator}']"} if operator else {}
+    nodes = tuple(replace(node, metadata=metadata) for node in graph.nodes)
+    return network_of(replace(graph, nodes=nodes), recipe_of(**given)).graph
+
+
+@pytest.mark.parametrize("precision", ["bf16", "mixed-fp16"])
+@pytest.mark.parametrize("text", [GROUPED, MERGED], ids=["symbolic", "fixed"])
+def test_flash_attention_reads_grouped_heads_as_they_are(text: str, precision: str) -> None:
+    """As transformers passes ``enable_gqa`` without a mask: in a step, not in a trace."""
+    found = grouped(text, precision=precision).nodes
+    assert found[-1].op_type == ONE
+    assert found[-1].inputs == ("q", "k1", "v1")
+    assert "Reshape" not in {node.op_type for node in found}
+
+
+@pytest.mark.parametrize("text", [GROUPED, MERGED], ids=["symbolic", "fixed"])
+def test_grouped_heads_in_float32_run_as_matmuls(text: str) -> None:
+    """No fused kernel takes them; the mask is added in place, and nothing is compared with NaN."""
+    found = [node.op_type for node in grouped(text).nodes]
+    assert found[-3:] == ["MatMul", "softmax", "MatMul"]
+    assert found.count("Reshape") >= 2
+    assert not {"Add", "IsNaN", "Softmax"}.intersection(found)
+
+
+def test_the_weights_of_grouped_heads_are_saved_and_have_no_warning() -> None:
+    graph = graph_of(GROUPED.format(seen=CAUSAL, window=3), Request(dims={"b": 2, "s": 11}))
+    found = network_of(graph, recipe_of())
+    (weights,) = (node for node in found.graph.nodes if node.op_type == "softmax")
+    assert [each.name for each in weights.operator.saved] == ["result"]
+    assert "attention_as_products" not in {each.code for each in found.findings}
+
+
+@pytest.mark.parametrize("release", ["1.12", "2.0"])
+def test_the_network_repeats_its_heads_before_release_2_5(release: str) -> None:
+    assert grouped(GROUPED, precision="bf16", torch=release).nodes[-1].inputs == ("q", "k", "v")
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [
+        ("aten.scaled_dot_product_attention.default", ("q", "k1", "v1")),
+        ("aten._unsafe_view.default", ("q", "k", "v")),
+        ("", ("q", "k", "v")),
+    ],
+)
+def test_without_a_mask_the_network_may_repeat_its_heads_itself(
+    operator: str, inputs: tuple[str, ...]
+) -> None:
+    """Unless torch.export names the attention as the source of what repeats them."""
+    assert grouped(WITHOUT_MASK, operator, precision="bf16").nodes[-1].inputs == inputs
+
+
+def test_a_mask_that_is_given_has_the_network_repeat_its_heads() -> None:
+    text = GROUPED.replace("float[b,1,s,7] k1", "bool[b,1,s,s] given, float[b,1,s,7] k1")
+    found = grouped(text.replace("Where(each,", "Where(given,"), precision="bf16").nodes
+    assert found[-1].inputs == ("q", "k", "v", "", "given")
+
+
+def test_wide_heads_are_repeated_by_the_network() -> None:
+    """Those of transformers pass ``enable_gqa`` up to a width of 256."""
+    text = GROUPED.replace(",7]", ",300]").replace(", 7}}", ", 300}}").replace("3, 7,", "3, 300,")
+    assert grouped(text, precision="bf16").nodes[-1].inputs == ("q", "k", "v")
+
+
 FLATTENED = "f = Reshape(k, three)  t = Transpose <perm = [0, 2, 1]> (f)  r = Reshape(t, four)"
 TURNED = "t = Transpose <perm = [0, 1, 3, 2]> (k)"
 
@@ -383,7 +480,7 @@ def test_the_operator_that_torch_export_names_decides(
     model = model_of(text_of(body))
     for node in model.graph.node:
         entry = node.metadata_props.add()
-        entry.key = "pkg.torch.onnx.class_hierarchy"
+        entry.key = HIERARCHY
         entry.value = f"['nets.Net', '{operator}']"
     graph = as_run(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
     assert [node.op_type for node in graph.nodes].count(ONE) == kernels

@@ -8,10 +8,16 @@ comes from: where it does, the name decides.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
-from onnxmem.runtimes.torch.framework import ATTENTION, data_reads
+from onnxmem.runtimes.torch.framework import (
+    ATTENTION,
+    ATTENTION_WEIGHTS,
+    CONTIGUOUS,
+    data_reads,
+)
 
 _LAYOUT = ("Reshape", "Transpose")
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
@@ -23,13 +29,26 @@ _FLAT = ("Reshape", "Transpose", "Reshape")
 _MASKED = -1e4
 """What masks add to masked scores: this or less, for float16 ends at -65504."""
 _TRACED_RANK = 4
+_GROUPED_RANK = 4
+_LARGEST_GROUPED_WIDTH = 256
 _SCORING = frozenset({"Add", "Cast", "Div", "Max", "Mul", "Reshape", "Sub", "Where"})
 """What networks do to scores before their softmax."""
 _WEIGHING = frozenset({"Cast", "Dropout", "Reshape", "Where"})
 """What they do to its result before values are weighed by it."""
 
 
-def attentions(view: GraphView) -> Iterator[Match]:
+class GroupedHeads(Enum):
+    """How an attention runs that has fewer heads of keys and values than of queries."""
+
+    REPEATED = auto()
+    """The network repeats them, before PyTorch 2.5."""
+    FLASH = auto()
+    """FlashAttention reads them as they are, on elements of 16 bits."""
+    MATH = auto()
+    """As matmuls and a softmax of repeated heads: no other kernel takes them."""
+
+
+def attentions(view: GraphView, heads: GroupedHeads = GroupedHeads.REPEATED) -> Iterator[Match]:
     """Find ``Softmax((q * s) @ (k' * s) [+ bias]) [NaN to 0] [dropout] @ v``."""
     for product in view.graph.nodes:
         if product.onnx_op != "MatMul":
@@ -40,9 +59,19 @@ def attentions(view: GraphView) -> Iterator[Match]:
         operands = _operands(view, weights)
         if operands is None:
             continue
+        value = product.inputs[1]
         mask, bias = _bias(view, weights)
+        repeats = () if bias else _repeats(view, weights, operands.key, value)
+        if repeats and heads is GroupedHeads.MATH:
+            inner = (node for node in weights.nodes[1:] if node.onnx_op != "Dropout")
+            yield Match((*mask, *inner), ATTENTION_WEIGHTS, weights.scores.outputs)
+            continue
         nodes = (*operands.nodes, *mask, *weights.nodes, product)
-        yield Match(nodes, ATTENTION, (operands.query, operands.key, product.inputs[1], *bias))
+        read: tuple[str, ...] = (operands.query, operands.key, value)
+        if repeats and heads is GroupedHeads.FLASH:
+            nodes = (*(node for repeat in repeats for node in repeat.nodes), *nodes)
+            read = (operands.query, *(repeat.source for repeat in repeats))
+        yield Match(nodes, ATTENTION, (*read, *bias))
 
 
 def unfused_attentions(graph: Graph) -> tuple[Node, ...]:
@@ -95,6 +124,19 @@ class _Operands:
     query: str
     key: str
     nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """The nodes that repeat each head of a key or a value for the queries of its group."""
+
+    source: str
+    nodes: tuple[Node, ...]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether torch.export names the framework's attention as their source."""
+        return self.nodes[-1].metadata.get(_HIERARCHY, "").endswith(_OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +206,45 @@ def _bias(view: GraphView, weights: _Weights) -> tuple[tuple[Node, ...], tuple[s
     if is_mask and _exists_only_in_trace(view, mask):
         return nodes, ()
     return (nodes, ("", mask)) if conversion is not None else ((), (name,))
+
+
+def _repeats(view: GraphView, weights: _Weights, *names: str) -> tuple[_Repeat, ...]:
+    """What repeats the heads of key and value, if the framework's attention is to do so.
+
+    Empty where the network itself repeats them, or there are as many as of the query.
+    """
+    found = tuple(repeat for name in names if (repeat := _repeat(view, name)) is not None)
+    if len(found) < len(names):
+        return ()
+    # use_gqa_in_sdpa of transformers (integrations/sdpa_attention.py) passes `enable_gqa` where it
+    # passes no mask. In a trace it has one, and repeats the heads itself.
+    is_traced = weights.bias is not None and not _is_causal(view, weights.bias)
+    is_narrow = all((view.dims(name) or (0,))[-1] <= _LARGEST_GROUPED_WIDTH for name in names)
+    is_grouped = all(repeat.is_named for repeat in found) or (is_traced and is_narrow)
+    return found if is_grouped else ()
+
+
+def _repeat(view: GraphView, name: str) -> _Repeat | None:
+    """``Expand(Unsqueeze(x))`` of x [batch, heads, rows, width], perhaps reshaped."""
+    # Where shapes are fixed, the exporter merges the Reshape with the next.
+    nodes: list[Node] = []
+    for op_type in ("Reshape", "Expand", "Unsqueeze"):
+        copy = view.producers.get(name)
+        if copy is not None and copy.operator is CONTIGUOUS and view.reads[name] == 1:
+            nodes.insert(0, copy)
+            name = copy.inputs[0]
+        node = view.producer(name, op_type)
+        if node is not None:
+            nodes.insert(0, node)
+            name = node.inputs[0]
+        elif op_type != "Reshape":
+            return None
+    expand = next(node for node in nodes if node.onnx_op == "Expand")
+    narrow, wide = view.dims(name), view.dims(expand.outputs[0])
+    if narrow is None or wide is None or len(narrow) != _GROUPED_RANK:
+        return None
+    is_repeat = len(wide) == _GROUPED_RANK + 1 and wide[:2] + wide[3:] == narrow and wide[2] > 1
+    return _Repeat(name, tuple(nodes)) if is_repeat else None
 
 
 def _is_causal(view: GraphView, name: str) -> bool:
