@@ -21,7 +21,7 @@ from onnxmem.model.canonical import (
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.model.reading import read_graph, retyped
+from onnxmem.model.reading import named_parameters, read_graph, retyped
 from onnxmem.model.shapes.inference import CONTRADICTORY, Shaped, Shapes, with_shapes
 from onnxmem.model.traversal import Columns, columns_of, nodes_in
 from onnxmem.model.value_types import Known, known_types
@@ -46,6 +46,8 @@ class Prepared:
     findings: tuple[Finding, ...]
     columns: Columns = field(repr=False, compare=False)
     """The nodes of the graph."""
+    of_parameters: frozenset[str] = frozenset()
+    """See ``Graph.of_parameters``."""
     with_calls: onnx.ModelProto | None = field(default=None, repr=False, compare=False)
     """The model before inlining, if inlining needs no other change of it."""
     shaped_at_old: dict[Shapes, onnx.ModelProto] = field(
@@ -64,7 +66,9 @@ class Prepared:
 
         :raises GraphError: a weight has a negative dim.
         """
-        return read_graph(self.proto, types={}, columns=self.columns)
+        graph = read_graph(self.proto, types={}, columns=self.columns)
+        known = self.of_parameters
+        return replace(graph, of_parameters=known) if known else graph
 
     @cached_property
     def type_memo(self) -> "TypeMemo | None":
@@ -142,7 +146,8 @@ def prepare(model: ModelFile) -> Prepared:
         findings.append(Finding("unsorted_nodes", text))
         columns = columns_of(proto.graph)
     symbols = batch_symbols(required_inputs(proto.graph))
-    return Prepared(proto, symbols, tuple(findings), columns, with_calls)
+    known = named_parameters(model.proto.graph) if model.proto.graph.metadata_props else frozenset()
+    return Prepared(proto, symbols, tuple(findings), columns, known, with_calls)
 
 
 def build(prepared: Prepared, request: Request) -> BoundModel:
@@ -204,6 +209,7 @@ def _graph(prepared: Prepared, shaped: Shaped) -> Graph:
     """Make the graph; what does not depend on dims is read only once."""
     if prepared.columns.bodies or shaped.has_new_constants:
         # Subgraphs have types of their own, and rewritten constants are not in ``records``.
-        return read_graph(shaped.proto, shaped.assumed, shaped.types)
+        graph = read_graph(shaped.proto, shaped.assumed, shaped.types)
+        return replace(graph, of_parameters=prepared.of_parameters)
     types = shaped.types or known_types(shaped.proto.graph)
     return retyped(prepared.records, types, shaped.assumed)

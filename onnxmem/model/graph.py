@@ -251,6 +251,8 @@ class Graph:
     """Elements of small constants in row-major order."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The model's ``metadata_props``; empty for a subgraph."""
+    of_parameters: frozenset[str] = frozenset()
+    """Weights that the file says are parameters, or were computed of some when it was written."""
 
     def all_nodes(self) -> Iterator[Node]:
         """The nodes, each followed by the nodes of its subgraphs."""

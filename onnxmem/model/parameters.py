@@ -17,7 +17,8 @@ layout operators is a table of frequencies; one that reaches the grid of a GridS
 arithmetic is a table of positions. The vectors of spectral_norm (``weight_u`` beside
 ``weight_orig``) and the masks of pruning are buffers by their names. torch.export names the
 operands of each node's call in its metadata, buffers as ``%b_layers_0_table``: they are not
-trained, whatever reads them.
+trained, whatever reads them. It lists the parameters too, and of what it computed when it wrote the
+file (``view`` of a scale) the names that it was computed of: that of a parameter is trained.
 """
 
 import re
@@ -291,6 +292,12 @@ class _Search:
         is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
         if is_named or is_of_hook(weight.name, self.graph.tensors):
             return False
+        return weight.name in self.graph.of_parameters or self._looks_trained(
+            node, weight, may_be_literal=may_be_literal
+        )
+
+    def _looks_trained(self, node: Node, weight: Tensor, *, may_be_literal: bool) -> bool:
+        """Whether a floating weight that no file names is a parameter."""
         if not may_be_literal:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
             if node.op_type in _ATTENTION:

@@ -7,6 +7,7 @@ refer to the same range of an external file share it. For other dims the nodes a
 reused, and only the types of tensors are replaced (``retyped``).
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -24,6 +25,11 @@ from onnxmem.model.traversal import Columns, NestedNames, columns_of, onnx_op, o
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
+
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_PARAMETER = re.compile(r": PARAMETER target='([^']+)'")
+_FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
+_QUOTED = re.compile(r"'([^']+)'")
 
 _MAX_VALUE_ELEMENTS = 64
 """Constants up to this many elements are at hand as values."""
@@ -65,6 +71,23 @@ def read_graph(
     for name in assumed & reader.tensors.keys():
         reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
     return replace(graph, metadata=_metadata(model.metadata_props))
+
+
+def named_parameters(graph: onnx.GraphProto) -> frozenset[str]:
+    """The parameters that torch.export names in a file, and the constants that it made of them.
+
+    The optimizer of onnxscript computes once what depends on no input, as the view of a scale, and
+    writes the names that it was computed of.
+    """
+    signature = _metadata(graph.metadata_props).get(_SIGNATURE, "")
+    names = frozenset(_PARAMETER.findall(signature))
+    folded = (
+        value.name
+        for value in (graph.value_info if names else ())
+        for entry in value.metadata_props
+        if entry.key == _FOLDED_FROM and not names.isdisjoint(_QUOTED.findall(entry.value))
+    )
+    return names.union(folded)
 
 
 def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> Mapping[str, str]:

@@ -211,6 +211,52 @@ def test_other_names_are_parameters(name: str) -> None:
     assert named(name, "y = Mul(x, w)") == Parameters((name,), (), (), 3)
 
 
+FOLDED = """
+    agraph (float[2,3,5] x) => (float[2,3,5] y)
+    <float[3,1] view, float[5] sub, float gain, float[3,5] table, float[3,5] index_2> {
+        a = Mul(x, view)
+        b = Add(a, sub)
+        c = Mul(b, gain)
+        d = Mul(c, table)
+        e = Sin(d)
+        y = Add(e, index_2)
+    }"""
+FOLDED_FROM = {
+    "view": "['layers.0.scale', 'val_3']",
+    "sub": "['mean', 'val_4']",
+    "index_2": "['layers.0.index', 'val_5']",
+    "a": "['layers.0.scale']",
+}
+
+
+def exported(*, has_signature: bool) -> Parameters:
+    """As torch.export writes what its optimizer computed once, and the parameters' names."""
+    model = model_of(FOLDED)
+    if has_signature:
+        names = ("layers.0.scale", "gain", "table")
+        rows = [f"p_{name}: PARAMETER target='{name}'" for name in names]
+        entry = model.graph.metadata_props.add(key=SIGNATURE)
+        entry.value = "\n# inputs\n" + "\n".join([*rows, "b_mean: BUFFER target='mean'"])
+    for name, origin in FOLDED_FROM.items():
+        value = model.graph.value_info.add(name=name)
+        value.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=origin)
+    return parameters(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
+
+
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+
+
+def test_what_the_exporter_computed_of_a_parameter_is_trained() -> None:
+    """A view of a scale, but no difference of buffers; a parameter of one element, and a table."""
+    found = exported(has_signature=True)
+    assert found.trained == ("view", "gain", "table")
+    assert set(found.buffers) == {"sub", "index_2"}
+
+
+def test_without_the_names_of_parameters_generated_names_are_none() -> None:
+    assert exported(has_signature=False).trained == ()
+
+
 def test_the_weight_slot_of_a_layer_has_parameters_whatever_their_name() -> None:
     assert named("onnx::MatMul_7", "y = MatMul(x, w)").trained == ("onnx::MatMul_7",)
 

@@ -40,8 +40,10 @@ _PADDED: Final = re.compile(r"%_?(constant_)?pad(_nd)?(_default)?(_\d+)?")
 _DETACHED: Final = re.compile(r"%detach(_\d+)?")
 _CLONE: Final = re.compile(r"%(clone|contiguous)(_\d+)?")
 """What ``contiguous`` returns, and a Dropout of ratio 0: no copy in a network."""
-_VIEW: Final = re.compile(r"\[target=torch\.ops\.aten\.(_unsafe_view|view)\.")
-"""Calls that read what ``contiguous`` returns; onnxscript's optimizer drops the node of that."""
+_VIEW: Final = re.compile(r"\[target=torch\.ops\.aten\.view\.")
+"""A call that reads what ``contiguous`` returns; onnxscript's optimizer drops the node of that.
+``_unsafe_view`` reads the copy that ``reshape`` made in the trace: by the strides there, which may
+be others in a step."""
 _CONTIGUOUS: Final = re.compile(r"\[target=torch\.ops\.aten\.clone\..*contiguous_format")
 _PARAMETRIZED: Final = "torch.nn.utils.parametrize."
 """The module of the class that a layer gets whose weight is computed by a parametrization."""

@@ -262,6 +262,20 @@ def test_a_clone_that_no_view_reads_is_not_a_copy() -> None:
     assert unfolded(graph).graph is graph
 
 
+def test_the_copy_that_reshape_made_in_a_trace_is_made_by_the_strides_of_a_step() -> None:
+    """It is ``clone`` and ``_unsafe_view``; ``contiguous().view()`` is ``clone`` and ``view``."""
+    graph = graph_of(VIEWED.format(layout="Transpose <perm = [0, 2, 1]> (e)"))
+    text = "[target=torch.ops.aten.{}.default](args = (%clone_2), kwargs"
+    for call_of_reshape, count in (("view", 1), ("_unsafe_view", 0)):
+        metadata = {FX: text.format(call_of_reshape)}
+        nodes = tuple(
+            replace(node, metadata=metadata) if node.onnx_op == "Reshape" else node
+            for node in graph.nodes
+        )
+        found = unfolded(replace(graph, nodes=nodes)).graph.nodes
+        assert [node.op_type for node in found].count("contiguous") == count
+
+
 def test_a_clone_with_a_node_is_contiguous_by_its_call() -> None:
     graph = graph_of("agraph (float[2,3] x) => (float[2,3] y) { t = Identity(x)  y = Exp(t) }")
     text = "[target=torch.ops.aten.clone.default](args = (%x,), kwargs = {{{}}})"

@@ -15,7 +15,6 @@ from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import (
     ATTENTION,
     ATTENTION_WEIGHTS,
-    CONTIGUOUS,
     data_reads,
 )
 
@@ -229,18 +228,13 @@ def _repeat(view: GraphView, name: str) -> _Repeat | None:
     # Where shapes are fixed, the exporter merges the Reshape with the next.
     nodes: list[Node] = []
     for op_type in ("Reshape", "Expand", "Unsqueeze"):
-        copy = view.producers.get(name)
-        if copy is not None and copy.operator is CONTIGUOUS and view.reads[name] == 1:
-            nodes.insert(0, copy)
-            name = copy.inputs[0]
         node = view.producer(name, op_type)
         if node is not None:
             nodes.insert(0, node)
             name = node.inputs[0]
         elif op_type != "Reshape":
             return None
-    expand = next(node for node in nodes if node.onnx_op == "Expand")
-    narrow, wide = view.dims(name), view.dims(expand.outputs[0])
+    narrow, wide = view.dims(name), view.dims(nodes[1].outputs[0])
     if narrow is None or wide is None or len(narrow) != _GROUPED_RANK:
         return None
     is_repeat = len(wide) == _GROUPED_RANK + 1 and wide[:2] + wide[3:] == narrow and wide[2] > 1
