@@ -156,7 +156,8 @@ class TrainingConfig:
     keep them."""
     in_place_activations: bool | None = None
     """Whether activations run in place where autograd allows it: those that follow a
-    BatchNormalization and would save their input (``None``), all (true), or none (false)."""
+    BatchNormalization and would save their input (``None``), all (true), or none (false). If false,
+    no sum is assumed to be in place either, as ``x += shortcut`` is."""
     attention: str = "fused"
     """How ``scaled_dot_product_attention`` runs: in one kernel, or as two matmuls and a softmax."""
     recurrent: str = "cudnn"
