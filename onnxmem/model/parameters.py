@@ -292,25 +292,21 @@ class _Search:
         is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
         if is_named or is_of_hook(weight.name, self.graph.tensors):
             return False
-        return weight.name in self.graph.of_parameters or self._looks_trained(
-            node, weight, may_be_literal=may_be_literal
-        )
-
-    def _looks_trained(self, node: Node, weight: Tensor, *, may_be_literal: bool) -> bool:
-        """Whether a floating weight that no file names is a parameter."""
+        is_known = weight.name in self.graph.of_parameters
         if not may_be_literal:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
             if node.op_type in _ATTENTION:
-                return not is_mask_of_attention(weight, self.readers)
-            return node.onnx_op != "MatMul" or is_wide(weight) or not self._is_table(weight)
+                return is_known or not is_mask_of_attention(weight, self.readers)
+            is_layer = node.onnx_op != "MatMul" or is_wide(weight)
+            return is_known or is_layer or not self._is_table(weight)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
         is_number = is_literal or not has_elements
-        if is_folded and not self._scales_a_norm(node, weight):
+        if is_folded and not is_known and not self._scales_a_norm(node, weight):
             return False
-        return not is_number and not self._is_table(weight)
+        return is_known or not (is_number or self._is_table(weight))
 
     def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
         """Whether a weight scales a value divided by a root: the scale of a norm.
