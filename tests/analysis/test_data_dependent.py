@@ -397,6 +397,53 @@ def test_ifs_in_branches_and_loops_in_them_have_both_ends(tmp_path: Path) -> Non
     assert found.requested_peak_upper_bytes == max(peaks)
 
 
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_loop_with_an_if_and_a_loop_in_it_has_an_upper_end(count: int, tmp_path: Path) -> None:
+    """No mix of branches has a higher peak than one branch in all iterations."""
+    pytest.importorskip("onnxruntime")
+    text = f"""agraph (float[50,70] x, bool[6] large, int64 n) => (z, s)
+        <bool on = {{1}}, int64 m = {{{count}}}, int64 three = {{3}}> {{
+        few = Min(n, three)
+        z, s = Loop(m, on, x) <
+            body = outer(int64 i, bool c, float[50,70] h) => (co, ho, so) {{
+                co = Identity(c)  b = Gather(large, i)
+                t = If(b) <
+                    then_branch = one () => (u) {{
+                        p = Concat<axis = 0>(h, x, h)  q = Sigmoid(p)  u = ReduceMax<keepdims=0>(q)
+                    }},
+                    else_branch = two () => (v) {{ v = ReduceMax<keepdims=0>(h) }}
+                >
+                w = Loop(few, on, h) <
+                    body = inner(int64 j, bool g, float[50,70] k) => (go, ko) {{
+                        go = Identity(g)  e = Tanh(k)  ko = Mul(e, k)
+                    }}
+                >
+                ho = Add(w, t)  so = Relu(w)
+            }}
+        >
+    }}"""
+    model = model_of(text)
+    found = onnxmem.analyze(model, runtimes=["ort-cpu"], graph="raw").runtime
+    assert found is not None
+    masks = [(0,) * 6, (1,) * 6, (1, 0, 1, 0, 1, 0), (0, 1, 0, 1, 0, 1), (1, 1, 0, 0, 1, 1)]
+    peaks = [
+        requested_peak_of_run(
+            model,
+            {
+                "x": np.ones((50, 70), np.float32),
+                "large": np.array(mask, np.bool_),
+                "n": np.array(number),
+            },
+            tmp_path,
+        )
+        for mask in masks
+        for number in (0, 1, 3)
+    ]
+    assert min(peaks) < max(peaks)
+    assert found.requested_peak_upper_bytes == max(peaks)
+
+
 def test_what_a_loop_lets_grow_up_to_a_computed_bound_has_no_requested_peak() -> None:
     text = """agraph (float[3,7] x, int64 n) => (z) <bool on = {1}, int64 five = {5}> {
         m = Min(n, five)

@@ -98,6 +98,17 @@ def with_upper_dims(
     )
 
 
+def loop_bounds(
+    graph: Graph, model: onnx.ModelProto, limits: Limits, values: Mapping[str, Values]
+) -> Mapping[str, int | None]:
+    """The most iterations of each Loop whose count the data may decide, by its name; ``None``:
+    unbounded.
+    """
+    found = TensorIntervals(graph, limits, values)
+    _Walk(NodeInference(model), found).graph(graph)
+    return found.iterations
+
+
 def with_loop_dims(
     graph: Graph, model: onnx.ModelProto, values: Mapping[str, Values] = MappingProxyType({})
 ) -> Graph:

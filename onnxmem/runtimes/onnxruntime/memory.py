@@ -7,10 +7,11 @@ from functools import cached_property, partial
 from typing import Final
 
 from onnxmem.errors import Finding
+from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.input_values import unused_values
 from onnxmem.model.intervals.limits import limits_of
-from onnxmem.model.intervals.walk import with_upper_dims
+from onnxmem.model.intervals.walk import loop_bounds, with_upper_dims
 from onnxmem.model.observed import NO_RUN, GraphRun
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
@@ -366,39 +367,38 @@ def requested_peak_at_most(
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
     # What a Loop carries may grow up to a bound that data decide: only equal iterations are added.
-    bounds = {} if upper is None else upper.iterations
-    loops = {node.name: node for node in _outside_loops(graph) if node.onnx_op == "Loop"}
-    most = {
-        name: bounds[name]
-        for name, node in loops.items()
-        if upper is not None and name in bounds and _is_constant(graph, upper.graph, node)
-    }
-    possible = PossibleRuns.of(replace(session, trace=at_bounds(session.trace, most)))
+    left = undecided(session.trace)
+    bounds: Mapping[str, int | None] = {} if upper is None else upper.iterations
+    if upper is None and (left.loops or left.bounded_loops):
+        bounds = loop_bounds(graph, proto, limits, request.values)
+    loops = [node for node in graph.all_nodes() if node.onnx_op in {"Loop", "Scan"}]
+    raised = graph if upper is None else upper.graph
+    constant = [node for node in loops if _is_constant(graph, raised, node)]
+    most = {node.name: trip_count(graph, node) or bounds.get(node.name) for node in constant}
+    trace = at_bounds(session.trace, most, {each.name: each.subgraphs[0][1] for each in constant})
+    # In a loop whose iterations are alike, what one leaves to the next has one size, whichever
+    # branches run. So no mix of branches has a higher peak than the same ones in all iterations.
+    possible = PossibleRuns.of(replace(session, trace=trace), in_loops=True)
     if not possible.are_all or (upper is not None and upper.unbounded):
         return None
     peaks = []
     for each in possible.sessions:
-        raised = replace(each, graph=graph if upper is None else upper.graph)
-        runs = PlannedSession.of(raised, options, provider).recorded.runs
+        of_run = replace(each, graph=raised)
+        runs = PlannedSession.of(of_run, options, provider).recorded.runs
         if runs.unsized:
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)
     return max(peaks)
 
 
-def _outside_loops(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph and of the branches in it, which run once at most."""
-    for node in graph.nodes:
-        yield node
-        for _, branch in node.subgraphs if node.onnx_op == "If" else ():
-            yield from _outside_loops(branch)
-
-
 def _is_constant(graph: Graph, upper: Graph, node: Node) -> bool:
     """Whether all tensors in the body of a Loop have one size in every iteration of every run."""
+    names: set[str] = set()
     bodies = [body for _, body in node.subgraphs]
-    names = {name for body in bodies for each in body.nodes for name in each.writes}
-    names |= {name for body in bodies for name in body.inputs}
+    while bodies:
+        body = bodies.pop()
+        names |= {*body.inputs, *(name for each in body.nodes for name in each.writes)}
+        bodies += [inner for each in body.nodes for _, inner in each.subgraphs]
     sizes = [(graph.tensors[n].num_elements, upper.tensors[n].num_elements) for n in names]
     return all(size is not None and size == most for size, most in sizes)
 

@@ -453,9 +453,11 @@ class PossibleRuns:
     """Whether no run differs from all of them; else what is left counts as little as may be."""
 
     @classmethod
-    def of(cls, session: SessionGraph) -> Self:
-        """The combinations of the Ifs outside of loops, where there are few."""
-        traces = possible_traces(session.trace, _MOST_RUNS)
+    def of(cls, session: SessionGraph, *, in_loops: bool = False) -> Self:
+        """The combinations of the Ifs outside of loops, where there are few; with ``in_loops``,
+        also of those in loops of which all iterations have one trace.
+        """
+        traces = possible_traces(session.trace, _MOST_RUNS, in_loops=in_loops)
         if traces is None:
             return cls((session,), are_all=False)
         are_all = not any(undecided(each).names() for each in traces)

@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import Final
 
-from onnxmem.model.graph import DType
+from onnxmem.model.graph import DType, Graph
 from onnxmem.ops.spec import Dims
 
 
@@ -100,41 +100,59 @@ EMPTY_TRACE: Final = ControlFlowTrace()
 """Nothing is known beyond the graph."""
 
 
-def possible_traces(trace: ControlFlowTrace, at_most: int) -> tuple[ControlFlowTrace, ...] | None:
+def possible_traces(
+    trace: ControlFlowTrace, at_most: int, *, in_loops: bool = False
+) -> tuple[ControlFlowTrace, ...] | None:
     """The traces with each combination of the branches that the data decide, also of Ifs in
     branches; ``None``: they are more than ``at_most``.
 
-    Ifs in the bodies of loops are left undecided: each iteration may take another branch.
+    Ifs in the bodies of loops are left undecided, because each iteration may take another branch;
+    with ``in_loops``, they take the same branch in all iterations of a loop that has one trace.
     """
-    options: list[list[BranchTrace]] = []
+    branches: list[list[BranchTrace]] = []
     for branch in trace.branches.values():
-        options.append([])
+        branches.append([])
         for index in range(len(branch.traces)) if branch.index is None else (branch.index,):
-            inner = possible_traces(branch.trace_of(index), at_most)
-            if inner is None:
-                return None
-            for each in inner:
+            inner = possible_traces(branch.trace_of(index), at_most, in_loops=in_loops)
+            for each in inner or ():
                 traces = [EMPTY_TRACE] * max(len(branch.traces), index + 1)
                 traces[index] = each
-                options[-1].append(BranchTrace(index, tuple(traces)))
-    if prod(map(len, options)) > at_most:
+                branches[-1].append(BranchTrace(index, tuple(traces)))
+            if inner is None:
+                return None
+    loops: list[list[LoopTrace]] = []
+    for loop in trace.loops.values():
+        found = possible_traces(loop.trace_of(0), at_most, in_loops=True) if in_loops else ()
+        if found is None:
+            return None
+        is_one = in_loops and len(loop.traces) == 1
+        loops.append([replace(loop, traces=(each,)) for each in found] if is_one else [loop])
+    counts = [*(len(each) for each in branches), *(len(each) for each in loops)]
+    if prod(counts) > at_most:
         return None
     return tuple(
-        replace(trace, branches=dict(zip(trace.branches, chosen, strict=True)))
-        for chosen in product(*options)
+        replace(
+            trace,
+            branches=dict(zip(trace.branches, chosen, strict=True)),
+            loops=dict(zip(trace.loops, repeated, strict=True)),
+        )
+        for chosen, repeated in product(product(*branches), product(*loops))
     )
 
 
-def at_bounds(trace: ControlFlowTrace, most: Mapping[str, int | None]) -> ControlFlowTrace:
+def at_bounds(
+    trace: ControlFlowTrace, most: Mapping[str, int | None], bodies: Mapping[str, Graph]
+) -> ControlFlowTrace:
     """The trace where a Loop that the data may end earlier runs up to its bound, each iteration
     with the shapes of the graph; also of Loops in branches.
 
     ``most`` has the bounds that follow from intervals, by the name of the Loop. A Loop with
-    branches or loops in its body is left as it is: those of iterations that were not simulated may
-    differ.
+    branches or loops in its body is left as it is unless it is one of ``bodies``, whose shapes are
+    those of every iteration: what is decided in those that were simulated may differ in others, so
+    all of it is undecided.
     """
     branches = {
-        name: replace(one, traces=tuple(at_bounds(each, most) for each in one.traces))
+        name: replace(one, traces=tuple(at_bounds(each, most, bodies) for each in one.traces))
         for name, one in trace.branches.items()
     }
     loops = {}
@@ -143,7 +161,27 @@ def at_bounds(trace: ControlFlowTrace, most: Mapping[str, int | None]) -> Contro
         is_certain = one.is_certain and one.num_iterations is not None
         if known and one.is_plain and not is_certain:
             loops[name] = LoopTrace(min(known), ())
+        elif known and name in bodies and (not is_certain or _is_undecided(one)):
+            number = one.num_iterations if is_certain else min(known)
+            loops[name] = LoopTrace(number, (_any_iteration(bodies[name], most),))
     return replace(trace, branches=branches, loops={**trace.loops, **loops})
+
+
+def _is_undecided(loop: LoopTrace) -> bool:
+    """Whether something in an iteration is unknown before the run."""
+    return any(undecided(each).names() for each in loop.traces)
+
+
+def _any_iteration(body: Graph, most: Mapping[str, int | None]) -> ControlFlowTrace:
+    """The trace of a body of which no branch is decided, and each Loop runs up to its bound."""
+    branches, loops = {}, {}
+    for node in body.nodes:
+        inner = tuple(_any_iteration(each, most) for _, each in node.subgraphs)
+        if node.onnx_op == "If":
+            branches[node.name] = BranchTrace(None, inner)
+        elif inner:
+            loops[node.name] = LoopTrace(most.get(node.name), inner)
+    return ControlFlowTrace(branches=branches, loops=loops)
 
 
 @dataclass(frozen=True, slots=True)
