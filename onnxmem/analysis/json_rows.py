@@ -394,7 +394,8 @@ def data_rows(results: "StageResults", without_end: Sequence[str] = ()) -> JsonD
     """
     upper, at_most = results.upper, results.at_most
     dims, unbounded = ((), ()) if upper is None else (upper.data_dims, upper.unbounded)
-    if not dims and not results.data_nodes:
+    # Rules may bound a size although no dim is left to the data, as that of a sequence.
+    if not dims and not results.data_nodes and (upper is None or at_most is None):
         return {}
     lower, higher = data_figures(results.at_least), data_figures(at_most)
     if not dims and lower == higher:

@@ -482,6 +482,21 @@ def test_what_a_known_number_of_iterations_adds_is_not_left_to_the_data(
     assert found.runtime.requested_peak_bytes == requested_bytes
 
 
+def test_a_sequence_of_known_tensors_has_both_ends_in_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At least: the tensors; at most, the sequence has the bytes of both of them too."""
+    text = """agraph (float[9,4] x) => (y) {
+        a = Relu(x)  s = SequenceConstruct(a, x)  y = ConcatFromSequence<axis = 0>(s)
+    }"""
+    path = str(tmp_path / "sequence.onnx")
+    onnx.save(model_of(text), path)
+    ends = ends_of(onnxmem.analyze(path).to_dict())
+    assert ends == (3 * 144, 5 * 144)
+    assert main([str(tmp_path), "--summary"]) == 0
+    assert "inference at least 432 B, at most 720 B" in " ".join(capsys.readouterr().out.split())
+
+
 def test_sizes_that_rules_alone_settle_are_between_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
