@@ -137,9 +137,11 @@ class StageResults:
         More bytes of one tensor never lower a peak: each replay has the same allocations and
         releases, so each live set has the same tensors.
         """
+        if any(each.size_bytes is None for each in self.graph.fed_tensors):
+            return None
         if self.upper is None:
             return None if self._unknown_tensors else self
-        if self.upper.unbounded or any(each.size_bytes is None for each in self.graph.fed_tensors):
+        if self.upper.unbounded:
             return None
         found = self.with_graph(self.upper.graph)
         return None if found.activations.unknown_tensors else found

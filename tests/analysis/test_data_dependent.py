@@ -497,6 +497,36 @@ def test_a_sequence_of_known_tensors_has_both_ends_in_a_table(
     assert "inference at least 432 B, at most 720 B" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_list_that_a_loop_fills_has_an_upper_end() -> None:
+    """The last iteration has its own list, that of the Loop, a piece and k."""
+    text = """agraph (float[9,4] x, int64 n) => (z) <bool on = {1}, int64 ten = {10}> {
+        k = Min(n, ten)  none = SequenceEmpty()
+        s = Loop(k, on, none) <body = iteration(int64 i, bool c, seq(float[9,4]) q) => (co, qo) {
+            co = Identity(c)  e = Exp(x)  qo = SequenceInsert(q, e)
+        }>
+        z = ConcatFromSequence<axis = 0>(s)
+    }"""
+    found = onnxmem.analyze(model_of(text))
+    assert found.at_most is not None
+    piece_bytes, number_bytes = 9 * 4 * 4, 8
+    weights_bytes, inputs_bytes = number_bytes + 1, piece_bytes + number_bytes
+    peak_bytes = 2 * 10 * piece_bytes + piece_bytes + number_bytes
+    assert found.at_most.total_bytes == weights_bytes + inputs_bytes + peak_bytes
+
+
+def test_a_sequence_that_the_caller_passes_leaves_a_lower_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """agraph (seq(float[9,4]) s) => (float[9,4] z) <int64 first = {0}> {
+        y = SequenceAt(s, first)  z = Relu(y)
+    }"""
+    path = str(tmp_path / "sequence.onnx")
+    onnx.save(model_of(text), path)
+    assert onnxmem.analyze(path).at_most is None
+    assert main([path]) == 0
+    assert "Takes  at least 296 B: " in capsys.readouterr().out
+
+
 def test_sizes_that_rules_alone_settle_are_between_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from onnxmem.model.graph import DType
+from onnx import TensorProto
+
+from onnxmem.model.graph import DType, dtype_of
 from onnxmem.model.intervals.interval import (
     DimInterval,
     Known,
@@ -18,8 +20,9 @@ from onnxmem.model.intervals.interval import (
 from onnxmem.model.intervals.site import Site
 
 
-def _empty(site: Site) -> Known | None:  # noqa: ARG001 - a rule like the others
-    return Known(None, None, max_elements=0, count=DimInterval.exact(0))
+def _empty(site: Site) -> Known | None:
+    dtype = dtype_of(site.integer("dtype", TensorProto.FLOAT))
+    return Known(dtype, None, max_elements=0, count=DimInterval.exact(0))
 
 
 def _constructed(site: Site) -> Known | None:
