@@ -26,6 +26,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.pipeline import (
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import drop_pairs
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, read_node, write_graph
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node, resolve
+from onnxmem.runtimes.onnxruntime.session_options import Provider
 
 LEVELS = ("off", "basic", "extended", "all")
 
@@ -44,8 +45,12 @@ def test_optimized_models_of_the_collection_run(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the suite computes its cases when it is loaded
-@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
-def test_optimized_models_of_every_operator_run(cpu: Cpu) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "provider"),
+    [*((cpu, "cpu") for cpu in CPUS.values()), (AVX512, "cuda")],
+    ids=[*CPUS, "cuda"],
+)
+def test_optimized_models_of_every_operator_run(cpu: Cpu, provider: Provider) -> None:
     cases = load_model_tests(kind="node")
     assert len(cases) > 1000
     broken = []
@@ -54,7 +59,7 @@ def test_optimized_models_of_every_operator_run(cpu: Cpu) -> None:
             prepared = prepare(load(case.model or Path(str(case.model_dir), "model.onnx")))
         except OnnxmemError:
             continue
-        result = optimized(prepared.proto, "all", cpu=cpu)
+        result = optimized(prepared.proto, "all", cpu=cpu, provider=provider)
         if not runs_in_order(result.graph, set()):
             broken.append(case.name)
     assert broken == []
