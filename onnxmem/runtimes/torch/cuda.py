@@ -176,8 +176,11 @@ class TorchRuntime:
     def _rule_of(self, num_columns: int) -> CountRule:
         if num_columns:
             return SumBuffer(num_columns)
+        # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
         given_bytes = self.workspace.low_bytes
-        return ConvolutionWorkspace(given_bytes or WORKSPACE_BYTES, is_given=bool(given_bytes))
+        is_given = given_bytes == self.workspace.high_bytes
+        most_bytes = given_bytes if is_given else WORKSPACE_BYTES
+        return ConvolutionWorkspace(most_bytes, is_given=is_given)
 
     def allocator(self, capacity_bytes: int | None = None) -> CachingAllocator:
         """A new caching allocator."""

@@ -83,6 +83,7 @@ def test_a_convolution_takes_a_workspace_in_each_pass() -> None:
     usual = Assumed(0, own, own, "")
     assert buffers(found, usual) == [("workspace of Conv_0", own)] * 2
     assert buffers(found, Assumed.exactly(7)) == [("workspace of Conv_0", 7)] * 2
+    assert buffers(found, Assumed.exactly(0)) == [("workspace of Conv_0", 0)] * 2
     large = step(CONVOLUTION.replace("N", "4096"))
     assert {size for _, size in buffers(large, usual)} == {32 * MIB}
     run = TorchRuntime(recipe=found.recipe, workspace=Assumed.exactly(7 * MIB)).program_of(found)
