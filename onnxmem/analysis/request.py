@@ -37,6 +37,7 @@ from onnxmem.model.input_values import (
 )
 from onnxmem.model.intervals.limits import (
     Limits,
+    declared_names,
     limits_of,
     requested_names,
     unknown_limits,
@@ -179,11 +180,19 @@ class StageResults:
                 return f"the data of a run decide {nodes}" if nodes else ""
             return "" if self.upper is None else self._bounded_text()
         if self.upper.unbounded:
-            return f"the data of a run decide dims without a bound: {listed(self.upper.unbounded)}"
-        nodes, dims, left = self._nodes_text(), self._own_dims, self.without_size
+            names = listed(self.shown(self.upper.unbounded))
+            return f"the data of a run decide dims without a bound: {names}"
+        nodes, dims, left = self._nodes_text(), self.shown(self._own_dims), self.without_size
         parts = [*([listed(dims)] if dims else []), *([nodes] if nodes else [])]
         parts += [self.size_text(left)] if left else []
         return f"the data of a run decide {', and '.join(parts)}"
+
+    def shown(self, dims: Iterable[str]) -> tuple[str, ...]:
+        """The dims that data decide by the names that the file declares for them, if any."""
+        if self.upper is None:
+            return ()
+        declared = declared_names(self.upper.graph, self.prepared.proto)
+        return tuple(declared.get(name, name) for name in dims)
 
     @property
     def _own_dims(self) -> tuple[str, ...]:
@@ -262,7 +271,8 @@ class StageResults:
 
     def data_flags(self) -> str:
         """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
-        names, is_unbounded = self.deciding_limits, self.upper is not None and self.upper.unbounded
+        names = self.shown(self.deciding_limits)
+        is_unbounded = self.upper is not None and self.upper.unbounded
         number = _EXAMPLE if is_unbounded else "N"
         flags = [f"--max {quote(f'{name}={number}')}" for name in names[:_MOST_FLAGS]]
         return " ".join((*flags, *(("...",) if len(names) > _MOST_FLAGS else ())))

@@ -55,10 +55,8 @@ def test_the_figures_are_a_pair() -> None:
     assert analysis.at_most is not None
     assert analysis.at_most.total_bytes == AT_MOST_BYTES
     (text,) = analysis.doubts
-    assert (
-        text
-        == "figures are lower bounds, of inference at most 1.43 KiB: the data of a run decide 'z:0'"
-    )
+    bounds = "figures are lower bounds, of inference at most 1.43 KiB"
+    assert text == f"{bounds}: the data of a run decide 'rows'"
 
 
 def test_json_has_the_upper_figures() -> None:
@@ -171,7 +169,7 @@ def test_strings_have_no_size_and_no_verdict() -> None:
 def test_the_verdict_names_the_dim_to_set(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([path, "--budget", "1KiB"]) == 3
     words = " ".join(capsys.readouterr().out.split())
-    assert "--max z:0=N bounds it, --observe or --observed shows what runs took" in words
+    assert "--max rows=N bounds it, --observe or --observed shows what runs took" in words
 
 
 def test_a_name_of_no_dim_is_one_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,6 +107,25 @@ def test_a_refusal_has_the_name_that_the_user_wrote() -> None:
         onnxmem.analyze(model, most={"rows": 2})
 
 
+@pytest.mark.parametrize(
+    ("outputs", "flag"),
+    [
+        ("float[rows,7] y, float[other] z", "--max rows=100"),
+        # A limit of the name of two dims would be one of both.
+        ("float[rows,7] y, float[rows] z", "--max y:0=100"),
+    ],
+)
+def test_a_dim_has_the_name_that_the_file_declares(outputs: str, flag: str) -> None:
+    model = model_of(f"""agraph (float[3] x, int64[1] n) => ({outputs})
+        <float[1,7] one, int64[1] seven = {{7}}, int64[1] front = {{0}}> {{
+        c = Mul(n, n)  s = Concat<axis = 0>(c, seven)  y = Expand(one, s)
+        p = NonZero(x)  q = Cast<to = 1>(p)  z = Squeeze(q, front)
+    }}""")
+    results = onnxmem.analyze(model).results
+    assert results.data_flags() == flag
+    assert repr(flag.split()[1].partition("=")[0]) in results.data_text()
+
+
 KEPT_AND_ALL = """agraph (float[13,7] x, bool[13] m) => (y, s) <bool on = {1}, int64 five = {5}> {
     k = Compress<axis = 0>(x, m)  y = Concat<axis = 0>(k, x)
     rows = Shape<end = 1>(y)  n = Squeeze(rows)

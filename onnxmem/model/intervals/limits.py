@@ -29,6 +29,31 @@ def requested_names(model: onnx.ModelProto, names: Iterable[str]) -> Mapping[str
     return {dim: name for name in names for dim in (*_declared(model, name), name)}
 
 
+def declared_names(graph: Graph, model: onnx.ModelProto) -> Mapping[str, str]:
+    """The names that the file declares for dims of outputs, by ``TENSOR:AXIS`` of the dims that
+    data decide.
+
+    ``graph`` has upper ends. A name of other dims too is left out: a limit of it would not be one
+    of that dim alone.
+    """
+    symbols = dict.fromkeys(
+        dim.dim_param for value in model.graph.output for dim in value.type.tensor_type.shape.dim
+    )
+    found: dict[str, str] = {}
+    for symbol in symbols:
+        names = {_name_of(graph, each) for each in _declared(model, symbol)}
+        if len(names) == 1:
+            found.setdefault(names.pop(), symbol)
+    return {name: symbol for name, symbol in found.items() if name}
+
+
+def _name_of(graph: Graph, place: str) -> str:
+    """The name of the dim at ``TENSOR:AXIS``; "" if data do not decide it."""
+    tensor, _, axis = place.rpartition(":")
+    names = graph.tensors[tensor].dynamic if tensor in graph.tensors else ()
+    return names[int(axis)] if int(axis) < len(names) else ""
+
+
 def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> Iterator[str]:
     """What is wrong with each name that is not one of a dim or a Loop of this model, or is one of
     a dim that no data decide.

@@ -352,7 +352,8 @@ def data_dependent(analysis: "Analysis") -> Section | None:
     if not isinstance(row, dict):
         return None
     results, upper = analysis.results, analysis.results.upper
-    names = listed(() if upper is None else upper.unbounded or upper.data_dims)
+    dims = () if upper is None else upper.unbounded or upper.data_dims
+    names = listed(analysis.results.shown(dims))
     is_unbounded = upper is not None and upper.unbounded
     lines = [Line("without a bound" if is_unbounded else "decided by the data", text=names)]
     if not names:
