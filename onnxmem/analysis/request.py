@@ -189,10 +189,11 @@ class StageResults:
 
     def shown(self, dims: Iterable[str]) -> tuple[str, ...]:
         """The dims that data decide by the names that the file declares for them, if any."""
-        if self.upper is None:
-            return ()
-        declared = declared_names(self.upper.graph, self.prepared.proto)
-        return tuple(declared.get(name, name) for name in dims)
+        return tuple(self._declared_names.get(name, name) for name in dims)
+
+    @cached_property
+    def _declared_names(self) -> Mapping[str, str]:
+        return declared_names(self.limited_graph, self.prepared.proto)
 
     @property
     def _own_dims(self) -> tuple[str, ...]:

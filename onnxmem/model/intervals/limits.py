@@ -36,22 +36,27 @@ def declared_names(graph: Graph, model: onnx.ModelProto) -> Mapping[str, str]:
     ``graph`` has upper ends. A name of other dims too is left out: a limit of it would not be one
     of that dim alone.
     """
-    symbols = dict.fromkeys(
-        dim.dim_param for value in model.graph.output for dim in value.type.tensor_type.shape.dim
-    )
+    places: dict[str, set[str]] = {
+        dim.dim_param: set()
+        for value in model.graph.output
+        for dim in value.type.tensor_type.shape.dim
+        if dim.dim_param
+    }
+    for value in (*model.graph.output, *model.graph.value_info) if places else ():
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param in places:
+                places[dim.dim_param].add(_name_of(graph, value.name, axis))
     found: dict[str, str] = {}
-    for symbol in symbols:
-        names = {_name_of(graph, each) for each in _declared(model, symbol)}
+    for symbol, names in places.items():
         if len(names) == 1:
             found.setdefault(names.pop(), symbol)
     return {name: symbol for name, symbol in found.items() if name}
 
 
-def _name_of(graph: Graph, place: str) -> str:
-    """The name of the dim at ``TENSOR:AXIS``; "" if data do not decide it."""
-    tensor, _, axis = place.rpartition(":")
+def _name_of(graph: Graph, tensor: str, axis: int) -> str:
+    """The name of a dim; "" if data do not decide it."""
     names = graph.tensors[tensor].dynamic if tensor in graph.tensors else ()
-    return names[int(axis)] if int(axis) < len(names) else ""
+    return names[axis] if axis < len(names) else ""
 
 
 def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -> Iterator[str]:
