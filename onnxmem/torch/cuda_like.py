@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTION_KINDS = ("math", "fused")
 _HALF = frozenset({torch.float16, torch.bfloat16})
+_HEAD_ALIGNMENT = 8
 _FLAT = 2
 """Dims of a matrix."""
 
@@ -54,10 +56,16 @@ def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
         )[0]
         return weighed
     if is_flash:
+        width = query.size(-1)
+        scale = width**-0.5 if scale is None else scale
+        query, key, value = (
+            each if each.size(-1) % _HEAD_ALIGNMENT == 0 else _padded(each)
+            for each in (query, key, value)
+        )
         flashed: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, scale=scale
         )
-        return flashed[0]
+        return flashed[0] if flashed[0].size(-1) == width else flashed[0][..., :width]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
             attn_mask.logical_not(), float("-inf")
@@ -76,6 +84,11 @@ def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
         scale=scale,
     )
     return outputs[0]
+
+
+def _padded(heads: torch.Tensor) -> torch.Tensor:
+    """Heads of FlashAttention with a width of a multiple of 8 (`pad_last_dim`)."""
+    return functional.pad(heads, (0, -heads.size(-1) % _HEAD_ALIGNMENT))
 
 
 def _linear(

@@ -86,7 +86,7 @@ _HEADER: Final = "aten/src/ATen/autocast_mode.h: "
 _IMPL: Final = "aten/src/ATen/autocast_mode.cpp: "
 _AUTOCAST_CPU: Final = f"{_IMPL}TORCH_LIBRARY_IMPL(aten, AutocastCPU, m)"
 _LOSSES: Final = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
-_ATTENTION: Final = ("Attention", "scaled_dot_product_attention")
+_ATTENTION: Final = ("Attention", "pad_last_dim", "scaled_dot_product_attention")
 
 _CUDA: Final = (
     *_listed(

@@ -16,10 +16,7 @@ from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.linear import Contraction, contraction_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Dims, OpSpec, known_dims
-from onnxmem.runtimes.torch.framework import EINSUM_OPERAND, EINSUM_SUM
-
-_CALL = "call"
-"""The attribute of an operand's node that names the product at whose end the call returns."""
+from onnxmem.runtimes.torch.framework import CALL, EINSUM_OPERAND, EINSUM_SUM, PADDED_HEADS
 
 
 def with_contractions(graph: Graph) -> Graph:
@@ -40,9 +37,11 @@ def with_contractions(graph: Graph) -> Graph:
 
 
 def operand_calls(nodes: Iterable[Node]) -> Mapping[str, str]:
-    """Nodes of operands by the product at whose end the call drops its arguments."""
+    """Nodes of operands by the node at whose end the call drops its arguments."""
     return {
-        node.name: str(node.attributes[_CALL]) for node in nodes if node.operator is EINSUM_OPERAND
+        node.name: str(node.attributes[CALL])
+        for node in nodes
+        if node.operator is EINSUM_OPERAND or node.operator is PADDED_HEADS
     }
 
 
@@ -102,7 +101,7 @@ class _Call:
 
     def _operand(self, name: str, labels: tuple[str, ...], call: str) -> _Operand:
         dims = known_dims(self.graph.tensors[name].shape) or ()
-        operand = self._add(EINSUM_OPERAND, (name,), dims, attributes={_CALL: call})
+        operand = self._add(EINSUM_OPERAND, (name,), dims, attributes={CALL: call})
         return _Operand(operand, labels, dims)
 
     def _contract(self, name: str, left: _Operand, right: _Operand, later: set[str]) -> _Operand:

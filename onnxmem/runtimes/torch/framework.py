@@ -16,6 +16,9 @@ from onnxmem.ops.spec import Call, Gradient, GradientRule, OpSpec, Saved, known_
 FRAMEWORK = "torch"
 """The domain of these records."""
 
+CALL = "call"
+"""The attribute of an operand's node that names the node at whose end the call returns."""
+
 _HALF_BITS = 16
 _LOG_SUM_BYTES = 4
 _LOG_SUM_ALIGNMENT = 32
@@ -157,6 +160,15 @@ CUDNN_RNN = OpSpec(
 
 Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
 """
+
+PADDED_HEADS = OpSpec(
+    op_type="pad_last_dim",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    gradients=(Gradient("self", GradientRule.NEW),),  # a copy of the part without padding
+    source="aten/src/ATen/native/transformers/attention.cpp: pad_last_dim",
+)
 
 ATTENTION_WEIGHTS = OpSpec(
     op_type="softmax",

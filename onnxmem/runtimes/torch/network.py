@@ -32,6 +32,7 @@ from onnxmem.runtimes.torch.composites.attention import (
     GroupedHeads,
     attentions,
     unfused_attentions,
+    with_padded_heads,
 )
 from onnxmem.runtimes.torch.composites.layers import (
     batch_norms,
@@ -331,6 +332,8 @@ def as_run(
         if view is None or view.graph is not graph:
             view = GraphView.of(graph)
         graph = with_matches(graph, find(view))
+    if heads is GroupedHeads.FLASH:
+        graph = with_padded_heads(graph)
     return with_contractions(without_unread_weights(graph, before))
 
 

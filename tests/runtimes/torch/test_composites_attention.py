@@ -178,6 +178,25 @@ def test_the_kernel_saves_its_operands_its_output_and_a_number_per_row() -> None
     assert as_products.saved_activation_bytes == one + one + one + scores + one
 
 
+@pytest.mark.parametrize("precision", ["bf16", "mixed-fp16"])
+def test_flash_attention_reads_heads_of_a_multiple_of_8(precision: str) -> None:
+    """Of 7 elements: it reads padded copies, and its output is cut to what the network reads."""
+    assert run_as(LAYER, precision=precision) == ["MatMul", *["pad_last_dim"] * 3, ONE, "Slice"]
+    found = step(LAYER, precision=precision)
+    padded, rows = 2 * 2 * 3 * 5 * 8, 4 * 2 * 3 * 5 + 24
+    copies = {name for name in sizes(found) if name.startswith(("q padded for", "y with padding"))}
+    assert len(copies) == 4
+    assert all(sizes(found)[name] == [padded] for name in copies)
+    of_autocast = 2 * 2 * 3 * 5 * 7 if precision == "mixed-fp16" else 0
+    assert found.saved_activation_bytes == 4 * padded + rows + of_autocast
+
+
+def test_heads_that_fit_are_not_padded() -> None:
+    wide = LAYER.replace("5,7]", "5,16]").replace("[7,7]", "[16,16]")
+    assert run_as(wide, precision="bf16") == ["MatMul", ONE]
+    assert "pad_last_dim" not in run_as(LAYER)
+
+
 SAFE = "n = IsNaN(d)  w = Where(n, zero, d)  y = MatMul(w, v)"
 """What both exporters write after a mask of booleans: rows of nothing but -inf are set to 0."""
 MASKED = """
@@ -366,6 +385,10 @@ GROUPED = (
         int64[4] transposed = {{2, 3, 7, 11}}, int64 window""",
     )
     .replace("a = Mul", ONE_HEAD)
+    # A width that FlashAttention does not pad
+    .replace(",7]", ",16]")
+    .replace("11, 7}}", "11, 16}}")
+    .replace("3, 7, 11", "3, 16, 11")
 )
 MERGED = GROUPED.replace("k = Reshape(k3, four_dims)", "k = Reshape(k3, flat)").replace(
     "t = Transpose <perm = [0, 1, 3, 2]> (k)",
@@ -432,14 +455,14 @@ def test_without_a_mask_the_network_may_repeat_its_heads_itself(
 
 
 def test_a_mask_that_is_given_has_the_network_repeat_its_heads() -> None:
-    text = GROUPED.replace("float[b,1,s,7] k1", "bool[b,1,s,s] given, float[b,1,s,7] k1")
+    text = GROUPED.replace("float[b,1,s,16] k1", "bool[b,1,s,s] given, float[b,1,s,16] k1")
     found = grouped(text.replace("Where(each,", "Where(given,"), precision="bf16").nodes
     assert found[-1].inputs == ("q", "k", "v", "", "given")
 
 
 def test_wide_heads_are_repeated_by_the_network() -> None:
     """Those of transformers pass ``enable_gqa`` up to a width of 256."""
-    text = GROUPED.replace(",7]", ",300]").replace(", 7}}", ", 300}}").replace("3, 7,", "3, 300,")
+    text = GROUPED.replace("16", "264")
     assert grouped(text, precision="bf16").nodes[-1].inputs == ("q", "k", "v")
 
 

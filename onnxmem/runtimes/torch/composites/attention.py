@@ -7,14 +7,17 @@ comes from: where it does, the name decides.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from onnxmem.model.graph import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import (
     ATTENTION,
     ATTENTION_WEIGHTS,
+    CALL,
+    PADDED_HEADS,
     data_reads,
 )
 
@@ -30,6 +33,9 @@ _MASKED = -1e4
 _TRACED_RANK = 4
 _GROUPED_RANK = 4
 _LARGEST_GROUPED_WIDTH = 256
+_HEAD_ALIGNMENT = 8
+_NUM_OPERANDS = 3
+"""The query, the key and the value; masks follow."""
 _SCORING = frozenset({"Add", "Cast", "Div", "Max", "Mul", "Reshape", "Sub", "Where"})
 """What networks do to scores before their softmax."""
 _WEIGHING = frozenset({"Cast", "Dropout", "Reshape", "Where"})
@@ -71,6 +77,58 @@ def attentions(view: GraphView, heads: GroupedHeads = GroupedHeads.REPEATED) -> 
             nodes = (*(node for repeat in repeats for node in repeat.nodes), *nodes)
             read = (operands.query, *(repeat.source for repeat in repeats))
         yield Match(nodes, ATTENTION, (*read, *bias))
+
+
+def with_padded_heads(graph: Graph) -> Graph:
+    """Pad the heads that FlashAttention reads to a multiple of 8, and cut what it writes."""
+    # scaled_dot_product_attention of aten/src/ATen/native/transformers/attention.cpp: pad_last_dim
+    # of all three operands, post_process_flash_output of the result.
+    if not any(_is_padded(graph, node) for node in graph.nodes):
+        return graph
+    tensors, nodes = dict(graph.tensors), []
+    for node in graph.nodes:
+        if not _is_padded(graph, node):
+            nodes.append(node)
+            continue
+        inputs = []
+        for index, name in enumerate(node.inputs):
+            padded = _widened(tensors, name, f"{name} padded for {node.name}, input {index}")
+            pad = f"{node.name}/pad_{index}"
+            nodes.append(
+                replace(
+                    node,
+                    name=pad,
+                    op_type=PADDED_HEADS.op_type,
+                    inputs=(name,),
+                    outputs=(padded,),
+                    operator=PADDED_HEADS,
+                    attributes={CALL: node.name},
+                )
+            )
+            inputs.append(padded)
+        result = node.outputs[0]
+        whole = _widened(tensors, result, f"{result} with padding")
+        nodes.append(replace(node, inputs=tuple(inputs), outputs=(whole,)))
+        cut = Node(f"{node.name}/Slice", "Slice", "", (whole,), (result,), lookup("Slice"))
+        nodes.append(replace(cut, metadata=node.metadata))
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _is_padded(graph: Graph, node: Node) -> bool:
+    if node.operator is not ATTENTION or len(node.inputs) != _NUM_OPERANDS:
+        return False
+    width = (graph.tensors[node.inputs[0]].shape or ("",))[-1]
+    return isinstance(width, int) and width % _HEAD_ALIGNMENT != 0
+
+
+def _widened(tensors: dict[str, Tensor], name: str, wide: str) -> str:
+    """Add a tensor with the padded width of another."""
+    tensor = tensors[name]
+    shape = tensor.shape or ()
+    width = shape[-1] if shape and isinstance(shape[-1], int) else None
+    padded = None if width is None else -(-width // _HEAD_ALIGNMENT) * _HEAD_ALIGNMENT
+    tensors[wide] = Tensor(wide, tensor.dtype, (*shape[:-1], padded), Role.ACTIVATION)
+    return wide
 
 
 def unfused_attentions(graph: Graph) -> tuple[Node, ...]:
