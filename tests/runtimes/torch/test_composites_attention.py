@@ -454,6 +454,18 @@ def test_without_a_mask_the_network_may_repeat_its_heads_itself(
     assert grouped(WITHOUT_MASK, operator, precision="bf16").nodes[-1].inputs == inputs
 
 
+@pytest.mark.parametrize(
+    ("name", "key"), [("le", "k1"), ("ge_3", "k1"), ("gt", "k"), ("bitwise_and", "k")]
+)
+def test_a_mask_of_values_shows_by_its_name_alone_that_it_has_no_window(
+    name: str, key: str
+) -> None:
+    """Where there is one, transformers passes it, and repeats the heads itself."""
+    text = GROUPED.replace("int64[1] two", f"bool[2,1,11,11] {name}, int64[1] two")
+    text = text.replace("{seen}", f"seen = Not({name})").replace("Where(each,", "Where(seen,")
+    assert grouped(text, precision="bf16").nodes[-1].inputs[1] == key
+
+
 def test_a_mask_that_is_given_has_the_network_repeat_its_heads() -> None:
     text = GROUPED.replace("float[b,1,s,16] k1", "bool[b,1,s,s] given, float[b,1,s,16] k1")
     found = grouped(text.replace("Where(each,", "Where(given,"), precision="bf16").nodes

@@ -6,6 +6,7 @@ from matmuls and a softmax of the network's own. torch.export also names the ope
 comes from: where it does, the name decides.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -33,6 +34,9 @@ _MASKED = -1e4
 _TRACED_RANK = 4
 _GROUPED_RANK = 4
 _LARGEST_GROUPED_WIDTH = 256
+_COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_FOLDED_COMPARISON = re.compile(r"(ge|gt|le|lt)(?:_\d+)?")
+"""Names that torch.export gives to what the exporter computed of comparisons."""
 _HEAD_ALIGNMENT = 8
 _NUM_OPERANDS = 3
 """The query, the key and the value; masks follow."""
@@ -275,10 +279,29 @@ def _repeats(view: GraphView, weights: _Weights, *names: str) -> tuple[_Repeat, 
         return ()
     # use_gqa_in_sdpa of transformers (integrations/sdpa_attention.py) passes `enable_gqa` where it
     # passes no mask. In a trace it has one, and repeats the heads itself.
-    is_traced = weights.bias is not None and not _is_causal(view, weights.bias)
+    is_traced = weights.bias is not None and _is_seen_causal(view, weights.bias)
     is_narrow = all((view.dims(name) or (0,))[-1] <= _LARGEST_GROUPED_WIDTH for name in names)
     is_grouped = all(repeat.is_named for repeat in found) or (is_traced and is_narrow)
     return found if is_grouped else ()
+
+
+def _is_seen_causal(view: GraphView, mask: str) -> bool:
+    """Whether the file shows that a mask compares positions, and has no window.
+
+    The comparison is a node, or where the sequence is fixed a constant of its name (``le``). Where
+    all shapes are fixed, the exporter writes the mask's values alone.
+    """
+    if _is_causal(view, mask):
+        return False
+    nodes = _position_nodes(view, mask) or ()
+    folded = {
+        found[1]
+        for node in nodes
+        for name in node.inputs
+        if name not in view.producers and (found := _FOLDED_COMPARISON.fullmatch(name))
+    }
+    is_compared = any(node.onnx_op in _COMPARISONS for node in nodes) or bool(folded)
+    return is_compared and folded <= {"le", "ge"}
 
 
 def _repeat(view: GraphView, name: str) -> _Repeat | None:
