@@ -161,18 +161,18 @@ def matmul_gradients(
         label = f"gradient of {node.outputs[0]}, folded"
         matrix = heap.reshape(label, output_gradient, folded)
         heap.drop(output_gradient)
-    products = [(name, dims) for name, dims in reversed(wanted.items())]
-    biases = [(bias, tape.dims(bias) or ()) for bias in node.inputs[2:]]
     # `linear` of aten/src/ATen/native/Linear.cpp is one addmm, whose gradients are summed to their
     # inputs' shapes last; but a sequence of another layout is multiplied first and then the bias
     # added, whose backward formula comes first.
+    biases = node.inputs[2:]
     is_added_apart = len(a) > MATRIX_RANK and not is_row_major(a, tape.views[left].strides)
-    operands = (*biases, *products) if is_added_apart else (*products, *biases)
+    products = tuple(reversed(wanted))
     found: list[tuple[str, GradientTensor]] = []
-    for name, dims in operands:
+    for name in (*biases, *products) if is_added_apart else (*products, *biases):
         if name in tape.requires_grad:
+            dims = wanted[name] if name in wanted else tape.dims(name) or ()
             found.append((name, _operand_gradient(tape, heap, name, dims)))
-            if (name, dims) in biases:
+            if name not in wanted:
                 heap.sum_to(f"gradient of {name}", matrix, dims)
     heap.drop(matrix)
     return [(name, _reduced_to_operand(tape, heap, name, tensor)) for name, tensor in found]
