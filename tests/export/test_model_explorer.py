@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from models_on_disk import CONVNET, write_model
 from paths import MODELS
 
 import onnxmem
-from onnxmem.export.overlays import overlays
+from onnxmem.export.overlays import Overlay, overlays
 
 pytest.importorskip("model_explorer", reason="ai-edge-model-explorer is not installed")
 
@@ -242,6 +242,12 @@ FLAGS = (
 )
 
 
+def is_whole(panel: str, found: Sequence[Overlay]) -> bool:
+    """Whether the page has drawn every overlay, which arrive one by one and in any order."""
+    sums = panel.partition("\nSum ")[2].partition("\n")[0].split()
+    return len(sums) == len(found) and all(each.title in panel for each in found)
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -281,12 +287,15 @@ def test_the_page_lays_a_training_step_over_the_graph(server: Server, tmp_path: 
         seen("//mat-dialog-container//mat-slide-toggle//button").click()
         seen("//button[contains(@class,'btn-run')]").click()
         seen("//*[contains(text(),'Aggregated stats')]")
-        panel = driver.find_element("css selector", "info-panel").text
+        found = overlays(onnxmem.analyze(path, batch=2, train=True))
+        stop = time.monotonic() + 60
+        while not is_whole(panel := driver.find_element("css selector", "info-panel").text, found):
+            assert time.monotonic() < stop, panel
+            time.sleep(0.1)
         if folder := os.environ.get("ONNXMEM_SCREENSHOTS"):
             driver.save_screenshot(str(Path(folder, "model-explorer.png")))
     finally:
         driver.quit()
-    found = overlays(onnxmem.analyze(path, batch=2, train=True))
-    assert all(each.title in panel for each in found)
-    sums = " ".join(str(sum(each.by_node.values())) for each in found)
+    in_order = sorted(found, key=lambda each: panel.index(each.title))
+    sums = " ".join(str(sum(each.by_node.values())) for each in in_order)
     assert f"\nSum {sums}\n" in panel
