@@ -258,6 +258,20 @@ def test_a_sequence_that_does_not_begin_with_its_steps_is_copied() -> None:
     assert found == [plain[0] + data, plain[1] + data + output, plain[2] + data]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"float[{T},{B},{I}] x", f"float[{T * B},{I}] x"),
+        (f"float[1,{4 * H},{H}] r0", f"float[{4 * H},{H}] r0"),
+    ],
+)
+def test_operands_of_another_rank_make_no_call(before: str, after: str) -> None:
+    """As a broken file may have."""
+    text = one().replace(before, after)
+    assert text != one()
+    assert "reserve space of Reshape_3" not in sizes(step(text))
+
+
 def test_a_size_that_is_unknown_makes_no_call() -> None:
     text = one().replace("i = Mul(x, g)", "i = Reshape(x, s)").replace("] x)", "] x, int64[3] s)")
     found = step(text)
