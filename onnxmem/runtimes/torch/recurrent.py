@@ -330,6 +330,7 @@ _ACTIVATIONS = {
 }
 """Of one direction."""
 _NOT_OF_CUDNN = ("clip", "input_forget", "layout")
+_RANK_OF_Y = 4
 _SEQUENCE_LENS, _PEEPHOLES = 4, 7
 _H, _C = 5, 6
 
@@ -415,7 +416,9 @@ def _reordering(view: GraphView, name: str) -> tuple[Node, ...]:
 def _joined(view: GraphView, name: str) -> tuple[int | None, ...] | None:
     """The shape of Y as [T, B, D x H]."""
     dims = view.dims(name)
-    return None if dims is None else (dims[0], dims[2], dims[1] * dims[3])
+    if dims is None or len(dims) != _RANK_OF_Y:
+        return None
+    return dims[0], dims[2], dims[1] * dims[3]
 
 
 def _shape_of(view: GraphView, node: Node) -> tuple[int | None, ...]:

@@ -155,11 +155,10 @@ class Tape:
         That is a depthwise convolution's (``use_cudnn_depthwise`` of
         aten/src/ATen/native/Convolution.cpp has exceptions in 16 bits, which are left out).
         """
-        data, weight = (self.dims(name) for name in node.inputs[:2])
-        group = node.attributes.get("group", 1)
-        if data is not None and weight is not None and group == data[1] and group != 1:
+        dims, group = self.dims(node.inputs[0]), node.attributes.get("group", 1)
+        if dims is not None and group != 1 and group in dims[1:2]:
             return 0
-        names = (*node.inputs[:2], node.outputs[0])
+        names = filter(None, (*node.inputs[:2], *node.outputs[:1]))
         return sum(self.size_bytes(name) or 0 for name in names)
 
     def has_steps_first(self, name: str) -> bool:
@@ -404,6 +403,8 @@ class _Saver:
         copies = [(f"reserve space of {node.name}", layers.reserve_bytes)]
         if layers.copies_weights and self.tape.precision.autocast is None:
             copies.append((f"weights of {node.name}", layers.weights_bytes))
+        if not node.outputs[0]:
+            copies.append((f"output of {node.name}", layers.output_bytes))
         transient_bytes = layers.workspace_bytes(is_forward=True)
         if not self.tape.has_steps_first(node.inputs[0]):
             transient_bytes += layers.input_bytes

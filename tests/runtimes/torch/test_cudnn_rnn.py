@@ -258,6 +258,18 @@ def test_a_sequence_that_does_not_begin_with_its_steps_is_copied() -> None:
     assert found == [plain[0] + data, plain[1] + data + output, plain[2] + data]
 
 
+def test_an_output_that_nothing_reads_is_saved_all_the_same() -> None:
+    """Where the exporter left it out, as of a layer of which the last state is read alone."""
+    text = f"""
+        agraph (float[{T},{B},{I}] x) => (float[1,{B},{H}] h0) <{weights(I)}> {{
+            , h0 = LSTM <hidden_size = {H}> (x, w0, r0, b0)
+        }}"""
+    found = step(text)
+    assert operators(network(text).graph) == ["_cudnn_rnn"]
+    assert sizes(found)["output of LSTM_0"] == [4 * T * B * H]
+    assert found.gradient_bytes == 4 * 4 * H * (I + H + 2)
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

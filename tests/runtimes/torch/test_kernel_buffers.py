@@ -97,6 +97,14 @@ def test_a_depthwise_convolution_runs_in_a_kernel_of_pytorch() -> None:
     assert buffers(step(text)) == []
 
 
+def test_a_convolution_of_another_rank_is_no_fault() -> None:
+    """As a broken file may have."""
+    text = CONVOLUTION.replace("N", "2").replace("float[2,3,17,19] x", "float[2] x")
+    assert [label for label, _ in buffers(step(text), Assumed.exactly(7))] == [
+        *("workspace of Conv_0", "workspace of Conv_0")
+    ]
+
+
 def test_every_phase_has_the_buffers_of_its_nodes() -> None:
     found = step(CONVOLUTION.replace("N", "2"))
     run = TorchRuntime(recipe=found.recipe, workspace=Assumed.exactly(7)).program_of(found)
