@@ -82,7 +82,7 @@ ORT_CONTEXT: Final = Assumed(
 )
 """The same in a process of onnxruntime without PyTorch."""
 
-WORKSPACE_BYTES: Final = 32 * _MIB
+_WORKSPACE_BYTES: Final = 32 * _MIB
 """onnxruntime's bound on the search up to 1.13, and a request that users report in full."""
 _WORKSPACE_SOURCE: Final = (
     "cuDNN decides: 0 (implicit GEMM) up to copies of input, output and filter in another layout"
@@ -109,7 +109,7 @@ def workspace_of(high_bytes: int, specified_bytes: int | None) -> Assumed:
         return Assumed.exactly(specified_bytes)
     if not high_bytes:
         return NO_TERM
-    return Assumed(0, min(WORKSPACE_BYTES, high_bytes), high_bytes, _WORKSPACE_SOURCE)
+    return Assumed(0, min(_WORKSPACE_BYTES, high_bytes), high_bytes, _WORKSPACE_SOURCE)
 
 
 def _operand_bytes(graph: Graph) -> Iterator[int]:

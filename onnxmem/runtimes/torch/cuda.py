@@ -11,8 +11,8 @@ from typing import ClassVar, Final
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import MAX_ITERATIONS, Reserved
-from onnxmem.program.sizes import CountRule, Derived
-from onnxmem.runtimes.assumed import NO_TERM, WORKSPACE_BYTES, Assumed
+from onnxmem.program.sizes import Derived
+from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
@@ -88,13 +88,12 @@ class TorchMemory:
 class ConvolutionWorkspace:
     """The workspace of a convolution by the bytes of its operands and result."""
 
-    most_bytes: int
-    is_given: bool
-    """Whether every convolution takes it, whatever its size."""
+    given_bytes: int | None
+    """What every convolution takes; ``None``: by its size, at most 32 MiB."""
 
     def size_bytes(self, count: int) -> int:
         """Bytes for a convolution."""
-        return self.most_bytes if self.is_given else min(self.most_bytes, count)
+        return workspace_of(count, self.given_bytes).size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +165,17 @@ class TorchRuntime:
             [each.label for each in buffers], [each.event for each in buffers]
         )
         first = replayed.program.num_allocations
-        rules = (self._rule_of(each.num_columns) for each in buffers)
+        # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
+        is_given = self.workspace.low_bytes == self.workspace.high_bytes
+        workspace = ConvolutionWorkspace(self.workspace.low_bytes if is_given else None)
         sizes = replayed.sizes.with_derived(
-            Derived(number, each.count, rule)
-            for number, (each, rule) in enumerate(zip(buffers, rules, strict=True), first)
+            Derived(
+                *(number, each.count),
+                workspace if each.num_columns is None else SumBuffer(each.num_columns),
+            )
+            for number, each in enumerate(buffers, first)
         )
         return RuntimeProgram(program, sizes, step.findings, MAX_ITERATIONS)
-
-    def _rule_of(self, num_columns: int) -> CountRule:
-        if num_columns:
-            return SumBuffer(num_columns)
-        # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
-        given_bytes = self.workspace.low_bytes
-        is_given = given_bytes == self.workspace.high_bytes
-        most_bytes = given_bytes if is_given else WORKSPACE_BYTES
-        return ConvolutionWorkspace(most_bytes, is_given=is_given)
 
     def allocator(self, capacity_bytes: int | None = None) -> CachingAllocator:
         """A new caching allocator."""

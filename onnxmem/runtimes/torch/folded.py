@@ -33,8 +33,8 @@ from typing import Final
 from onnxmem.model.graph import FX_NODE, Graph, Node, Role
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.ops.spec import known_dims
+from onnxmem.runtimes.torch.strides import CONVOLUTIONS
 
-_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _BIAS: Final = 2
 """Index of the bias among the inputs."""
 _FX_TARGET: Final = re.compile(r"\[target=([\w.:]+)\]")
@@ -103,7 +103,7 @@ def folded_layers(graph: Graph) -> FoldedLayers:
     # A tool that folds does so throughout the file: where some layers show it, the others had none.
     # A layer of unknown shape is left out: a normalization of unknown size would add nothing.
     traces = _Traces(graph)
-    layers = (n for n in graph.nodes if n.onnx_op in _CONVOLUTIONS or n.onnx_op == "Gemm")
+    layers = (n for n in graph.nodes if n.onnx_op in CONVOLUTIONS or n.onnx_op == "Gemm")
     known = (n for n in layers if known_dims(graph.tensors[n.outputs[0]].shape) is not None)
     origins = [(node, traces.origin(node)) for node in known]
     certain = tuple(node for node, origin in origins if origin is Origin.FOLDED)
@@ -143,7 +143,7 @@ class _Traces:
         self.numbers = frozenset(int(found[2]) for found in numbers if found)
         unread = (t for t in tensors.values() if t.role is Role.UNREAD)
         means = [t.num_elements for t in unread if _STATISTICS.search(t.name)]
-        convolutions = [node for node in graph.nodes if node.onnx_op in _CONVOLUTIONS]
+        convolutions = [node for node in graph.nodes if node.onnx_op in CONVOLUTIONS]
         self.statistics = Counter(means)
         self.biased = Counter(self._channels(node) for node in convolutions if _bias(node))
         self.modules = frozenset(_module(node) for node in graph.nodes)

@@ -158,7 +158,7 @@ CUDNN_RNN = OpSpec(
 )
 """All layers of a module in one call; ``weights`` are W, R and B of each layer, as ONNX packs them.
 
-Attributes: ``mode``, ``num_layers`` and ``has_dropout``, whether layers have a Dropout between.
+Attributes: ``mode``, their operator, and ``has_dropout``, whether layers have a Dropout between.
 """
 
 PADDED_HEADS = OpSpec(

@@ -6,7 +6,7 @@ rule. ``matmul_gradients`` and ``layer_gradients`` are the formulas of matrix pr
 layers, which no rule describes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from math import prod
@@ -449,17 +449,12 @@ def fused_layers_gradients(
     output = incoming.get(node.outputs[0])
     is_copied = output is not None and output.dims and not is_row_major(output.dims, output.strides)
     more_bytes = layers.output_bytes if is_copied else 0
-    input_gradient = heap.new(f"gradient of {data}", tape.dims(data), tape.bits(data))
+    input_gradient = _new_gradient(tape, heap, data)
     heap.allocate_and_free(label, workspace_bytes + layers.states_bytes + more_bytes)
     found: list[tuple[str, GradientTensor]] = []
     if data in tape.requires_grad:
         found.append((data, input_gradient))
-    for name in filter(None, node.inputs[1:]):
-        if name in tape.requires_grad:
-            found += [
-                (leaf, heap.new(f"gradient of {leaf}", tape.dims(leaf), tape.bits(leaf)))
-                for leaf in tape.packed.get(name, (name,))
-            ]
+    found += _leaf_gradients(tape, heap, node.inputs[1:])
     heap.allocate_and_free(label, workspace_bytes + layers.states_bytes)
     if data not in tape.requires_grad:
         heap.drop(input_gradient)
@@ -524,16 +519,13 @@ class _LayerBackward:
         for block in gates:
             heap.release(block)
         if data in self.tape.requires_grad:
-            self.gradients.append((data, self._gradient(data)))
+            self.gradients.append((data, _new_gradient(self.tape, self.heap, data)))
         self._add_matrix_gradient(weight, direction)
         heap.release(stacked)
 
     def add_other_gradients(self) -> None:
         """Add the gradients of biases, peepholes and initial states."""
-        for name in self.node.inputs[3:]:
-            if name in self.tape.requires_grad:
-                leaves = self.tape.packed.get(name, (name,))
-                self.gradients += [(leaf, self._gradient(leaf)) for leaf in leaves]
+        self.gradients += _leaf_gradients(self.tape, self.heap, self.node.inputs[3:])
 
     def _add_matrix_gradient(self, name: str, direction: int) -> None:
         """Add the gradient of one direction's matrix.
@@ -547,7 +539,20 @@ class _LayerBackward:
             leaves = leaves if direction == self.layer.num_directions - 1 else ()
         else:
             leaves = leaves[direction : direction + 1]
-        self.gradients += [(leaf, self._gradient(leaf)) for leaf in leaves]
+        self.gradients += [(leaf, _new_gradient(self.tape, self.heap, leaf)) for leaf in leaves]
 
-    def _gradient(self, name: str) -> GradientTensor:
-        return self.heap.new(f"gradient of {name}", self.tape.dims(name), self.tape.bits(name))
+
+def _leaf_gradients(
+    tape: Tape, heap: GradientHeap, names: Iterable[str]
+) -> list[tuple[str, GradientTensor]]:
+    """New gradients of the operands that require one, or of the parameters packed into them."""
+    return [
+        (leaf, _new_gradient(tape, heap, leaf))
+        for name in names
+        if name in tape.requires_grad
+        for leaf in tape.packed.get(name, (name,))
+    ]
+
+
+def _new_gradient(tape: Tape, heap: GradientHeap, name: str) -> GradientTensor:
+    return heap.new(f"gradient of {name}", tape.dims(name), tape.bits(name))

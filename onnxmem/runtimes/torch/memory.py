@@ -35,8 +35,8 @@ class KernelBuffer:
     label: str
     count: int
     """Of rows that a sum adds, or of bytes that a convolution reads and writes."""
-    num_columns: int = 0
-    """Of the sum's result; 0: the buffer is a convolution's workspace."""
+    num_columns: int | None = None
+    """Of the sum's result; ``None``: the buffer is a convolution's workspace."""
 
 
 @dataclass(slots=True)

@@ -134,12 +134,6 @@ _GROUPS_SINCE = "2.5"
 """The first release of PyTorch whose attention has ``enable_gqa``."""
 
 
-_RECURRENT: tuple[tuple[frozenset[str], _Finder], ...] = tuple(
-    (frozenset({op_type}), recurrent_calls) for op_type in RECURRENT
-)
-"""One finder, wherever any of its operators is present: what it found once is gone then."""
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
     """An operator to insert, and its inputs."""
@@ -321,11 +315,13 @@ def as_run(
     # of them changed it.
     before = graph = with_cast_numbers(graph)
     present = {node.onnx_op for node in graph.nodes}
+    # Any of them is enough, where other finders need all their operators.
+    has_recurrent = fused_recurrent and not present.isdisjoint(RECURRENT)
     known = (
         *_FINDERS,
         *((_RMS_NORMS,) if fused_rms_norm else ()),
         *(((_ATTENTION, partial(attentions, heads=heads)),) if fused_attention else ()),
-        *(_RECURRENT if fused_recurrent else ()),
+        *(((frozenset[str](), recurrent_calls),) if has_recurrent else ()),
     )
     view: GraphView | None = None
     for find in (find for needed, find in known if needed <= present):

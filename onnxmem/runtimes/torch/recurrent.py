@@ -231,7 +231,7 @@ def fused_layers_of(call: Call, *, is_bfloat16: bool) -> FusedLayers | None:
         num_samples=read[1],
         num_inputs=read[2],
         num_hidden=matrix[2],
-        num_layers=int(str(call.attributes["num_layers"])),
+        num_layers=len(call.inputs[_FIRST_WEIGHT:]) // _NUM_WEIGHTS,
         num_directions=matrix[0],
         has_dropout=bool(call.attributes["has_dropout"]),
         num_weights=sum(filter(None, weights)),
@@ -476,7 +476,6 @@ def _match(view: GraphView, layers: list[_WrittenLayer]) -> Match:
         (layers[-1].output, *states),
         {
             "mode": first.onnx_op,
-            "num_layers": len(layers),
             "has_dropout": int(any(layer.has_dropout for layer in layers)),
         },
     )

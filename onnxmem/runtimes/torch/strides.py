@@ -186,10 +186,10 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
 
 MATRIX_RANK = 2
 
-CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = ("Conv", "ConvTranspose")
 _MATMULS = ("Einsum", "Gemm", "MatMul", "linear")
 MATMUL_LIKE = (
-    *("Attention", "Conv", "ConvTranspose", "scaled_dot_product_attention"),
+    *("Attention", *CONVOLUTIONS, "scaled_dot_product_attention"),
     *_MATMULS,
 )
 """Operators that multiply and add two operands; recurrent layers are not listed."""

@@ -162,7 +162,7 @@ class Tape:
         return sum(self.size_bytes(name) or 0 for name in names)
 
     def has_steps_first(self, name: str) -> bool:
-        """Whether a sequence is [T, B, ...] in memory, so that cuDNN reads it without a copy."""
+        """Whether a sequence is [T, B, ...] in memory, so that layers read it without a copy."""
         dims = self.dims(name)
         return dims is None or is_row_major(dims, self.views[name].strides)
 
@@ -387,8 +387,7 @@ class _Saver:
         data = node.inputs[0]
         # `at::linear` of all steps at once reads X as one matrix: another layout is copied, for
         # each direction again.
-        dims, strides = self.tape.dims(data), self.tape.views[data].strides
-        copies_input = dims is not None and not is_row_major(dims, strides)
+        copies_input = not self.tape.has_steps_first(data)
         transient_bytes = layer.transient_bytes(writes_output=bool(node.outputs[0]))
         packed = self.tape.packed
         matrices = (each for name in node.inputs[1:3] for each in packed.get(name, (name,)))

@@ -28,7 +28,7 @@ from onnxmem.runtimes.torch.framework import (
     PARAMETER_FUNCTION,
     WEIGHT_NORM,
 )
-from onnxmem.runtimes.torch.strides import Dims
+from onnxmem.runtimes.torch.strides import CONVOLUTIONS, Dims
 from onnxmem.units import plural
 
 _HIERARCHY: Final = "pkg.torch.onnx.class_hierarchy"
@@ -64,8 +64,7 @@ _BATCH_AND_CHANNELS: Final = 2
 """The axes of a convolution's operand that are not padded."""
 _WEIGHT: Final = 1
 """Its index among those of a convolution and of ``linear``, and among a node's inputs."""
-_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
-_LAYERS: Final = frozenset({*_CONVOLUTIONS, "Gemm", "MatMul"})
+_LAYERS: Final = frozenset({*CONVOLUTIONS, "Gemm", "MatMul"})
 _ELEMENTWISE: Final = frozenset({"Add", "Div", "Mul", "Sub"})
 
 
@@ -214,7 +213,7 @@ class _Unfolding:
         source = arguments[_WEIGHT] if len(arguments) > _WEIGHT else name
         if _NORMED.search(source):
             # One length for each row; torch.export transposes the weights of linear layers.
-            is_first = node.onnx_op in _CONVOLUTIONS or node.attributes.get("transB")
+            is_first = node.onnx_op in CONVOLUTIONS or node.attributes.get("transB")
             axis = 0 if is_first else 1
             lengths = tuple(dim if index == axis else 1 for index, dim in enumerate(dims))
             v, g = ("_v", "_g") if _keeps_weight(node) else (" original1", " original0")

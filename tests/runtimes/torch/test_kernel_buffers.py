@@ -132,4 +132,4 @@ def test_buffers_follow_the_batch_by_their_rules() -> None:
 
 def test_rules_of_other_columns_are_others() -> None:
     assert SumBuffer(3) != SumBuffer(5)
-    assert ConvolutionWorkspace(3, is_given=True) != ConvolutionWorkspace(3, is_given=False)
+    assert ConvolutionWorkspace(3) != ConvolutionWorkspace(None)
