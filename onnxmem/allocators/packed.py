@@ -347,6 +347,10 @@ def _better_placements(
         yield lower
         if lower[0] == lower_bound:
             return
+    if conflicts is not None:
+        # Compared too, so that no search ends above the order of time or its reverse.
+        from_the_end = place_by_time(backwards(blocks))
+        yield _top(from_the_end, sizes), from_the_end
 
 
 def backwards(blocks: Blocks) -> Blocks:
