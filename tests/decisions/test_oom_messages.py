@@ -59,8 +59,8 @@ The twenty-sixth and twenty-seventh are what programs alone print, most of it fr
 documents in public repositories, of which no earlier set has the text or the page; figures are
 changed. With the rules frozen and the facts written down before, 102 of 107 of the twenty-sixth,
 and, with the rules mended for it, 58 of 60 of the twenty-seventh. Corrected since: of the first a
-request that the C library rounded before it failed, of the second the device of a message that names
-``gpu_memory_utilization``.
+request that the C library rounded before it failed, of the second the device of a message that
+names ``gpu_memory_utilization``.
 
 Of texts that are none, from the same threads, 29 of 40, 28 of 30, 19 of 21 and 34 of 36 were read
 as none at first sight.
