@@ -44,6 +44,29 @@ def format_bytes(num_bytes: int | None) -> str:
     return f"{value:.{decimals}f} {_IEC[unit]}"
 
 
+def format_limit(num_bytes: int | None) -> str:
+    """A size that somebody gave: in the decimal unit that it is whole in, and in IEC units.
+
+    >>> format_limit(16_000_000_000), format_limit(16 * 1024**3)
+    ('16 GB (14.9 GiB)', '16.0 GiB')
+    """
+    given = in_decimal_unit(num_bytes)
+    size = format_bytes(num_bytes)
+    return f"{given} ({size})" if given else size
+
+
+def in_decimal_unit(num_bytes: int | None) -> str:
+    """A size that is whole in MB and not in MiB, as it was given; empty: any other size.
+
+    >>> in_decimal_unit(1_500_000_000)
+    '1.5 GB'
+    """
+    if num_bytes is None or num_bytes % 1000**2 or num_bytes % 1024**2 == 0:
+        return ""
+    power = min((len(str(num_bytes)) - 1) // 3, len(_SI))
+    return f"{num_bytes / 1000**power:g} {_SI[power - 1]}B"
+
+
 def format_ends(least_bytes: int | None, most_bytes: int | None) -> str:
     """What is taken at least and at most; without an end above, only at least.
 

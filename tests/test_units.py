@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.errors import UsageError
-from onnxmem.units import format_bytes, format_count, parse_size
+from onnxmem.units import format_bytes, format_count, format_limit, parse_size
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,21 @@ from onnxmem.units import format_bytes, format_count, parse_size
 )
 def test_bytes_are_written_in_iec_units(num_bytes: int | None, text: str) -> None:
     assert format_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("16GB", "16 GB (14.9 GiB)"),
+        ("1.5 TB", "1.5 TB (1.36 TiB)"),
+        ("500MB", "500 MB (477 MiB)"),
+        ("16GiB", "16.0 GiB"),
+        ("1000MiB", "1000 MiB"),
+        ("0B", "0 B"),
+    ],
+)
+def test_a_limit_has_the_unit_that_it_was_given_in(given: str, text: str) -> None:
+    assert format_limit(parse_size(given)) == text
 
 
 @pytest.mark.parametrize(

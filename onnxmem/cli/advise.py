@@ -34,7 +34,7 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.settings import Settings
-from onnxmem.units import format_bytes
+from onnxmem.units import format_limit
 
 if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
@@ -112,7 +112,7 @@ def _unmet(outcomes: Iterable[Outcome]) -> Iterator[int]:
         plan = found.advice.plan if isinstance(found, AdvisedModel) else None
         if plan is None or plan.is_met:
             continue
-        budget = format_bytes(plan.budget_bytes)
+        budget = format_limit(plan.budget_bytes)
         if plan.is_met is None:
             message = f"whether it fits {budget} is unknown; see the notes"
             yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=path)

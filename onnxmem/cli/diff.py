@@ -50,7 +50,7 @@ from onnxmem.errors import (
 )
 from onnxmem.files import opened
 from onnxmem.settings import OPTIMIZERS, PRECISIONS, TrainingConfig
-from onnxmem.units import format_bytes
+from onnxmem.units import format_limit
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -436,10 +436,10 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
     side = difference.after
     verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.compared.verdict
     if verdict is Verdict.OVER:
-        message = f"does not fit the budget of {format_bytes(budget_bytes)}"
+        message = f"does not fit the budget of {format_limit(budget_bytes)}"
         yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
     elif verdict is Verdict.UNKNOWN:
-        message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see Budget"
+        message = f"whether it fits {format_limit(budget_bytes)} is unknown; see Budget"
         yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=side.path)
 
 

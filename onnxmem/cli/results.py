@@ -30,7 +30,7 @@ from onnxmem.cli.output import (
 from onnxmem.collection.task import FaultRow, Outcome, Render
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYZED, Fault, UsageError, shortened
 from onnxmem.files import reason_of
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_limit, plural
 
 if TYPE_CHECKING:
     from onnxmem.collection.summary import Accuracies, Summary, Tally, Target
@@ -459,6 +459,6 @@ def _budget_fault(row: JsonDict) -> Iterator[FaultRow]:
         message = "whether it fits is unknown: " + "; ".join(found["doubts"])
         yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYZED, trace=None)
         return
-    over, budget = format_bytes(-found["margin_bytes"]), format_bytes(found["limit_bytes"])
+    over, budget = format_bytes(-found["margin_bytes"]), format_limit(found["limit_bytes"])
     message = f"takes {format_bytes(found['bytes'])}, {over} over the budget of {budget}"
     yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)

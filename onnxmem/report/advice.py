@@ -14,7 +14,7 @@ from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
 from onnxmem.report.text import fact, finding_lines, noted, paragraph, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, format_ends
+from onnxmem.units import format_bytes, format_ends, in_decimal_unit
 
 if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.advice import Choice
@@ -154,7 +154,8 @@ def _proposal(proposal: Proposal, figure: Objective) -> Iterator[str]:
 def _plan(plan: BudgetPlan, figure: Objective) -> Iterator[str]:
     budget_bytes = plan.budget_bytes
     compared = "" if plan.figure is figure else f"compared with: {OBJECTIVES[plan.figure]}"
-    yield rounded("Budget", budget_bytes, compared)
+    given = in_decimal_unit(budget_bytes)
+    yield rounded("Budget", budget_bytes, "; ".join(filter(None, (given, compared))))
     yield rounded(
         "  now",
         plan.before_bytes,

@@ -21,7 +21,7 @@ from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Limit
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import finding_lines, finding_rows, finding_text, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, plural
+from onnxmem.units import format_bytes, format_limit, plural
 from onnxmem.version import __version__
 
 _LONGEST_REASON: Final = 600
@@ -59,10 +59,10 @@ def _verdict(check: Check) -> str:
         return f"{check.outcome}: {_grown(check)}, {check.growth} allowed{bound}"
     if check.outcome is Verdict.TIGHT and check.limit_bytes is not None:
         text = verdict_text(check.compared, check.limit_bytes)
-        return f"{text}, of {format_bytes(check.limit_bytes)}{bound}{_basis(check)}"
+        return f"{text}, of {format_limit(check.limit_bytes)}{bound}{_basis(check)}"
     over_bytes = check.over_bytes or 0
     side = "over" if over_bytes > 0 else "below"
-    limit = format_bytes(check.limit_bytes)
+    limit = format_limit(check.limit_bytes)
     return f"{check.outcome}: {format_bytes(abs(over_bytes))} {side} {limit}{bound}{_basis(check)}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting.assessing import FitResult, TableRow
+from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, TableRow
 from onnxmem.analysis.fitting.footprints import Footprint, PeakAt
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
@@ -40,7 +40,7 @@ from onnxmem.report.verdict import (
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings, TrainingConfig
-from onnxmem.units import format_bytes, in_unit, plural, unit_power
+from onnxmem.units import format_bytes, in_decimal_unit, in_unit, plural, unit_power
 
 _STEP_COLUMN: Final = 28
 _MEMORIES: Final = {"ram": "RAM", "flash": "flash"}
@@ -217,7 +217,7 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     lines += [
         *laid_out(assessment_lines(result.assessment, result.requested)),
     ]
-    lines.append(rounded("  memory", setup.memory_bytes, _memory_remark(memory)))
+    lines.append(rounded("  memory", setup.memory_bytes, _memory_remark(memory, setup)))
     if setup.flash_bytes is not None and result.setup.basis is Basis.MCU:
         weights = format_bytes(result.footprint.weight_bytes)
         lines.append(rounded("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
@@ -240,10 +240,10 @@ def _not_counted(memory: ComparedMemory) -> str:
     return "onnxruntime takes more: --runtime ort-cpu adds its process and arena"
 
 
-def _memory_remark(memory: ComparedMemory) -> str:
+def _memory_remark(memory: ComparedMemory, setup: FitRequest) -> str:
     device = memory.device
     if device is None:
-        return "as given"
+        return f"{in_decimal_unit(setup.memory_bytes)} as given".lstrip()
     if memory.source:
         return f"{memory.source}, of {format_bytes(device.memory_bytes)}"
     if device.usable_bytes is not None:

@@ -11,7 +11,7 @@ from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.report.verdict import verdict_text
-from onnxmem.units import format_bytes, format_count, format_ends, plural
+from onnxmem.units import format_bytes, format_count, format_ends, format_limit, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
@@ -45,7 +45,7 @@ def _verdict(analysis: "Analysis") -> str:
     text = verdict_text(result.requested, budget_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = f"; largest batch that fits: {largest:,}" if largest else ""
-    return f"<p><b>{format_bytes(budget_bytes)}: {escape(text)}</b>{batch}</p>"
+    return f"<p><b>{format_limit(budget_bytes)}: {escape(text)}</b>{batch}</p>"
 
 
 def _facts(analysis: "Analysis") -> str:

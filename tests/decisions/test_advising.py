@@ -25,7 +25,7 @@ from onnxmem.decisions.advise.proposals import (
     Tradeoff,
     bytes_of,
 )
-from onnxmem.decisions.advise.settings import _all_but_the_last
+from onnxmem.decisions.advise.settings import _all_but_the_last, accumulation_suggestions
 from onnxmem.decisions.advise.weights import duplicate_weights
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile, load
@@ -306,6 +306,18 @@ def test_advice_lowers_training_by_its_configuration() -> None:
     recipe = TrainingConfig(accumulate=4)
     again = advice_on(CONVNET, train=True, basis="tensors", batch=16, recipe=recipe)
     assert accumulated.after_bytes == again.before_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "has_one"),
+    [("resnet50.train.onnx", True), ("mlp.onnx", False), ("vgg16.onnx", False)],
+)
+def test_accumulation_costs_statistics_where_a_batchnormalization_is(
+    model: str, has_one: bool
+) -> None:
+    subject = Subject(question_of(onnx.load(MODELS / model, load_external_data=False), train=True))
+    (accumulated,) = accumulation_suggestions(subject.with_batch(2))
+    assert ("BatchNormalization" in accumulated.cost) is has_one
 
 
 @pytest.mark.parametrize("basis", [None, "tensors"])

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.analysis.request import StageResults
 from onnxmem.decisions.advise.proposals import (
     Change,
     Objective,
@@ -128,8 +129,12 @@ def batch_suggestions(
 
 def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
     """Gradient accumulation: the same samples in several micro-batches for one optimizer step."""
-    batch = subject.results().bound.binding.batch
+    results = subject.results()
+    batch = results.bound.binding.batch
     recipe = subject.request.settings.recipe
+    cost = "smaller kernels"
+    if _normalizes_batches(results):
+        cost += "; BatchNormalization averages over fewer samples"
     for count in _ACCUMULATED if batch and recipe.accumulate == 1 else ():
         if batch is None or batch % count:
             continue
@@ -140,10 +145,19 @@ def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
             what=f"--accumulate {count} --batch {micro}: {count} micro-batches of {micro} for one "
             "step",
             tradeoff=Tradeoff.TIME,
-            cost="smaller kernels; BatchNormalization averages over fewer samples",
+            cost=cost,
             change=_accumulated(micro, count),
             settings={"batch": micro, "accumulate": count},
         )
+
+
+def _normalizes_batches(results: StageResults) -> bool:
+    """Whether a BatchNormalization is in the file, or may have been folded away by its export."""
+    graph = results.bound.graph
+    if any(node.op_type == "BatchNormalization" for node in graph.all_nodes()):
+        return True
+    folded = None if results.training is None else results.training.batchnorms
+    return folded is not None and bool(folded.put_back or folded.left_out or folded.unknown)
 
 
 def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:

@@ -51,7 +51,7 @@ from onnxmem.report.sections.summary import answer_total
 from onnxmem.report.text import multiple_text, percent
 from onnxmem.report.timelines import GROUPS, SAVED, lifetimes_of
 from onnxmem.report.verdict import assessment_lines, budget, largest_text, short_error
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, format_limit
 
 _SHOWN_KEYS: Final = re.compile(r'data-(?:figure|ratio|to|rounded)="([^"]+)"')
 _TEXT_KEYS: Final = re.compile(r'data-text="([^"]+)"')
@@ -207,13 +207,13 @@ def _answer(analysis: Analysis, stops: Stops) -> str:
         takes = format_bytes(analysis.fit.taken_bytes)
         at = "" if batch is None else f" at batch <span data-batch-number>{batch:,}</span>"
         text += f' Takes <span class="size" data-rounded="{TAKES}">{takes}</span>'
-        text += f" of {format_bytes(budget_bytes)}{at}."
+        text += f" of {format_limit(budget_bytes)}{at}."
         if analysis.fit.max_batch is not None:
             name = shortened(analysis.fit.setup.dim or "batch")
             text += f" Largest {escape(name)} that fits: {escape(largest_text(analysis.fit))}."
         text += f" Error: {escape(short_error(analysis.fit.accuracy))}."
     else:
-        text += f" The budget is {format_bytes(budget_bytes)}."
+        text += f" The budget is {format_limit(budget_bytes)}."
     return f'<p class="answer">{text}</p>'
 
 

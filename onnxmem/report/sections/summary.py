@@ -39,7 +39,7 @@ from onnxmem.report.verdict import (
     short_error,
     verdict_text,
 )
-from onnxmem.units import format_bytes, format_ends, plural
+from onnxmem.units import format_bytes, format_ends, format_limit, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ def one_line(analysis: "Analysis") -> str:
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
     verdict = _DEPENDS.lower() if result.depends_on_data else result.verdict.value
-    return f"{name}: {verdict}: {takes} of {format_bytes(budget_bytes)}{batch}"
+    return f"{name}: {verdict}: {takes} of {format_limit(budget_bytes)}{batch}"
 
 
 def _ends(analysis: "Analysis", basis: AnyBasis) -> str:
@@ -178,7 +178,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
     return Section(
         key="answer",
         title=_title(result),
-        summary=f"{format_bytes(budget_bytes)}: {takes}",
+        summary=f"{format_limit(budget_bytes)}: {takes}",
         lines=(
             *(
                 Line("warning", text=shortened(_doubt_text(each), _LONGEST))
