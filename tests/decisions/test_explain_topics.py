@@ -284,6 +284,41 @@ def test_the_largest_batch_of_this_machine_names_its_command(capsys: Capture) ->
     assert "onnxmem fit MODEL --device auto" in capsys.readouterr().out
 
 
+CONSUMERS: Final = (
+    "what is taking up all the space",
+    "who is eating my RAM",
+    "what uses the most vram in this network",
+    "where does the memory go",
+    "what is hogging the memory",
+    "what fills up my vram",
+    "where is all the RAM spent",
+    "what's eating the GPU memory",
+    "what holds so much memory at the peak",
+)
+
+
+@pytest.mark.parametrize("question", CONSUMERS)
+def test_what_takes_the_memory_is_a_tensor(question: str) -> None:
+    assert name_of(search(question)[0]) == "which tensor or layer"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("which GPU needs the least memory for it", "a GPU to buy"),
+        ("what batch uses 8 GB of memory", "the largest batch"),
+        ("why does the process take more memory than the file", "more than the file"),
+    ],
+)
+def test_what_memory_is_taken_by_is_not_asked_where_a_noun_is(question: str, answer: str) -> None:
+    assert name_of(search(question)[0]) == answer
+
+
+def test_a_topic_far_ahead_of_all_others_answers() -> None:
+    question = "my job got killed on the cluster without any error"
+    assert [name_of(each) for each in search(question)] == ["an out-of-memory message"]
+
+
 HELD_OUT: Final = (
     (
         "the quantised network still occupies as much RAM as before",

@@ -2,9 +2,11 @@
 
 Each has names, and a topic other words for it. Words are compared in American spelling, without
 endings; ``_SYNONYMS`` are one word, factors are numbers (``three times`` is ``3x``), any size of
-memory is one word, and ``not ... fit`` is another word than ``fit``. A word counts the more the
-fewer of them have it; ``_FILLER`` counts nothing. An answer is found only if most of a question's
-weight is in its names: otherwise it would answer another question.
+memory is one word, and ``not ... fit`` is another word than ``fit``. What takes the memory, or
+where it goes, is one word too, whatever verb is said. A word counts the more the fewer of them have
+it; ``_FILLER`` counts nothing. An answer is found only if most of a question's weight is in its
+names, or if a topic has several of its words and far more than any other: otherwise it would answer
+another question.
 
 Two questions are answered before that: one whose words are a figure's name and words such as
 ``count`` and ``mean``, and one with no word that counts which asks how much memory.
@@ -13,7 +15,7 @@ Two questions are answered before that: one whose words are a figure's name and 
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -59,6 +61,9 @@ _UNKNOWN_WEIGHT: Final = 0.6
 """Of a word that no name has, as a share of the rarest word's: it may be of no importance."""
 _TOPIC_SHARE: Final = 0.5
 """Of the weight of a question's words that a topic's words must have."""
+_LED_SHARE: Final = 0.4
+"""The same, where the topic has ``_AHEAD`` times what any other answer has."""
+_AHEAD: Final = 1.5
 _NAME_SHARE: Final = 0.8
 """The same of a figure or a code, whose names say nothing of what is asked about them."""
 _OWN_NAME: Final = 1.25
@@ -105,6 +110,15 @@ _UNFIT: Final = re.compile(
     r"|\btoo (?:big|large)\b"
 )
 """A model that does not fit is another question than one that may."""
+_OF_MEMORY: Final = r"(?:memory|v?ram|space|room|gigabytes|footprint)"
+_CONSUMER: Final = re.compile(
+    r"\b(?:what|who)(?:'s| is| are)? (?:it that |actually |really )?"
+    r"(?:tak|us|eat|hogg?|occup|fill|consum|hold|need|requir)(?:es|ing|s|y|ies|ying|e)?\b"
+    rf"(?: \w+){{0,4}}? {_OF_MEMORY}\b"
+    rf"|\bwhere (?:does|did|do|is|has)(?: \w+){{0,3}}? {_OF_MEMORY} "
+    r"(?:go|gone|spent|used)\b"
+)
+"""Who asks what takes the memory, or where it goes, asks for the tensors that dominate it."""
 _WHICH_GPU: Final = re.compile(r"\bwhich (?=(?:graphics? |video )?(?:card|gpu|device)s?\b)")
 _FAR_OFF: Final = re.compile(r"\b(?:far|much|way) off\b|\boff by\b")
 _DOCKER: Final = re.compile(r"\bdocker\b(?=(?: \w+){0,3} limit)|(?<=\blimit of )docker\b")
@@ -174,7 +188,10 @@ def search(question: str) -> tuple[Answer, ...]:
     """What answers a question, the most likely first; empty if nothing is likely enough."""
     found: list[Answer] = list(_asked_for(question))
     is_doubtful = False
-    for share, _, answer in _ranked(question):
+    ranked = _ranked(question)
+    if not found and ranked and _leads(question, ranked):
+        return (ranked[0][2],)
+    for share, _, answer in ranked:
         is_topic = isinstance(answer, Topic)
         if share >= (_TOPIC_SHARE if is_topic else _NAME_SHARE):
             if answer not in found and not (is_topic and is_doubtful):
@@ -183,6 +200,18 @@ def search(question: str) -> tuple[Answer, ...]:
             # A less similar topic is no better answer.
             is_doubtful = True
     return tuple(found[:_NEAR])
+
+
+def _leads(question: str, ranked: Sequence[tuple[float, float, Answer]]) -> bool:
+    """Whether a topic has words of a question, if not most of its weight, and far more of it than
+    any other answer.
+    """
+    share, rank, answer = ranked[0]
+    next_rank = ranked[1][1] if len(ranked) > 1 else 0.0
+    if not isinstance(answer, Topic) or not _LED_SHARE <= share < _TOPIC_SHARE:
+        return False
+    common = words_of(question) & words_of(f"{answer.name} {answer.words}")
+    return len(common) > 1 and rank >= _AHEAD * next_rank
 
 
 def _asked_for(question: str) -> Iterable[Answer]:
@@ -286,6 +315,7 @@ def _all_words(text: str) -> Iterable[str]:
 
 def _split(text: str) -> Iterable[str]:
     plain = _UNFIT.sub(" unfit", text.casefold().replace("_", " "))
+    plain = _CONSUMER.sub("dominates", plain)
     plain = _DOCKER.sub("container", _FAR_OFF.sub("error", _WHICH_GPU.sub("choose ", plain)))
     plain = _CAPACITY.sub(" gigabytes ", _WITHIN.sub("fit ", plain))
     plain = _TWICE.sub("2 x", plain)
