@@ -103,6 +103,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 *_DEVICE,
                 ("--which-device", "rank all devices"),
                 ("--rank price", "or bandwidth, memory-per-dollar, samples-per-dollar"),
+                ("--cards N[,N...]", "so many of each; --shard ddp, zero2, zero3 (FSDP)"),
                 ("--prices FILE", "what you pay, as in these two lines of a CSV:"),
                 ("", "  device,price_per_hour"),
                 ("", "  RTX 4090,0.69"),

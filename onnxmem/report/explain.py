@@ -164,6 +164,8 @@ def render_metric(metric: Metric, where: str | None, value: MetricValue | None) 
     rule = next((each for each in RULES if metric.key == f"rules_of_thumb.{each.key}"), None)
     if rule is not None:
         lines += rule_lines(rule)
+        terms = "the terms of each rule, a worked example, and why Keras users see 4.5 x"
+        lines.append(fact("  see", f"onnxmem explain rules MODEL: {terms}"))
     if where is not None and value is not None:
         lines += ["", *_value(metric, where, value)]
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -225,8 +225,21 @@ def _workspace(analysis: Analysis) -> Assumed | None:
     return None if is_on_cpu else workspace(analysis.graph, specified_bytes)
 
 
+def _step_workspace(analysis: Analysis) -> Assumed | None:
+    """That of a training step, with the range of the same graph."""
+    torch, assumed = (
+        analysis.torch,
+        workspace(analysis.graph, analysis.settings.cuda_workspace_bytes),
+    )
+    return None if torch is None else replace(assumed, size_bytes=torch.cudnn_workspace_bytes)
+
+
 _ASSUMED: Final[Mapping[str, Callable[[Analysis], Assumed | None]]] = MappingProxyType(
-    {"runtime.context_bytes": _context, "runtime.workspace_bytes": _workspace}
+    {
+        "runtime.context_bytes": _context,
+        "runtime.workspace_bytes": _workspace,
+        "training.cuda.cudnn_workspace_bytes": _step_workspace,
+    }
 )
 """Figures that no file has."""
 
