@@ -176,6 +176,9 @@ class TrainingConfig:
     """The number of ranks."""
     cublas_workspace_bytes: int | None = None
     """Of each cuBLAS handle on CUDA; ``None``: as PyTorch chooses for the GPU."""
+    gpu_threads: int | None = None
+    """The threads that the GPU runs at once, on which the buffers of sums depend: multiprocessors
+    times the threads of each; ``None``: as many as an H100, which is among the largest."""
 
     def __post_init__(self) -> None:
         """Check the names and counts.
@@ -193,7 +196,12 @@ class TrainingConfig:
             ("recurrent", self.recurrent, RECURRENTS),
             ("sharding", self.shard, SHARDINGS),
         )
-        counts = {"accumulate": self.accumulate, "world": self.world, "rank": self.lora_rank}
+        counts = {
+            "accumulate": self.accumulate,
+            "world": self.world,
+            "rank": self.lora_rank,
+            "gpu threads": self.gpu_threads,
+        }
         for what, count in counts.items():
             if count is not None and (type(count) is not int or count < 1):
                 message = f"{what} {count!r} is not a positive integer"

@@ -66,7 +66,8 @@ class Target:
     cpu: str | None = None
     """The device's CPU; ``None``: the one in the settings."""
     compute_capability: str | None = None
-    """Of an NVIDIA GPU."""
+    gpu_threads: int | None = None
+    """Of an NVIDIA GPU, as its capability."""
 
     def basis(self, settings: Settings) -> AnyBasis:
         """The figure that is compared with it, as in ``onnxmem fit``."""
@@ -329,7 +330,7 @@ def _memory_bytes(device: Device) -> int:
 def _target(name: str, devices: Catalog) -> Target:
     found = devices.device_or_size(name)
     if isinstance(found, Device):
-        own = found.cpu, found.compute_capability
+        own = found.cpu, found.compute_capability, found.gpu_threads
         return Target(found.name, found.limit_bytes, found.kind, found.flash_bytes, *own)
     return Target(shortened(name), found)
 

@@ -26,13 +26,22 @@ _SIZES: Final = {
     "bandwidth": "bandwidth_bytes",
 }
 _RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
-_COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
+_COUNTS: Final = {name: name for name in ("multiprocessors", "year", "price_usd")}
 _CAPABILITY: Final = "compute_capability"
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
 """Key of a figure in a file -> field of ``Device``."""
 _OTHERS: Final = frozenset(
     {"name", "aliases", "kind", "shares_memory", "cpu", _CAPABILITY, "source", "sources"}
 )
+_MULTIPROCESSOR_THREADS: Final = {
+    **dict.fromkeys(("3.5", "3.7", "5.0", "5.2", "5.3", "6.0", "6.1", "6.2"), 2048),
+    **dict.fromkeys(("7.0", "7.2", "8.0", "9.0", "10.0", "10.3"), 2048),
+    **dict.fromkeys(("8.6", "8.7", "8.9", "11.0", "12.0", "12.1"), 1536),
+    "7.5": 1024,
+}
+"""Threads that a multiprocessor runs at once, by compute capability: "Maximum number of resident
+threads per SM" of the CUDA Programming Guide, appendix Compute Capabilities
+(https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html)."""
 _VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
@@ -75,6 +84,8 @@ class Device:
     """The CPU by its name in ``--cpu``; ``None``: unknown."""
     compute_capability: str | None = None
     """Of an NVIDIA GPU: ``9.0``."""
+    multiprocessors: int | None = None
+    """Of an NVIDIA GPU."""
     bandwidth_bytes: int | None = None
     """Bytes per second of its memory."""
     fp32_flops: int | None = None
@@ -91,6 +102,12 @@ class Device:
     def limit_bytes(self) -> int:
         """The memory that figures are compared with: what is usable if known, else all."""
         return self.memory_bytes if self.usable_bytes is None else self.usable_bytes
+
+    @property
+    def gpu_threads(self) -> int | None:
+        """The threads that an NVIDIA GPU runs at once; ``None``: unknown."""
+        each = _MULTIPROCESSOR_THREADS.get(self.compute_capability or "")
+        return None if each is None or self.multiprocessors is None else self.multiprocessors * each
 
     @property
     def gflops_per_usd(self) -> float | None:

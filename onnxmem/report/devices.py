@@ -302,7 +302,7 @@ def _details(device: Device) -> Iterator[str]:
     capability = device.compute_capability
     if capability is not None:
         source = shortened(device.sources.get("compute_capability", ""))
-        yield from prose(f"{'  capability':<14}{capability:>16}   ", source)
+        yield from prose(f"{'  capability':<18}{capability:>12}   ", source)
     for name, unit in (
         ("memory_bytes", ""),
         ("usable_bytes", ""),
@@ -310,6 +310,7 @@ def _details(device: Device) -> Iterator[str]:
         ("bandwidth_bytes", "B/s"),
         ("fp32_flops", "FLOP/s"),
         ("fp16_flops", "FLOP/s"),
+        ("multiprocessors", ""),
         ("year", ""),
         ("price_usd", "USD"),
     ):
@@ -317,11 +318,11 @@ def _details(device: Device) -> Iterator[str]:
         if number is None:
             continue
         label = f"  {name.partition('_')[0]}"
-        if unit or name == "year":
+        if unit or name in {"multiprocessors", "year"}:
             shown = f"{format_count(number)}{unit}" if "/s" in unit else f"{number} {unit}"
-            columns = f"{label:<14}{shown.strip():>16}   "
+            columns = f"{label:<18}{shown.strip():>12}   "
         else:
-            columns = f"{label:<14}{format_bytes(number):>16}   "
+            columns = f"{label:<18}{format_bytes(number):>12}   "
         yield from prose(columns, shortened(device.sources.get(name, "")))
 
 

@@ -17,10 +17,12 @@ import onnxmem
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.fitting.assessing import DemandCurve, FitRequest, fit
-from onnxmem.analysis.fitting.footprints import Deployment, request_of
+from onnxmem.analysis.fitting.footprints import Deployment, on_device, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
 from onnxmem.cli import main
+from onnxmem.decisions.devices import catalog
+from onnxmem.errors import UsageError
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes import assumed
 from onnxmem.settings import Settings, TrainingConfig
@@ -401,3 +403,34 @@ def test_gpus_of_different_workspaces_are_told_apart_in_a_ranking(
         "Compared (pytorch-cuda",
         "Compared (pytorch-cuda, cuBLAS 32.0 MiB",
     ]
+
+
+def test_a_named_gpu_has_the_buffers_of_its_own_threads(wide: str) -> None:
+    """Those that are set win, and a size has no threads."""
+    request = request_of(wide, Settings(batch=1, train=True))
+    threads = [
+        on_device(request, catalog().find(name), Basis.TORCH).settings.recipe.gpu_threads
+        for name in ("V100", "RTX 3090", "Instinct MI300X")
+    ]
+    assert threads == [80 * 2048, 82 * 1536, None]
+    own = request_of(
+        wide, Settings(batch=1, train=True, recipe=TrainingConfig(gpu_threads=7 * 1024))
+    )
+    assert on_device(own, catalog().find("V100"), Basis.TORCH).settings.recipe.gpu_threads == 7168
+    assert on_device(request, None, Basis.TORCH) is request
+    with pytest.raises(UsageError, match="gpu threads 0 is not a positive integer"):
+        TrainingConfig(gpu_threads=0)
+
+
+def test_the_error_is_that_of_the_set_workspace(wide: str) -> None:
+    """As `docs/accuracy.md` has it: the share of rows that the error is stated for."""
+    named, unnamed = (
+        onnxmem.fit(wide, device=device, train=True).accuracy for device in ("H100", "80GiB")
+    )
+    page = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    for accuracy, workspace in ((named, "32MiB"), (unnamed, "default")):
+        row = page.partition(f"| reserved | {workspace} | all | 138 | ")[2].splitlines()[0]
+        _, within, worst = (float(cell.strip(" %|")) for cell in row.split(" | "))
+        assert within <= accuracy.percent < within + 1
+        assert f"the largest is {-worst} %" in accuracy.source
+    assert (named.percent, unnamed.percent) == (9.0, 11.0)

@@ -100,6 +100,20 @@ def test_every_nvidia_gpu_has_a_compute_capability() -> None:
     assert not [x.name for x in large if "from memory" in x.sources["compute_capability"]]
 
 
+def test_the_threads_of_a_gpu_are_those_of_its_multiprocessors() -> None:
+    """By compute capability: Hopper and Volta run 2,048 each, Ampere's small GPUs 1,536."""
+    found = {x.name: x.gpu_threads for x in catalog().devices}
+    expected = {"V100 SXM2 32GB": 80 * 2048, "T4": 40 * 1024, "RTX 3090": 82 * 1536}
+    expected |= {"A100 80GB": 108 * 2048, "H100 SXM": 132 * 2048, "RTX 5090": 170 * 1536}
+    assert {name: found[name] for name in expected} == expected
+    for device in catalog().devices:
+        assert (device.gpu_threads is not None) == (device.kind == "cuda"), device.name
+    (mine,) = read_devices(OWN + 'compute_capability = "9.0"\n', "own")
+    assert mine.gpu_threads is None
+    (mine,) = read_devices(OWN + "multiprocessors = 12\n", "own")
+    assert (mine.multiprocessors, mine.gpu_threads) == (12, None)
+
+
 @pytest.mark.parametrize("value", ["9", 9.0, "hopper", "9.0a"])
 def test_a_compute_capability_is_two_numbers(value: object) -> None:
     entry = f"compute_capability = {json.dumps(value)}\n"

@@ -32,7 +32,6 @@ from onnxmem.analysis.fitting.searching import (
 )
 from onnxmem.analysis.fitting.verdicts import (
     ACCEPTABLE,
-    ACCURACIES,
     DATA,
     PARTIAL,
     UNBOUND,
@@ -44,6 +43,7 @@ from onnxmem.analysis.fitting.verdicts import (
     Doubt,
     RuntimeBasis,
     Verdict,
+    accuracy_of,
     doubts_of,
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults
@@ -128,13 +128,10 @@ class Assessment:
     """Why the verdict is unknown even if the figure is below the limit."""
     findings: tuple[Finding, ...]
     """All warnings of the models."""
+    accuracy: Accuracy
+    """The error of the compared figure."""
     is_least_accepted: bool = False
     """Whether the user accepts what a run takes at least in place of what it takes."""
-
-    @property
-    def accuracy(self) -> Accuracy:
-        """The accuracy of the compared figure."""
-        return ACCURACIES[self.basis]
 
     def compared(self, limit_bytes: int, flash_bytes: int | None = None) -> Comparison:
         """Compare with a limit; on a microcontroller the weights must also fit the flash."""
@@ -590,7 +587,7 @@ class DemandCurve:
 
     def search(self) -> Search:
         """A search for the largest number that fits."""
-        accuracy = ACCURACIES[self.setup.basis]
+        accuracy = accuracy_of(self.setup.basis, self.requests[0].settings.recipe)
         return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
 
     def _at(self, number: int) -> list[AnalysisRequest]:
@@ -659,9 +656,7 @@ class DeviceAssessments:
 
     requests: Sequence[AnalysisRequest]
     setup: FitRequest
-    _known: dict[tuple[AnyBasis, str | int | None], Assessment | OnnxmemError] = field(
-        default_factory=dict
-    )
+    _known: dict[tuple[AnyBasis, object], Assessment | OnnxmemError] = field(default_factory=dict)
 
     def on(self, basis: AnyBasis, device: Hardware) -> Assessment:
         """The assessment by a figure, as a device runs the models.
@@ -680,10 +675,11 @@ class DeviceAssessments:
             raise found
         return found
 
-    def _trait(self, basis: AnyBasis, device: Hardware) -> str | int | None:
+    def _trait(self, basis: AnyBasis, device: Hardware) -> object:
         """What of a device a figure depends on."""
         if basis is Basis.TORCH:
-            return self.requests[0].settings.recipe.cublas_bytes(device.compute_capability)
+            recipe = self.requests[0].settings.recipe
+            return recipe.cublas_bytes(device.compute_capability), device.gpu_threads
         return device.cpu if basis is Basis.ORT_CPU else None
 
 
@@ -708,6 +704,7 @@ def _assessed(
         footprint=footprint,
         doubts=doubts,
         findings=findings,
+        accuracy=accuracy_of(setup.basis, requests[0].settings.recipe),
         is_least_accepted=is_left_to_data and not (footprint.is_whole or doubts),
     )
 

@@ -309,14 +309,18 @@ class Hardware(Protocol):
     def compute_capability(self) -> str | None:
         """Of an NVIDIA GPU: ``9.0``."""
 
+    @property
+    def gpu_threads(self) -> int | None:
+        """The threads that an NVIDIA GPU runs at once; ``None``: unknown."""
+
 
 def on_device(
     request: AnalysisRequest, device: Hardware | None, basis: AnyBasis
 ) -> AnalysisRequest:
     """The same request as a device runs it; ``None``: only its memory is known.
 
-    onnxruntime's CPU kernels depend on the CPU, and the workspace that PyTorch gives cuBLAS on the
-    GPU; a microcontroller computes on quantized tensors.
+    onnxruntime's CPU kernels depend on the CPU; the workspace that PyTorch gives cuBLAS and the
+    buffers of its sums depend on the GPU. A microcontroller computes on quantized tensors.
     """
     if basis is Basis.MCU:
         return in_integers(request)
@@ -326,9 +330,13 @@ def on_device(
     if basis is Basis.ORT_CPU and device.cpu is not None:
         return replace(request, settings=replace(settings, cpu=device.cpu))
     if basis is Basis.TORCH:
-        workspace_bytes = settings.recipe.cublas_bytes(device.compute_capability)
-        if workspace_bytes != settings.recipe.cublas_bytes():
-            recipe = replace(settings.recipe, cublas_workspace_bytes=workspace_bytes)
+        recipe = settings.recipe
+        workspace_bytes = recipe.cublas_bytes(device.compute_capability)
+        if workspace_bytes != recipe.cublas_bytes():
+            recipe = replace(recipe, cublas_workspace_bytes=workspace_bytes)
+        if recipe.gpu_threads is None:
+            recipe = replace(recipe, gpu_threads=device.gpu_threads)
+        if recipe != settings.recipe:
             return replace(request, settings=replace(settings, recipe=recipe))
     return request
 

@@ -26,9 +26,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from onnxmem.errors import Finding, UsageError
+
+if TYPE_CHECKING:
+    from onnxmem.settings import TrainingConfig
 
 
 class Basis(StrEnum):
@@ -168,8 +171,24 @@ ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     }
 )
 """By the figure that is compared; from the accuracy tables of README.md."""
+_WITH_WORKSPACE: Final[Mapping[AnyBasis, Accuracy]] = MappingProxyType(
+    {
+        Basis.TORCH: Accuracy.measured(
+            9.0, "90 % of 138 settings on an H100 or H200 with the card's cuBLAS workspace", 15.2
+        )
+    }
+)
+"""The same where the size of cuBLAS's workspace is set, by the device or by an option."""
 LOAD_ACCURACY: Final = Accuracy.measured(9.0, "90 % of 240 settings", 25.0)
 """Of the growth of the process while a session is created, from the same tables."""
+
+
+def accuracy_of(basis: AnyBasis, recipe: "TrainingConfig") -> Accuracy:
+    """The error of a figure, of the measurements with the settings that are nearest."""
+    found = None if recipe.cublas_workspace_bytes is None else _WITH_WORKSPACE.get(basis)
+    return ACCURACIES[basis] if found is None else found
+
+
 SETTLED_BY: Final = MappingProxyType(
     {
         "overridden_batch": "set one batch, by --batch or by --dim",

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.fitting.verdicts import (
-    ACCURACIES,
     BASES,
     AnyBasis,
     Basis,
     Verdict,
+    accuracy_of,
     basis_for,
 )
 from onnxmem.errors import shortened
@@ -162,7 +162,7 @@ def answer(analysis: "Analysis") -> Section:
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
             *_observed(analysis),
             *_process_lines(analysis, basis),
-            Line("error", text=short_error(ACCURACIES[basis])),
+            Line("error", text=short_error(accuracy_of(basis, analysis.settings.recipe))),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
         ),

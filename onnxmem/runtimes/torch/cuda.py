@@ -27,7 +27,7 @@ _WARP: Final = 32
 _LEAST_VALUES: Final = 16
 _MOST_VALUES: Final = 256
 """Of Reduce.cuh: threads of a block, and the values that a thread adds."""
-_GPU_THREADS: Final = 132 * 2048
+_H100_THREADS: Final = 132 * 2048
 """The threads that an H100 runs at once; on a GPU with fewer, sums take smaller buffers."""
 _FLOAT_BYTES: Final = 4
 
@@ -105,6 +105,8 @@ class SumBuffer:
     """
 
     num_columns: int
+    gpu_threads: int = _H100_THREADS
+    """``multiProcessorCount * maxThreadsPerMultiProcessor`` of the device's properties."""
 
     def size_bytes(self, count: int) -> int:
         """Bytes for a sum over so many rows; 0: no block needs the others' results."""
@@ -118,7 +120,7 @@ class SumBuffer:
             return 0
         values = -(-count // block_height)
         blocks = -(-(self.num_columns // vector) // block_width)
-        target = _GPU_THREADS // (block_width * block_height)
+        target = self.gpu_threads // (block_width * block_height)
         if values < _MOST_VALUES or blocks > target:
             return 0
         most_parts, least_parts = (-(-values // each) for each in (_LEAST_VALUES, _MOST_VALUES))
@@ -168,10 +170,11 @@ class TorchRuntime:
         # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
         is_given = self.workspace.low_bytes == self.workspace.high_bytes
         workspace = ConvolutionWorkspace(self.workspace.low_bytes if is_given else None)
+        threads = self.recipe.gpu_threads or _H100_THREADS
         sizes = replayed.sizes.with_derived(
             Derived(
                 *(number, each.count),
-                workspace if each.num_columns is None else SumBuffer(each.num_columns),
+                workspace if each.num_columns is None else SumBuffer(each.num_columns, threads),
             )
             for number, each in enumerate(buffers, first)
         )

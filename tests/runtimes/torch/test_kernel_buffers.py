@@ -40,6 +40,16 @@ def test_the_buffer_of_a_sum_over_rows(columns: int, rows: int, size_bytes: int)
     assert SumBuffer(columns).size_bytes(rows) == size_bytes
 
 
+def test_a_gpu_with_fewer_threads_takes_a_smaller_buffer() -> None:
+    """By hand, as `setReduceConfig` splits: 128 threads x 4 columns read 1,024 rows in a block.
+
+    5,000 columns are 40 blocks of 32 x 4 threads, of which an H100 runs 2,112 and a V100 1,280.
+    """
+    assert SumBuffer(5_000).size_bytes(2_160) == 4 * 5_000 * 34 * 32 * 4
+    assert SumBuffer(5_000, 80 * 2048).size_bytes(2_160) == 4 * 5_000 * 32 * 32 * 4
+    assert SumBuffer(5_000, 40 * 1024).size_bytes(2_160) == 4 * 5_000 * 8 * 32 * 4
+
+
 LAYER = """
     agraph (float[N,1031,5] x) => (float[N,1031,128] y) <float[5,128] w, float[128] b> {
         m = MatMul(x, w)
@@ -54,6 +64,13 @@ def test_the_gradient_of_a_bias_is_a_sum_over_rows() -> None:
     assert [each.count for each in found.kernel_buffers] == [2062]
     program = TorchRuntime(recipe=found.recipe).program_of(found).program
     assert program.node_at(found.kernel_buffers[0].event) == "Add_1"
+
+
+def test_the_buffer_is_that_of_the_gpu() -> None:
+    found = step(LAYER.replace("N", "2"), gpu_threads=1024)
+    small_bytes = SumBuffer(128, 1024).size_bytes(2062)
+    assert small_bytes < SumBuffer(128).size_bytes(2062)
+    assert buffers(found) == [("sum for the gradient of b", small_bytes)]
 
 
 def test_the_sum_of_a_bias_that_is_added_apart_comes_first() -> None:

@@ -24,11 +24,13 @@ from tempfile import TemporaryDirectory
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.verdicts import Basis, Verdict
+from onnxmem.decisions.devices import catalog
 from onnxmem.settings import Settings, TrainingConfig
 
 DATA = Path(__file__).with_name("brackets.csv")
+CARD = "RTX 3090"
 CARD_BYTES = round(23.70 * 2**30)
-"""What the driver reports of an RTX 3090."""
+"""What the driver reports of one."""
 LAYOUTS = ("nchw", "nhwc")
 
 
@@ -73,7 +75,10 @@ def brackets() -> list[Bracket]:
 def predicted(path: Path, batch: int) -> Predicted:
     """A step of the benchmark's loop on the benchmark's card."""
     recipe = TrainingConfig().with_fields(
-        torch="1.12", optimizer="nesterov", precision="mixed-fp16"
+        torch="1.12",
+        optimizer="nesterov",
+        precision="mixed-fp16",
+        gpu_threads=catalog().find(CARD).gpu_threads,
     )
     settings = Settings(batch=batch, train=True, recipe=recipe, cuda_workspace_bytes=0)
     setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)

@@ -24,10 +24,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnxmem
+from onnxmem.decisions.devices import catalog
 from onnxmem.settings import TrainingConfig
 
 DATA = Path(__file__).with_name("steps.csv")
 _OPTIONS = ("torch", "optimizer", "precision", "loss", "shard", "zero_grad")
+_CARDS = {
+    "V100 32G (as docs say)": "V100 32GB",
+    "L40S-45GB": "L40S",
+    "A100-80GB": "A100 80GB",
+    "GeForce GTX 1060 6GB": "GTX 1060 6GB",
+    "Tesla K80 (tools notebook)": "K80",
+}
+"""The cards of `steps.csv` as the catalog of devices names them; another one is not told."""
 _RANKS = 8
 """GPUs of mmaction2's runs; the buckets of DistributedDataParallel do not depend on it."""
 
@@ -61,6 +70,7 @@ def steps() -> list[Step]:
 
 def _step(row: dict[str, str]) -> Step:
     options = {name: row[name] for name in _OPTIONS}
+    card = _CARDS.get(row["gpu"])
     return Step(
         network=row["network"],
         family=row["family"],
@@ -71,6 +81,7 @@ def _step(row: dict[str, str]) -> Step:
             world=_RANKS if row["shard"] == "ddp" else 1,
             keep_outputs=row["keep_outputs"] == "yes",
             outputs=("out",) if row["loss"] == "none" else (),
+            gpu_threads=catalog().find(card).gpu_threads if card is not None else None,
         ),
         is_reserved=row["figure"] == "reserved",
         mib=float(row["mib"]),
