@@ -432,6 +432,13 @@ def add_training_options(parser: ArgumentParser) -> None:
         "of each of PyTorch's two cuBLAS handles (default: PyTorch's, 8.1 MiB, from Hopper on "
         "32 MiB where the device is known)",
     )
+    group.add_argument(
+        "--gpu-threads",
+        type=int,
+        metavar="N",
+        help="threads that the GPU runs at once, on which buffers of sums depend: multiprocessors "
+        "x threads of each (default: those of the device, an H100's where none is named)",
+    )
     _add_switches(group)
     parser.set_defaults(**dict.fromkeys(field.name for field in fields(TrainingConfig)))
 

@@ -298,7 +298,14 @@ def _device(entry: object, sources: Mapping[str, Any], file: str) -> Device:
         message = f"{where}: unknown key {shortened(unknown[0])!r}; the keys are {known}"
         raise DeviceError(message)
     kind = _one_of(KINDS, "kind", entry.get("kind", "cuda"), where)
-    figures = {_FIGURES[key]: _figure(key, entry[key], where) for key in _FIGURES if key in entry}
+    # Whole numbers above 0 are most of a file, and each command with a device reads all of it.
+    figures = {
+        name: given
+        if key in _COUNTS and type(given := entry[key]) is int and given > 0
+        else _figure(key, entry[key], where)
+        for key, name in _FIGURES.items()
+        if key in entry
+    }
     if "memory_bytes" not in figures:
         message = f"{where}: the key memory is missing"
         raise DeviceError(message)

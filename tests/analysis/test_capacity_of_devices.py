@@ -431,6 +431,7 @@ def test_the_error_is_that_of_the_set_workspace(wide: str) -> None:
     for accuracy, workspace in ((named, "32MiB"), (unnamed, "default")):
         row = page.partition(f"| reserved | {workspace} | all | 138 | ")[2].splitlines()[0]
         _, within, worst = (float(cell.strip(" %|")) for cell in row.split(" | "))
+        assert accuracy.percent is not None
         assert within <= accuracy.percent < within + 1
         assert f"the largest is {-worst} %" in accuracy.source
     assert (named.percent, unnamed.percent) == (9.0, 11.0)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
     BASES,
     AnyBasis,
     Basis,
@@ -147,10 +148,12 @@ def _is_open(session: "RuntimeMemory | None") -> bool:
 
 def answer(analysis: "Analysis") -> Section:
     """Whether it fits, or how much it takes; the largest batch; what to do."""
-    budget_bytes, result = analysis.settings.budget_bytes, analysis.fit
+    settings, result = analysis.settings, analysis.fit
+    budget_bytes = settings.budget_bytes
     if budget_bytes is not None and result is not None:
         return _verdict(analysis, result, budget_bytes)
     basis = _basis(analysis)
+    accuracy = accuracy_of(basis, settings.recipe) if settings.train else ACCURACIES[basis]
     unknown = () if budget_bytes is None else ("whether it fits is unknown, see the notes",)
     warnings = [text.removeprefix("warning: ") for text in partial_texts(analysis)]
     takes = _ends(analysis, basis) or format_bytes(_total(analysis, basis))
@@ -162,7 +165,7 @@ def answer(analysis: "Analysis") -> Section:
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
             *_observed(analysis),
             *_process_lines(analysis, basis),
-            Line("error", text=short_error(accuracy_of(basis, analysis.settings.recipe))),
+            Line("error", text=short_error(accuracy)),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
         ),
