@@ -68,6 +68,7 @@ def test_diff_is_the_command_diff(capsys: pytest.CaptureFixture[str]) -> None:
         name: figure["after_bytes"] for name, figure in row["figures"].items()
     }
     assert len(repr(difference).splitlines()) < 10
+    assert "  inference: " in repr(difference)
 
 
 @pytest.mark.parametrize(

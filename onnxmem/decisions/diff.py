@@ -23,6 +23,16 @@ MOST_SAVED: Final = 50
 _REST: Final = "smaller blocks"
 
 
+FIGURE_LABELS: Final = {
+    "weights": "weights",
+    "inputs": "inputs",
+    "activations peak": "activations, peak",
+    "run": "inference",
+    "training peak": "training step, peak",
+}
+"""Of a difference's figures."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeakContents:
     """The live blocks at a peak, from a replay or a saved report; they add up to the peak."""
@@ -232,10 +242,9 @@ class Difference:
     def __repr__(self) -> str:
         """The changed figures: the fields hold both snapshots."""
         lines = ["<Difference"]
-        lines += [
-            f"  {each.name}: {format_bytes(each.before_bytes)} -> {format_bytes(each.after_bytes)}"
-            for each in self.figures
-        ]
+        for each in self.figures:
+            before, after = format_bytes(each.before_bytes), format_bytes(each.after_bytes)
+            lines.append(f"  {FIGURE_LABELS.get(each.name, each.name)}: {before} -> {after}")
         return "\n".join(lines) + ">"
 
     @property

@@ -6,25 +6,25 @@ from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
-from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
+from onnxmem.decisions.diff import (
+    FIGURE_LABELS,
+    Change,
+    Difference,
+    LayerChange,
+    LayerSize,
+    PeakChange,
+    Snapshot,
+)
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import fact, finding_rows, finding_text, percent, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, format_ends, in_unit, plural, unit_power
+from onnxmem.units import format_bytes, format_ends, in_decimal_unit, in_unit, plural, unit_power
 
 _SCHEMA: Final = "onnxmem.diff"
 _SCHEMA_VERSION: Final = "1.0"
 _NO_VERDICT: Final = "unknown: the saved report is of another budget, or of none: save it anew"
 _MOST_ROWS: Final = 12
 """Allocations and layers that the text lists; JSON has all."""
-_LABELS: Final = {
-    "weights": "weights",
-    "inputs": "inputs",
-    "activations peak": "activations, peak",
-    "run": "inference",
-    "training peak": "training step, peak",
-}
-"""Of a difference's figures."""
 
 
 def render(difference: Difference) -> str:
@@ -86,7 +86,7 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
 def figure_label(change: Change) -> str:
     """What a figure of a difference is called; that of a runtime by its name."""
     label = shortened(change.name).replace(" peak", ", peak").replace(" process", ", process")
-    return _LABELS.get(change.name) or label
+    return FIGURE_LABELS.get(change.name) or label
 
 
 def _figure(change: Change, power: int) -> str:
@@ -119,7 +119,7 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     if not known:
         return
     bases = list(dict.fromkeys(each.basis for each in known if each.basis is not None))
-    yield rounded("Budget", known[-1].limit_bytes)
+    yield rounded("Budget", known[-1].limit_bytes, in_decimal_unit(known[-1].limit_bytes))
     for letter, each in sides.items():
         if each is None:
             yield fact(f"  {letter}", _NO_VERDICT)

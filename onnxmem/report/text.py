@@ -34,6 +34,8 @@ _COMPARED_LABEL: Final = 32
 """Columns of a label beside a prediction and a measurement, of each of these, and of the error:"""
 _COMPARED: Final = 16
 _ERROR: Final = 10
+_FACTOR_FROM: Final = 1000.0
+"""Percent from which a change is written as a factor."""
 _NARROWEST: Final = 20
 """Columns in which a sentence is wrapped beside a figure; in fewer it stands below."""
 _MOST_START: Final = 0.6
@@ -234,8 +236,14 @@ def _unit_of(section: Section) -> int:
 
 
 def percent(error: float | None) -> str:
-    """An error with its sign; empty where there is none."""
-    return "" if error is None else f"{error:+.1f} %"
+    """An error or a change with its sign; from ten times more on as a factor.
+
+    >>> percent(-5.25), percent(46_396.3)
+    ('-5.2 %', '465 x')
+    """
+    if error is None:
+        return ""
+    return f"{error:+.1f} %" if error < _FACTOR_FROM else f"{1 + error / 100:,.0f} x"
 
 
 def _exact(num_bytes: int | None) -> str:

@@ -19,6 +19,7 @@ import onnxmem
 from onnxmem.cli import main
 from onnxmem.decisions.diff import LayerSize, PeakContents, Snapshot, diff, snapshot
 from onnxmem.program.program import Allocation, Category
+from onnxmem.report.text import percent
 
 Capture = pytest.CaptureFixture[str]
 SCHEMA = Draft202012Validator(
@@ -70,6 +71,13 @@ def test_a_saved_verdict_applies_to_its_own_budget_only(folder: Path, capsys: Ca
     (folder / "saved.json").write_text(json.dumps(saved))
     assert main("diff a.onnx saved.json --budget 1GiB".split()) == 2
     assert "models[0].verdict.verdict: is not a verdict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "text"), [(None, ""), (-5.25, "-5.2 %"), (999.9, "+999.9 %"), (46_396.3, "465 x")]
+)
+def test_a_change_of_ten_times_is_a_factor(change: float | None, text: str) -> None:
+    assert percent(change) == text
 
 
 def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None:
