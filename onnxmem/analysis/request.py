@@ -370,7 +370,7 @@ class StageResults:
         left_out = self.training.unknown if self.training else ()
         return self.bound.follows_batch and not (left_out or self._unknown_tensors)
 
-    @property
+    @cached_property
     def _unknown_tensors(self) -> tuple[str, ...]:
         """``activations.unknown_tensors``, which most batches need not compute to have none."""
         written = [each for each in self.graph.tensors.values() if each.role is Role.ACTIVATION]

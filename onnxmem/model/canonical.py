@@ -8,6 +8,7 @@ checks that no node lacks an input, an output or a subgraph that its operator ne
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -429,10 +430,13 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
         return None
 
 
-def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
+_Names = AbstractSet[str] | dict[str, int]
+
+
+def sort_nodes(graph: onnx.GraphProto, outer: Sequence[_Names] = ()) -> bool:
     """Sort the nodes of a graph and its subgraphs topologically, in place; true if any moved.
 
-    ``outer`` are the names that enclosing graphs define.
+    ``outer`` are the names that each of the enclosing graphs defines.
 
     :raises GraphError: a cycle, or a tensor that is defined twice or never; the message names the
         tensor and the node.
@@ -440,14 +444,12 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
     return sort_columns(graph, columns_of(graph), outer)
 
 
-def sort_columns(
-    graph: onnx.GraphProto, columns: Columns, outer: Collection[str] = frozenset()
-) -> bool:
+def sort_columns(graph: onnx.GraphProto, columns: Columns, outer: Sequence[_Names] = ()) -> bool:
     """The same for a graph whose columns are known; they keep the order of before."""
     steps = _steps(columns)
     defined = input_and_initializer_names(graph)
     producer = _producers(steps, defined)
-    _refuse_undefined(graph, steps, (producer, defined, outer))
+    _refuse_undefined(graph, steps, (producer, defined, *outer))
     order = _running_order(steps, producer)
     moved = order != list(range(len(order)))
     if moved:
@@ -456,9 +458,8 @@ def sort_columns(
         graph.node.extend(nodes)
     # Columns are by position: after a move they are read anew.
     bodies = columns_of(graph).bodies if moved else columns.bodies
-    visible = {*outer, *defined, *producer} if bodies else ()
     for _, inner in (body for index in sorted(bodies) for body in bodies[index]):
-        moved |= sort_nodes(inner, visible)
+        moved |= sort_nodes(inner, (producer, defined, *outer))
     return moved
 
 
@@ -495,10 +496,12 @@ def _producers(steps: Columns, defined: set[str]) -> dict[str, int]:
     return producer
 
 
-def _refuse_undefined(
-    graph: onnx.GraphProto, steps: Columns, known: Sequence[Collection[str]]
-) -> None:
-    undefined = {name for names in steps.inputs for name in names}.difference({""}, *known)
+def _refuse_undefined(graph: onnx.GraphProto, steps: Columns, known: Sequence[_Names]) -> None:
+    undefined = {name for names in steps.inputs for name in names} - {""}
+    for names in known:
+        # By one set at a time: the names of a subgraph are looked up in those of the graphs around
+        # it, which may have a subgraph in every block. Of several sets, all names are walked.
+        undefined = undefined.difference(names)
     if undefined:
         # Only now is the node looked for: the set above decides most files, however many nodes they
         # have.

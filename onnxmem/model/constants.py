@@ -1,6 +1,6 @@
 """The elements of small constants, in all forms that a file may store them in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 from typing import Final
@@ -24,7 +24,17 @@ _PLAIN: Final[Mapping[int, np.dtype[np.generic]]] = MappingProxyType(
         onnx.TensorProto.BOOL: np.dtype("?"),
     }
 )
-"""The types of most constants: their bytes are read directly, ten times faster than by onnx."""
+"""The types of most constants, which are read directly, ten times faster than by onnx."""
+_NUMBERS: Final[Mapping[int, Callable[[onnx.TensorProto], Sequence[float]]]] = MappingProxyType(
+    {
+        onnx.TensorProto.FLOAT: lambda proto: proto.float_data,
+        onnx.TensorProto.DOUBLE: lambda proto: proto.double_data,
+        onnx.TensorProto.INT32: lambda proto: proto.int32_data,
+        onnx.TensorProto.INT64: lambda proto: proto.int64_data,
+        onnx.TensorProto.BOOL: lambda proto: proto.int32_data,
+    }
+)
+"""Where their elements are if they are not stored as bytes."""
 _FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
@@ -40,6 +50,10 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
     if raw and dtype is not None:
         is_whole = len(raw) == size * dtype.itemsize and min(proto.dims, default=0) >= 0
         return np.frombuffer(raw, dtype).reshape(proto.dims) if is_whole else None
+    if dtype is not None:
+        numbers = _NUMBERS[proto.data_type](proto)[:]
+        if len(numbers) == size and min(proto.dims, default=0) >= 0:
+            return np.array(numbers, dtype).reshape(proto.dims)
     try:
         value = onnx.numpy_helper.to_array(proto)
     except (ValueError, TypeError, RuntimeError, KeyError):

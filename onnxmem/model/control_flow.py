@@ -45,7 +45,7 @@ def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
     branches).
     """
     idle: set[str] = set()
-    nodes = _running(graph, values, idle)
+    nodes = _running(graph, values, idle) if values else graph.nodes
     if not idle:
         return graph
     tensors = {
@@ -227,7 +227,10 @@ def computed(operation: str, inputs: Sequence[Scalar | None]) -> Scalar | None:
 def trip_count(graph: Graph, node: Node) -> int | None:
     """The iterations of a node with subgraphs; 1 for an If; ``None`` if a run decides them."""
     if node.onnx_op == "Loop":
-        return _loop_trips(graph, node)
+        found = graph.trip_counts
+        if node not in found:
+            found[node] = _loop_trips(graph, node)
+        return found[node]
     if node.onnx_op == "Scan":
         return _scan_trips(graph, node)
     return 1
@@ -305,8 +308,9 @@ def _loop_trips(graph: Graph, node: Node) -> int | None:
     going = _scalar(graph, condition) if condition else True
     if (limit and most is None) or going is None:
         return None
-    initial = [_scalar(graph, name) for name in node.inputs[2:]]
-    return _scalars_of(graph, node).trips(None if most is None else max(most, 0), going, initial)
+    body = _scalars_of(graph, node)
+    initial = [] if body.stays_true() else [_scalar(graph, name) for name in node.inputs[2:]]
+    return body.trips(None if most is None else max(most, 0), going, initial)
 
 
 def _scalars_of(graph: Graph, loop: Node) -> LoopBody:
@@ -321,6 +325,11 @@ def _scalars_of(graph: Graph, loop: Node) -> LoopBody:
 
 def _scalar(graph: Graph, name: str) -> Scalar | None:
     """The value of an integer or boolean scalar that depends only on constants and known dims."""
+    return _single(_computed(graph, name) if name in graph.producers else _stored(graph, name))
+
+
+def _computed(graph: Graph, name: str) -> _Elements | None:
+    """The elements of what a node writes."""
     found: dict[str, _Elements | None] = {}
     pending = [name]
     # Each tensor once and without recursion: a file may add a number to itself any number of times.
@@ -328,10 +337,9 @@ def _scalar(graph: Graph, name: str) -> Scalar | None:
         current = pending.pop()
         if current in found:
             continue
-        stored, node = graph.values.get(current), graph.producers.get(current)
-        if stored is not None:
-            numbers = tuple(each for each in stored if isinstance(each, int))
-            found[current] = numbers if len(numbers) == len(stored) else None
+        node = graph.producers.get(current)
+        if current in graph.values:
+            found[current] = _stored(graph, current)
         elif node is None or node.onnx_op not in _FOLLOWED_OPERATORS:
             found[current] = None
         elif node.onnx_op in _OF_SHAPES:
@@ -342,7 +350,16 @@ def _scalar(graph: Graph, name: str) -> Scalar | None:
             pending += (current, *missing)
         else:
             found[current] = _elements(graph, node, [found.get(each) for each in node.inputs])
-    return _single(found[name])
+    return found[name]
+
+
+def _stored(graph: Graph, name: str) -> _Elements | None:
+    """The elements of a small constant of integers; ``None`` for any other tensor."""
+    stored = graph.values.get(name)
+    if stored is None:
+        return None
+    numbers = tuple([each for each in stored if isinstance(each, int)])
+    return numbers if len(numbers) == len(stored) else None
 
 
 def _single(elements: _Elements | None) -> Scalar | None:

@@ -5,13 +5,14 @@ Names are unique in the whole model. A tensor of a subgraph has its scope as a p
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from math import prod
 from typing import TYPE_CHECKING, TypeVar, dataclass_transform
 
-from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
+from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape, known_dims
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -130,6 +131,9 @@ class Role(StrEnum):
     __hash__ = str.__hash__
 
 
+_MADE_IN_A_RUN = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
+
+
 @single
 class Tensor:
     """A named value; several tensors may share the same memory."""
@@ -168,7 +172,7 @@ class Tensor:
     @property
     def is_open(self) -> bool:
         """Whether the size of an activation is unknown before a run."""
-        return self.num_elements is None and self.role in {Role.ACTIVATION, Role.BODY_INPUT}
+        return self.role in _MADE_IN_A_RUN and self.num_elements is None
 
     @property
     def storage_key(self) -> str:
@@ -192,12 +196,15 @@ def _operand(shape: Shape | None, dtype: DType | None) -> Operand:
 
 @lru_cache(maxsize=4096)
 def _num_elements(shape: Shape | None) -> int | None:
-    return Operand(shape, None).num_elements
+    dims = known_dims(shape)
+    return None if dims is None else prod(dims)
 
 
 @lru_cache(maxsize=4096)
 def _size_bytes(shape: Shape | None, dtype: DType | None) -> int | None:
-    return _operand(shape, dtype).size_bytes
+    # Not by ``_operand``: a graph may have more shapes than are cached.
+    dims, bits = known_dims(shape), None if dtype is None else _BITS[dtype]
+    return None if dims is None or bits is None else -(-prod(dims) * bits // 8)
 
 
 @single
@@ -235,6 +242,21 @@ class Node:
         """Every tensor that the node writes."""
         return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Node":
+        """The node whose subgraphs have another mapping of tensors."""
+        return Node(
+            self.name,
+            self.op_type,
+            self.domain,
+            self.inputs,
+            self.outputs,
+            self.operator,
+            self.attributes,
+            tuple([(name, inner.with_tensors(tensors)) for name, inner in self.subgraphs]),
+            self.outer_reads,
+            self.metadata,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -254,29 +276,40 @@ class Graph:
     of_parameters: frozenset[str] = frozenset()
     """Weights that the file says are parameters, or were computed of some when it was written."""
 
-    def all_nodes(self) -> Iterator[Node]:
+    def all_nodes(self) -> Sequence[Node]:
         """The nodes, each followed by the nodes of its subgraphs."""
+        return self._all_nodes
+
+    @cached_property
+    def _all_nodes(self) -> tuple[Node, ...]:
+        # Read by a dozen passes: generators within generators would be walked by each of them.
+        if not any(node.subgraphs for node in self.nodes):
+            return self.nodes
+        found: list[Node] = []
         for node in self.nodes:
-            yield node
+            found.append(node)
             for _, inner in node.subgraphs:
-                yield from inner.all_nodes()
+                found += inner.all_nodes()
+        return tuple(found)
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Graph":
         """The graph and its subgraphs with another mapping of tensors, which all of them share."""
         nodes = self.nodes
         if any(node.subgraphs for node in nodes):
             nodes = tuple(
-                replace(
-                    node,
-                    subgraphs=tuple(
-                        (n, inner.with_tensors(tensors)) for n, inner in node.subgraphs
-                    ),
-                )
-                if node.subgraphs
-                else node
-                for node in nodes
+                [node.with_tensors(tensors) if node.subgraphs else node for node in nodes]
             )
-        return replace(self, nodes=nodes, tensors=tensors)
+        # A model may have a graph in every block, and ``replace`` takes four times as long.
+        return Graph(
+            self.name,
+            nodes,
+            self.inputs,
+            self.outputs,
+            tensors,
+            self.values,
+            self.metadata,
+            self.of_parameters,
+        )
 
     @property
     def fed_tensors(self) -> tuple[Tensor, ...]:
@@ -298,6 +331,11 @@ class Graph:
     def producers(self) -> Mapping[str, Node]:
         """The node of this graph that writes each tensor; nodes of subgraphs are left out."""
         return {name: node for node in self.nodes for name in node.writes}
+
+    @cached_property
+    def trip_counts(self) -> "dict[Node, int | None]":
+        """The iterations of Loops, as far as ``control_flow.trip_count`` has found them yet."""
+        return {}
 
     def call(self, node: Node) -> Call:
         """A node as the argument of its operator's formulas."""

@@ -266,21 +266,18 @@ class _Walk:
         types: "NestedNames[onnx.TypeProto]",
         values: "NestedNames[Array]",
     ) -> None:
-        if node.attribute:
+        if node.attribute and subgraphs(node):
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
         known, constants = _plain(types), _plain(values)
-        # Outputs of a node that cannot run have no shape. What onnx inferred for them is removed,
-        # so that a wrong shape does not spread and hide the node that is to blame.
-        if not self.lost.isdisjoint(node.input) or self._is_refused_late(node, known, constants):
-            for name in node.output:
-                known.pop(name, None)
-            self.lost.update(node.output)
+        found = self._checked(node, known, constants)
         is_open = [name for name in node.output[:] if name and not is_complete(known.get(name))]
         if is_open:
-            subject = (
-                node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
-            )
-            _merge(known, self.inference.output_types(subject, known, constants))
+            if onnx_op(node) == "Loop":
+                subject = self._in_every_iteration(node, types, values)
+                found = self.inference.output_types(subject, known, constants)
+            elif found is None:
+                found = self.inference.output_types(node, known, constants)
+            _merge(known, found)
         self.sequences.forget(node.output)
         if is_followed(node):
             _merge(known, self.sequences.follow(InferenceContext(node, known, constants)))
@@ -288,16 +285,26 @@ class _Walk:
         for name, folded in self.folder.values_of(node, constants, derived).items():
             constants[name] = folded
             known[name] = type_with_value(known.get(name), folded)
-        found = [name for name in is_open if is_complete(known.get(name))]
-        self.lost.difference_update(found)
-        self.completed.update(found)
+        closed = [name for name in is_open if is_complete(known.get(name))]
+        self.lost.difference_update(closed)
+        self.completed.update(closed)
 
-    def _is_refused_late(self, node: onnx.NodeProto, types: Types, values: Values) -> bool:
-        """Whether a node rejects the types that this walk found for its inputs."""
-        if self.completed.isdisjoint(node.input):
-            return False
-        self.inference.output_types(node, types, values)
-        return not self.inference.refused.keys().isdisjoint(node.output[:1])
+    def _checked(self, node: onnx.NodeProto, types: Types, values: Values) -> Found | None:
+        """Check a node with the types that this walk found for its inputs; returns those of its
+        outputs if it was inferred.
+        """
+        found = None
+        is_lost = not self.lost.isdisjoint(node.input)
+        if not is_lost and not self.completed.isdisjoint(node.input):
+            found = self.inference.output_types(node, types, values)
+            is_lost = not self.inference.refused.keys().isdisjoint(node.output[:1])
+        # Outputs of a node that cannot run have no shape. What onnx inferred for them is removed,
+        # so that a wrong shape does not spread and hide the node that is to blame.
+        if is_lost:
+            for name in node.output:
+                types.pop(name, None)
+            self.lost.update(node.output)
+        return found
 
     def _derived(self, node: onnx.NodeProto, types: Types, values: Values) -> Types:
         """The types of a node's inputs and outputs, without those that are only declared."""

@@ -266,6 +266,8 @@ class TypeMemo:
         repeats = few if num_inferred <= FEW_INFERRED else MIN_REPEATS
         self.is_disabled |= num_inferred * repeats > len(self.nodes)
         if self.is_disabled:
+            # Nobody asks again, and a graph without repetition is large without this too.
+            self.interner, self.steps, self.stored, self.results = TypeInterner(), [], {}, {}
             raise MemoMissError
 
     def input_type_ids(self, shapes: Shapes) -> TypeIds:

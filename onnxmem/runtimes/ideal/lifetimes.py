@@ -293,7 +293,7 @@ class Scope:
     graph: Graph
     buffers: Buffers
     """Of the graph itself."""
-    bodies: Mapping[int, tuple["Scope", ...]]
+    bodies: dict[int, tuple["Scope", ...]]
     """Subgraphs by the step of their node."""
     allocated: Buffers
     """The buffers of the graph, then the live sets of its subgraphs at their peaks."""
@@ -340,10 +340,13 @@ class Scope:
 
     def all_buffers(self) -> Iterator[Buffers]:
         """The buffers of every graph, those of all branches included."""
-        yield self.buffers
-        for bodies in self.bodies.values():
-            for body in bodies:
-                yield from body.all_buffers()
+        scopes = [self]
+        while scopes:
+            scope = scopes.pop()
+            yield scope.buffers
+            # Backwards, so that the first subgraph comes out first.
+            for bodies in reversed(scope.bodies.values()):
+                scopes += reversed(bodies)
 
 
 def read_scope(
@@ -376,7 +379,7 @@ def read_scope(
 def _with_bodies(
     graph: Graph,
     buffers: Buffers,
-    bodies: Mapping[int, tuple[Scope, ...]],
+    bodies: dict[int, tuple[Scope, ...]],
     *,
     counts_smaller: bool,
 ) -> Scope:
@@ -413,6 +416,8 @@ def _live_at_peak(buffers: Buffers) -> tuple[int, list[int]]:
     the few buffers of a subgraph take to add up.
     """
     sizes, starts, last_uses = buffers.sizes_bytes, buffers.starts, buffers.last_uses
+    if len(sizes) == 1:
+        return (sizes[0], [0]) if sizes[0] else (0, [])
     order = sorted(range(len(buffers)), key=starts.__getitem__)
     released = sorted(order, key=last_uses.__getitem__, reverse=True)
     live_bytes = most_bytes = num_made = 0
