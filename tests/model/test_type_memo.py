@@ -1,7 +1,7 @@
 """Types from one inference per distinct node are those of the whole graph's inference."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from unittest.mock import Mock
 
@@ -480,6 +480,37 @@ def test_nodes_of_one_signature_share_a_result() -> None:
     types = {each.name: each.type for each in model.graph.input}
     one, other = (ask.output_types(node, types, {}) for node in model.graph.node)
     assert one["y"] is other["z"]
+
+
+@pytest.mark.parametrize(("num_blocks", "is_used"), [(5, True), (3, False)])
+def test_a_few_hundred_distinct_nodes_may_come_first(num_blocks: int, *, is_used: bool) -> None:
+    """Blocks of 300 nodes that differ by an attribute, then the same blocks again."""
+    alphas = [1 + number / 512 for number in range(300)] * num_blocks
+    assert is_memoized(chain_of("LeakyRelu", [{"alpha": each} for each in alphas]), 3) is is_used
+
+
+def test_a_graph_without_repetition_pays_for_a_few_hundred_nodes() -> None:
+    """Each node widens what it reads, so that no two have inputs of one type."""
+    model = chain_of("Pad", [{}] * 3_000, "pads")
+    pads = helper.make_tensor("pads", TensorProto.INT64, [4], [0, 0, 0, 1])
+    model.graph.initializer.append(pads)
+    prepared = prepare(load(model))
+    assert not tells(prepared, build(prepared, Request(3)))
+    assert prepared.type_memo is not None
+    assert len(prepared.type_memo.inference.memo) < 400
+
+
+def chain_of(
+    op_type: str, attributes: Sequence[Mapping[str, float]], *more: str
+) -> onnx.ModelProto:
+    """Nodes of one operator, each of which reads the one before it."""
+    model = graph_of("y = Relu(x)", y="float[batch, width]")
+    del model.graph.node[:]
+    names = ["x", *(f"y{number}" for number in range(len(attributes) - 1)), "y"]
+    for (source, output), each in zip(pairwise(names), attributes, strict=True):
+        node = model.graph.node.add(op_type=op_type, input=[source, *more], output=[output])
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in each.items())
+    return model
 
 
 @pytest.mark.parametrize("context", [1, 2, 512])

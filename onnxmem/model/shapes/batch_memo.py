@@ -55,12 +55,12 @@ class BatchMemo:
         at_old = memo.type_ids_at(old_shapes)
         ids = self._initial_ids(at_old, memo.stored | memo.input_type_ids(new_shapes))
         results: dict[tuple[int, ...], list[int]] = {}
-        for step in memo.steps:
+        for visited, step in enumerate(memo.steps):
             inputs = [ids[name] for name in step.inputs]
             key = (step.signature, *inputs)
             outputs = results.get(key)
             if outputs is None:
-                memo.refuse_more_than(len(results))
+                memo.refuse_more_than(len(results), visited)
                 olds = [at_old[name] for name in step.outputs]
                 outputs = results[key] = self._inferred(memo.nodes[step.index], inputs, olds)
             if len(outputs) == 1:

@@ -36,7 +36,9 @@ MIN_REPEATS: Final = 32
 MIN_REPEATS_OF_FEW: Final = 4
 """The same if at most ``FEW_INFERRED`` nodes are inferred: most such graphs compute dims or have a
 fixed batch, and take longer to infer as a whole."""
-FEW_INFERRED: Final = 250
+FEW_INFERRED: Final = 2_500
+_AHEAD: Final = 250
+"""The distinct nodes that may come before any repeats: those of the first blocks."""
 _MAX_CACHED: Final = 5_000
 """Cached results: a sweep would add some 10 KiB for each batch of a small model."""
 _FIRST_STEPS: Final = 1_000
@@ -187,7 +189,7 @@ class TypeMemo:
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         first = self.steps[:_FIRST_STEPS]
         keys = {(step.signature, *map(self.stored.get, step.inputs)) for step in first}
-        self.refuse_more_than(len(keys))
+        self.refuse_more_than(len(keys), len(first))
 
     def _start_anew(self) -> None:
         """Discard all results except those on stored tensors."""
@@ -240,13 +242,13 @@ class TypeMemo:
         if key_of_shapes == self.last_shapes:
             return self.last_type_ids
         ids, num_inferred, results = self.stored | self.input_type_ids(shapes), 0, self.results
-        for step in self.steps:
+        for visited, step in enumerate(self.steps):
             inputs = tuple([ids[name] for name in step.inputs])
             key = (step.signature, *inputs)
             outputs = results.get(key)
             if outputs is None:
                 num_inferred += 1
-                self.refuse_more_than(num_inferred)
+                self.refuse_more_than(num_inferred, visited)
                 outputs = results[key] = self._inferred(step, inputs)
             if len(outputs) == 1:
                 ids[step.outputs[0]] = outputs[0]
@@ -255,8 +257,10 @@ class TypeMemo:
         self.last_shapes, self.last_type_ids = key_of_shapes, ids
         return ids
 
-    def refuse_more_than(self, num_inferred: int) -> None:
+    def refuse_more_than(self, num_inferred: int, num_visited: int | None = None) -> None:
         """Stop if inferring the whole graph would have been faster.
+
+        ``num_visited`` is the number of nodes that were inferred or found; ``None``: all.
 
         :raises MemoMissError: too many nodes were inferred; the memo is then disabled.
         """
@@ -264,7 +268,10 @@ class TypeMemo:
         # of how often a node repeats: below the minimum the memo cannot pay off any more.
         few = min(MIN_REPEATS_OF_FEW, MIN_REPEATS)
         repeats = few if num_inferred <= FEW_INFERRED else MIN_REPEATS
+        visited = len(self.nodes) if num_visited is None else num_visited
         self.is_disabled |= num_inferred * repeats > len(self.nodes)
+        # What few repeats shows early: a graph without any pays for a few hundred nodes in vain.
+        self.is_disabled |= (num_inferred - _AHEAD) * few > visited
         if self.is_disabled:
             # Nobody asks again, and a graph without repetition is large without this too.
             self.interner, self.steps, self.stored, self.results = TypeInterner(), [], {}, {}
