@@ -27,7 +27,7 @@ from onnxmem.decisions.explain.messages import OutOfMemory, read_message
 from onnxmem.decisions.explain.names import explained_name
 from onnxmem.decisions.explain.out_of_memory import oom_report
 from onnxmem.decisions.explain.process import explained_process
-from onnxmem.decisions.explain.rules import explained_rules
+from onnxmem.decisions.explain.rules import WORKED_EXAMPLE, explained_rules
 from onnxmem.decisions.explain.tensors import read_tensor
 from onnxmem.decisions.explain.topics import (
     Topic,
@@ -145,8 +145,12 @@ def figures_of(what: str | None) -> tuple[Metric, ...]:
 
 
 def is_rules(what: str) -> bool:
-    """Whether the rules of thumb are asked for."""
-    return what.strip().casefold() in _RULES
+    """Whether the rules of thumb are asked for, or a number of the worked example."""
+    if what.strip().casefold() in _RULES:
+        return True
+    numbers = {word.strip("?,;:()") for word in what.split()}
+    is_printed = any(each.printed in numbers for each in WORKED_EXAMPLE)
+    return is_printed and read_message(what) is None
 
 
 def _named(what: str, model: Model | None) -> Explanation | None:

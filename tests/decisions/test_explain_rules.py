@@ -36,6 +36,16 @@ def test_the_example_without_rounding() -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [each.printed for each in WORKED_EXAMPLE])
+def test_a_published_number_is_asked_of_the_rules_and_not_of_a_message(
+    number: str, capsys: Capture
+) -> None:
+    assert main(["explain", f"where does {number} come from?"]) == 0
+    assert f"{number} MiB" in capsys.readouterr().out
+    assert main(["explain", f"CUDA out of memory. Tried to allocate {number} MiB"]) == 0
+    assert capsys.readouterr().out.startswith("Message ")
+
+
 @pytest.mark.parametrize(("name", "batch"), [("mlp", 3), ("mobilenet_v2.int8", 2), ("gpt2", 1)])
 def test_the_terms_of_a_rule_add_up_to_the_figure_of_the_report(name: str, batch: int) -> None:
     analysis = analyze(MODELS / f"{name}.onnx", batch=batch, train=True)

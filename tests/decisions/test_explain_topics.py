@@ -204,7 +204,7 @@ OF_NEWCOMERS: Final = (
     ("model.onnx.data is missing", "external data"),
     ("how do I save the report as csv", "output in other formats"),
     ("how long does it take", "how long it takes"),
-    ("memory per sample", "linear in batch"),
+    ("memory per sample", "memory per sample"),
     ("why is inference slower with large batches", "a larger batch"),
     ("what is OM301", "optimized_graph"),
 )
@@ -242,6 +242,8 @@ OF_USERS: Final = (
     ("will it train in 6 GiB", "whether a model fits"),
     ("what if I checkpoint", "activation checkpointing"),
     ("CI limit that fails when memory grows", "memory growth in CI"),
+    ("what is FindBatchSize", "a larger batch"),
+    ("what does nvidia-smi show for Keras", "TensorFlow and Keras"),
 )
 """The first seven were asked and found nothing, or another topic. Of 15 that were written before
 words were added for those, 8 were right at first and 11 after; of 12 written after that, 8."""
