@@ -12,7 +12,7 @@ from onnxmem.report.fit import ComparedMemory
 from onnxmem.report.registry import csv_cell
 from onnxmem.report.text import aligned, bar, csv_line, fact, finding_lines, joined
 from onnxmem.report.verdict import alone_text, largest_text
-from onnxmem.units import format_bytes, format_count
+from onnxmem.units import format_bytes, format_count, in_unit, unit_power
 
 _UNKNOWN: Final = "-"
 _BAR: Final = 30
@@ -129,22 +129,24 @@ def rows_of(curve: BatchCurve) -> list[BatchPoint]:
 
 
 def _table(curve: BatchCurve) -> list[str]:
-    rows = [cells(point) for point in rows_of(curve)]
+    rows = [cells(point, curve) for point in rows_of(curve)]
     columns = len(HEADINGS) if any(point.bound for point in curve.points) else 5
     lines = aligned([HEADINGS[:columns], *(row[:columns] for row in rows)], 0).splitlines()
     marks = ["", *(mark(point, curve) for point in rows_of(curve))]
     return [f"{line}  {mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
 
 
-def cells(point: BatchPoint) -> tuple[str, ...]:
-    """A row below ``HEADINGS``."""
+def cells(point: BatchPoint, curve: BatchCurve) -> tuple[str, ...]:
+    """A row below ``HEADINGS``, each column of sizes in the unit of its largest."""
     work, found = point.work, point.bound
     intensity = work.flops_per_byte
+    most_bytes = max(each.num_bytes for each in curve.points)
+    most_moved = max(each.work.bytes_moved or 0 for each in curve.points)
     return (
         f"{point.batch:,}",
-        format_bytes(point.num_bytes),
+        in_unit(point.num_bytes, unit_power(most_bytes)),
         _UNKNOWN if work.flops is None else format_count(work.flops),
-        _UNKNOWN if work.bytes_moved is None else format_bytes(work.bytes_moved),
+        _UNKNOWN if work.bytes_moved is None else in_unit(work.bytes_moved, unit_power(most_moved)),
         _UNKNOWN if intensity is None else f"{intensity:.3g}",
         seconds_text(point.seconds_per_sample),
         (found.limited_by if found is not None else None) or _UNKNOWN,

@@ -33,7 +33,7 @@ def test_a_page_has_the_answers_and_the_rows_of_the_text(tmp_path: Path, capsys:
         answer = printed.split(question)[1].split("\n\n")[0].split("Is a larger")[0]
         assert " ".join(answer.split()) in told
     table = section(text, "batches")
-    for row in ("1", "1,024", "518 KiB", "knee"):
+    for row in ("1", "1,024", "0.51 MiB", "knee"):
         assert row in table
 
 

@@ -102,7 +102,7 @@ def _row(point: BatchPoint, curve: BatchCurve) -> list[Cell]:
     return [
         *(
             Cell(escape(text), value, is_number=True)
-            for text, value in zip(cells(point), values, strict=True)
+            for text, value in zip(cells(point, curve), values, strict=True)
         ),
         Cell(escape(mark(point, curve))),
     ]
