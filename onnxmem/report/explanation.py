@@ -5,6 +5,7 @@ only if the answer has figures of it.
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -60,6 +61,8 @@ from onnxmem.report.process import load_lines, process_row, render_process
 from onnxmem.report.rules import render_rules, rule_rows
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
+_PRINTED: Final = re.compile(r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled")
+"""What names of errors have that programs print, and words of people have not."""
 _PROCESS: Final = "runtime.process_bytes"
 _LOAD: Final = "runtime.load_peak_bytes"
 _IN_TRAINING: Final = MappingProxyType(
@@ -193,7 +196,8 @@ def _read(what: str, model: Model | None) -> Explanation | None:
     message = read_message(what)
     if message is None:
         return None
-    topic = topic_named(_MESSAGES) if model is None and _is_cue(message) else None
+    is_said = model is None and _is_cue(message) and not _PRINTED.search(what)
+    topic = topic_named(_MESSAGES) if is_said else None
     return _message(message, model) if topic is None else _topic(topic, (), None)
 
 

@@ -422,6 +422,23 @@ def test_a_message_without_figures_is_asked_for_whole(words: str, capsys: Captur
     assert capsys.readouterr().out.startswith("An out-of-memory message    Quote the message")
 
 
+@pytest.mark.parametrize(
+    ("printed", "program"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "Java"),
+        ("std::bad_alloc", "the system"),
+        ("exit code 137", "Linux"),
+        ("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS"),
+    ],
+)
+def test_what_a_program_prints_is_read_without_figures_too(
+    printed: str, program: str, capsys: Capture
+) -> None:
+    assert main(["explain", printed]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert " ".join(first.split()) == f"Message of {program}"
+
+
 def test_an_unknown_word_suggests_the_nearest_one(capsys: Capture) -> None:
     assert main(["explain", "dynamc dmis"]) == 2
     assert "did you mean dynamic dims" in capsys.readouterr().err

@@ -250,7 +250,7 @@ _CUE: Final = re.compile(
 _KEY: Final = re.compile(
     r"(?:[\w.]{0,12}|\s?\([^()]{0,30}\)|\s(?:to|so far|memory reported))\s?[\"']?\s?[:=]"
 )
-_FIRST: Final = r"\w{0,12}\((?:(?:0x[0-9a-f]{1,16}|[^()\d]{0,30}),\s?)?"
+_FIRST: Final = r"[A-Za-z0-9_]{0,12}\((?:(?:0x[0-9a-f]{1,16}|[^()\d]{0,30}),\s?)?"
 _CALL: Final = re.compile(rf"{_FIRST}(?=\d{{4,}})")
 """``malloc(92274696``, ``hipMalloc(&ptr, 92274696``, where the size is an argument."""
 _ARGUMENTS: Final = re.compile(_FIRST)
