@@ -271,7 +271,7 @@ def test_a_log_around_a_message_and_line_breaks_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("text", "size_bytes", "free_bytes"),
     [
-        ("ResourceExhaustedError\uff1a分配形状为(1024, 100, 160)的张量时内存不足", 65_536_000, None),
+        ("ResourceExhausted: 分配形状为(1024, 100, 160)的张量时内存不足", 65_536_000, None),
         ("OOM saat mengalokasikan tensor dengan bentuk (1024, 100, 160)", 65_536_000, None),
         ("Foo: cannot get 12 GiB of memory on device 3 (8 GiB free)", 12 * GIB, 8 * GIB),
         ("foo: no space left in accelerator arena (wanted 4096 MB)", 4 * GIB, None),
