@@ -19,6 +19,7 @@ from onnxmem.errors import Finding
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
+from onnxmem.model.observed import GraphRun
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.session_graph import optimization
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
@@ -80,6 +81,18 @@ def test_shapes_at_load_have_the_scoped_names() -> None:
     names = {name for node in found.graph.all_nodes() for name in node.outputs}
     assert names - found.shapes.keys() == {"choose/then_branch/again/else_branch/v"}
     assert found.graph.tensors["x"].shape == (2, 7)
+
+
+def test_a_graph_is_read_again_only_for_other_shapes_values_or_runs() -> None:
+    optimized = optimized_of(BRANCHES, {})
+    first = session_graph(optimized, {"x": (2, 7), "b": ()})
+    assert session_graph(optimized, {"b": (), "x": (2, 7)}) is first
+    assert session_graph(optimized, {"x": (2, 7), "b": ()}, {"b": (1,)}) is not first
+    seen = GraphRun(bodies={})
+    assert session_graph(optimized, {"x": (2, 7), "b": ()}, observed=seen) is not first
+    other = session_graph(optimized, {"x": (3, 7), "b": ()})
+    assert other.graph.tensors["x"].shape == (3, 7)
+    assert len(optimized.last_read) == 1
 
 
 def test_a_shape_without_a_constant_is_the_one_at_load() -> None:

@@ -68,6 +68,11 @@ class OptimizedModel:
     external: frozenset[str] = frozenset()
     """External weights that the saved model has inline because they are small. A session maps them
     from their own file all the same, and does not copy them to its arena."""
+    last_read: "dict[tuple[tuple[str, tuple[int, ...]], ...], SessionGraph]" = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """The last graph that was read, by the shapes of inputs: a report asks for one several times,
+    and to simulate its loops may take most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,22 @@ def session_graph(
 
     :raises OnnxmemError: what ``prepare`` and ``build`` raise, or a value does not match its input.
     """
+    if values or observed is not NO_RUN:
+        return _read(optimized, inputs, values, observed)
+    key, last = tuple(sorted(inputs.items())), optimized.last_read
+    if key not in last:
+        found = _read(optimized, inputs, values, observed)
+        last.clear()
+        last[key] = found
+    return last[key]
+
+
+def _read(
+    optimized: OptimizedModel,
+    inputs: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Values],
+    observed: GraphRun,
+) -> SessionGraph:
     drop_doubled_constants(optimized.proto)
     prepared = prepare(ModelFile("", optimized.proto, 0))
     binding = bind(prepared.inputs, _request(optimized.proto, inputs))
