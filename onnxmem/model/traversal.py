@@ -88,9 +88,12 @@ def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """The nodes, each followed by the nodes of its subgraphs."""
     for node in nodes:
         yield node
-        for _, inner in subgraphs(node) if node.attribute else ():
-            for graph in graphs_in(inner):
-                yield from graph.node
+        # As in ``graphs_in``: without a call for each node.
+        for attribute in node.attribute:
+            if attribute.type in _HOLD_GRAPHS:
+                for _, inner in _graphs((attribute,)):
+                    for graph in graphs_in(inner):
+                        yield from graph.node
 
 
 def model_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:

@@ -25,7 +25,7 @@ FIXED_BY_THE_FILE = {"runtime", "measured", "error", "layers", "max_batch", "kv_
 NOT_ASKED_FOR = {
     *("activations.order", "activations.peak_rows", "settings.runtime"),
     *("training.recipe.lora_rank", "training.recipe.assume_batchnorm"),
-    "training.recipe.in_place_activations",
+    *("training.recipe.in_place_activations", "training.recipe.gpu_threads"),
     *("training.batchnorm.low_bytes", "training.batchnorm.high_bytes", "verdict", "devices"),
 }
 MAY_BE_NULL = {"training.peak_node", "batch_law", "training_law"}

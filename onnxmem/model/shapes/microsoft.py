@@ -110,9 +110,11 @@ def blocked_types(
     Dims may be symbolic or unknown.
     """
     rule = _BLOCKED.get(node.op_type) if node.domain == NCHWC else None
+    if rule is None:
+        return {}
     context = InferenceContext(node, types)
     dims = context.shape(0)
-    if rule is None or dims is None or len(dims) != _IMAGE_RANK:
+    if dims is None or len(dims) != _IMAGE_RANK:
         return {}
     return context.outputs(rule(context, dims, block), elem_type=context.elem_type(0))
 

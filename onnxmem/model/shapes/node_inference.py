@@ -59,7 +59,7 @@ def ends_the_process(
     ``types`` are those that are passed to onnx.
     """
     known = types or {}
-    candidates = (node for node in nodes_in(nodes) if node.op_type in _CANDIDATES)
+    candidates = [node for node in nodes_in(nodes) if node.op_type in _CANDIDATES]
     return any(_is_fatal(node, opsets, known) for node in candidates)
 
 
