@@ -41,6 +41,7 @@ def test_a_device_can_be_a_size(device: str | int) -> None:
     result = onnxmem.fit(ALEXNET, device=device, reserve_bytes=2**29, instances=2)
     assert result.setup.limit_bytes == 2**29
     assert repr(result) == "<FitResult fits: 469 MiB of 512 MiB, largest batch 15>"
+    assert result._repr_html_() == "<p><b>fits: 469 MiB of 512 MiB, largest batch 15</b></p>"
 
 
 def test_fit_accepts_an_analysis_instead_of_a_file_and_settings() -> None:

@@ -29,7 +29,7 @@ from onnxmem.model.graph import DType
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
 from onnxmem.settings import RUNTIMES, Settings, TrainingConfig, ValueLike, read_values
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, format_limit
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -661,7 +661,7 @@ class Analysis:
         lines = [f"<Analysis of {printable(self.path)!r}{at} status={self.status}"]
         lines += [f"  {label}: {format_bytes(size)}" for label, size in figures.items()]
         if self.fit is not None:
-            lines.append(f"  budget {format_bytes(self.settings.budget_bytes)}: {self.fit.verdict}")
+            lines.append(f"  budget {format_limit(self.settings.budget_bytes)}: {self.fit.verdict}")
         return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, unbound_dims_text
@@ -51,7 +52,7 @@ from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, format_limit
 
 RunAt = Callable[[int], RuntimeRun | None]
 """A runtime's run at a batch; ``None``: it leaves something out, so it is no complete figure."""
@@ -235,12 +236,18 @@ class FitResult:
 
     def __repr__(self) -> str:
         """The verdict and the largest batch: the fields hold every figure of the search."""
+        return f"<FitResult {self._said()}>"
+
+    def _repr_html_(self) -> str:
+        """The same, in a notebook."""
+        return f"<p><b>{escape(self._said())}</b></p>"
+
+    def _said(self) -> str:
         taken, limit = self.requested.num_bytes, self.setup.limit_bytes
         largest = None if self.max_batch is None else self.max_batch.number
-        return (
-            f"<FitResult {self.verdict}: {format_bytes(taken)} of {format_bytes(limit)}, "
-            f"largest {self.setup.dim or 'batch'} {largest}>"
-        )
+        name = printable(self.setup.dim or "batch")
+        most = "" if largest is None else f", largest {name} {largest:,}"
+        return f"{self.verdict}: {format_bytes(taken)} of {format_limit(limit)}{most}"
 
     @property
     def footprint(self) -> Footprint:
