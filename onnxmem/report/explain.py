@@ -24,6 +24,8 @@ from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_bytes, format_count, plural
 
+_FAR: Final = 1000.0
+"""Percent above a prediction from which a distance is a factor."""
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
 _FLAGS: Final[Mapping[AnyBasis, str]] = MappingProxyType(
@@ -407,8 +409,8 @@ def _distance(report: OomReport) -> Iterator[str]:
         text = "the message does not say what the run needed in all: nothing to compare with"
         yield fact("  conclusion", text)
         return
-    percent = distance.percent
-    far = f"{abs(percent):.0f} % {'above' if percent > 0 else 'below'}"
+    percent, side = distance.percent, "above" if distance.percent > 0 else "below"
+    far = f"{abs(percent):.0f} % {side}" if percent < _FAR else f"{1 + percent / 100:,.0f} x"
     needed, predicted = format_bytes(distance.needed_bytes), format_bytes(distance.predicted_bytes)
     means = distance.meaning
     result = report.fit_result

@@ -6,8 +6,9 @@ only if the answer has figures of it.
 
 import os
 import re
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
@@ -61,6 +62,10 @@ from onnxmem.report.process import load_lines, process_row, render_process
 from onnxmem.report.rules import render_rules, rule_rows
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
+_OF_RULES: Final = re.compile(
+    r"(?i)\brules? of thumb\b|\brule\b.*\b\d(?:\.\d)? ?(?:x\b|times\b)"
+    r"|\b\d(?:\.\d)? ?(?:x\b|times\b).*\brule\b"
+)
 _PRINTED: Final = re.compile(r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled")
 """What names of errors have that programs print, and words of people have not."""
 _PROCESS: Final = "runtime.process_bytes"
@@ -148,12 +153,12 @@ def figures_of(what: str | None) -> tuple[Metric, ...]:
 
 
 def is_rules(what: str) -> bool:
-    """Whether the rules of thumb are asked for, or a number of the worked example."""
+    """Whether the rules of thumb are asked for, one by its factor, or a number of the example."""
     if what.strip().casefold() in _RULES:
         return True
     numbers = {word.strip("?,;:()") for word in what.split()}
     is_printed = any(each.printed in numbers for each in WORKED_EXAMPLE)
-    return is_printed and read_message(what) is None
+    return bool(is_printed or _OF_RULES.search(what)) and read_message(what) is None
 
 
 def _named(what: str, model: Model | None) -> Explanation | None:
@@ -241,15 +246,20 @@ def _is_path(word: str) -> bool:
 
 
 def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanation:
-    figures = _of_topic(topic)
-    if model is None or not figures:
-        return Explanation(render_topic(topic, near), (topic_row(topic),))
+    figures, row = _of_topic(topic), topic_row(topic)
+    if model is None:
+        return Explanation(render_topic(topic, near), (row,))
+    if shortened(model.path) == model.path:
+        named = (each.replace("MODEL", shlex.quote(model.path)) for each in topic.commands)
+        topic = replace(topic, commands=tuple(named))
+    if not figures:
+        return Explanation(render_topic(topic, near), (row,))
     analysis = model.analyze(needs_of(figures))
     if topic.in_integers:
         analysis = analysis_of(in_integers(analysis.request))
     values = _values(figures, analysis)
     text = render_topic(topic, near, where_text(model.path, analysis), values)
-    return Explanation(text, (topic_row(topic), *(metric_row(*each) for each in values)))
+    return Explanation(text, (row, *(metric_row(*each) for each in values)))
 
 
 def _values(

@@ -36,6 +36,19 @@ def test_the_example_without_rounding() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "what does the 2x disk rule leave out",
+        "which rule of thumb is right",
+        "the rule of 4.5 times",
+    ],
+)
+def test_a_question_about_a_rule_is_answered_by_all_of_them(question: str, capsys: Capture) -> None:
+    assert main(["explain", question]) == 0
+    assert capsys.readouterr().out.startswith("Rules of thumb ")
+
+
 @pytest.mark.parametrize("number", [each.printed for each in WORKED_EXAMPLE])
 def test_a_published_number_is_asked_of_the_rules_and_not_of_a_message(
     number: str, capsys: Capture

@@ -446,6 +446,14 @@ def test_an_unknown_word_suggests_the_nearest_one(capsys: Capture) -> None:
     assert "onnxmem explain lists" in capsys.readouterr().err
 
 
+def test_the_commands_of_an_answer_name_the_model(capsys: Capture) -> None:
+    model = str(MODELS / "mlp.onnx")
+    assert main(["explain", "what batch fits 16GB", model]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"onnxmem fit {model} --device auto" in shown
+    assert "MODEL" not in shown
+
+
 def test_a_doubtful_question_lists_those_that_have_an_answer(capsys: Capture) -> None:
     question = "how do I make the docker image use gpu memory on tuesday"
     assert main(["explain", question]) == 0
