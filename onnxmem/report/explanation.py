@@ -63,8 +63,8 @@ from onnxmem.report.rules import render_rules, rule_rows
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
 _OF_RULES: Final = re.compile(
-    r"(?i)\brules? of thumb\b|\brule\b.*\b\d(?:\.\d)? ?(?:x\b|times\b)"
-    r"|\b\d(?:\.\d)? ?(?:x\b|times\b).*\brule\b"
+    r"(?i)\brules? of thumb\b|\brule\b.{0,60}?\b\d(?:\.\d)? ?(?:x\b|times\b)"
+    r"|\b\d(?:\.\d)? ?(?:x\b|times\b).{0,60}?\brule\b"
 )
 _PRINTED: Final = re.compile(r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled")
 """What names of errors have that programs print, and words of people have not."""
