@@ -145,7 +145,7 @@ def _is_text(head: bytes) -> bool:
     return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)  # noqa: PLR2004 - the ends of printable ASCII
 
 
-_Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
+_Message = onnx.GraphProto | onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
 
 
 def _check_names(model: onnx.ModelProto) -> None:
@@ -166,7 +166,10 @@ def _check_names(model: onnx.ModelProto) -> None:
 
 
 def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    yield from graphs_in(model.graph)
+    graphs = graphs_in(model.graph)
+    yield next(graphs)
+    # A small subgraph is checked as a whole: a model may have one in every block.
+    yield from filter(_is_not_ascii, graphs)
     for function in model.functions:
         yield from graphs_in(onnx.GraphProto(node=function.node))
 
