@@ -194,8 +194,12 @@ def _reduced_to_operand(
 ) -> GradientTensor:
     """Sum the gradient of an operand that was broadcast: the backward formula of ``expand``."""
     dims = tape.dims(name)
-    if dims is None or tensor.dims in {None, dims} or prod(dims) == prod(tensor.dims):
+    if dims is None or tensor.dims in {None, dims}:
         tensor.dims = dims
+        return tensor
+    if tensor.dims is not None and prod(dims) == prod(tensor.dims):
+        strides = tensor.strides and reshaped(tensor.dims, tensor.strides, dims)
+        tensor.dims, tensor.strides = dims, strides or contiguous(dims)
         return tensor
     reduced = heap.new(f"gradient of {name}", dims, tensor.bits)
     heap.sum_to(f"gradient of {name}", tensor, dims)

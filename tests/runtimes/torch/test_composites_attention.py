@@ -324,6 +324,15 @@ def test_the_gradient_of_a_bias_is_summed_once_the_kernel_has_returned() -> None
     ]
 
 
+def test_the_gradient_of_a_bias_of_one_sample_is_seen_in_the_biass_dims() -> None:
+    """Expanded to as many elements as it has, it is not summed: a view of it is the bias's."""
+    text = BIASED.format(shape="3,5,5", sliced="used = Unsqueeze(bias, zero)")
+    found = step(text.replace("float[2,3,5,7]", "float[1,3,5,7]"), loss="mse")
+    gradients = {name for name in sizes(found) if name.startswith("gradient of")}
+    assert gradients == {f"gradient of {name}" for name in ("the loss", "y", "bias", "q", "read")}
+    assert sizes(found)["gradient of bias"] == [4 * 3 * 5 * 5]
+
+
 POSITIONS = """
     agraph (float[b,3,s,7] q, float[b,3,s,7] k, float[b,3,s,7] v) => (float[b,3,s,7] y)
     <float f = {{0.61}}, float zero = {{0}}, float low = {{-3.4e38}}, int64 none = {{0}},
