@@ -158,7 +158,8 @@ def simulate(  # noqa: PLR0913 - the options of the command
 ) -> "Simulation":
     """Replay the requests of a server on the sessions of onnxruntime in its process.
 
-    The first of ``runtimes`` is simulated, or ``"ort-cpu"``.
+    The first of ``runtimes`` is simulated, or ``"ort-cpu"``. Runs of ``observed`` serve the
+    requests at the shapes of their inputs, which may differ.
 
     :param source: as of ``analyze``, or an ``Analysis``, which takes none of its settings.
     :param requests: what the command's ``--requests`` takes, a file or ranges, or a list with the
@@ -171,7 +172,8 @@ def simulate(  # noqa: PLR0913 - the options of the command
     :raises OnnxmemError: the model cannot be read, requests are invalid, or the session's arena
         cannot serve one.
     """
-    from onnxmem.decisions.simulate import Serving
+    from onnxmem.analysis.analysis import observed_runs
+    from onnxmem.decisions.simulate import ServedModel, Serving
     from onnxmem.decisions.simulate import simulate as simulated
     from onnxmem.model.requests import listed_requests, read_requests
     from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -183,7 +185,11 @@ def simulate(  # noqa: PLR0913 - the options of the command
     serving = Serving(
         concurrency=concurrency, sessions=sessions, options=options or SessionOptions()
     )
-    return simulated(_analyzed(source, settings).request, found, serving)
+    # Observed runs may be at the dims of different requests, and an analysis has one request.
+    seen = observed_runs(settings.pop("observed", None))
+    request = _analyzed(source, settings).request
+    model = ServedModel.of(request, found, serving.options, observed=seen)
+    return simulated(request, found, serving, model)
 
 
 @takes_settings

@@ -171,7 +171,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
     file = source if isinstance(source, ModelFile) else load(source)
-    given = _observed_runs(observed)
+    given = observed_runs(observed)
     settings, seen = at_observed(settings, file, given)
     model, remarks = _graph_of(file, settings)
     request = _at_context(request_for(model, settings, file, remarks), context)
@@ -728,7 +728,7 @@ def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisReques
         return replace(request, remarks=(*request.remarks, Finding("no_context", text)))
 
 
-def _observed_runs(
+def observed_runs(
     observed: "Recorded | Sequence[Recorded] | None",
 ) -> "tuple[Observed, ...]":
     """The runs that are given, of any models.

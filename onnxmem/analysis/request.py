@@ -504,6 +504,12 @@ class AnalysisRequest:
             },
         )
 
+    def without_observed(self) -> "AnalysisRequest":
+        """The request without observed runs, at dims that their shapes do not fix."""
+        if self.observed is None:
+            return self
+        return replace(self, settings=self._free_settings, observed=None)
+
     def is_fixed(self, dim: str | None = None) -> bool:
         """Whether the requested shape of an input fixes a dim; ``None``: the batch."""
         shapes = self._free_settings.shapes

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.chosen import arena_options, refuse_contradictions
+from onnxmem.cli.observing import add_observed, saved_runs
 from onnxmem.cli.options import (
     add_arena_options,
     add_cuda_sizes,
     add_dims,
     add_emulation,
+    add_most,
     add_one_model,
     add_requests,
     add_shapes,
@@ -35,13 +37,13 @@ if TYPE_CHECKING:
     from onnxmem.decisions.serving_advice import ServingAdvice
     from onnxmem.decisions.simulate import ServedModel, Serving, Simulation
     from onnxmem.decisions.sizing import ServedProcess
+    from onnxmem.model.observed import Observed
     from onnxmem.model.requests import Requests
 
-_OF_ONE_RUN: Final = (
-    "limits of dims and runs of one shape say nothing of an arena, which keeps what requests of "
-    "many shapes needed; what one run requests: onnxmem MODEL --runtime ort-cpu --observe FILE"
+_OBSERVE: Final = (
+    "runs are observed by onnxmem MODEL --dim NAME=N --observe FILE --save-observed SEEN.json, "
+    "which --observed takes, one file for each shape of the requests"
 )
-"""Why what bounds or shows a single run is no option here."""
 _SIZED: Final = ("k8s", "triton", "json")
 SCHEMA: Final = "onnxmem.simulation"
 SCHEMA_VERSION: Final = "1.0"
@@ -60,6 +62,8 @@ def simulate_parser() -> ArgumentParser:
     add_dims(model)
     add_shapes(model)
     add_values(model)
+    add_most(model)
+    add_observed(parser.add_argument_group("data-dependent dims"))
     add_requests(parser, is_required=True)
     _add_session(parser)
     advice = parser.add_argument_group("advice")
@@ -78,7 +82,7 @@ def simulate_parser() -> ArgumentParser:
     )
     _add_pod(parser)
     add_text_result_options(parser)
-    parser.refused = dict.fromkeys(("--max", "--observe", "--observed"), _OF_ONE_RUN)
+    parser.refused = {"--observe": _OBSERVE}
     return parser
 
 
@@ -165,16 +169,19 @@ def _simulated(arguments: Namespace) -> tuple[Simulation, ServingAdvice | None]:
     from onnxmem.decisions.simulate import simulate
 
     asked = _asked(arguments)
-    model = _served(asked)  # of both: a shape is planned once for all settings
+    # Of both: a shape is planned once for all settings.
+    model = _served(asked, saved_runs(arguments.observed))
     found = simulate(*asked, model)
     return found, advise_serving(*asked, model) if arguments.advise else None
 
 
-def _served(asked: tuple[AnalysisRequest, Requests, Serving]) -> ServedModel:
+def _served(
+    asked: tuple[AnalysisRequest, Requests, Serving], observed: list[Observed]
+) -> ServedModel:
     from onnxmem.decisions.simulate import ServedModel
 
     request, requests, serving = asked
-    return ServedModel.of(request, requests, serving.options, WAITING.say)
+    return ServedModel.of(request, requests, serving.options, WAITING.say, observed)
 
 
 def _refuse_without_pod(arguments: Namespace) -> None:
@@ -210,21 +217,24 @@ def _sized(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[str
     from onnxmem.decisions.sizing import SIZERS, ServedProcess, Sizing
 
     request, requests, serving = asked = _asked(arguments)
-    model = _served(asked)
+    observed = saved_runs(arguments.observed)
+    model = _served(asked, observed)
     if arguments.advise:
         best = advise_serving(*asked, model).best_setting
         serving = replace(serving, options=best.options)
-        model = _served(
-            (request, requests, serving)
-        )  # without reuse of buffers it has another plan
+        # Without reuse of buffers it has another plan.
+        model = _served((request, requests, serving), observed)
     found = simulate(request, requests, serving, model)
     processes = (ServedProcess.of(arguments.model, found), *beside)
     pod = Sizing(processes, arguments.workers or 1, is_forked=arguments.preload)
-    code = EXIT_OK
-    if not pod.is_complete:
-        message = "the limit is a lower bound, and may end the pod; measure --requests shows more"
-        code = report_fault(Fault("partial", message, EXIT_UNANALYZED), path=arguments.model)
+    code = EXIT_OK if pod.is_complete else _report_least("limit", arguments)
     return SIZERS[arguments.emit](pod), code
+
+
+def _report_least(what: str, arguments: Namespace) -> int:
+    """Say that what is written leaves something out; the exit code."""
+    message = f"the {what} is a lower bound, and may end the pod; measure --requests shows more"
+    return report_fault(Fault("partial", message, EXIT_UNANALYZED), path=arguments.model)
 
 
 def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[str, int]:
@@ -235,14 +245,19 @@ def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[s
     from onnxmem.decisions.serving_advice import advise_serving
 
     asked = _asked(arguments)
-    advice = advise_serving(*asked, _served(asked))
+    model = _served(asked, saved_runs(arguments.observed))
+    advice = advise_serving(*asked, model)
     own, best = advice.own, advice.best_setting
     saved = (
         f"process: {best.process_peak_bytes:,} B at most instead of {own.process_peak_bytes:,} B, "
         f"arena: {best.reserved_peak_bytes:,} B instead of {own.reserved_peak_bytes:,} B"
     )
     load = f"requests: {arguments.requests}, {arguments.concurrency} at once in each session"
-    return session_code(arguments.model, arguments.runtime, best.lines, (saved, load)), EXIT_OK
+    notes, code = [saved, load], EXIT_OK
+    if not model.is_complete:
+        notes.append("lower bounds: both leave out what is unknown of a run")
+        code = _report_least("figure", arguments)
+    return session_code(arguments.model, arguments.runtime, best.lines, tuple(notes)), code
 
 
 def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:
@@ -254,6 +269,7 @@ def _asked(arguments: Namespace) -> tuple[AnalysisRequest, Requests, Serving]:
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
         values=dict(arguments.values),
+        most=dict(arguments.most),
         runtimes=(arguments.runtime,),
         graph=arguments.graph,
         asks_onnxruntime=not arguments.emulate_optimizer,

@@ -96,7 +96,8 @@ def advise_serving(
     # Only beside the best of the others: a session without reuse has another plan, so all its runs
     # are simulated anew.
     options = replace(best.options, enable_mem_reuse=not best.options.enable_mem_reuse)
-    replanned = ServedModel.of(request, requests, options, model.say)
+    observed = model.data_runs.observed
+    replanned = ServedModel.of(request.without_observed(), requests, options, model.say, observed)
     replanned.runs.graphs = model.runs.graphs  # another plan of the same shapes
     other = _with_options(replanned, rows, options, serving)
     if other.process_peak_bytes < best.process_peak_bytes:
@@ -106,7 +107,8 @@ def advise_serving(
         *others,
         *_by_load(planned, rows, best, serving),
         _warmed_up(model, rows, serving),
-        *_by_buckets(model, rows, serving),
+        # No run was observed at padded dims: they would be compared by other runs.
+        *(() if observed else _by_buckets(model, rows, serving)),
     )
     return ServingAdvice(own, tuple(sorted(changes, key=_cost)))
 

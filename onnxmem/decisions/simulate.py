@@ -6,8 +6,10 @@ reserves; the worst order that was tried is a finding, not a bound. With several
 order of their allocations is random: it is drawn several times, and the figures are an interval.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from itertools import accumulate
 from random import Random
@@ -16,24 +18,34 @@ from typing import Final, Self
 
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.analysis.compute import compute
-from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.errors import Finding, UsageError
+from onnxmem.analysis.request import AnalysisRequest, StageResults
+from onnxmem.errors import Finding, ShapeError, UsageError
 from onnxmem.model.binding import Request, bind
 from onnxmem.model.graph import Graph, Node
+from onnxmem.model.intervals.limits import requested_names
+from onnxmem.model.observed import Observed, by_inputs, shapes_of
 from onnxmem.model.requests import BATCH, Requests
-from onnxmem.runtimes.onnxruntime.memory import session_findings
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
+from onnxmem.runtimes.onnxruntime.memory import (
+    SessionRequest,
+    at_upper_ends,
+    session_findings,
+    with_loop_names,
+)
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, Unknowns
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, ReadPages
 from onnxmem.runtimes.onnxruntime.process.loading import ARENAS, Parts, arena_regions
 from onnxmem.runtimes.onnxruntime.process.sessions import Arenas, SessionsMemory
-from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, SessionGroup
 from onnxmem.runtimes.onnxruntime.session import SessionRuntime
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     SessionGraph,
     SessionGraphReader,
+    session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.units import plural
 
 MOST_AT_ONCE: Final = 1024
 _DEFAULT: Final = "ort-cpu"
@@ -78,12 +90,34 @@ _MOST_IN_RANGE: Final = 4096
 seconds; of a wider range, some are."""
 
 
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of the inputs of a request."""
+ResultsAt = Callable[[Dims], StageResults]
+"""The results of the file at a request."""
 Say = Callable[[str], None]
 """Takes what is at work, for a person who waits."""
 
 
 def _say_nothing(text: str) -> None:
     del text
+
+
+class DataEnd(Enum):
+    """Of which run a request is, where its data decide sizes, branches or iterations."""
+
+    OBSERVED = "observed"
+    """The largest that was observed at its dims."""
+    AT_MOST = "at_most"
+    """One with the upper end of every dim."""
+    AT_LEAST = "at_least"
+    """One without the tensors that have no upper end, or with one iteration of a Loop."""
+
+
+_TAKEN: Final = {
+    DataEnd.OBSERVED: "take what the largest observed run at their dims took",
+    DataEnd.AT_MOST: "have the upper end of every dim, which bounds a run and no arena",
+    DataEnd.AT_LEAST: "take at least what is counted",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +259,8 @@ class Simulation:
     findings: tuple[Finding, ...]
     is_complete: bool
     """False: figures are lower bounds."""
+    ends: Mapping[DataEnd, int] = field(default_factory=dict)
+    """How many requests are of each run; empty: their data decide nothing."""
 
     @property
     def arena_reserved_bytes(self) -> int:
@@ -290,7 +326,8 @@ def simulate(
 ) -> Simulation:
     """Replay requests on the sessions of a process.
 
-    ``model`` is that of the same request, requests and options, whose runs it has or adds.
+    ``model`` is that of the same request, requests and options, whose runs it has or adds. A
+    request whose data decide sizes is one of its runs (``DataEnd``).
 
     :raises RequestsError: the model does not have a dim of the requests.
     :raises OnnxmemError: the session cannot be created, or its arena cannot serve a request.
@@ -314,13 +351,15 @@ def simulate(
     peaks = peaks or [process.peak_bytes]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
-    if model.runs.planned.recorded.has_bodies:
+    if model.runs.planned.recorded.has_bodies or model.data_runs.ends:
         most = _FEWEST_IN_RANGE
     in_range = [dims_of(row) for row in requests.in_range(most)]
     is_closed = process.is_closed_under(model.largest_first(in_range))
     is_all = not is_random and len(in_range) == requests.num_in_range
-    unknowns = model.runs.planned.unknowns
+    unknowns = model.unknowns
     is_bounded = is_closed if is_all or is_closed is False else None
+    # Runs whose data decide less leave other holes in an arena.
+    is_proven = not (unknowns.is_lower_bound or model.data_runs.ends)
     return Simulation(
         runtime=model.runtime.name,
         requests=requests,
@@ -333,12 +372,17 @@ def simulate(
         interval=Interval.of(peaks, [each.peak_bytes for each in fewer]) if is_random else None,
         process_interval=process_interval,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
-        is_bounded=None if unknowns.is_lower_bound else is_bounded,
+        is_bounded=is_bounded if is_proven else None,
         num_replayed=len(in_range),
         heap_spread_bytes=spread_bytes,
         parts=parts,
-        findings=(*model.findings, *model.session_findings(unknowns)),
-        is_complete=not unknowns.is_lower_bound,
+        findings=(
+            *model.findings,
+            *model.session_findings(unknowns),
+            *model.data_findings(ordered),
+        ),
+        is_complete=model.is_complete,
+        ends=model.ends_of(ordered),
     )
 
 
@@ -386,6 +430,53 @@ def _flops_of(graph: Graph, node: Node) -> float:
     return _DEPTHWISE_FLOPS if is_depthwise else _INTEGER_FLOPS
 
 
+@dataclass(slots=True)
+class DataRuns:
+    """What runs leave to data, settled for the session of each request; mutable."""
+
+    session: SessionRequest
+    """With the limits of the user."""
+    graph: Graph
+    """Of the file."""
+    observed: Sequence[Observed]
+    """Each at other shapes of the inputs."""
+    options: SessionOptions
+    provider: ExecutionProvider
+    ends: dict[Dims, DataEnd] = field(default_factory=dict)
+    """By request; one that its data do not change is omitted."""
+
+    def settled(
+        self, dims: Dims, found: SessionGraph, inputs: Shapes, results_at: ResultsAt
+    ) -> SessionGraph:
+        """The session of a request as one of its runs: the largest observed one, else one at the
+        upper ends.
+
+        :raises ObservedFileError: an observed run is beyond a limit.
+        """
+        is_open = any(tensor.is_open for tensor in found.graph.tensors.values())
+        if not is_open and not undecided(found.trace).names():
+            return found
+        for each in self.observed:
+            if each.inputs == inputs:
+                self.ends[dims] = DataEnd.OBSERVED
+                return self._largest(each, found, results_at(dims))
+        session = with_loop_names(self.session, self.graph, found.graph)
+        raised, has_ends = at_upper_ends(found, session)
+        is_most = has_ends and not undecided(raised.trace).loops
+        self.ends[dims] = DataEnd.AT_MOST if is_most else DataEnd.AT_LEAST
+        return raised
+
+    def _largest(self, seen: Observed, found: SessionGraph, results: StageResults) -> SessionGraph:
+        requested = requested_names(results.prepared.proto, self.session.most)
+        sessions = []
+        for run in {repr(run): run for run in seen.runs}.values():
+            shapes_of(run, results.graph).refuse_more(results.limits, requested)
+            of_run = session_graph(found.optimized, seen.inputs, self.session.values, run)
+            runs = PlannedSession.of(of_run, self.options, self.provider).recorded.runs
+            sessions.append((runs.plain.requested_peak.size_bytes, of_run))
+        return max(sessions, key=lambda each: each[0])[1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
     """A model, and its session at any dims: optimized once, and planned once."""
@@ -398,6 +489,8 @@ class ServedModel:
     """On the file and its dims."""
     batch_names: frozenset[str]
     """What requests call the batch."""
+    results_at: ResultsAt = field(repr=False)
+    data_runs: DataRuns
     say: Say
     pages: dict[tuple[str | None, Dims], Mapping[str, ReadPages]] = field(default_factory=dict)
     """Of mapped weights, by where the weights are and by request; those needed so far."""
@@ -409,36 +502,96 @@ class ServedModel:
         requests: Requests,
         options: SessionOptions,
         say: Say = _say_nothing,
+        observed: Sequence[Observed] = (),
     ) -> Self:
         """Create the session of a request; ``say`` is told what is at work.
 
+        ``observed`` are runs of this model, at any shapes of its inputs: each serves the requests
+        of these shapes.
+
         :raises RequestsError: the model does not have a dim of the requests.
-        :raises OnnxmemError: the session cannot be created.
+        :raises ObservedFileError: all observed runs are of another model, or of other dims.
+        :raises OnnxmemError: the session cannot be created, or a limit is of no dim that data
+            decide.
         """
+        given = (*observed, *(() if request.observed is None else (request.observed,)))
+        request = request.without_observed()
         inputs, settings = request.prepared.inputs, request.settings
         fixed = Request(settings.batch, settings.dims, settings.shapes)
         request_at = requests.binder(request.prepared, fixed)
 
+        def shapes_at(dims: Dims) -> Shapes:
+            return bind(inputs, request_at(dict(dims))).shapes
+
+        def results_at(dims: Dims) -> StageResults:
+            return request.at(None, request_at(dict(dims)).dims).results
+
         def graph_at(dims: Dims) -> SessionGraph:
             say(f"planning a request of {', '.join(f'{name}={n}' for name, n in dims)}")
-            return reader.at(bind(inputs, request_at(dict(dims))).shapes)
+            shapes = shapes_at(dims)
+            return data_runs.settled(dims, reader.at(shapes), shapes, results_at)
 
-        at_first = request.at(None, request_at(requests.rows[0]).dims)
+        first = dims_of(requests.rows[0])
+        at_first = request.at(None, request_at(dict(first)).dims)
+        for message in at_first.results.limit_faults(settings.most):
+            raise ShapeError(message)
         runtime, graph = at_first.session(request.runtime_name or _DEFAULT)
         runtime = replace(runtime, options=replace(options, level=runtime.options.level))
         provider = PROVIDERS[runtime.name]
         reader = SessionGraphReader(runtime.optimized, settings.values)
-        planned = PlannedSession.of(graph_at(dims_of(requests.rows[0])), runtime.options, provider)
+        data_runs = DataRuns(
+            session=SessionRequest(values=settings.values, most=settings.most),
+            graph=at_first.results.graph,
+            observed=_observed(given, at_first, map(shapes_at, map(dims_of, requests.shapes))),
+            options=runtime.options,
+            provider=provider,
+        )
+        planned = PlannedSession.of(graph_at(first), runtime.options, provider)
         findings = at_first.findings(at_first.results)
-        runs = RequestRuns(planned, graph_at, node_seconds)
         return cls(
             runtime=runtime,
             graph=graph,
-            runs=runs,
+            runs=RequestRuns(planned, graph_at, node_seconds),
             findings=findings,
             batch_names=request.prepared.batch_symbols | {BATCH},
+            results_at=results_at,
+            data_runs=data_runs,
             say=say,
         )
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """What is unknown of the runs so far."""
+        tensors = dict.fromkeys(name for each in self.runs.unsized.values() for name in each)
+        return replace(self.runs.planned.unknowns, tensors=tuple(tensors))
+
+    @property
+    def is_complete(self) -> bool:
+        """False: figures are lower bounds."""
+        is_least = DataEnd.AT_LEAST in self.data_runs.ends.values()
+        return not (is_least or self.unknowns.is_lower_bound)
+
+    def ends_of(self, requests: Sequence[Dims]) -> Mapping[DataEnd, int]:
+        """How many requests are of each run."""
+        ends = (self._end(dims) for dims in requests)
+        return dict(sorted(Counter(filter(None, ends)).items(), key=lambda each: each[0].value))
+
+    def _end(self, dims: Dims) -> DataEnd | None:
+        found = self.data_runs.ends.get(dims)
+        return found and (DataEnd.AT_LEAST if self.runs.unsized.get(dims) else found)
+
+    def data_findings(self, requests: Sequence[Dims]) -> Iterator[Finding]:
+        """Of which runs the figures are, where data decide sizes."""
+        for end, count in self.ends_of(requests).items():
+            first = next(dims for dims in requests if self._end(dims) is end)
+            results = self.results_at(first)
+            text = f"{plural(count, 'request')} of {len(requests):,} {_TAKEN[end]}: "
+            text += results.data_text() or "the data of a run decide sizes"
+            flags = results.data_flags() if end is DataEnd.AT_LEAST else ""
+            bounds = [f"{flags} bounds it"] if flags else []
+            shows = [] if end is DataEnd.OBSERVED else ["--observed shows what runs took"]
+            ways = ", ".join((*bounds, *shows))
+            yield Finding("data_dependent", f"{text} ({ways})" if ways else text)
 
     def session_findings(self, unknowns: Unknowns) -> tuple[Finding, ...]:
         """What the figures of the session assume or leave out."""
@@ -498,6 +651,22 @@ class ServedModel:
         if key not in self.pages:
             self.pages[key] = host.pages_of(self.runs.graph(dims).graph)
         return self.pages[key]
+
+
+def _observed(
+    given: Sequence[Observed], at_first: AnalysisRequest, requests: Iterable[Shapes]
+) -> Sequence[Observed]:
+    """Observed runs by the shapes of their inputs; ``at_first`` is the first request.
+
+    :raises ObservedFileError: all are of other models, or none is at the dims of a request.
+    """
+    if not given:
+        return ()
+    found = by_inputs(given, at_first.source)
+    served = list(requests)
+    if not any(each.inputs in served for each in found):
+        found[0].refuse_other_inputs(at_first.results.graph)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,6 +167,22 @@ def runs_of(
     )
 
 
+def by_inputs(given: Sequence[Observed], model: ModelFile) -> list[Observed]:
+    """All runs of a model, joined where the shapes of their inputs are equal.
+
+    :raises ObservedFileError: all are of other models.
+    """
+    groups: list[list[Observed]] = []
+    digest = digest_of(model)
+    for each in given:
+        if each.digest == digest:
+            same = next((group for group in groups if group[0].inputs == each.inputs), None)
+            groups.append([each]) if same is None else same.append(each)
+    if not groups:
+        given[0].refuse_other(model)
+    return [found for group in groups if (found := runs_of(group, model, one_of_several=True))]
+
+
 def read_observed(path: str) -> Observed:
     """Read a file that ``--save-observed`` wrote.
 

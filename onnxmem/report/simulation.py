@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.serving_advice import ServingAdvice, ServingChange
-from onnxmem.decisions.simulate import Interval, Order, ServedRequest, Simulation
+from onnxmem.decisions.simulate import DataEnd, Interval, Order, ServedRequest, Simulation
 from onnxmem.errors import printable, shortened
 from onnxmem.model.requests import Requests
 from onnxmem.report.text import (
@@ -68,6 +68,11 @@ def verdict(found: Simulation) -> str:
     if not found.is_complete:
         least = f"the arena reserves at least {reserved}, without the tensors of unknown size"
         return f"It is unknown whether it stops growing: {least}"
+    if found.ends:
+        most, seen = DataEnd.AT_MOST in found.ends, DataEnd.OBSERVED in found.ends
+        parts = [*(["at its upper end"] * most), *(["as it was observed"] * seen)]
+        runs = f"the arena reserves {reserved} if each run is {' or '.join(parts)}"
+        return f"It is unknown whether it stops growing: {runs}; runs of other data may need more"
     takes = f"the arena reserves {reserved} at most"
     last = found.last_maximum
     since = "the load" if last is None else f"request {last + 1:,}"
@@ -290,6 +295,7 @@ def _simulation(found: Simulation) -> JsonDict:
         "num_shapes_replayed": found.num_replayed,
         "last_maximum": None if last is None else _request_row(last, found.timeline[last]),
         "num_maxima": len(found.maxima),
+        **({"ends": {end.value: count for end, count in found.ends.items()}} if found.ends else {}),
         "worst_found_bytes": found.worst.reserved_peak_bytes,
         "worst_order": found.worst.name,
         "orders": list(map(_order_row, found.orders)),

@@ -17,7 +17,7 @@ from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.cli import main
 from onnxmem.decisions.simulate import Process, ServedModel, Serving, Simulation, node_seconds
 from onnxmem.model.requests import RequestsError, listed_requests
-from onnxmem.report.simulation import render_simulation, verdict
+from onnxmem.report.simulation import render_simulation
 from onnxmem.runtimes.onnxruntime.served import Dims
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
@@ -143,15 +143,6 @@ def simulated(
         sessions=sessions,
         asks_onnxruntime=False,
     )
-
-
-def test_nothing_is_said_of_the_growth_that_unknown_sizes_decide() -> None:
-    text = """agraph (float[N] x) => (int64[1,nonzero] y) {
-        y = NonZero(x)
-    }"""
-    found = onnxmem.simulate(model_of(text), "N=1..4", asks_onnxruntime=False)
-    assert (found.is_complete, found.is_bounded) == (False, None)
-    assert verdict(found).startswith("It is unknown whether it stops growing")
 
 
 @given(requests_of_primes, st.permutations(range(5)))

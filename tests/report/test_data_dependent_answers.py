@@ -45,15 +45,14 @@ def test_what_is_live_is_of_the_run_whose_figure_is_shown(
     assert "40 B z" in words
 
 
-@pytest.mark.parametrize("flag", ["--max", "--observe", "--observed"])
-def test_simulate_says_why_one_run_is_no_option(
-    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_simulate_says_where_runs_are_observed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "model.onnx")
     onnx.save(model_of(ROWS), path)
-    assert main(["simulate", path, "--requests", "x=1", flag, "z:0=2"]) == 2
+    assert main(["simulate", path, "--requests", "x=1", "--observe", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{flag}: limits of dims and runs of one shape say nothing of an arena" in line
+    assert "--observe: runs are observed by onnxmem MODEL --dim NAME=N --observe FILE" in line
 
 
 def test_percentiles_and_the_heaviest_say_of_which_end_they_are(
@@ -67,3 +66,44 @@ def test_percentiles_and_the_heaviest_say_of_which_end_they_are(
         paths = [str(tmp_path / f"{name}.onnx") for name in names]
         assert main([*paths, "--summary"]) == 0
         assert " ".join(capsys.readouterr().out.split()).count(said) == count
+
+
+BRANCHES = """agraph (float[101] x, bool c, int64[1] stop) => (float z) {
+    z = If (c) <
+        then_branch = g1 () => (float t) {
+            start = Constant<value_ints = [0]>()
+            part = Slice(x, start, stop)
+            t = ReduceMax<keepdims = 0>(part)
+        },
+        else_branch = g2 () => (float e) {
+            other = Neg(x)
+            e = ReduceMax<keepdims = 0>(other)
+        }>
+}"""
+
+
+def test_a_branch_that_is_not_replayed_names_what_has_no_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other branch counts, for its 404 B are known."""
+    words = answer(BRANCHES, tmp_path, capsys, "--runtime", "ort-cpu", "--emulate-optimizer", "-v")
+    assert "tensors of unknown size, left out: 'If_0/then_branch/part'" in words
+    assert "peak activation memory; larger branches, known sizes" in words
+    assert "Activations, larger branches, known sizes" in words
+    assert "share of the peak; larger branches, known sizes" in words
+
+
+def test_known_sizes_need_no_remark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = "agraph (float[2] x) => (float[2] y) { y = Neg(x) }"
+    assert "known sizes" not in answer(plain, tmp_path, capsys, "-v")
+
+
+def test_what_is_partial_under_a_budget_is_at_least(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(
+        model_of("agraph (string[4] s, float[3] y) => (z) { a = Identity(s) z = Neg(y) }"), path
+    )
+    assert main([path, "--budget", "1MB"]) == 3
+    assert "Inference, at least 24 B" in " ".join(capsys.readouterr().out.split())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.data_control_flow import BranchBytes, DataLoop
     from onnxmem.analysis.observed_memory import ObservedMemory, Spread
+    from onnxmem.analysis.request import StageResults
     from onnxmem.analysis.scaling import ClosedForm
     from onnxmem.program.polynomials import Polynomial
     from onnxmem.runtimes.ideal.schedules import Schedule
@@ -44,6 +45,7 @@ _LONGEST: Final = 2000
 """Characters of a finding, which may name a few long names."""
 _MOST_NAMED: Final = 8
 """Nodes or tensors that are named as assumed or unknown."""
+_PARTS: Final = "weights + inputs + peak activation memory"
 _BARS: Final = "a bar is the tensor's share of the peak"
 _IN_PLACE_PEAK: Final = "activations.in_place_peak_bytes"
 _MOST_PIECES: Final = 8
@@ -232,6 +234,19 @@ def _weight_dtype(analysis: "Analysis") -> list[str]:
     return [dtype for dtype, _ in sizes.most_common(1)]
 
 
+def of_no_run(results: "StageResults") -> str:
+    """How the plain figures are not of one run; empty: they are of every run."""
+    least_bytes = results.at_least.activations.in_place_peak_bytes or 0
+    is_less = least_bytes < (results.activations.in_place_peak_bytes or 0)
+    words = ["larger branches"] if is_less else []
+    names = set(results.data_nodes)
+    if any(node.name in names and node.onnx_op == "Loop" for node in results.graph.all_nodes()):
+        words.append("one iteration of a Loop")
+    if results.activations.unknown_tensors:
+        words.append("known sizes")
+    return ", ".join(words)
+
+
 def inference(analysis: "Analysis") -> Section:
     """What inference needs, as a sum."""
     memory = analysis.activations
@@ -245,7 +260,7 @@ def inference(analysis: "Analysis") -> Section:
     total = Line(
         INFERENCE,
         analysis.total_bytes,
-        "weights + inputs + peak activation memory",
+        "; ".join(filter(None, (_PARTS, of_no_run(analysis.results)))),
         key="total_bytes",
     )
     return Section(
@@ -315,6 +330,7 @@ def activations(analysis: "Analysis") -> Section:
     return Section(
         key="activations",
         title="Activations",
+        remark=of_no_run(analysis.results),
         lines=(
             Line(
                 PEAK,
@@ -503,7 +519,12 @@ def live_set(analysis: "Analysis") -> Section | None:
     return Section(
         key="live",
         title="Live at the peak",
-        total=Line("", memory.in_place_peak_bytes, _BARS, key=_IN_PLACE_PEAK),
+        total=Line(
+            "",
+            memory.in_place_peak_bytes,
+            "; ".join(filter(None, (_BARS, of_no_run(analysis.results)))),
+            key=_IN_PLACE_PEAK,
+        ),
         lines=tuple(Line(shortened(each.label), each.size_bytes) for each in memory.live_at_peak),
         layout=Layout.BARS,
     )

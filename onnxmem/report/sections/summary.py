@@ -20,7 +20,7 @@ from onnxmem.analysis.fitting.verdicts import (
 )
 from onnxmem.errors import shortened
 from onnxmem.program.program import Category
-from onnxmem.report.sections.listing import assumptions, batch_text, partial_texts
+from onnxmem.report.sections.listing import assumptions, batch_text, of_no_run, partial_texts
 from onnxmem.report.sections.section import (
     GPU_MEMORY,
     INFERENCE,
@@ -357,16 +357,17 @@ def terms(analysis: "Analysis") -> Section | None:
     if analysis.fit is not None:
         total_bytes = analysis.fit.taken_bytes
         end = end_text(analysis.fit.assessment, analysis.fit.requested)
-        if analysis.fit.depends_on_data and not analysis.fit.footprint.num_observed:
+        footprint = analysis.fit.footprint
+        if not (end or footprint.is_whole or footprint.num_observed):
             end = "at least"
     elif basis is not Basis.STEP and _ends(analysis, basis):
         end = "at least"
         if basis is Basis.TOTAL:
             total_bytes = analysis.results.at_least.total_bytes
-        elif (footprint := _session_footprint(analysis, basis)) is not None:
+        elif (found := _session_footprint(analysis, basis)) is not None:
             # Of the largest observed run, as above it.
-            total_bytes = footprint.total_bytes
-            end = "observed" if footprint.num_observed else end
+            total_bytes = found.total_bytes
+            end = "observed" if found.num_observed else end
     lines = list(_terms(analysis, basis, total_bytes))
     if not lines or total_bytes is None:
         return None
@@ -511,7 +512,7 @@ def largest_tensors(analysis: "Analysis") -> Section | None:
         arena = runtime.arena
         node, phase = None if arena.peak_node is None else arena.peak_node.name, ""
         live = [each for each in arena.replay.live_set(arena.peak) if each.size_bytes]
-        phase = "" if runtime.is_every_run else _of_no_run(analysis.results)
+        phase = "" if runtime.is_every_run else of_no_run(analysis.results)
     else:
         results, phase = _shown_at_peak(analysis)
         live, node = results.activations.live_at_peak, results.activations.peak_node
@@ -533,20 +534,7 @@ def _shown_at_peak(analysis: "Analysis") -> "tuple[StageResults, str]":
     if runs:
         largest = max((each.results for each in runs), key=lambda each: each.total_bytes or 0)
         return largest, "an observed run" if len(runs) == 1 else "the largest observed run"
-    return results, _of_no_run(results)
-
-
-def _of_no_run(results: "StageResults") -> str:
-    """How the plain figures are not of one run; empty: they are of every run."""
-    least_bytes = results.at_least.activations.in_place_peak_bytes or 0
-    is_less = least_bytes < (results.activations.in_place_peak_bytes or 0)
-    words = ["larger branches"] if is_less else []
-    names = set(results.data_nodes)
-    if any(node.name in names and node.onnx_op == "Loop" for node in results.graph.all_nodes()):
-        words.append("one iteration of a Loop")
-    if results.upper is not None and results.upper.data_dims:
-        words.append("known sizes")
-    return ", ".join(words)
+    return results, of_no_run(results)
 
 
 def _tensor_lines(live: "Sequence[Allocation]") -> Iterator[Line]:

@@ -288,7 +288,10 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
         requested_peak_lower_bytes=requested_peak_at_least(session, options, provider),
         requested_peak_upper_bytes=(
             requested_peak_at_most(
-                session, options, provider, _with_loops(request, model.bound.graph, session.graph)
+                session,
+                options,
+                provider,
+                with_loop_names(request, model.bound.graph, session.graph),
             )
             if unknown.tensors or unknown.branches
             else None
@@ -308,7 +311,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
     )
 
 
-def _with_loops(request: SessionRequest, file: Graph, optimized: Graph) -> SessionRequest:
+def with_loop_names(request: SessionRequest, file: Graph, optimized: Graph) -> SessionRequest:
     """The request with the bounds of Loops by their names in the optimized graph: those of nodes
     without a name follow their places, but what a node writes keeps its name.
     """
@@ -363,6 +366,25 @@ def requested_peak_at_most(
     branches is replayed. A run that ends a Loop earlier has its first iterations, and less of what
     they collect: so a Loop is replayed up to its bound.
     """
+    raised, has_ends = at_upper_ends(session, request)
+    # In a loop whose iterations are alike, what one leaves to the next has one size, whichever
+    # branches run. So no mix of branches has a higher peak than the same ones in all iterations.
+    possible = PossibleRuns.of(raised, in_loops=True)
+    if not (possible.are_all and has_ends):
+        return None
+    peaks = []
+    for each in possible.sessions:
+        runs = PlannedSession.of(each, options, provider).recorded.runs
+        if runs.unsized:
+            return None
+        peaks.append(runs.plain.requested_peak.size_bytes)
+    return max(peaks)
+
+
+def at_upper_ends(session: SessionGraph, request: SessionRequest) -> tuple[SessionGraph, bool]:
+    """The session with the upper end of every dim, in which a Loop of equal iterations runs up to
+    its bound; and whether every dim has an upper end.
+    """
     graph, proto = session.graph, session.optimized.proto
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
@@ -376,19 +398,8 @@ def requested_peak_at_most(
     constant = [node for node in loops if _is_constant(graph, raised, node)]
     most = {node.name: trip_count(graph, node) or bounds.get(node.name) for node in constant}
     trace = at_bounds(session.trace, most, {each.name: each.subgraphs[0][1] for each in constant})
-    # In a loop whose iterations are alike, what one leaves to the next has one size, whichever
-    # branches run. So no mix of branches has a higher peak than the same ones in all iterations.
-    possible = PossibleRuns.of(replace(session, trace=trace), in_loops=True)
-    if not possible.are_all or (upper is not None and upper.unbounded):
-        return None
-    peaks = []
-    for each in possible.sessions:
-        of_run = replace(each, graph=raised)
-        runs = PlannedSession.of(of_run, options, provider).recorded.runs
-        if runs.unsized:
-            return None
-        peaks.append(runs.plain.requested_peak.size_bytes)
-    return max(peaks)
+    has_ends = upper is None or not upper.unbounded
+    return replace(session, graph=raised, trace=trace), has_ends
 
 
 def _is_constant(graph: Graph, upper: Graph, node: Node) -> bool:

@@ -91,6 +91,8 @@ class RequestRuns:
     """How long each node of a graph runs, by name: what concurrent runs hold meanwhile."""
     graphs: dict[Dims, SessionGraph] = field(default_factory=dict)
     """Those that were needed so far."""
+    unsized: dict[Dims, tuple[str, ...]] = field(default_factory=dict)
+    """By simulated request, the tensors of unknown size."""
     _keys: dict[Dims, int] = field(default_factory=dict)
     _runs: dict[tuple[Dims, Found], Run] = field(default_factory=dict)
     _patterns: dict[Found, Mapping[PatternKey, PatternTrace]] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class RequestRuns:
             session.patterns |= self._patterns.get(found, {})
             session.scratch = partial(self._scratch, dims, session.scratch)
             self._runs[key] = session.run(served.graph, served.trace)
+            self.unsized[dims] = tuple(session.unsized)
             self._patterns.setdefault((*found, dims), session.patterns)
         return self._runs[key]
 

@@ -522,9 +522,11 @@ class _Frame:
         branch = self.binding.trace.branches.get(step.node.name, _ANY)
         if branch.index is None and self.session.counts_least:
             return
-        index = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
-        if branch.index is not None:
-            index = branch.index
+        index = branch.index
+        if index is None:
+            # The branch that is not run may allocate more where a size of it is unknown.
+            index = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
+            self.session.unsized.update(dict.fromkeys(self._unsized(step, branch)))
         body = self.binding.inside(step, index, branch.trace_of(index))
         for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
             size = self.session.size_bytes(body, inner)
@@ -546,6 +548,16 @@ class _Frame:
         body = self.binding.inside(step, index, branch.trace_of(index))
         names = (name for inner in body.plan.steps for name in inner.allocates)
         return sum(self.session.size_bytes(body, name) or 0 for name in names)
+
+    def _unsized(self, step: Step, branch: BranchTrace) -> Iterator[str]:
+        """The tensors of unknown size that any branch allocates in its own graph."""
+        for index in range(len(step.bodies)):
+            body = self.binding.inside(step, index, branch.trace_of(index))
+            for inner in body.plan.steps:
+                # A sequence has no size of its own: its elements are those of tensors.
+                if not inner.node.onnx_op.startswith(("Sequence", "SplitToSequence", "Optional")):
+                    names = (name for name in inner.allocates if name not in self._visible)
+                    yield from (n for n in names if self.session.size_bytes(body, n) is None)
 
     def _provided(self, step: Step, body: Plan, num_ahead: int = 0) -> Mapping[str, AllocateOutput]:
         """Request the outputs that a node requests before its body; how the body requests each."""
