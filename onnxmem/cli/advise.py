@@ -210,8 +210,7 @@ def _text(outcomes: list[Outcome]) -> str:
         if isinstance(found, AdvisedModel):
             parts.append(render_proposals(path, found.advice, _assumptions(found)))
             if found.session is not None:
-                session = found.session
-                parts.append(render_advice(path, session.runtime, session.singles))
+                parts.append(render_advice(path, found.session))
     return "\n".join(parts)
 
 

@@ -7,18 +7,25 @@ onnxruntime: a table of its settings, with the Python that sets the best.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.json_rows import JsonDict, data_rows, ends_of
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
-from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal, Tradeoff
+from onnxmem.decisions.advise.proposals import (
+    ERRORS,
+    OBJECTIVES,
+    Ends,
+    Objective,
+    Proposal,
+    Tradeoff,
+)
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
 from onnxmem.report.text import fact, finding_lines, noted, paragraph, prose, rounded
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, format_ends, in_decimal_unit
+from onnxmem.units import format_bytes, in_decimal_unit
 
 if TYPE_CHECKING:
+    from onnxmem.runtimes.from_settings import Advice
     from onnxmem.runtimes.onnxruntime.advice import Choice
-    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 
 _LONGEST: Final = 2000
@@ -27,21 +34,23 @@ _OWN: Final = "default session options"
 _SESSION: Final = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
 
-def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice]") -> str:
+def render_advice(path: str, session: "Advice") -> str:
     """Every combination and every single change, the least memory first; ends with a newline."""
-    own, is_partial = runtime.own, bool(runtime.unknown.tensors)
-    graph = f"graph {runtime.graph} {optimized_by(runtime)}"
+    runtime, is_partial = session.runtime, session.is_partial
+    own, graph = runtime.own, f"graph {runtime.graph} {optimized_by(runtime)}"
+    end = ", of known sizes" if is_partial else ""
+    end = ", dims at their upper ends" if session.is_at_most else end
     lines = [
         *paragraph(f"{shortened(path)}  ", [runtime.name, graph]),
         "",
-        "Arena, resident memory at most in three runs, weights aside",
+        f"Arena, resident memory at most in three runs, weights aside{end}",
         *_choice_lines(runtime.advice, own, is_partial=is_partial),
         "",
-        "One setting changed, and the arena reserved after run 3",
-        *_choice_lines(singles, own, is_partial=is_partial, with_reserved=True),
+        f"One setting changed, and the arena reserved after run 3{end}",
+        *_choice_lines(session.singles, own, is_partial=is_partial, with_reserved=True),
     ]
     best = runtime.advice[0]
-    if best.resident_bytes < own.resident_bytes:
+    if best.resident_bytes < own.resident_bytes and not is_partial:
         lines += ["", f"Recommended, {change_percent(best, own)}"]
         lines += [f"  {line}" for line in (*_SESSION, *best.lines)]
     lines += ["", *noted(runtime.findings)] if runtime.findings else []
@@ -59,7 +68,8 @@ def _choice_lines(
         size: int | None = choice.resident_bytes
         if is_partial and not size:
             size = None
-        change = change_percent(choice, own) if choice.changes else ""
+        # What is left out may change in another way than the rest.
+        change = change_percent(choice, own) if choice.changes and not is_partial else ""
         reserved = (
             f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_reserved else ""
         )
@@ -69,13 +79,11 @@ def _choice_lines(
 
 def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> str:
     """What would lower a model's memory, what saves most first; ends with a newline."""
-    figure_text = OBJECTIVES[advice.figure]
     lines = [
         f"{shortened(path)}  what would lower its memory",
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
         "",
-        rounded("Now", advice.before_bytes, figure_text),
-        *_ends(advice),
+        *_now(advice),
         *_error(advice.figure),
     ]
     for title, proposals in _chapters(advice):
@@ -83,17 +91,34 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         for proposal in proposals:
             lines += _proposal(proposal, advice.figure)
     if advice.plan is not None:
-        lines += ["", *_plan(advice.plan, advice.figure)]
+        lines += ["", *_plan(advice.plan, advice.figure, advice.ends)]
     if advice.findings:
         lines += ["", *finding_lines(advice.findings)]
     return "\n".join(lines) + "\n"
 
 
-def _ends(advice: Advised) -> Iterator[str]:
-    """Inference at least and at most, where the data of a run decide the figure."""
-    ends = ends_of(data_rows(advice.subject.results()))
-    if ends is not None:
-        yield fact("  data", f"inference takes {format_ends(*ends)}")
+def _now(advice: Advised) -> Iterator[str]:
+    """The figure as it is; where data decide it, at both ends, and what settles it."""
+    text, ends = OBJECTIVES[advice.figure], advice.ends
+    if ends is None:
+        yield rounded("Now", advice.before_bytes, text)
+        return
+    least_bytes, most_bytes = ends
+    if advice.before_bytes is None:
+        yield rounded("Now, at least", least_bytes, text)
+        why = advice.ways or "no proof gives it an upper end"
+        yield fact("  data", f"no advice, for what a run takes is not bounded: {why}")
+        return
+    yield rounded("Now, at most", most_bytes, text)
+    least = format_bytes(least_bytes)
+    yield fact("  data", f"at least {least}; advice is on what a run takes at most")
+
+
+def _most_text(plan: BudgetPlan, ends: Ends | None) -> str:
+    """The upper end, where the lower one is compared."""
+    if ends is None or plan.before_bytes != ends[0] or ends[1] in {None, ends[0]}:
+        return ""
+    return f"; takes at most {format_bytes(ends[1])}"
 
 
 def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
@@ -131,6 +156,7 @@ def advice_row(advice: Advised) -> JsonDict:
     return {
         "figure": advice.figure.value,
         "before_bytes": advice.before_bytes,
+        **({"before_lower_bytes": advice.ends[0]} if advice.ends else {}),
         "advice": [
             _proposal_row(proposal, is_of_training=advice.is_of_training)
             for proposal in advice.proposals
@@ -151,7 +177,7 @@ def _proposal(proposal: Proposal, figure: Objective) -> Iterator[str]:
         yield from prose("    ", shortened(text, _LONGEST))
 
 
-def _plan(plan: BudgetPlan, figure: Objective) -> Iterator[str]:
+def _plan(plan: BudgetPlan, figure: Objective, ends: Ends | None) -> Iterator[str]:
     budget_bytes = plan.budget_bytes
     compared = "" if plan.figure is figure else f"compared with: {OBJECTIVES[plan.figure]}"
     given = in_decimal_unit(budget_bytes)
@@ -159,7 +185,7 @@ def _plan(plan: BudgetPlan, figure: Objective) -> Iterator[str]:
     yield rounded(
         "  now",
         plan.before_bytes,
-        verdict_text(plan.before, budget_bytes),
+        verdict_text(plan.before, budget_bytes) + _most_text(plan, ends),
     )
     if not plan.chosen:
         return

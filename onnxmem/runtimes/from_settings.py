@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from onnxmem.errors import Finding, OnnxmemError
@@ -10,14 +11,24 @@ from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import input_arrays
 from onnxmem.model.observed import NO_RUN, GraphRun
-from onnxmem.runtimes.onnxruntime.advice import Choice, changed_alone, single_choices
+from onnxmem.runtimes.onnxruntime.advice import (
+    Choice,
+    GraphOf,
+    changed_alone,
+    combined_choices,
+    single_choices,
+)
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,
     SessionGraphs,
     SessionRequest,
+    at_upper_ends,
     session_memory,
+    with_loop_names,
 )
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaAssumptions
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import (
     ModelAt,
     Optimizing,
@@ -36,6 +47,10 @@ class Advice:
     """With every combination of reuse, pattern and growth."""
     singles: tuple[Choice, ...]
     """Each setting changed alone, other optimization levels and fixed dims included."""
+    is_at_most: bool = False
+    """Whether all of them are of a run with the upper end of every dim that data decide."""
+    is_partial: bool = False
+    """Whether tensors of unknown size are left out of all of them."""
 
 
 def advise(file: ModelFile, settings: Settings) -> Advice:
@@ -51,7 +66,29 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     sessions.optimize_together((options, *changed_alone(options, dims)))
     runtime = session_memory(sessions)
     provider = PROVIDERS[runtime.name]
-    return Advice(runtime, single_choices(sessions.graph, runtime.own.options, provider, dims))
+    graph_of: GraphOf = sessions.graph
+    has_ends = False
+    if runtime.unknown.tensors:
+        # What is left out may grow while the rest falls: settings are compared at the upper ends.
+        raised, has_ends = _raised(sessions, options)
+        graph_of = partial(_raised_graph, sessions)
+        has_ends &= not PlannedSession.of(raised, options, provider).unknowns.tensors
+        find_advice = partial(combined_choices, raised, options, provider)
+        runtime = replace(runtime, find_advice=find_advice)
+    singles = single_choices(graph_of, options, provider, dims)
+    is_partial = bool(runtime.unknown.tensors) and not has_ends
+    return Advice(runtime, singles, is_at_most=has_ends, is_partial=is_partial)
+
+
+def _raised(sessions: SessionGraphs, options: SessionOptions) -> tuple[SessionGraph, bool]:
+    """A session at the upper ends of what its data decide, and whether all have one."""
+    found = sessions.graph(options)
+    request = with_loop_names(sessions.request, sessions.model.bound.graph, found.graph)
+    return at_upper_ends(found, request)
+
+
+def _raised_graph(sessions: SessionGraphs, options: SessionOptions) -> SessionGraph:
+    return _raised(sessions, options)[0]
 
 
 def predict(file: ModelFile, request: Request, session: SessionRequest) -> RuntimeMemory:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from onnxmem.runtimes.onnxruntime.advice import Choice, choice, combined_choices
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ArenaInitializers, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 DEFAULT = SessionOptions()
@@ -306,13 +308,13 @@ FINDING = Finding("emulated_optimizer", "onnxruntime is not installed")
 def test_choices_are_printed_as_a_table() -> None:
     runtime = runtime_of(advice=(BEST, OWN, WORSE), findings=(FINDING,))
     shrinks = choice_of(5_000_011, "arena shrinkage after each run", lines=("run = 1",))
-    text = render_advice("net.onnx", runtime, (shrinks, replace(OWN), WORSE))
+    text = render_advice("net.onnx", Advice(runtime, (shrinks, replace(OWN), WORSE)))
     assert_golden(text, "advice.txt")
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_settings_that_are_already_best_have_no_lines() -> None:
-    text = render_advice("net.onnx", runtime_of(advice=(OWN, WORSE)), ())
+    text = render_advice("net.onnx", Advice(runtime_of(advice=(OWN, WORSE)), ()))
     assert "THE BEST" not in text
     assert advice_line(runtime_of(advice=(OWN, WORSE))) is None
 
@@ -327,12 +329,12 @@ def test_the_first_line_has_the_saving() -> None:
 def test_a_saving_of_zero_bytes_has_no_percentage_line() -> None:
     runtime = runtime_of(advice=(choice_of(0), choice_of(0, "kSameAsRequested")))
     assert advice_line(runtime) is None
-    assert "+0 %   kSameAsRequested" in render_advice("net.onnx", runtime, ())
+    assert "+0 %   kSameAsRequested" in render_advice("net.onnx", Advice(runtime, ()))
 
 
 def test_hostile_names_are_escaped() -> None:
     runtime = runtime_of(advice=(OWN,), findings=(Finding("unknown_scratch", HOSTILE),))
-    text = render_advice(f"{HOSTILE}.onnx", runtime, ())
+    text = render_advice(f"{HOSTILE}.onnx", Advice(runtime, ()))
     assert text.replace("\n", "").isprintable()
 
 
@@ -502,3 +504,55 @@ def test_a_session_that_shrinks_may_have_outputs_of_unknown_size(
     write_model(tmp_path / "rows.onnx", rows)
     assert main(["advise", str(tmp_path / "rows.onnx")]) == 0
     assert "unknown_runtime_tensors" in capsys.readouterr().out
+
+
+TWO_BRANCHES = """agraph (float[N,101] x, bool c) => (float[a,b] z) {
+    y = If (c) <
+        then_branch = g1 () => (float[t0,101] t) { t = Concat<axis = 0>(x, x) },
+        else_branch = g2 () => (float[e0,101] e) { e = Neg(x) }>
+    w = Concat<axis = 0>(y, y)
+    z = Neg(w)
+}"""
+TILED = "agraph (float[N,7] x, int64[2] i) => (a) { n = Tile(x, i) a = Concat<axis = 0>(n, n) }"
+
+
+@pytest.mark.usefixtures("without_children")
+def test_advice_is_on_what_a_run_takes_at_most(tmp_path: Path, capsys: Capture) -> None:
+    """At batch 6, y has 2 x 6 rows at most, and w and z twice as many, in which the peak is."""
+    path = str(tmp_path / "net.onnx")
+    write_model(Path(path), TWO_BRANCHES)
+    row_bytes = 4 * 101
+    least, most = 6 * (1 + 1) * row_bytes + 1, 6 * (1 + 4 + 4) * row_bytes + 1
+    asked = ["advise", path, "--batch", "6", "--budget", str(most - row_bytes)]
+    assert main([*asked, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert (row["before_lower_bytes"], row["before_bytes"]) == (least, most)
+    assert row["budget"]["is_met"]
+    assert main(asked) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"Now, at most {format_bytes(most)}" in words
+    assert f"at least {format_bytes(least)}; advice is on what a run takes at most" in words
+    assert f"; takes at most {format_bytes(most)}" in words
+    assert "weights aside, dims at their upper ends" in words
+
+
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "--max n:1=100 --max n:0=100 bounds it"),
+        (("--runtime", "ort-cpu"), "no proof gives an allocator's figure an upper end"),
+        (("--max", "n:0=9", "--max", "n:1=9", "--runtime", "ort-cpu"), "omit --runtime"),
+    ],
+)
+def test_without_an_upper_end_advice_says_what_settles_it(
+    flags: Sequence[str], said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = str(tmp_path / "net.onnx")
+    write_model(Path(path), TILED)
+    assert main(["advise", path, "--batch", "2", *flags]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "Now, at least" in words
+    assert said in words
+    assert "unknown weights + inputs" not in words
+    assert "session_best" not in words

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.proposals import (
+    Ends,
     Objective,
     Proposal,
     Subject,
@@ -19,6 +20,7 @@ from onnxmem.decisions.advise.proposals import (
     Tradeoff,
     bytes_of,
     compared_with,
+    ends_of,
     evaluated,
     ranked,
 )
@@ -91,12 +93,16 @@ class Advised:
     figure: Objective
     """The figure to lower; a few proposals lower another one."""
     before_bytes: int | None
-    """``None``: the figure is unknown, so no proposal lowers it."""
+    """At most, where data decide it; ``None``: it is unknown, so no proposal lowers it."""
     proposals: tuple[Proposal, ...]
     """Ranked by bytes saved, for all figures."""
     plan: BudgetPlan | None
     """``None`` without a budget."""
     subject: Subject
+    ends: Ends | None = None
+    """The figure at both ends of what the data of a run decide; ``None``: they decide nothing."""
+    ways: str = ""
+    """What settles it then."""
 
     def __repr__(self) -> str:
         """The five largest savings: the fields hold the analyzed model."""
@@ -145,7 +151,8 @@ def advised(
     plan = None
     if budget_bytes is not None:
         plan = plan_for(subject, figure, proposals, budget_bytes)
-    return Advised(figure, before_bytes, proposals, plan, subject)
+    ends, ways = ends_of(figure, subject) or (None, "")
+    return Advised(figure, before_bytes, proposals, plan, subject, ends, ways)
 
 
 def plan_for(
@@ -163,7 +170,11 @@ def plan_for(
         key=lambda each: (each.suggestion.tradeoff, each.saved_bytes),
     )
     chosen: tuple[Proposal, ...] = ()
-    if before_bytes is not None and before.verdict is Verdict.OVER:
+    # Where data decide it, what a run takes at most may be over although nothing is known to be.
+    is_over = before.verdict is Verdict.OVER or (
+        before.verdict is Verdict.UNKNOWN and (before_bytes or 0) > budget_bytes
+    )
+    if before_bytes is not None and is_over:
         chosen = tuple(singles[:1]) or _combination(subject, figure, usable, budget_bytes)
     after = followed(subject, chosen)
     return BudgetPlan(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import onnx
 
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
+from onnxmem.analysis.fitting.footprints import footprint_of
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     BASES,
@@ -106,6 +107,8 @@ class Subject:
 
 
 Change = Callable[[Subject], Subject]
+Ends = tuple[int, int | None]
+"""At least and at most; ``None``: it has no upper end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,14 +248,41 @@ def _whole(results: StageResults, num_bytes: int | None) -> int | None:
     return num_bytes if results.is_whole else None
 
 
-def _total(subject: Subject) -> int | None:
+def _bounding(subject: Subject) -> StageResults | None:
+    """The results, where data decide sizes those at most; ``None``: something has no upper end."""
     results = subject.results()
-    return _whole(results, results.total_bytes)
+    if results.is_whole:
+        return results
+    return results.at_most if results.bound.follows_batch else None
+
+
+def _total(subject: Subject) -> int | None:
+    results = _bounding(subject)
+    return None if results is None else results.total_bytes
 
 
 def _step(subject: Subject) -> int | None:
-    results = subject.results()
-    return _whole(results, results.training_peak_bytes)
+    results = _bounding(subject)
+    return None if results is None else _whole(results, results.training_peak_bytes)
+
+
+def ends_of(figure: Objective, subject: Subject) -> tuple[Ends, str] | None:
+    """A figure at both ends of what the data of a run decide, and what settles it; ``None``: they
+    decide nothing of it.
+    """
+    basis, results = BASIS_OF.get(figure), subject.results()
+    if basis is None or results.is_whole or not results.data_text():
+        return None
+    try:
+        footprint = footprint_of(replace(subject.request), basis)
+    except OnnxmemError:
+        return None
+    ends = footprint.total_bytes, footprint.upper_bytes
+    if figure in _WITHOUT_END:
+        tensors = f", {_WITHOUT_END[figure]}" if results.at_most is not None else ""
+        return ends, f"no proof gives an allocator's figure an upper end{tensors}"
+    flags = results.data_flags()
+    return ends, f"{flags} bounds it" if flags else results.data_text()
 
 
 def _torch(subject: Subject) -> int | None:
@@ -375,6 +405,18 @@ ERRORS: Final[Mapping[Objective, Accuracy]] = MappingProxyType(
 _BASES: Final[Mapping[Objective, Basis]] = MappingProxyType(
     {Objective.TOTAL: Basis.TOTAL, Objective.STEP: Basis.STEP, Objective.TORCH: Basis.TORCH}
 )
+_WITHOUT_END: Final[Mapping[Objective, str]] = MappingProxyType(
+    {
+        Objective.TORCH: "--basis tensors has one",
+        Objective.PROCESS: "the tensors have one: omit --runtime",
+        Objective.DEVICE: "the tensors have one: omit --runtime",
+    }
+)
+"""Figures of allocators, and which figure has an upper end in their place."""
+BASIS_OF: Final[Mapping[Objective, Basis]] = MappingProxyType(
+    {**_BASES, Objective.PROCESS: Basis.ORT_CPU, Objective.DEVICE: Basis.ORT_CUDA}
+)
+"""What a verdict compares, by the figure."""
 _READERS: Final[Mapping[Objective, Callable[[Subject], int | None]]] = MappingProxyType(
     {
         Objective.TOTAL: _total,

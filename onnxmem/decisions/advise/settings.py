@@ -267,6 +267,8 @@ def level_suggestions(level: Level) -> Iterator[Suggestion]:
 
 def resident_proposals(advice: Advice) -> Iterator[Proposal]:
     """What the best combination of options, and each option alone, saves in the arena."""
+    if advice.is_partial:
+        return
     own = advice.runtime.own
     best = advice.runtime.advice[0]
     for choice in (best, *advice.singles):

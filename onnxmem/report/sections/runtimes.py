@@ -135,7 +135,11 @@ def optimized_by(runtime: "RuntimeMemory") -> str:
 
 
 def advice_line(runtime: "RuntimeMemory") -> str | None:
-    """The best settings in one line; ``None`` where they save less than a twentieth."""
+    """The best settings in one line; ``None`` where they save less than a twentieth, or sizes that
+    are left out may change too.
+    """
+    if runtime.unknown.tensors:
+        return None
     best, own = runtime.advice[0], runtime.own
     if not best.changes or best.resident_bytes > _WORTHWHILE * own.resident_bytes:
         return None
