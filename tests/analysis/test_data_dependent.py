@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,9 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_rows import ends_of
 from onnxmem.cli import main
 from onnxmem.report.registry import table_row
+from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import ControlFlowTrace
+from onnxmem.runtimes.onnxruntime.session_graph import loaded
+from onnxmem.runtimes.onnxruntime.session_graph.control_flow import simulate_control_flow
 from onnxmem.units import format_bytes
 
 ROWS = """agraph (float[13,7] x, bool[13] c) => (float[rows,7] y) {
@@ -539,3 +543,31 @@ def test_sizes_that_rules_alone_settle_are_between_ends(
     assert main([path, "--budget", "1GiB"]) == 0
     assert "Fits  1.00 GiB: takes at most" in capsys.readouterr().out
     assert main([path, "--budget", "60B"]) == 1
+
+
+def test_a_verdict_simulates_the_control_flow_of_a_request_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its report and its verdict are of one session, and so is the row of the table."""
+    text = """agraph (float[N,7] x, bool c) => (float[a,7] z) {
+        z = If (c) <
+            then_branch = one () => (float[N,7] t) { t = Neg(x) },
+            else_branch = two () => (float[M,7] e) { e = Concat<axis = 0>(x, x) }>
+    }"""
+    simulated = []
+
+    def recorded(*asked: Any, **observed: Any) -> ControlFlowTrace:  # noqa: ANN401 - passed on
+        simulated.append([asked[1].tensors[name].shape for name in asked[1].inputs])
+        return simulate_control_flow(*asked, **observed)
+
+    monkeypatch.setattr(loaded, "simulate_control_flow", recorded)
+    analysis = onnxmem.analyze(
+        model_of(text),
+        batch=11,
+        runtimes=("ort-cpu",),
+        budget_bytes=10**9,
+        asks_onnxruntime=False,
+    )
+    assert analysis.fit is not None
+    assert simulated.count([(11, 7), ()]) == 1
+    assert simulated.count([(1, 7), ()]) == 1

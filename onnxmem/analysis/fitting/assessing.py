@@ -531,6 +531,8 @@ class DemandCurve:
 
     requests: tuple[AnalysisRequest, ...]
     setup: FitRequest
+    known: dict[int, Footprint] = field(default_factory=dict)
+    """By number, those that were computed."""
     _replays: ReplayDemands | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -566,6 +568,8 @@ class DemandCurve:
 
     def at(self, number: int) -> Footprint | None:
         """What all models need at a number, computed in full; ``None`` if that fails."""
+        if number in self.known:
+            return self.known[number]
         try:
             return footprint_together(self._at(number), self.setup.basis, self.setup.deployment)
         except OnnxmemError:
@@ -625,6 +629,8 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     curve = DemandCurve(tuple(requests), setup)
     each = [footprint_of(request, setup.basis) for request in requests]
     number, footprint = curve.requested(), combined(each, setup.deployment)
+    if number is not None:
+        curve.known[number] = footprint
     assessment = _assessed(requests, footprint, setup)
     compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
     judged = partial(assessment.judged, flash_bytes=setup.flash_bytes)
