@@ -1,7 +1,7 @@
 """What inference took in observed runs: the figures of the shapes that they had."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Self
 
@@ -46,6 +46,8 @@ class ObservedMemory:
     """By the names of dims that data decide; largest of a run."""
     iterations: Mapping[str, Spread]
     """By the names of Loops."""
+    declared: Mapping[str, str] = field(default_factory=dict)
+    """The names that the file declares for some of the dims."""
 
     @property
     def total_bytes(self) -> Spread | None:
@@ -79,6 +81,7 @@ def observed_memory(request: AnalysisRequest) -> ObservedMemory | None:
         processes=dict(_spreads([processes[id(each)] for each in runs])),
         dims=dict(_spreads([_dims(each.shapes, dims) for each in runs])),
         iterations=dict(_spreads([each.shapes.iterations for each in runs])),
+        declared=dict(zip(dims, request.results.shown(dims), strict=True)),
     )
 
 

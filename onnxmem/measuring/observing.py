@@ -26,6 +26,7 @@ from onnxmem.model.files import ModelFile, ModelSource
 from onnxmem.model.graph import Graph
 from onnxmem.model.observed import (
     NO_RUN,
+    RANDOM,
     GraphRun,
     Observed,
     deciding_only,
@@ -160,7 +161,7 @@ def _of(
         model=source.file.path,
         digest=digest_of(source.file),
         inputs={name: known_dims(graph.tensors[name].shape) or () for name in graph.inputs},
-        sources=tuple(f"random {each}" if isinstance(each, int) else each for each in sources),
+        sources=tuple(f"{RANDOM}{each}" if isinstance(each, int) else each for each in sources),
         runs=tuple(runs),
     )
 

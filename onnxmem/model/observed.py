@@ -23,6 +23,8 @@ from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.observed"
 SCHEMA_VERSION: Final = "1.0"
+RANDOM: Final = "random "
+"""The source of a run of random inputs, before its seed."""
 _MOST_ITERATIONS: Final = 1_000_000
 _MOST_BYTES: Final = 64 * 2**20
 
@@ -67,6 +69,11 @@ class Observed:
     sources: tuple[str, ...]
     """What each run was fed: ``random 0``, or the name of a file."""
     runs: tuple[GraphRun, ...]
+
+    @property
+    def are_random(self) -> bool:
+        """Whether all runs were of random inputs."""
+        return all(source.startswith(RANDOM) for source in self.sources)
 
     def to_dict(self) -> dict[str, Any]:
         """As ``onnxmem schema observed`` describes it."""

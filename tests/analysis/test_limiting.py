@@ -175,3 +175,32 @@ def test_a_sequence_that_a_caller_passes_has_no_size() -> None:
     assert found.at_most is None
     assert found.results.without_size == ("s",)
     assert found.results.data_flags() == ""
+
+
+def test_a_limit_of_a_sum_or_of_an_input_names_what_to_give() -> None:
+    text = """agraph (float[N,7] x, bool[N] c) => (float[kept,7] y, float[s,7] z) {
+        y = Compress<axis = 0>(x, c)  w = Concat<axis = 0>(y, x)  z = Neg(w)
+    }"""
+    for name, told in (
+        ("kept + N", "limit what it is computed from, --max kept=N, or give TENSOR:AXIS"),
+        ("N", "inputs have it: --dim N=N; for another one give TENSOR:AXIS"),
+    ):
+        with pytest.raises(ShapeError, match=re.escape(told)):
+            onnxmem.analyze(model_of(text), batch=5, most={name: 3})
+
+
+def test_a_limit_of_a_sum_that_the_file_declares() -> None:
+    """Where data decide nothing of it, it has the number that its dims give."""
+    text = """agraph (float[A,7] x, float[B,7] z, bool[A] c) => (float[s,7] s, float[t,7] t) {
+        q = Compress<axis = 0>(x, c)
+        u = Concat<axis = 0>(z, x)  s = Neg(u)
+        w = Concat<axis = 0>(z, q)  t = Neg(w)
+    }"""
+    model, dims = model_of(text), {"A": 3, "B": 4}
+    for output, sum_of_dims in zip(model.graph.output, ("A + B", "B + kept"), strict=True):
+        output.type.tensor_type.shape.dim[0].dim_param = sum_of_dims
+    with pytest.raises(ShapeError, match="do not decide it, it is 7; omit --max"):
+        onnxmem.analyze(model, dims=dims, most={"A + B": 6})
+    at_most = onnxmem.analyze(model, dims=dims, most={"B + kept": 6}).at_most
+    assert at_most is not None
+    assert at_most.graph.tensors["w"].shape == (6, 7)

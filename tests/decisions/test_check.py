@@ -8,6 +8,7 @@ import json
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from golden_text import assert_golden
 from models_on_disk import CONVNET, MYSTERY, write_model
@@ -19,6 +20,7 @@ from onnxmem.cli import main
 from onnxmem.decisions.check.budgets import Budget, Growth, matches, read_growth, read_percent
 from onnxmem.decisions.check.checking import Checkup, Gate
 from onnxmem.errors import UsageError
+from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 PEAK = 34_728
@@ -89,7 +91,29 @@ def test_a_check_names_the_iterations_of_an_observed_run(folder: Path, capsys: C
     seen = onnxmem.observe(model)
     (folder / "seen.json").write_text(seen.to_json())
     text = checked_loop(folder, capsys, "--budget-peak", "1KiB", "--observed", "seen.json")
-    assert "(an observed run, iterations of Loop_0: " in text
+    assert "(an observed run of random inputs, iterations of Loop_0: " in text
+
+
+@pytest.mark.usefixtures("without_children")
+def test_a_check_says_what_other_inputs_than_those_observed_may_take(
+    folder: Path, capsys: Capture
+) -> None:
+    """One of 13 rows of 28 bytes is kept, and read by Neg."""
+    pytest.importorskip("onnxruntime")
+    model = write_model(
+        folder / "rows.onnx",
+        "agraph (float[13,7] x, bool[13] c) => (float[k,7] y) {"
+        " z = Compress<axis = 0>(x, c)  y = Neg(z) }",
+    )
+    np.savez(folder / "one.npz", x=np.ones((13, 7), np.float32), c=np.arange(13) == 5)
+    (folder / "seen.json").write_text(onnxmem.observe(model, inputs=["one.npz"]).to_json())
+    words = ["check", model, "--budget-peak", "500B", "--observed", "seen.json"]
+    assert main([*words, "--accept", "data_dependent"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    inputs_bytes = 13 * 29
+    most = format_bytes(inputs_bytes + 2 * 13 * 28)
+    assert f"{inputs_bytes + 2 * 28} B fits: " in text
+    assert f"(an observed run; other inputs may take {most} at most)" in text
 
 
 # Limits.

@@ -107,3 +107,16 @@ def test_what_is_partial_under_a_budget_is_at_least(
     )
     assert main([path, "--budget", "1MB"]) == 3
     assert "Inference, at least 24 B" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.usefixtures("without_children")
+def test_observed_dims_have_the_names_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    npz = str(tmp_path / "two.npz")
+    np.savez(npz, x=np.ones((3, 5), np.float32), c=np.array([True, True, False]))
+    words = answer(ROWS, tmp_path, capsys, "--observe", npz, "-v")
+    _, _, observed = words.partition("Observed in 1 run")
+    assert " rows 2 " in observed
+    assert "z:0" not in observed

@@ -100,6 +100,8 @@ class Footprint:
     """What the figure of a runtime does not include."""
     num_observed: int = 0
     """Runs that were observed: the total is that of the largest, and other inputs may take more."""
+    are_random: bool = False
+    """Whether all of them were of random inputs."""
     iterations: Mapping[str, int] = field(default_factory=dict)
     """The iterations of each Loop in the largest of them."""
     taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
@@ -122,9 +124,10 @@ class Footprint:
             return ""
         counts = [f"{shortened(name)}: {count:,}" for name, count in self.iterations.items()]
         of_loops = f", iterations of {', '.join(counts[:_LISTED])}" if counts else ""
+        inputs = " of random inputs" if self.are_random else ""
         if self.num_observed < _SEVERAL:
-            return f"an observed run{of_loops}"
-        return f"the largest of {self.num_observed:,} observed runs{of_loops}"
+            return f"an observed run{inputs}{of_loops}"
+        return f"the largest of {self.num_observed:,} observed runs{inputs}{of_loops}"
 
     def at_most(self) -> "Footprint | None":
         """The footprint at the upper end of every dim; ``None``: there is none."""
@@ -235,6 +238,7 @@ def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> F
         upper_bytes=upper_bytes,
         is_whole=largest.is_whole and upper_bytes == largest.total_bytes,
         num_observed=len(request.observed_runs),
+        are_random=request.observed is not None and request.observed.are_random,
     )
 
 
@@ -278,6 +282,7 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
         weight_bytes=sum_known(each.weight_bytes for each in footprints),
         is_whole=all(each.is_whole for each in footprints),
         num_observed=max(each.num_observed for each in footprints),
+        are_random=all(each.are_random for each in footprints if each.num_observed),
         findings=tuple(finding for each in footprints for finding in each.findings),
     )
 

@@ -443,11 +443,21 @@ def _check(
         growth=None if before is None else budget.growth,
         is_lower_bound=(known.is_lower_bound or is_least) and not is_upper_bound,
         is_upper_bound=is_upper_bound,
-        observed="" if is_upper_bound or assessment is None else assessment.footprint.observed_text,
+        observed="" if is_upper_bound or assessment is None else _observed(assessment),
         reason=known.doubt if compared.verdict is Verdict.UNKNOWN else "",
         node=known.node,
         largest=known.largest,
     )
+
+
+def _observed(assessment: Assessment) -> str:
+    """Of which observed run a figure is, and what others may take; empty: of none."""
+    footprint = assessment.footprint
+    text, upper_bytes = footprint.observed_text, footprint.upper_bytes
+    if not text or upper_bytes == footprint.total_bytes:
+        return text
+    most = "more" if upper_bytes is None else f"{format_bytes(upper_bytes)} at most"
+    return f"{text}; other inputs may take {most}"
 
 
 def _comparison(known: ComparedFigure, limit_bytes: int) -> Comparison:

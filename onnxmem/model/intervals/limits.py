@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx
 
 from onnxmem.errors import nearest
+from onnxmem.model.binding import input_symbols, names_in, required_inputs
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph
 
@@ -64,12 +65,25 @@ def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -
     a dim that no data decide.
     """
     for name in names:
-        if not _is_named(graph, name) and not any(_declared(model, name)):
-            hint = nearest(name, [each for each in graph.tensors if each])
-            yield f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
-        elif (number := _decided(graph, name)) is not None:
-            text = f"the data of a run do not decide it, it is {number:,}"
+        declared = list(_declared(model, name))
+        numbers = [_decided(graph, each) for each in (declared or (name,))]
+        known = [number for number in numbers if number is not None]
+        if len(known) == len(numbers):
+            text = f"the data of a run do not decide it, it is {known[0]:,}"
             yield f"--max {name}: {text}; omit --max, or set dims of inputs with --dim"
+        elif not (declared or _is_named(graph, name)):
+            hint = _parts_hint(graph, model, name)
+            hint = hint or nearest(name, [each for each in graph.tensors if each])
+            yield f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
+
+
+def _parts_hint(graph: Graph, model: onnx.ModelProto, name: str) -> str:
+    """What to give in place of a dim of the inputs, or of a sum or a product; "": it is neither."""
+    if name in input_symbols(required_inputs(model.graph)):
+        return f"inputs have it: --dim {name}=N; for another one "
+    known = set(declared_names(graph, model).values())
+    flags = [f"--max {each}=N" for each in sorted(names_in(name) & known)]
+    return f"limit what it is computed from, {' and '.join(flags)}, or " if flags else ""
 
 
 def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:
@@ -96,7 +110,8 @@ def _decided(graph: Graph, name: str) -> int | None:
         return None
     index, found = int(axis), graph.tensors[tensor]
     is_open = any(found.dynamic[index : index + 1])
-    return None if found.shape is None or is_open else found.shape[index]
+    is_known = found.shape is not None and index < len(found.shape) and not is_open
+    return found.shape[index] if is_known and found.shape is not None else None
 
 
 def _is_named(graph: Graph, name: str) -> bool:

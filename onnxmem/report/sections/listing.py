@@ -407,7 +407,7 @@ def observed_section(seen: "ObservedMemory | None") -> Section | None:
     """The figures of observed runs."""
     if seen is None:
         return None
-    num_runs = len(seen.sources)
+    num_runs, dims = len(seen.sources), list(seen.dims.items())[:_MOST_NAMED]
     lines = [
         Line(
             label,
@@ -438,7 +438,7 @@ def observed_section(seen: "ObservedMemory | None") -> Section | None:
             text=f"{spread.least:,}" if spread.least == spread.most else _counts_text(spread),
         )
         for name, spread in (
-            *list(seen.dims.items())[:_MOST_NAMED],
+            *((seen.declared.get(dim, dim), each) for dim, each in dims),
             *((f"iterations of {name}", each) for name, each in seen.iterations.items()),
         )
     ]
