@@ -12,7 +12,7 @@ from random import Random
 import onnx
 import pytest
 from graphs import model_of
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxmem
@@ -23,6 +23,7 @@ from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import data_rows
 from onnxmem.report.sections.summary import answer
 from onnxmem.report.verdict import assessment_lines, end_text, largest_text
+from onnxmem.runtimes.onnxruntime import prediction
 from onnxmem.settings import Settings
 
 FIGURES = ("total", "naive", "naive_in_place", "peak", "in_place_peak", "arena", "training_peak")
@@ -184,6 +185,59 @@ def test_no_combination_is_beyond_either_end(draws: Random) -> None:
 @given(st.randoms(use_true_random=False))
 def test_no_combination_of_many_graphs_is_beyond_either_end(draws: Random) -> None:
     check(draws)
+
+
+@pytest.fixture
+def each_branch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No combination of branches is enumerated, as of a graph with many of them."""
+    monkeypatch.setattr(prediction, "_MOST_RUNS", 1)
+
+
+@pytest.mark.usefixtures("each_branch_once")
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.randoms(use_true_random=False))
+def test_no_combination_is_beyond_the_end_of_each_branch_once(draws: Random) -> None:
+    check(draws)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("each_branch_once")
+@settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.randoms(use_true_random=False))
+def test_no_combination_of_many_graphs_is_beyond_that_end(draws: Random) -> None:
+    check(draws)
+
+
+def test_many_branches_have_an_upper_end() -> None:
+    """Of six conditions with 64 combinations."""
+    rows, last = [], "x"
+    for number in range(6):
+        rows.append(f"""y{number} = If (c{number}) <
+            then_branch = g{number} () => (t{number}) {{
+                u{number} = Concat<axis = 0>({last}, x, x, x, x, x)
+                s{number} = ReduceSum<keepdims = 0>(u{number})  t{number} = Add(s{number}, x) }},
+            else_branch = h{number} () => (e{number}) {{ e{number} = Concat<axis = 0>(x, x, x) }} >
+        """)
+        last = f"y{number}"
+    conditions = [f"c{number}" for number in range(6)]
+    fed = ", ".join(f"bool {name}" for name in conditions)
+    text = f"agraph (float[53] x, {fed}) => (z) {{ {' '.join(rows)} z = Neg({last}) }}"
+    model = model_of(text)
+    found = analyzed(model, {}, train=False).runtime
+    assert found is not None
+    peaks = []
+    for values in product((0, 1), repeat=6):
+        runtime = analyzed(model, dict(zip(conditions, values, strict=True)), train=False).runtime
+        assert runtime is not None
+        peaks.append(runtime.arena.requested_peak_bytes)
+    # The peak is in a branch that returns 53 floats, and counted with the 159 of the other one.
+    assert found.requested_peak_upper_bytes == max(peaks) + (159 - 53) * 4
+    assert found.requested_peak_lower_bytes is not None
+    assert found.requested_peak_lower_bytes <= min(peaks)
 
 
 CHOICE = """agraph (float[53] x, bool c) => (y) <float one = {1}> {

@@ -363,18 +363,19 @@ def requested_peak_at_most(
 
     onnxruntime plans when it loads a model, without the data of a run. So every run has the same
     requests and releases, and more bytes of one of them never lower the peak. Each combination of
-    branches is replayed. A run that ends a Loop earlier has its first iterations, and less of what
-    they collect: so a Loop is replayed up to its bound.
+    branches is replayed, or each branch once where they are many. A run that ends a Loop earlier
+    has its first iterations, and less of what they collect: so a Loop is replayed up to its bound.
     """
     raised, has_ends = at_upper_ends(session, request)
     # In a loop whose iterations are alike, what one leaves to the next has one size, whichever
     # branches run. So no mix of branches has a higher peak than the same ones in all iterations.
-    possible = PossibleRuns.of(raised, in_loops=True)
+    possible = PossibleRuns.of_each_branch(raised)
     if not (possible.are_all and has_ends):
         return None
     peaks = []
     for each in possible.sessions:
-        runs = PlannedSession.of(each, options, provider).recorded.runs
+        recorded = PlannedSession.of(each, options, provider).recorded
+        runs = replace(recorded, has_largest_outputs=possible.are_covering).runs
         if runs.unsized:
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)

@@ -18,6 +18,7 @@ from onnxmem.model.traversal import opset_versions
 from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     EMPTY_TRACE,
+    covering_traces,
     possible_traces,
     undecided,
     without_shapes,
@@ -227,6 +228,8 @@ class RecordedSession:
     rules: _Rules
     counts_least: bool = False
     """Whether what the data of a run decide counts as little as may be (``Session``)."""
+    has_largest_outputs: bool = False
+    """Whether an If requests the largest of what its branches return (``Session``)."""
 
     @classmethod
     def of(
@@ -286,6 +289,7 @@ class RecordedSession:
             uses_pattern,
             self.graph.trace,
             self.counts_least,
+            has_largest_outputs=self.has_largest_outputs,
             copied=() if self.provider.is_host else self._copied_inputs,
         )
 
@@ -451,6 +455,8 @@ class PossibleRuns:
     sessions: tuple[SessionGraph, ...]
     are_all: bool
     """Whether no run differs from all of them; else what is left counts as little as may be."""
+    are_covering: bool = False
+    """Whether they are not all combinations, but have each branch once (``of_each_branch``)."""
 
     @classmethod
     def of(cls, session: SessionGraph, *, in_loops: bool = False) -> Self:
@@ -462,6 +468,31 @@ class PossibleRuns:
             return cls((session,), are_all=False)
         are_all = not any(undecided(each).names() for each in traces)
         return cls(tuple(replace(session, trace=each) for each in traces), are_all)
+
+    @classmethod
+    def of_each_branch(cls, session: SessionGraph) -> Self:
+        """The runs whose largest requested peak is at least that of every combination, if each If
+        requests the largest that any of its branches returns.
+
+        Then what lives outside of an If has the same bytes whichever branches of others run, and
+        the peak is in one branch of one If, or outside of all. So it is enough that each branch
+        runs once. A sequence that a branch returns has elements of its own: with one, all
+        combinations are needed.
+        """
+        found = cls.of(session, in_loops=True)
+        if found.are_all or _returns_sequences(session.graph):
+            return found
+        traces = covering_traces(session.trace)
+        are_all = not any(undecided(each).names() for each in traces)
+        sessions = tuple(replace(session, trace=each) for each in traces)
+        return cls(sessions, are_all, are_covering=True)
+
+
+def _returns_sequences(graph: Graph) -> bool:
+    """Whether an If returns something that has elements instead of a shape."""
+    outputs = (n for node in graph.all_nodes() if node.onnx_op == "If" for n in node.writes)
+    tensors = [graph.tensors[name] for name in outputs]
+    return any(each.shape is None or each.dynamic == (f"{each.name}:elements",) for each in tensors)
 
 
 def _serve(arena: BfcArena, run: Run) -> Replay:

@@ -140,6 +140,42 @@ def possible_traces(
     )
 
 
+def covering_traces(trace: ControlFlowTrace) -> tuple[ControlFlowTrace, ...]:
+    """Few traces in which each branch of each undecided If runs in one at least, in all iterations
+    of a loop that has one trace; the Ifs of other loops are left undecided.
+    """
+    branches: list[list[BranchTrace]] = []
+    for branch in trace.branches.values():
+        branches.append([])
+        for index in range(len(branch.traces)) if branch.index is None else (branch.index,):
+            for each in covering_traces(branch.trace_of(index)):
+                traces = [EMPTY_TRACE] * max(len(branch.traces), index + 1)
+                traces[index] = each
+                branches[-1].append(BranchTrace(index, tuple(traces)))
+    loops = [
+        [replace(loop, traces=(each,)) for each in covering_traces(loop.traces[0])]
+        if len(loop.traces) == 1
+        else [loop]
+        for loop in trace.loops.values()
+    ]
+    most = max((1, *map(len, branches), *map(len, loops)))
+    # The nth trace has the nth of each, and the last one of those that have fewer.
+    return tuple(
+        replace(
+            trace,
+            branches={
+                name: each[min(number, len(each) - 1)]
+                for name, each in zip(trace.branches, branches, strict=True)
+            },
+            loops={
+                name: each[min(number, len(each) - 1)]
+                for name, each in zip(trace.loops, loops, strict=True)
+            },
+        )
+        for number in range(most)
+    )
+
+
 def at_bounds(
     trace: ControlFlowTrace, most: Mapping[str, int | None], bodies: Mapping[str, Graph]
 ) -> ControlFlowTrace:

@@ -259,6 +259,8 @@ class Session:
     counts_least: bool = False
     """Whether what the data of a run decide counts as little as may be: of an If the outputs alone,
     of a Loop its fewest iterations. Requests that are left out never raise a peak."""
+    has_largest_outputs: bool = False
+    """Whether an If requests the largest that any of its branches returns, whichever runs."""
     copied: tuple[str, ...] = ()
     """Inputs that a run copies to the device before it begins (``CopyInputsAcrossDevices``)."""
     patterns: dict[PatternKey, PatternTrace] = field(default_factory=dict)
@@ -528,8 +530,12 @@ class _Frame:
             index = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
             self.session.unsized.update(dict.fromkeys(self._unsized(step, branch)))
         body = self.binding.inside(step, index, branch.trace_of(index))
-        for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
-            size = self.session.size_bytes(body, inner)
+        returning = range(len(step.bodies)) if self.session.has_largest_outputs else (index,)
+        made = [self.binding.inside(step, each, branch.trace_of(each)) for each in returning]
+        for place, outer in enumerate(step.node.outputs):
+            names = [(each, each.graph.outputs[place : place + 1]) for each in made]
+            sizes = [self.session.size_bytes(each, name) for each, inner in names for name in inner]
+            size = max(filter(None, sizes), default=None)
             if size:  # branches may return different sizes, which the If itself does not have
                 self.binding.output_bytes[outer] = size
         frame = self.session.open(body, self._provided(step, body.plan), self._visible)
