@@ -101,6 +101,8 @@ class StageResults:
     """The results that count the larger branch of an If, where these count the smaller one."""
     is_run: bool = False
     """Whether the graph is that of one run, in which nothing is left to the data."""
+    is_upper: bool = False
+    """Whether every dim that data decide is at its upper end."""
 
     @cached_property
     def upper(self) -> "UpperGraph | None":
@@ -144,7 +146,7 @@ class StageResults:
             return None if self._unknown_tensors else self
         if self.upper.unbounded:
             return None
-        found = self.with_graph(self.upper.graph)
+        found = replace(self.with_graph(self.upper.graph), is_upper=True)
         return None if found.activations.unknown_tensors else found
 
     @cached_property
@@ -380,7 +382,20 @@ class StageResults:
     @property
     def training_peak_bytes(self) -> int | None:
         """The peak of the training step; ``None``: unknown, or no training is requested."""
-        return self.training.peak_bytes if self.training else None
+        if self.training is None or (self.is_upper and self._has_open_widths):
+            return None
+        return self.training.peak_bytes
+
+    @property
+    def _has_open_widths(self) -> bool:
+        """Whether autocast decides of how many bits the elements of sequences are, which no file
+        says: a step of fewer bits may take less at more elements.
+        """
+        is_autocast = self.recipe is not None and self.recipe.precision.startswith("mixed")
+        return is_autocast and any(
+            node.onnx_op.startswith(("Sequence", "ConcatFromSequence", "SplitToSequence"))
+            for node in self.graph.all_nodes()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

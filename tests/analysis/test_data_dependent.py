@@ -571,3 +571,16 @@ def test_a_verdict_simulates_the_control_flow_of_a_request_once(
     assert analysis.fit is not None
     assert simulated.count([(11, 7), ()]) == 1
     assert simulated.count([(1, 7), ()]) == 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "mixed-bf16"])
+def test_widths_that_autocast_gives_a_sequence_leave_no_upper_end(precision: str) -> None:
+    text = """agraph (float[13,7] x, bool[13] c) => (y) <float[7,7] w> {
+        z = Compress<axis = 0>(x, c)  m = MatMul(z, w)
+        s = SequenceConstruct(m, m)  y = ConcatFromSequence<axis = 0>(s)
+    }"""
+    analysis = onnxmem.analyze(model_of(text), train=True, precision=precision, basis="tensors")
+    row = analysis.to_dict()["data_dependent"]
+    assert isinstance(row, dict)
+    assert (row["training_peak_upper_bytes"] is None) == (precision != "fp32")
+    assert row["total_upper_bytes"] is not None

@@ -420,9 +420,10 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
         message = "no training is requested"
         raise NoFigureError(message)
     at_most = results.at_most if results.bound.follows_batch else None
-    larger = None if at_most is None else at_most.training
+    upper_bytes = None if at_most is None else at_most.training_peak_bytes
+    larger = None if at_most is None or upper_bytes is None else at_most.training
     return Footprint(
-        upper_bytes=at_most.training_peak_bytes if at_most else None,
+        upper_bytes=upper_bytes,
         upper_peak=None if larger is None else PeakAt.of_step(larger),
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(results),

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.helper
+import onnx.numpy_helper
 import pytest
 from data_dependent import (
     contradictions,
@@ -33,6 +35,8 @@ from onnxmem.model.intervals.walk import with_upper_dims
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest, session_memory
 from onnxmem.runtimes.onnxruntime.session_graph.optimization import ModelAt
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.settings import TrainingConfig
 
 pytest.importorskip("onnxruntime")
 from onnxruntime.capi.onnxruntime_pybind11_state import (
@@ -88,6 +92,60 @@ def is_within_ends(model: onnx.ModelProto, seed: int, folder: Path) -> bool:
             known = [figure or 0 for figure in figures]
             assert known == sorted(known)
     return True
+
+
+RECIPES = (
+    TrainingConfig(),
+    TrainingConfig(precision="mixed-bf16", optimizer="sgd"),
+    TrainingConfig(in_place_activations=True, loss="mse"),
+    TrainingConfig(checkpoint="sqrt"),
+    TrainingConfig(checkpoint="best", precision="mixed-fp16"),
+)
+
+
+def trained(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a weight before all else, so that all that follows has gradients."""
+    for node in model.graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = "weighted" if name == "x" else name
+    weight = onnx.numpy_helper.from_array(np.ones(1, np.float32), "weight")
+    model.graph.initializer.append(weight)
+    model.graph.node.insert(0, onnx.helper.make_node("Mul", ["x", "weight"], ["weighted"]))
+    return model
+
+
+def is_trained_within_ends(model: onnx.ModelProto, seed: int) -> bool:
+    """Whether the training step of a run was compared: not with bodies, which have no figure, or
+    sequences, of which autocast decides the widths.
+    """
+    names = {node.op_type for node in model.graph.node}
+    if not names.isdisjoint({"If", "Loop"}) or any("Sequence" in name for name in names):
+        return False
+    prepared = prepare(ModelFile("<random>", trained(model), 0))
+    graph = build(prepared, Request()).graph
+    upper = with_upper_dims(graph, prepared.proto)
+    if upper is None or upper.unbounded:
+        return False
+    try:
+        shapes = shapes_of_run(model, random_input(model, seed))
+    except (Fail, InvalidArgument, RuntimeException):
+        return False
+    for recipe in RECIPES:
+        graphs = (graph, of_run(graph, shapes), upper.graph)
+        peaks = [training_memory(each, recipe).peak_bytes for each in graphs]
+        assert peaks == sorted(peaks), recipe
+    return True
+
+
+@pytest.mark.parametrize(
+    ("first", "num_runs"), [(3_000_000, 10), pytest.param(3_100_000, 300, marks=pytest.mark.slow)]
+)
+def test_no_training_step_is_beyond_its_ends(first: int, num_runs: int) -> None:
+    compared = 0
+    for seed in count(first):
+        compared += is_trained_within_ends(random_model(seed), seed)
+        if compared == num_runs:
+            break
 
 
 def assert_observed_within_ends(
