@@ -304,12 +304,12 @@ def joined(one: Known, other: Known, name: str) -> Known:
     if one.dims is not None and other.dims is not None and len(one.dims) == len(other.dims):
         pairs = enumerate(zip(one.dims, other.dims, strict=True))
         dims = tuple(join(*pair, f"{name}:{axis}") for axis, pair in pairs)
-    most = _largest(counts)
-    whole = None if count is None else _largest([one.most_in_all, other.most_in_all])
+    most = most_of(counts)
+    whole = None if count is None else most_of([one.most_in_all, other.most_in_all])
     return Known(dtype, dims, value, most, count, whole)
 
 
-def _largest(ends: Sequence[int | None]) -> int | None:
+def most_of(ends: Sequence[int | None]) -> int | None:
     """The largest of upper ends; ``None``: one is infinite."""
     known = [end for end in ends if end is not None]
     return max(known) if len(known) == len(ends) else None

@@ -13,6 +13,7 @@ from onnxmem.model.intervals.interval import (
     ValueInterval,
     joined,
     least,
+    most_of,
     renamed,
     times,
     total,
@@ -93,7 +94,8 @@ def _parted(site: Site) -> Known | None:
         piece = DimInterval.exact(1)
     else:
         lengths = site.values(1)
-        high = None if lengths is None else max((each.high or 0 for each in lengths), default=0)
+        ends = None if lengths is None else [each.high for each in lengths]
+        high = None if ends is None else most_of(ends or (0,))
         piece = DimInterval(0, least(piece.high, high), f"{name}:{axis}")
     # ``keepdims`` counts only without lengths (onnx: SplitToSequence).
     is_kept = site.known(1) is not None or site.integer("keepdims", 1)

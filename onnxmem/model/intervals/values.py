@@ -228,13 +228,13 @@ def slice_parts(
         return {axis: (start, stop, 1) for axis, start, stop in pairs}
     rows = [inputs[index] if index < len(inputs) else None for index in range(1, 5)]
     # How many axes are cut may be known where the elements are not.
-    count = least(*(each.most_elements for each in rows if each is not None)) or 0
+    count = least(*(each.most_elements for each in rows if each is not None))
     axes = integers(rows[2])
-    if rows[2] is not None and axes is None:
+    if axes is None and (count is None or rows[2] is not None):
         return None
     known = [_known_integers(row) for row in rows]
     parts = {}
-    for index, axis in enumerate(range(count) if axes is None else axes):
+    for index, axis in enumerate(range(count or 0) if axes is None else axes):
         start, stop, step = (_at(known[row], index) for row in (0, 1, 3))
         parts[axis] = (start, stop, 1 if rows[3] is None else step)
     return parts

@@ -288,6 +288,11 @@ SEQUENCE_CASES = [
         "<=2 7",
     ),
     (
+        """m = Max(n, one)  q = Squeeze(m)  l = SplitToSequence<axis = 0>(x, q)
+        y = SequenceAt(l, begin)""",
+        "<=13 7",
+    ),
+    (
         f"""{FEW} q = Squeeze(few)  l = SplitToSequence<axis = 0>(x, q)
         y = ConcatFromSequence<axis = 0>(l)""",
         "<=65 7",
@@ -496,3 +501,8 @@ def test_every_rule_has_a_case() -> None:
 def test_a_sequence_has_the_elements_of_all_its_tensors(body: str, count: int) -> None:
     upper = upper_of(model_with(f"{SELECTED} {FEW} q = Squeeze(few)  {body}"))
     assert upper.graph.tensors["l"].num_elements == count
+
+
+def test_a_slice_of_an_unknown_number_of_axes_may_cut_any() -> None:
+    model = model_with("o = Tile(zero, n)  e = Tile(five, n)  y = Slice(x, o, e)")
+    assert ends(upper_of(model).graph.tensors["y"]) == "<=13 <=7"
