@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import pytest
 from data_dependent import requested_peak_of_run
 from graphs import model_of
@@ -584,3 +585,32 @@ def test_widths_that_autocast_gives_a_sequence_leave_no_upper_end(precision: str
     assert isinstance(row, dict)
     assert (row["training_peak_upper_bytes"] is None) == (precision != "fp32")
     assert row["total_upper_bytes"] is not None
+
+
+@pytest.mark.parametrize("count", [1, 3, 13])
+def test_the_peak_of_a_scan_ends_at_the_dim_that_it_scans(count: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    text = """agraph (float[13,7] x, bool[13] c) => (float[7] h, float[n,7] y) <float[7] start> {
+        z = Compress<axis = 0>(x, c)
+        h, s = Scan(start, z) <num_scan_inputs = 1, body = added (float[7] a, float[7] b)
+            => (float[7] t, float[7] u) { t = Add(a, b)  u = Neg(t) }>
+        y = Exp(s)
+    }"""
+    model = model_of(text)
+    model.graph.initializer[0].CopyFrom(
+        onnx.numpy_helper.from_array(np.zeros(7, np.float32), "start")
+    )
+    runtime = onnxmem.analyze(
+        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+    ).runtime
+    assert runtime is not None
+    least_bytes, most_bytes = (
+        runtime.requested_peak_lower_bytes,
+        runtime.requested_peak_upper_bytes,
+    )
+    feeds = {"x": np.ones((13, 7), np.float32), "c": np.arange(13) < count}
+    measured = requested_peak_of_run(model, feeds, tmp_path)
+    assert least_bytes is not None
+    assert most_bytes is not None
+    assert least_bytes <= measured <= most_bytes
+    assert (measured == most_bytes) == (count == 13)

@@ -397,7 +397,12 @@ def at_upper_ends(session: SessionGraph, request: SessionRequest) -> tuple[Sessi
     loops = [node for node in graph.all_nodes() if node.onnx_op in {"Loop", "Scan"}]
     raised = graph if upper is None else upper.graph
     constant = [node for node in loops if _is_constant(graph, raised, node)]
-    most = {node.name: trip_count(graph, node) or bounds.get(node.name) for node in constant}
+    # A Scan has as many iterations as the dim that it scans.
+    scans = {node.name: trip_count(raised, node) for node in constant if node.onnx_op == "Scan"}
+    most = {
+        node.name: trip_count(graph, node) or {**bounds, **scans}.get(node.name)
+        for node in constant
+    }
     trace = at_bounds(session.trace, most, {each.name: each.subgraphs[0][1] for each in constant})
     has_ends = upper is None or not upper.unbounded
     return replace(session, graph=raised, trace=trace), has_ends
