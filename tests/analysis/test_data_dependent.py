@@ -447,17 +447,29 @@ def test_a_loop_with_an_if_and_a_loop_in_it_has_an_upper_end(count: int, tmp_pat
     assert found.requested_peak_upper_bytes == max(peaks)
 
 
-def test_what_a_loop_lets_grow_up_to_a_computed_bound_has_no_requested_peak() -> None:
-    text = """agraph (float[3,7] x, int64 n) => (z) <bool on = {1}, int64 five = {5}> {
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 9])
+def test_what_a_loop_lets_grow_ends_at_a_computed_bound(count: int, tmp_path: Path) -> None:
+    """Each of five iterations has the rows of the last one, 15 of h and 18 of ho."""
+    pytest.importorskip("onnxruntime")
+    model = model_of("""agraph (float[3,7] x, int64 n) => (float[r,7] z)
+            <bool on = {1}, int64 five = {5}> {
         m = Min(n, five)
         z = Loop(m, on, x) <body = iteration(int64 i, bool c, float[K,7] h) => (co, ho) {
             co = Identity(c)  ho = Concat <axis = 0> (h, x)
         }>
-    }"""
-    found = onnxmem.analyze(model_of(text), runtimes=["ort-cpu"], asks_onnxruntime=False)
-    assert found.runtime is not None
-    assert found.runtime.requested_peak_upper_bytes is None
-    assert "runtimes.ort-cpu.requested_peak_bytes" in found.without_upper_end
+    }""")
+    runtime = onnxmem.analyze(
+        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+    ).runtime
+    assert runtime is not None
+    most_bytes = runtime.requested_peak_upper_bytes
+    feeds = {"x": np.ones((3, 7), np.float32), "n": np.array(count)}
+    measured = requested_peak_of_run(model, feeds, tmp_path)
+    assert most_bytes is not None
+    assert measured <= most_bytes
+    # The iteration before the last one has three rows less in fact.
+    assert count < 5 or most_bytes == measured + 3 * 28
 
 
 @pytest.mark.usefixtures("without_children")

@@ -21,6 +21,7 @@ from onnxmem.runtimes.onnxruntime.prediction import (
     PlannedSession,
     PossibleRuns,
     Unknowns,
+    returns_sequences,
 )
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess
 from onnxmem.runtimes.onnxruntime.process.loading import Parts
@@ -367,43 +368,46 @@ def requested_peak_at_most(
     has its first iterations, and less of what they collect: so a Loop is replayed up to its bound.
     """
     raised, has_ends = at_upper_ends(session, request)
-    # In a loop whose iterations are alike, what one leaves to the next has one size, whichever
-    # branches run. So no mix of branches has a higher peak than the same ones in all iterations.
+    # Iterations are alike if what one leaves to the next has one size, whichever branches run. Then
+    # no mix of branches has a higher peak than the same ones in all iterations.
+    is_alike = all(_is_constant(session.graph, raised.graph, each) for each in _loops(raised.graph))
     possible = PossibleRuns.of_each_branch(raised)
-    if not (possible.are_all and has_ends):
+    has_sequences = not is_alike and returns_sequences(raised.graph)
+    if not (possible.are_all and has_ends) or has_sequences:
         return None
     peaks = []
     for each in possible.sessions:
         recorded = PlannedSession.of(each, options, provider).recorded
-        runs = replace(recorded, has_largest_outputs=possible.are_covering).runs
+        has_largest = possible.are_covering or not is_alike
+        runs = replace(recorded, has_largest_outputs=has_largest).runs
         if runs.unsized:
             return None
         peaks.append(runs.plain.requested_peak.size_bytes)
     return max(peaks)
 
 
+def _loops(graph: Graph) -> list[Node]:
+    return [node for node in graph.all_nodes() if node.onnx_op in {"Loop", "Scan"}]
+
+
 def at_upper_ends(session: SessionGraph, request: SessionRequest) -> tuple[SessionGraph, bool]:
-    """The session with the upper end of every dim, in which a Loop of equal iterations runs up to
-    its bound; and whether every dim has an upper end.
+    """The session with the upper end of every dim, in which each Loop runs up to its bound, and
+    all of its iterations have the largest shapes of any; and whether every dim has an upper end.
     """
     graph, proto = session.graph, session.optimized.proto
     limits = limits_of(graph, proto, request.most)
     upper = with_upper_dims(graph, proto, limits, request.values)
-    # What a Loop carries may grow up to a bound that data decide: only equal iterations are added.
     left = undecided(session.trace)
     bounds: Mapping[str, int | None] = {} if upper is None else upper.iterations
     if upper is None and (left.loops or left.bounded_loops):
         bounds = loop_bounds(graph, proto, limits, request.values)
-    loops = [node for node in graph.all_nodes() if node.onnx_op in {"Loop", "Scan"}]
-    raised = graph if upper is None else upper.graph
-    constant = [node for node in loops if _is_constant(graph, raised, node)]
+    raised, loops = graph if upper is None else upper.graph, _loops(graph)
     # A Scan has as many iterations as the dim that it scans.
-    scans = {node.name: trip_count(raised, node) for node in constant if node.onnx_op == "Scan"}
+    scans = {each.name: trip_count(raised, each) for each in loops if each.onnx_op == "Scan"}
     most = {
-        node.name: trip_count(graph, node) or {**bounds, **scans}.get(node.name)
-        for node in constant
+        each.name: trip_count(graph, each) or {**bounds, **scans}.get(each.name) for each in loops
     }
-    trace = at_bounds(session.trace, most, {each.name: each.subgraphs[0][1] for each in constant})
+    trace = at_bounds(session.trace, most, {each.name: each.subgraphs[0][1] for each in loops})
     has_ends = upper is None or not upper.unbounded
     return replace(session, graph=raised, trace=trace), has_ends
 

@@ -480,7 +480,7 @@ class PossibleRuns:
         combinations are needed.
         """
         found = cls.of(session, in_loops=True)
-        if found.are_all or _returns_sequences(session.graph):
+        if found.are_all or returns_sequences(session.graph):
             return found
         traces = covering_traces(session.trace)
         are_all = not any(undecided(each).names() for each in traces)
@@ -488,7 +488,7 @@ class PossibleRuns:
         return cls(sessions, are_all, are_covering=True)
 
 
-def _returns_sequences(graph: Graph) -> bool:
+def returns_sequences(graph: Graph) -> bool:
     """Whether an If returns something that has elements instead of a shape."""
     outputs = (n for node in graph.all_nodes() if node.onnx_op == "If" for n in node.writes)
     tensors = [graph.tensors[name] for name in outputs]
