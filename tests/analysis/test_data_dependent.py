@@ -626,3 +626,21 @@ def test_the_peak_of_a_scan_ends_at_the_dim_that_it_scans(count: int, tmp_path: 
     assert most_bytes is not None
     assert least_bytes <= measured <= most_bytes
     assert (measured == most_bytes) == (count == 13)
+
+
+@pytest.mark.parametrize("count", [3, 64, 65, 100, 484])
+def test_the_last_iteration_runs_beside_what_all_others_added(count: int, tmp_path: Path) -> None:
+    """Of many iterations the first 64 are simulated."""
+    pytest.importorskip("onnxruntime")
+    model = model_of(f"""agraph (float[9] x) => (float[r] h, float[k,3] s)
+            <bool on = {{1}}, int64 n = {{{count}}}, int64[1] zero = {{0}}, int64[1] end = {{3}}> {{
+        h, s = Loop(n, on, x) <body = iteration (int64 i, bool c, float[9] a) => (co, ao, so) {{
+            co = Identity(c)  e = Exp(a)  f = Concat<axis = 0>(e, e, e)
+            g = ReduceMax<keepdims = 0>(f)  ao = Mul(a, g)  so = Slice(a, zero, end) }}>
+    }}""")
+    runtime = onnxmem.analyze(
+        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+    ).runtime
+    assert runtime is not None
+    measured = requested_peak_of_run(model, {"x": np.zeros(9, np.float32)}, tmp_path)
+    assert runtime.requested_peak_bytes == measured

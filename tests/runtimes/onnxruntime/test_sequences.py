@@ -185,7 +185,10 @@ def test_pieces_of_a_tensor_that_the_data_size(tmp_path: Path) -> None:
     assert of_observed_run(model, feeds, tmp_path) == requested_peak_of_run(model, feeds, tmp_path)
 
 
-def test_loops_in_a_loop_have_no_upper_end() -> None:
+def test_loops_in_a_loop_run_up_to_their_bounds(tmp_path: Path) -> None:
+    """Each of five iterations inserts up to four tensors of 84 bytes: the Loop inside has i of
+    them, which is bounded in all iterations alike.
+    """
     model = onnx.parser.parse_model(
         HEADER
         + """agraph (float[3,7] x, float stop) => (y) <int64 most = {5}, bool on = {1}> {
@@ -201,7 +204,10 @@ def test_loops_in_a_loop_have_no_upper_end() -> None:
     found = onnxmem.analyze(model, runtimes=["ort-cpu"], graph="raw").runtime
     assert found is not None
     assert found.unknown.bounded_loops
-    assert found.requested_peak_upper_bytes is None
+    assert found.requested_peak_upper_bytes == 2 * 5 * 4 * 84
+    for stop in (15.0, -1.0):
+        measured = requested_peak_of_run(model, feeds_of(model, stop=stop), tmp_path)
+        assert measured <= found.requested_peak_upper_bytes
 
 
 OBSERVED = {

@@ -598,10 +598,14 @@ class _Frame:
         inputs: Numbers = [self._temporary("condition", step.node, _CONDITION_BYTES)]
         carried = inputs
         num_simulated = self._num_simulated(loop)
+        num_later = (loop.num_iterations or 0) - num_simulated
         outer = [self.sequence(name) for name in step.node.inputs[2:]]
         fed = following = [None if each is None else self._shared(each) for each in outer]
         for iteration in range(num_simulated):
             recorder.begin(step.node)
+            if iteration == num_simulated - 1:
+                # The last iteration runs beside what all others added.
+                temporaries += self._later_scan_outputs(step, loop, num_later)
             # loop.cc keeps the feeds of an iteration until the next feeds are in place. So a value
             # lives through two iterations, unless the body returned its input unchanged.
             for number in inputs:
@@ -628,8 +632,6 @@ class _Frame:
                 None if each is None else self._copies(name, each)
                 for name, each in zip(names, fed, strict=False)
             ]
-        num_later = (loop.num_iterations or 0) - num_simulated
-        temporaries += self._later_scan_outputs(step, loop, num_later)
         for name, before, after in zip(step.node.outputs, fed, following, strict=False):
             self._receive(name, self._later_elements(name, before, after, num_later))
         self._end_shares(fed)
