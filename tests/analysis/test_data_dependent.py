@@ -644,3 +644,29 @@ def test_the_last_iteration_runs_beside_what_all_others_added(count: int, tmp_pa
     assert runtime is not None
     measured = requested_peak_of_run(model, {"x": np.zeros(9, np.float32)}, tmp_path)
     assert runtime.requested_peak_bytes == measured
+
+
+@pytest.mark.parametrize("stop", [0.0, 40.0, 1000.0])
+def test_a_loop_that_data_may_end_has_both_ends(stop: float, tmp_path: Path) -> None:
+    """Its limit is known, and so are all sizes in it."""
+    pytest.importorskip("onnxruntime")
+    model = model_of("""agraph (float[7] x, float stop) => (float[7] y, float[r,7] s)
+            <bool on = {1}, int64 limit = {150}, float one = {1}> {
+        y, s = Loop(limit, on, x) <body = iteration (int64 i, bool c, float[7] a) => (co, ao, so) {
+            ao = Add(a, one)  m = ReduceMax<keepdims = 0>(ao)
+            co = Less(m, stop)  so = Exp(ao) }>
+    }""")
+    runtime = onnxmem.analyze(
+        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+    ).runtime
+    assert runtime is not None
+    least_bytes, most_bytes = (
+        runtime.requested_peak_lower_bytes,
+        runtime.requested_peak_upper_bytes,
+    )
+    feeds = {"x": np.zeros(7, np.float32), "stop": np.array(stop, np.float32)}
+    measured = requested_peak_of_run(model, feeds, tmp_path)
+    assert least_bytes is not None
+    assert most_bytes is not None
+    assert least_bytes <= measured <= most_bytes
+    assert (measured == most_bytes) == (stop == 1000)

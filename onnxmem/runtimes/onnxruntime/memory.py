@@ -294,7 +294,7 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
                 provider,
                 with_loop_names(request, model.bound.graph, session.graph),
             )
-            if unknown.tensors or unknown.branches
+            if unknown.tensors or undecided(session.trace).names()
             else None
         ),
         is_every_run=not unknown.tensors and PossibleRuns.of(session).are_all,
