@@ -19,7 +19,6 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_for,
 )
 from onnxmem.errors import shortened
-from onnxmem.model.observed import RANDOM
 from onnxmem.program.program import Category
 from onnxmem.report.sections.listing import assumptions, batch_text, of_no_run, partial_texts
 from onnxmem.report.sections.section import (
@@ -206,7 +205,8 @@ def _observed(analysis: "Analysis") -> Iterator[Line]:
     seen = analysis.observed
     if seen is None:
         return
-    is_random = all(source.startswith(RANDOM) for source in seen.sources)
+    given = analysis.request.observed
+    is_random = given is not None and given.are_random
     runs = plural(len(seen.sources), "run") + (" of random inputs" if is_random else "")
     spread, at_most = seen.total_bytes, analysis.at_most
     if spread is None:
