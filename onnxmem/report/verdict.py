@@ -170,8 +170,8 @@ def observed_lines(footprint: "Footprint", doubts: Iterable[Doubt]) -> Iterator[
 def short_error(accuracy: Accuracy) -> str:
     """The error without the largest one.
 
-    >>> short_error(Accuracy.measured(5.0, "90 % of 794 settings", 21.7))
-    '+-5 % (90 % of 794 settings)'
+    >>> short_error(Accuracy.measured(7.0, "90 % of 153 files", 26.2))
+    '+-7 % (90 % of 153 files)'
     """
     if not accuracy.share:
         return error_text(accuracy)
@@ -181,8 +181,8 @@ def short_error(accuracy: Accuracy) -> str:
 def error_text(accuracy: Accuracy) -> str:
     """How far a figure may be off, and the source of that.
 
-    >>> error_text(Accuracy.measured(5.0, "90 % of 794 settings", 21.7))
-    '+-5 %: 90 % of 794 settings are within it, the largest is 21.7 %'
+    >>> error_text(Accuracy.measured(7.0, "90 % of 153 files", 26.2))
+    '+-7 %: 90 % of 153 files are within it, the largest is 26.2 %'
     """
     return (f"+-{accuracy.percent:g} %: " if accuracy.percent else "") + accuracy.source
 

@@ -118,12 +118,14 @@ def test_the_second_run_adds_what_was_measured(name: str, batch: int) -> None:
         MODELS / f"{name}.onnx", batch=batch, cpu="avx512", runtimes=("ort-cpu",)
     )
     (runtime,) = analysis.runtimes
-    assert runtime.process_first_run_bytes is not None
-    assert runtime.process_bytes is not None
-    for predicted, measured in zip(
-        (runtime.process_first_run_bytes, runtime.process_bytes), GROWN[name, batch], strict=True
-    ):
-        assert abs(predicted / MIB / measured - 1) < 0.025
+    total, first = runtime.process_bytes, runtime.process_first_run_bytes
+    assert total is not None
+    assert first is not None
+    measured_first, measured = GROWN[name, batch]
+    assert (total - first) / MIB == pytest.approx(measured - measured_first, rel=0.01)
+    # Which outcome of the heap a process takes is not known, only that it is one of them.
+    least, most = runtime.process_range or (total, total)
+    assert 0.975 * least <= measured * MIB <= 1.025 * most
 
 
 def test_a_process_on_cuda_is_not_explained() -> None:
@@ -135,7 +137,7 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
     words = ["process", str(RESNET), "--batch", "16", "--emulate-optimizer"]
     assert main(["explain", *words]) == 0
     text = capsys.readouterr().out
-    for reported in ("prepacked weights", "freed but kept", "the model", "+-5 %"):
+    for reported in ("prepacked weights", "freed but kept", "the model", "+-7 %"):
         assert reported in text
     assert text.index("   arenas") < text.index("= process, predicted")
     assert text.count("\n  saves ") == 2
@@ -202,7 +204,7 @@ def test_the_load_peak_has_the_whole_process_the_file_and_its_error(capsys: Capt
     # The biases are in the file.
     assert stored == path.stat().st_size + 4 * (1000 * 100 + 3 * 100 * 100 + 100 * 10)
     assert f"{whole / stored:.2f} x the file and the weights outside it" in text
-    assert "error +-9 %: 90 % of 240 settings" in text
+    assert "error +-12 %: 90 % of 153 files" in text
 
 
 def test_the_peak_of_a_process_is_the_most_of_load_and_runs() -> None:

@@ -1,135 +1,188 @@
-"""Holds the predicted load peak and process against what ``truth.py`` measured.
+"""The whole process of onnxruntime, predicted and then measured, of models as exporters write them.
 
-Usage: python tools/onnxruntime/process_truth.py FOLDER... [--details]
+Usage: python tools/onnxruntime/process_truth.py measure FOLDER... > processes.csv
+       python tools/onnxruntime/process_truth.py predict FOLDER... > processes.csv
+       python tools/onnxruntime/process_truth.py table
        python tools/onnxruntime/process_truth.py constants
 
-Each ``FOLDER`` holds a corpus and its records. The session's graph is the one that onnxruntime left
-there, so that only the rules of the process and of the arena are judged. The process before, and
-the largest array that its feeds freed, are those of the measured process; all other constants are
-the package's. ``--details`` lists the settings that are off by more than 10 %. ``constants``
-measures, in fresh processes, those constants that need no model.
+``measure`` predicts and runs each ``.onnx`` file of the folders, at the batch of the file or 1:
+``models/``, whose weights are made up beside the file, and what ``exported_networks.py`` wrote,
+whose weights are in it. ``predict`` keeps what was measured, ``table`` prints the errors, and
+``constants`` measures, in fresh processes, those constants that need no model.
 """
 
-import argparse
+import csv
 import ctypes
 import hashlib
 import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from math import prod
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Final
 
-import corpus
-import onnx
-import session_run
-from accuracy import values_of
-
-from onnxmem.errors import OnnxmemError
+from onnxmem.errors import Finding
+from onnxmem.measuring.measuring import MeasureSettings, measure
 from onnxmem.model.binding import Request
-from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
-from onnxmem.model.traversal import onnx_op
-from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
-from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.process.baselines import BASELINES, Baseline
-from onnxmem.runtimes.onnxruntime.process.figures import load_spec, mapped_pages
-from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import Loading, process_parts
-from onnxmem.runtimes.onnxruntime.session_graph.graph_paths import graphs_by_path
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
-from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.runtimes.from_settings import predict
+from onnxmem.runtimes.onnxruntime.memory import SessionRequest
 
-_MEASURED = "1.31"
-"""The release of the records."""
-FLOOR_BYTES = 64 << 20
-"""Smaller figures are not judged: the process before is as large."""
-NEAR_PERCENT = 10
+HERE: Final = Path(__file__).parent
+DATA: Final = HERE.parents[1] / "tests" / "data" / "onnxruntime" / "processes.csv"
+NEAR_PERCENT: Final = 5
+RANGE_PERCENT: Final = 2
+"""A figure so near an end of the heap's range is inside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One setting: what was measured and what was predicted, in bytes."""
+    """A model: bytes predicted and measured, after three runs and at the load's peak."""
 
     model: str
-    setting: str
-    is_held_out: bool
-    """No constant was measured on it."""
-    load_measured: int
-    load_predicted: int
-    process_measured: int
+    exporter: str
+    """``models`` is this repository's folder."""
+    onnxruntime: str
     process_predicted: int
-    is_arena_exact: bool
-    """The arena's regions are predicted to the byte."""
+    process_least: int
+    process_most: int
+    process_measured: int
+    load_predicted: int
+    load_measured: int
+
+    @property
+    def is_held_out(self) -> bool:
+        """Whether no constant was measured on it: half of the networks, by a hash of the name."""
+        digest = hashlib.md5(self.model.encode(), usedforsecurity=False).hexdigest()
+        return self.exporter != "models" and int(digest, 16) % 2 == 0
+
+    @property
+    def process_error(self) -> float:
+        """In percent."""
+        return 100 * (self.process_predicted / self.process_measured - 1)
+
+    @property
+    def load_error(self) -> float:
+        """In percent."""
+        return 100 * (self.load_predicted / self.load_measured - 1)
+
+    @property
+    def is_in_range(self) -> bool:
+        """Whether the measured process is inside the heap's range."""
+        near = RANGE_PERCENT / 100
+        least, most = (1 - near) * self.process_least, (1 + near) * self.process_most
+        return least <= self.process_measured <= most
 
 
 def main() -> None:
-    """Print the table, or the constants."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folders", nargs="+")
-    parser.add_argument("--details", action="store_true")
-    asked = parser.parse_args()
-    if asked.folders == ["constants"]:
-        return print(json.dumps(constants(), indent=1))
-    rows = [row for folder in asked.folders for row in compared(Path(folder))]
-    for line in details(rows) if asked.details else ():
-        print(line)
-    return print(table(rows))
+    """Print the table, the constants, or the rows of all models of the folders."""
+    command, *folders = sys.argv[1:]
+    if command == "constants":
+        print(json.dumps(constants(), indent=1))
+    elif command == "table":
+        print(table(read()))
+    else:
+        known = {(row.model, row.exporter): row for row in read()} if command == "predict" else {}
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([each.name for each in fields(Row)])
+        for folder in folders:
+            for path in sorted(Path(folder).glob("*.onnx")):
+                row = _predicted(path, known) if known else _measured(path)
+                if row is not None:
+                    writer.writerow(astuple(row))
+                    sys.stdout.flush()
 
 
-def compared(folder: Path) -> Iterator[Row]:
-    """The measured settings of a corpus, each with its prediction."""
-    for entry in sorted(folder.glob("*/entry.json")):
-        is_held_out = bool(corpus.read(entry.parent).held_out) or in_other_third(entry.parent.name)
-        for figures in sorted(entry.parent.glob("*/figures.json")):
-            try:
-                yield _row(figures.parent, is_held_out=is_held_out)
-            except OnnxmemError as fault:
-                print(f"{figures.parent}: {fault}", file=sys.stderr)
+def _predicted(path: Path, known: Mapping[tuple[str, str], Row]) -> Row | None:
+    """The row of a model with what is predicted now; ``None``: it was not measured."""
+    row = known.get(name_of(path))
+    return None if row is None else replace(row, **prediction(path))
 
 
-def in_other_third(name: str) -> bool:
-    """Whether a model is of the third that no constant was measured on, by a hash of its name."""
-    digest = hashlib.sha256(name.split(".", 1)[0].encode()).hexdigest()
-    return int(digest, 16) % 3 == 0
+def _measured(path: Path) -> Row | None:
+    """The row of a model; ``None``: onnxruntime refuses it."""
+    found = measure(str(path), Request(), MeasureSettings())
+    if isinstance(found, Finding):
+        print(f"{path.name}: {found.message}", file=sys.stderr)
+        return None
+    steady, peak = found.process_steady_bytes, found.load_peak_bytes
+    if steady is None or peak is None:
+        message = f"{path.name}: the process cannot be measured here"
+        raise SystemExit(message)
+    figures = {"process_measured": steady, "load_measured": peak, **prediction(path)}
+    return Row(*name_of(path), found.onnxruntime_version or "", **figures)
+
+
+def name_of(path: Path) -> tuple[str, str]:
+    """The model and the exporter."""
+    name, _, exporter = path.stem.rpartition(".")
+    return (name, exporter) if exporter in {"dynamo", "script"} else (path.stem, "models")
+
+
+def prediction(path: Path) -> dict[str, int]:
+    """What is predicted of a model, by the names of ``Row``."""
+    found = predict(load(str(path)), Request(), SessionRequest())
+    total, peak = found.process_bytes, found.load_peak_bytes
+    if total is None or peak is None:
+        message = f"{path.name}: the process is unknown"
+        raise SystemExit(message)
+    least, most = found.process_range or (total, total)
+    return {
+        "process_predicted": total,
+        "process_least": least,
+        "process_most": most,
+        "load_predicted": peak,
+    }
+
+
+def read(path: Path = DATA) -> list[Row]:
+    """The rows of a file that ``measure`` wrote."""
+    with path.open(newline="") as file:
+        return [_row(each) for each in csv.DictReader(file)]
+
+
+def _row(cells: Mapping[str, str]) -> Row:
+    names = [each.name for each in fields(Row)]
+    return Row(*(cells[name] for name in names[:3]), *(int(cells[name]) for name in names[3:]))
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Errors in percent, of figures over 64 MiB; the largest with its sign."""
+    """Errors in percent; the largest with its sign."""
     known = list(rows)
     parts = (
-        ("two thirds", [row for row in known if not row.is_held_out]),
-        ("others, held out", [row for row in known if row.is_held_out]),
+        ("half, and `models/`", [row for row in known if not row.is_held_out]),
+        ("other half, held out", [row for row in known if row.is_held_out]),
         ("all", known),
-        ("all, arena's regions exact", [row for row in known if row.is_arena_exact]),
     )
-    head = "| figure | models | settings | within 10 % | median | 90th percentile | largest |"
-    lines = [head, "|---|---|---|---|---|---|---|"]
-    for figure in ("load", "process"):
-        for name, chosen in parts:
-            found = (_error(row, figure) for row in chosen)
-            errors = sorted((error for error in found if error is not None), key=abs)
-            if errors:
-                near = 100 * sum(abs(error) <= NEAR_PERCENT for error in errors) / len(errors)
-                middle, ninth = (abs(errors[int(part * (len(errors) - 1))]) for part in (0.5, 0.9))
-                lines.append(
-                    f"| {figure} | {name} | {len(errors)} | {near:.1f} % "
-                    f"| {middle:.1f} % | {ninth:.1f} % | {errors[-1]:+.1f} % |"
-                )
+    head = "| figure | models | files | within 5 % | median | 90th percentile | largest | inside |"
+    lines = [head, "|---|---|---|---|---|---|---|---|"]
+    for title, chosen in parts:
+        inside = sum(row.is_in_range for row in chosen)
+        line = _line("process", title, [row.process_error for row in chosen])
+        lines.append(f"{line} {inside} of {len(chosen)} |")
+    for title, chosen in parts:
+        lines.append(f"{_line('load', title, [row.load_error for row in chosen])} |")
     return "\n".join(lines)
 
 
-def details(rows: Iterable[Row]) -> Iterator[str]:
-    """The figures that are further off, setting by setting."""
-    for row in rows:
-        for figure in ("load", "process"):
-            error = _error(row, figure)
-            if error is not None and abs(error) > NEAR_PERCENT:
-                remark = "" if row.is_arena_exact else ", the arena's regions are not exact"
-                yield f"{row.model} {row.setting} {figure} {error:+.1f} %{remark}"
+def _line(figure: str, title: str, found: list[float]) -> str:
+    errors = sorted(found, key=abs)
+    near = 100 * sum(abs(error) <= NEAR_PERCENT for error in errors) / len(errors)
+    ninth = ninetieth_percent(errors)
+    middle = median(map(abs, errors))
+    return (
+        f"| {figure} | {title} | {len(errors)} | {near:.0f} % | {middle:.1f} % | {ninth:.1f} % "
+        f"| {errors[-1]:+.1f} % |"
+    )
+
+
+def ninetieth_percent(errors: Iterable[float]) -> float:
+    """What nine of ten errors are within."""
+    known = sorted(map(abs, errors))
+    return known[-(-9 * len(known) // 10) - 1]
 
 
 def constants() -> dict[str, int]:
@@ -163,93 +216,6 @@ def mmap_threshold_bytes() -> int:
         if not start <= address < stop:
             return size
     return 32 << 20
-
-
-def _row(here: Path, *, is_held_out: bool) -> Row:
-    figures = json.loads((here / "figures.json").read_text())
-    request = json.loads((here / "request.json").read_text())
-    measured = figures["process"]
-    before = measured["rss_bytes_before"]
-    loaded, predicted_bytes, reserved_bytes = _predicted(here, request, before)
-    return Row(
-        model=here.parent.name,
-        setting=here.name,
-        is_held_out=is_held_out,
-        load_measured=measured["high_water_bytes_loaded"] - before,
-        load_predicted=loaded.peak_bytes,
-        process_measured=measured["rss_bytes_run_3"],
-        process_predicted=predicted_bytes,
-        is_arena_exact=reserved_bytes == figures["held_steady_bytes"],
-    )
-
-
-def _predicted(here: Path, request: Mapping[str, Any], before: int) -> tuple[Loading, int, int]:
-    """The load of a setting, and the bytes of its process and of what its arena reserves."""
-    path = Path(request["model"])
-    shapes = {name: tuple(dims) for name, (_, dims) in request["shapes"].items()}
-    graph = build(prepare(load(path)), Request(shapes=shapes)).graph
-    session = session_graph(_optimized(here, request), shapes, values_of(request, graph))
-    options = SessionOptions(level=request["level"], enable_mem_reuse=request["reuse"])
-    arena, _ = arena_figures(session, options)
-    packed = prepacked(session.graph)
-    feeds = sum(
-        prod(dims) * session_run.DTYPES[element]().itemsize
-        for element, dims in request["shapes"].values()
-    )
-    spec = load_spec(graph, session.graph, packed, path.stat().st_size)
-    spec = replace(spec, regions=arena.loaded_regions, baseline=_baseline(request, before - feeds))
-    loaded = Loading(spec).run()
-    grown = loaded.with_regions(arena.steady_regions)
-    mapped_bytes = PAGE_BYTES * sum(mapped_pages(graph, session.graph, packed).values())
-    parts = process_parts([grown], grown.heap, mapped_bytes)
-    return loaded, feeds + sum(size for _, size in parts), arena.held_steady_bytes
-
-
-def _optimized(here: Path, request: Mapping[str, Any]) -> OptimizedModel:
-    plain = json.loads((here / "shapes_at_load.json").read_text())
-    shapes = {
-        place: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
-        for place, values in plain.items()
-    }
-    proto = load(here / "opt.onnx").proto
-    before, after = _nodes(load(request["model"]).proto), _nodes(proto)
-    kept = frozenset(place for place, nodes in after.items() if before.get(place) == nodes)
-    is_changed = len(kept) < len(after)
-    return OptimizedModel(
-        proto, shapes, is_changed, request["level"], "onnxruntime", in_file_order=kept
-    )
-
-
-def _baseline(request: Mapping[str, Any], process_bytes: int) -> Baseline:
-    """The constants, as the measured process had them: the noise of its feeds was freed before."""
-    noise = [prod(dims) * 4 for element, dims in request["shapes"].values() if "float" in element]
-    freed = max(noise, default=0)
-    known = BASELINES[_MEASURED]
-    threshold = known.mmap_threshold_bytes
-    if threshold <= freed <= 32 << 20:
-        threshold = -(-(freed + 16) // PAGE_BYTES) * PAGE_BYTES
-    return replace(known, process_bytes=process_bytes, mmap_threshold_bytes=threshold)
-
-
-def _nodes(model: onnx.ModelProto) -> dict[str, list[tuple[str, list[str], list[str]]]]:
-    """What each graph runs, by its place, as ``saving.py`` compares it."""
-    return {
-        place: [
-            (node.op_type, list(node.input), list(node.output))
-            for node in graph.node
-            if onnx_op(node) != "Constant"
-        ]
-        for place, graph in graphs_by_path(model.graph)
-    }
-
-
-def _error(row: Row, figure: str) -> float | None:
-    measured, predicted = (
-        (row.load_measured, row.load_predicted)
-        if figure == "load"
-        else (row.process_measured, row.process_predicted)
-    )
-    return 100 * (predicted / measured - 1) if measured > FLOOR_BYTES else None
 
 
 def _lines(path: str) -> list[str]:

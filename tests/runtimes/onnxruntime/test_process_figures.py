@@ -16,7 +16,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession
 from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
 from onnxmem.runtimes.onnxruntime.process.figures import (
@@ -244,7 +244,7 @@ def test_a_region_that_a_shrink_freed_is_listed_where_it_was_added() -> None:
 
 def test_the_pages_of_a_freed_region_stay_unless_it_was_mapped_or_is_at_the_top() -> None:
     """Regions of 4 MiB are mapped at first; once one was freed, such regions are in the heap."""
-    empty = LoadSpec(file_bytes=0, num_nodes=0, stored=())
+    empty = LoadSpec(file_bytes=0, num_nodes=0, num_weights=0, stored=())
     loaded = Loading(empty).run()
 
     def resident(*regions: Region) -> int:
@@ -339,7 +339,7 @@ def test_the_figures_are_sums_of_the_load_the_regions_and_the_feeds(*, packs: bo
         (
             *(NEWEST.process_bytes, NEWEST.library_bytes, NEWEST.running_bytes),
             *(NEWEST.registry_bytes, NEWEST.session_bytes, NEWEST.node_bytes),
-            NEWEST.weight_bytes,
+            *(len(initializers(session.graph)) * NEWEST.weight_bytes, 2 * NEWEST.kernel_bytes),
             *(4 * 211, region_bytes, weight_bytes, packed_bytes),
         )
     )

@@ -26,6 +26,7 @@ BARE = Baseline(
     session_bytes=0,
     node_bytes=0,
     weight_bytes=0,
+    kernel_bytes=0,
     unmerged_ends=0,
     mmap_threshold_bytes=128 << 10,
 )
@@ -36,7 +37,7 @@ def pages(size_bytes: int) -> int:
     return -(-size_bytes // 4096) * 4096
 
 
-EMPTY = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=BARE)
+EMPTY = LoadSpec(file_bytes=0, num_nodes=0, num_weights=0, stored=(), baseline=BARE)
 
 
 def loading_of(*stored: StoredWeight, **spec: Any) -> Loading:  # noqa: ANN401 - LoadTerms' fields
@@ -144,8 +145,18 @@ def test_a_source_of_a_later_round_is_resident_until_then() -> None:
 
 def test_small_weights_are_part_of_the_bytes_per_weight() -> None:
     known = replace(BARE, weight_bytes=1009, node_bytes=2003, session_bytes=7, library_bytes=11)
-    loading = loading_of(own("b", 512), own("c", 8), num_nodes=3, baseline=known)
+    weights = (own("b", 512), own("c", 8))
+    loading = loading_of(*weights, num_nodes=3, num_weights=2, baseline=known)
     assert loading.peak_bytes == 2 * 1009 + 3 * 2003 + 7 + 11
+
+
+def test_the_first_nodes_read_pages_of_the_library_and_their_runs_as_many() -> None:
+    known = replace(BARE, kernel_bytes=1009, kernels=5)
+    for num_nodes, read in ((3, 3), (5, 5), (7, 5)):
+        loaded = loading_of(num_nodes=num_nodes, baseline=known)
+        assert loaded.peak_bytes == 1009 * read
+        parts = dict(process_parts([loaded, loaded], loaded.heap, 0))
+        assert parts["onnxruntime's library"] == 2 * 1009 * read
 
 
 # The process
@@ -158,7 +169,7 @@ def process_bytes(loaded: Loading, *regions: Region, mapped_bytes: int = 0) -> i
 
 def test_a_process_is_its_state_before_loading_the_regions_and_the_pages_read() -> None:
     known = replace(BARE, process_bytes=1_000_003, running_bytes=101)
-    made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), baseline=known)
+    made = replace(EMPTY, baseline=known)
     found = process_bytes(Loading(made).run(), Region(64 * MIB, 5_000_011), mapped_bytes=8192)
     arena = pages(5_000_011) + pages(2 * MIB)  # a handle of 8 bytes for every 256
     assert found == 1_000_003 + 101 + 8192 + arena
@@ -166,7 +177,7 @@ def test_a_process_is_its_state_before_loading_the_regions_and_the_pages_read() 
 
 def test_regions_of_loading_are_counted_once() -> None:
     region = Region(64 * MIB, 5_000_011)
-    made = LoadSpec(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
+    made = replace(EMPTY, regions=(region,))
     loaded = Loading(made).run()
     assert process_bytes(loaded, region) == loaded.resident_bytes
 
@@ -177,6 +188,7 @@ def test_a_region_is_placed_in_a_hole_left_by_loading() -> None:
     load_of = LoadSpec(
         file_bytes=0,
         num_nodes=0,
+        num_weights=0,
         stored=(external("w", 1_000_003),),
         created=((made,),),
         remaining=frozenset("v"),

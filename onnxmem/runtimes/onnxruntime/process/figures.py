@@ -216,7 +216,8 @@ def load_spec(
     created = created_weights(model, session)
     return LoadSpec(
         file_bytes=file_bytes,
-        num_nodes=sum(node.onnx_op != "Constant" for node in model.all_nodes()),
+        num_nodes=sum(1 for _ in session.all_nodes()),
+        num_weights=len(initializers(session)),
         stored=tuple(
             StoredWeight(name, tensor.size_bytes or 0, tensor.is_external)
             for name, tensor in initializers(model).items()

@@ -37,7 +37,7 @@ from onnxmem.runtimes.onnxruntime.process.heap import (
 _FILE_BUFFER_BYTES: Final = 4 << 20
 _SAFE_STRING_BYTES: Final = 50_000_000
 _SMALLEST_BYTES: Final = 1 << 10
-"""Smaller weights are included in the measured bytes per node."""
+"""Smaller weights are included in the measured bytes per weight."""
 _HANDLE_BYTES: Final = 8
 _HANDLE_SPAN_BYTES: Final = 256
 """The arena has one handle for every 256 bytes of a region."""
@@ -145,7 +145,9 @@ class LoadSpec:
     file_bytes: int
     """Size of the model file, without the files of external weights."""
     num_nodes: int
-    """Nodes of the model file, those of subgraphs included; Constants count as weights instead."""
+    """Nodes of the optimized graph, those of subgraphs included."""
+    num_weights: int
+    """Weights of the optimized graph."""
     stored: tuple[StoredWeight, ...]
     """In the order of the file."""
     created: tuple[tuple[CreatedWeight, ...], ...] = ()
@@ -176,10 +178,12 @@ def process_parts(loads: Sequence["Loading"], heap: SystemHeap, mapped_bytes: in
     weight_bytes = sum(each.weight_bytes for each in loads)
     packed_bytes = sum(each.packed_bytes for each in loads)
     arena_bytes = sum(each.arena_bytes for each in loads)
+    kernels_bytes = max(each.kernels_bytes for each in loads)
+    library_bytes = known.shared_bytes - known.process_bytes + 2 * kernels_bytes
     named_bytes = weight_bytes + packed_bytes + arena_bytes
     return (
         ("Python and imports", known.process_bytes),
-        ("onnxruntime's library", known.shared_bytes - known.process_bytes),
+        ("onnxruntime's library", library_bytes),
         ("nodes and kernels", sum(each.records_bytes for each in loads)),
         ("weights", weight_bytes),
         ("prepacked weights", packed_bytes),
@@ -224,14 +228,20 @@ class Loading:
     def resident_bytes(self) -> int:
         """Resident bytes above the process before the session."""
         known = self.spec.baseline
-        weights = self.heap.resident_bytes + self.file_pages_bytes
-        return known.library_bytes + known.registry_bytes + self.records_bytes + weights
+        library_bytes = known.library_bytes + known.registry_bytes + self.kernels_bytes
+        return library_bytes + self.records_bytes + self.heap.resident_bytes + self.file_pages_bytes
+
+    @property
+    def kernels_bytes(self) -> int:
+        """Pages of the library that the load reads for its nodes; runs read as many more."""
+        known = self.spec.baseline
+        return known.kernel_bytes * min(self.spec.num_nodes, known.kernels)
 
     @property
     def records_bytes(self) -> int:
-        """Of the session, and of the nodes and the weights of the file."""
+        """Of the session, and of the nodes and the weights of the optimized graph."""
         known, spec = self.spec.baseline, self.spec
-        own_bytes = known.node_bytes * spec.num_nodes + known.weight_bytes * len(spec.stored)
+        own_bytes = known.node_bytes * spec.num_nodes + known.weight_bytes * spec.num_weights
         return known.session_bytes + own_bytes
 
     @property
