@@ -133,7 +133,10 @@ class StageResults:
             flag = f"--max {requested.get(name, name)}"
             yield f"{flag}: it is at least {number} in every run; raise it, or omit --max"
 
-    @cached_property
+    # Neither of the next two is cached where it is ``self``: each analysis would be a cycle, which
+    # many models in one process leave to the garbage collector.
+
+    @property
     def at_most(self) -> "StageResults | None":
         """The same figures at the upper end of every dim; ``None``: a size has none.
 
@@ -144,20 +147,28 @@ class StageResults:
             return None
         if self.upper is None:
             return None if self._unknown_tensors else self
-        if self.upper.unbounded:
+        return self._at_upper_ends
+
+    @cached_property
+    def _at_upper_ends(self) -> "StageResults | None":
+        if self.upper is None or self.upper.unbounded:
             return None
         found = replace(self.with_graph(self.upper.graph), is_upper=True)
         return None if found.activations.unknown_tensors else found
 
-    @cached_property
+    @property
     def at_least(self) -> "StageResults":
         """The same figures at the lower end of what the data of a run decide.
 
         Tensors of unknown size have no bytes, an If counts its smaller branch, and a body that
         need not run does not.
         """
+        return self if self._at_lower_ends is None else self._at_lower_ends
+
+    @cached_property
+    def _at_lower_ends(self) -> "StageResults | None":
         if self.is_run or next(_undecided(self.graph), None) is None:
-            return self
+            return None
         found = self.with_graph(with_least_trips(self.graph))
         return replace(found, larger=self)
 

@@ -1,5 +1,6 @@
 """Every model of ``models/``, through the command line as a user asks."""
 
+import gc
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from paths import MODELS
 
+from onnxmem import analyze
 from onnxmem.cli import main
 
 EXPECTED: dict[str, dict[str, Any]] = json.loads((MODELS / "expected.json").read_text())
@@ -71,6 +73,20 @@ def test_every_figure_of_the_contract_has_a_value(name: str) -> None:
     # One dim of a decoding loop has no upper end.
     given = row | {"kv_cache": None, "data_dependent": None}
     assert nulls(given) - {*allowed, "data_dependent"} == set()
+
+
+@pytest.mark.parametrize("name", ["mlp.onnx", "lstm_classifier.onnx", "resnet50.train.onnx"])
+def test_an_analysis_holds_no_cycle(name: str) -> None:
+    """Many models in one process stay small without a collection."""
+    model = MODELS / name
+    analyze(model).to_dict()
+    gc.collect()
+    gc.disable()
+    try:
+        analyze(model).to_dict()
+        assert gc.collect() < 20
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", SOME)
