@@ -17,8 +17,9 @@ layout operators is a table of frequencies; one that reaches the grid of a GridS
 arithmetic is a table of positions. The vectors of spectral_norm (``weight_u`` beside
 ``weight_orig``) and the masks of pruning are buffers by their names. torch.export names the
 operands of each node's call in its metadata, buffers as ``%b_layers_0_table``: they are not
-trained, whatever reads them. It lists the parameters too, and of what it computed when it wrote the
-file (``view`` of a scale) the names that it was computed of: that of a parameter is trained.
+trained, whatever reads them. It lists the parameters too, so that another operand of arithmetic
+with a name of its own is none (a table of rotary positions), and of what it computed when it wrote
+the file (``view`` of a scale) the names that it was computed of: that of a parameter is trained.
 """
 
 import re
@@ -304,9 +305,12 @@ class _Search:
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
         is_number = is_literal or not has_elements
-        if is_folded and not is_known and not self._scales_a_norm(node, weight):
-            return False
-        return is_known or not (is_number or self._is_table(weight))
+        if is_folded:
+            is_operand = self._scales_a_norm(node, weight)
+        else:
+            # Where torch.export lists every parameter, this is another tensor of the network's.
+            is_operand = not self.graph.of_parameters
+        return is_known or (is_operand and not is_number and not self._is_table(weight))
 
     def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
         """Whether a weight scales a value divided by a root: the scale of a norm.

@@ -213,9 +213,11 @@ def test_other_names_are_parameters(name: str) -> None:
 
 FOLDED = """
     agraph (float[2,3,5] x) => (float[2,3,5] y)
-    <float[3,1] view, float[5] sub, float gain, float[3,5] table, float[3,5] index_2> {
+    <float[3,1] view, float[5] sub, float gain, float[3,5] table, float[3,5] index_2,
+     float[5] rope> {
         a = Mul(x, view)
-        b = Add(a, sub)
+        r = Mul(a, rope)
+        b = Add(r, sub)
         c = Mul(b, gain)
         d = Mul(c, table)
         e = Sin(d)
@@ -247,14 +249,17 @@ SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 
 
 def test_what_the_exporter_computed_of_a_parameter_is_trained() -> None:
-    """A view of a scale, but no difference of buffers; a parameter of one element, and a table."""
+    """A view of a scale, but no difference of buffers; a parameter of one element, and a table.
+
+    `rope` is not in the list of parameters, and nobody computed it.
+    """
     found = exported(has_signature=True)
     assert found.trained == ("view", "gain", "table")
-    assert set(found.buffers) == {"sub", "index_2"}
+    assert set(found.buffers) == {"sub", "index_2", "rope"}
 
 
 def test_without_the_names_of_parameters_generated_names_are_none() -> None:
-    assert exported(has_signature=False).trained == ()
+    assert exported(has_signature=False).trained == ("rope",)
 
 
 def test_the_weight_slot_of_a_layer_has_parameters_whatever_their_name() -> None:

@@ -34,6 +34,7 @@ from onnxmem.units import plural
 _HIERARCHY: Final = "pkg.torch.onnx.class_hierarchy"
 _ARGUMENTS: Final = re.compile(r"\]\(args = \((.*)\), kwargs")
 _ARGUMENT: Final = re.compile(r"%\w+|\[[^\]]*\]|[^\s,\[\]]+")
+_BATCH_NORM: Final = re.compile(r"\[target=torch\.ops\.aten\.\w*batch_norm")
 _NUMBER: Final = re.compile(r"-?\d+")
 _PADDED: Final = re.compile(r"%_?(constant_)?pad(_nd)?(_default)?(_\d+)?")
 """What ``functional.pad`` returns, in the name that torch.export gives it."""
@@ -181,7 +182,8 @@ class _Unfolding:
             return None
         before, after = pads[:half], pads[half:]
         arguments = _arguments(node)
-        if not arguments:
+        # A layer that a BatchNormalization was folded into has the call of that.
+        if not arguments or _BATCH_NORM.search(node.metadata[FX_NODE]):
             # No convolution of PyTorch pads one side more than the other.
             own = (0,) * half if before != after else tuple(before)
         elif _PADDED.fullmatch(arguments[0]):

@@ -64,6 +64,17 @@ def test_a_padding_that_was_merged_into_a_convolution_is_saved(
     assert [each.code for each in found.findings] == ["padding_put_back"] * (padded > 0)
 
 
+@pytest.mark.parametrize(("pads", "length", "padded"), [("2, 1", 12, 14), ("2, 2", 13, 0)])
+def test_a_padding_is_saved_where_a_batch_normalization_was_folded_behind_it(
+    pads: str, length: int, padded: int
+) -> None:
+    """Then the node has the call of that, and only uneven pads tell of the padding."""
+    graph = graph_of(CONV.format(pads=pads, length=length, weight="kernel"))
+    text = call("%conv1d, %p_bn_weight, %p_bn_bias").replace("aten.x", "aten.batch_norm.default")
+    found = training_memory(with_metadata(graph, {FX: text}), recipe_of())
+    assert padded_bytes(found) == 4 * 2 * 3 * padded
+
+
 @pytest.mark.parametrize(
     ("pads", "arguments"),
     [
