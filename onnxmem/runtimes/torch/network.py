@@ -7,6 +7,7 @@ layers that had a BatchNormalization. Low-rank adapters (LoRA) are two small fac
 trained beside each matrix, which is frozen.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,7 +15,7 @@ from functools import partial
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.parameters import Parameters, parameters
+from onnxmem.model.parameters import Parameters, is_wide, parameters
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Shape, known_dims
 from onnxmem.runtimes.torch.autocast_lists import lists_of
@@ -76,6 +77,10 @@ _RATIO = 0.5
 
 
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+
+
+_OF_LAYOUT = re.compile(r"_?(expand|permute|reshape|squeeze|transpose|unsqueeze|view)(_\d+)?")
+"""Names that torch.export gives to what operators of layout return."""
 
 
 _DROPOUT_MODULE = "torch.nn.modules.dropout."
@@ -253,6 +258,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     if recipe.in_place_activations is None:
         findings += _in_place_findings(graph)
     found = parameters(graph)
+    findings += _factor_findings(graph, found)
     if recipe.freeze:
         found, missed = _frozen(found, recipe.freeze)
         findings += (Finding("freeze_matches_nothing", _no_match(each)) for each in missed)
@@ -575,6 +581,33 @@ def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...], precision: str
         f"weights for backward: {format_bytes(sum_if_known(sizes))} less"
     )
     return Finding("attention_as_products", text, softmaxes[0].name)
+
+
+def _factor_findings(graph: Graph, found: Parameters) -> Iterator[Finding]:
+    """Constants that an exporter made, one number for each channel, that scale an activation.
+
+    They are views of parameters as often as buffers, and nothing tells where the file lists no
+    parameters. A step saves what a factor scales only if the factor is trained.
+    """
+    folded = filter(_OF_LAYOUT.fullmatch, () if graph.of_parameters else found.buffers)
+    constants = {name for name in folded if not is_wide(graph.tensors[name])}
+    if not constants:
+        return
+    scaled = {
+        name: graph.tensors[other].size_bytes
+        for node in graph.nodes
+        if node.onnx_op == "Mul"
+        for name, other in (node.inputs, node.inputs[::-1])
+        if name in constants
+    }
+    if scaled:
+        text = (
+            f"{plural(len(scaled), 'factor')} that the export computed, counted as not trained: "
+            f"{listed(tuple(scaled))}; where they are views of parameters, what they scale is "
+            f"saved, up to {format_bytes(sum_if_known(scaled.values()))} more: files with the "
+            "metadata of torch.export tell"
+        )
+        yield Finding("folded_factors", text, next(iter(scaled)))
 
 
 def _saved_weights_bytes(weights: Tensor, precision: Precision) -> int | None:

@@ -1,7 +1,12 @@
 """What a training configuration trains: frozen parameters, and low-rank adapters instead."""
 
+from dataclasses import replace
+
 import pytest
-from runtimes.torch.training_steps import happenings, network, run_as, sizes, step
+from graphs import graph_of
+from runtimes.torch.training_steps import happenings, network, recipe_of, run_as, sizes, step
+
+from onnxmem.runtimes.torch.step import training_memory
 
 TWO = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] encoder_w, float[5,7] head_w> {
@@ -9,6 +14,25 @@ TWO = """
         r = Relu(h)
         y = MatMul(r, head_w)
     }"""
+
+
+FACTORS = """
+    agraph (float[2,3,5] x) => (float[2,3,5] y) <float[1,3,1] view_7, float[3,5] expand> {
+        a = Mul(x, view_7)
+        b = Mul(expand, a)
+        y = Sigmoid(b)
+    }"""
+
+
+def test_factors_that_the_export_computed_have_a_note() -> None:
+    """Not a table of two axes, and not where the file lists its parameters."""
+    graph = graph_of(FACTORS)
+    (finding,) = training_memory(graph, recipe_of()).findings
+    assert (finding.code, finding.node) == ("folded_factors", "view_7")
+    assert "1 factor that" in finding.message
+    assert "up to 120 B more" in finding.message
+    listed = replace(graph, of_parameters=frozenset({"other"}))
+    assert training_memory(listed, recipe_of()).findings == ()
 
 
 def test_frozen_parameters_are_buffers_without_a_gradient() -> None:
