@@ -5,10 +5,11 @@ directly or through layout operators (a Transpose before a MatMul, a Reshape of 
 weight that such an operator reads through DequantizeLinear is a quantized weight.
 
 The inputs of arithmetic operators tell nothing: a bias and the 2 of ``2 * x`` are inputs of the
-same kind. There a weight is a parameter only if it has a dim and more than one element, is not a
-Constant node, as which exporters write literals, has no name that an exporter generates, and is
-neither a mask nor a table of positions. The inputs of layers (Conv, Gemm, MatMul,
-BatchNormalization...) are parameters in any form: some exporters write weights as Constant nodes.
+same kind. There a weight is a parameter only if it has a dim and more than one element or the name
+of a module's tensor (``blocks.0.act.scale``), is not a Constant node, as which exporters write
+literals, has no name that an exporter generates, and is neither a mask nor a table of positions.
+The inputs of layers (Conv, Gemm, MatMul, BatchNormalization...) are parameters in any form: some
+exporters write weights as Constant nodes.
 
 A registered buffer looks like a parameter in the file. A weight with two axes or more that is added
 to the scores of a softmax is a mask, and so is one that the framework's attention adds, unless each
@@ -163,6 +164,9 @@ positions, factors. ``torch.export`` names a value after its operator. A paramet
 unless it was transposed for a MatMul.
 """
 
+_OF_MODULE = re.compile(r"(?!p2o\.|.*constant)[a-z_]\w*(\.\w+)+", re.IGNORECASE)
+"""Names of PyTorch's modules and their tensors: ``blocks.0.act.scale``. Those of Paddle's exporter
+for literals look alike: ``p2o.helper.constant.3``."""
 _INVERSE_ROOTS = frozenset({"Reciprocal", "rsqrt"})
 """1 / sqrt as one operator or after a Sqrt."""
 _SHORT = 8
@@ -304,7 +308,7 @@ class _Search:
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
-        is_number = is_literal or not has_elements
+        is_number = is_literal or not (has_elements or _OF_MODULE.fullmatch(weight.name))
         if is_folded:
             is_operand = self._scales_a_norm(node, weight)
         else:

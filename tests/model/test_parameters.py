@@ -181,9 +181,9 @@ def test_the_gates_of_a_recurrent_layer_are_found_through_slices_and_concats() -
     assert found.trained == ("w",)
 
 
-def named(name: str, body: str) -> Parameters:
-    """Parameters of a node that reads a weight of three elements, by whatever name."""
-    model = model_of(f"agraph (float[2,3] x) => (float y) <float[3] w = {{1, 2, 3}}> {{ {body} }}")
+def named(name: str, body: str, weight: str = "float[3] w = {1, 2, 3}") -> Parameters:
+    """Parameters of a node that reads a weight, by whatever name."""
+    model = model_of(f"agraph (float[2,3] x) => (float y) <{weight}> {{ {body} }}")
     model.graph.initializer[0].name = name
     for node in model.graph.node:
         node.input[:] = [name if text == "w" else text for text in node.input]
@@ -209,6 +209,25 @@ def test_generated_names_are_not_parameters_in_arithmetic(name: str) -> None:
 )
 def test_other_names_are_parameters(name: str) -> None:
     assert named(name, "y = Mul(x, w)") == Parameters((name,), (), (), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_trained"),
+    [
+        ("blocks.0.act.scale", True),
+        ("layer.gain", True),
+        ("gain", False),
+        ("0.5", False),
+        ("graph/const", False),
+        ("p2o.helper.constant.3", False),
+    ],
+)
+def test_one_number_is_a_parameter_by_the_name_of_a_modules_tensor(
+    name: str, is_trained: bool
+) -> None:
+    """The scale of a StarReLU, the gain of a block without normalization: a Mul by it saves x."""
+    found = named(name, "y = Mul(x, w)", "float w = {2}")
+    assert found.trained == ((name,) if is_trained else ())
 
 
 FOLDED = """

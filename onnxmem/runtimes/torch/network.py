@@ -79,8 +79,9 @@ _RATIO = 0.5
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 
 
-_OF_LAYOUT = re.compile(r"_?(expand|permute|reshape|squeeze|transpose|unsqueeze|view)(_\d+)?")
-"""Names that torch.export gives to what operators of layout return."""
+_OF_FACTORS = re.compile(r"_?(exp|expand|permute|reshape|squeeze|transpose|unsqueeze|view)(_\d+)?")
+"""Names that torch.export gives to what operators of layout return, and to the scale of an
+attention (``logit_scale.exp()``)."""
 
 
 _DROPOUT_MODULE = "torch.nn.modules.dropout."
@@ -589,7 +590,7 @@ def _factor_findings(graph: Graph, found: Parameters) -> Iterator[Finding]:
     They are views of parameters as often as buffers, and nothing tells where the file lists no
     parameters. A step saves what a factor scales only if the factor is trained.
     """
-    folded = filter(_OF_LAYOUT.fullmatch, () if graph.of_parameters else found.buffers)
+    folded = filter(_OF_FACTORS.fullmatch, () if graph.of_parameters else found.buffers)
     constants = {name for name in folded if not is_wide(graph.tensors[name])}
     if not constants:
         return

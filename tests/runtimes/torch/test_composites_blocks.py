@@ -351,6 +351,24 @@ def test_statistics_that_nodes_compute_are_those_of_the_batch() -> None:
     assert node.inputs == ("x", "scale", "shift")
 
 
+def test_statistics_of_the_data_itself_are_those_of_the_batch() -> None:
+    """As onnxscript writes it."""
+    text = """
+        agraph (float[1,3,35] x, float[3] scale, float[3] shift) => (float[1,3,35] y)
+        <int64[2] axes = {0, 2}> {
+            mean = ReduceMean <keepdims = 0> (x, axes)
+            m = ReduceMean (x, axes)
+            c = Sub(x, m)
+            q = Mul(c, c)
+            var = ReduceMean <keepdims = 0> (q, axes)
+            y = BatchNormalization (x, scale, shift, mean, var)
+        }"""
+    assert run_as(text) == ["BatchNormalization"]
+    assert run_as(text.replace("Sub(x, m)", "Sub(y2, m)").replace("c =", "y2 = Neg(x)  c =")) != [
+        "BatchNormalization"
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [

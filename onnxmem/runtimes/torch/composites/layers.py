@@ -147,7 +147,9 @@ def weight_norms(view: GraphView) -> Iterator[Match]:
 def batch_norms(view: GraphView) -> Iterator[Match]:
     """Find a BatchNormalization whose statistics of the batch the file computes with nodes."""
     # `batch_norm` of torch/onnx/symbolic_opset9.py writes them where there are no running ones, as
-    # in networks that standardize the weights of their convolutions.
+    # in networks that standardize the weights of their convolutions; so does
+    # `aten__native_batch_norm_legit_no_stats` of onnxscript's function_libs/torch_lib/ops/core.py,
+    # without a transpose.
     for norm in view.graph.nodes:
         if norm.onnx_op != "BatchNormalization" or len(norm.inputs) != len(_STATISTICS) + 3:
             continue
@@ -156,8 +158,9 @@ def batch_norms(view: GraphView) -> Iterator[Match]:
         if averaging is None:
             continue
         varying = _variance(view, variance, averaging.inputs[0])
+        is_of_data = averaging.inputs[0] == data
         channels_last = _channels_last(view, averaging.inputs[0], data)
-        if varying and channels_last:
+        if varying and (is_of_data or channels_last):
             nodes = (*channels_last, averaging, *varying, norm)
             yield Match(nodes, norm.operator, norm.inputs[:3], (), dict(norm.attributes))
 
