@@ -110,6 +110,8 @@ Sources: torch/optim/adam.py of 1.12.1 (``foreach`` defaults to false) and of 2.
 since 2.0.
 """
 
+H100_THREADS: Final = 132 * 2048
+"""The threads that an H100 runs at once; on a GPU with fewer, sums take smaller buffers."""
 _USUAL_BYTES: Final = 2 * 4096 * 1024 + 8 * 16 * 1024
 _LARGE_BYTES: Final = 32 * 2**20
 _LARGE_WORKSPACES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(

@@ -294,8 +294,11 @@ def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
 
 def recipe_row(recipe: "TrainingConfig") -> JsonDict:
     """The fields of the training configuration."""
+    from onnxmem.settings import H100_THREADS
+
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     values["cublas_workspace_bytes"] = recipe.cublas_bytes()
+    values["gpu_threads"] = recipe.gpu_threads or H100_THREADS
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 

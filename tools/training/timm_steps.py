@@ -1,51 +1,57 @@
 """Counted steps of networks that are drawn from timm by chance, and their files.
 
     export PYTHONPATH=tools:tools/training:.
-    python tools/training/timm_steps.py draw 64
-    python tools/training/timm_steps.py measure FOLDER [NETWORK ...]
+    python tools/training/timm_steps.py draw 64 30 < NAMES
+    python tools/training/timm_steps.py measure FOLDER DRAW [NETWORK ...]
 
 Needs what `tools/training/requirements.txt` names, torchvision and timm. `draw` prints names: of
-timm's own list, shuffled by a seed, those with fewer than 30 million parameters and images of at
-most 256 x 256, less the networks that `published/` holds. `measure` writes each network's file to a
-folder and its peaks to `timm_steps.csv`: batch 4, SGD with momentum, cross entropy, attention as
-the network writes it, in float32 and under bfloat16 autocast.
+timm's own list, shuffled by the seed, those with fewer than 100 million parameters and images of at
+most 384 x 384, less the names that it reads. (The first draw, with seed 30, took fewer than 30
+million parameters and images of at most 256 x 256.) `measure` writes each network's files to a
+folder, one of the script exporter and one of torch.export (NETWORK.dynamo.onnx), and its peaks to
+`timm_steps.csv`: batch 4, SGD with momentum, cross entropy, in float32 and under bfloat16 autocast.
+Attention is as the network is installed, in PyTorch's kernels where it calls them; the first draw
+has it written out, and files of the script exporter alone. A stage that takes more than two minutes
+is left out and leaves its reason in the row.
 """
 
 import csv
-import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-
-os.environ["TIMM_FUSED_ATTN"] = "0"
 
 import timm
 import torch
 from autocast_truth import cuda_lists
-from published.export_timm import exported
+from exporting_steps import EXPORTERS, SEED, draw_values
 from settings import Network, Settings
 from step import measure
+from stripping import strip_weights
 
 from onnxmem.torch.measuring import WithoutData, copy_of
 
 DATA = Path(__file__).with_name("timm_steps.csv")
-KNOWN = Path(__file__).parent / "published" / "brackets.csv"
-SEED = 30
 BATCH = 4
-MOST_PARAMETERS, MOST_PIXELS = 30_000_000, 256
+MOST_PARAMETERS, MOST_PIXELS = 100_000_000, 384
 MOST_SECONDS = 600
-FIELDS = ("network", "image_size", "fp32_peak_bytes", "mixed_bf16_peak_bytes", "error")
+OPSET = 17
+"""Of the script exporter."""
+STAGES = {"legacy": "script", "dynamo": "dynamo"}
+FIELDS = (
+    *("draw", "network", "image_size", "fp32_peak_bytes", "mixed_bf16_peak_bytes", "error"),
+    *(f"{stage}_error" for stage in STAGES.values()),
+)
 
 
-def drawn(count: int) -> Iterator[str]:
+def drawn(count: int, seed: int, known: set[str]) -> Iterator[str]:
     """Names in the order of the draw; those that timm cannot build without data are left out."""
-    with KNOWN.open(encoding="utf-8") as file:
-        known = {row["network"] for row in csv.DictReader(file)}
     names = [name for name in timm.list_models() if name not in known]
-    Random(SEED).shuffle(names)  # noqa: S311 - a draw that can be repeated
+    Random(seed).shuffle(names)  # noqa: S311 - a draw that can be repeated
     for name in names:
         if count == 0:
             return
@@ -71,62 +77,87 @@ def image_size(name: str) -> int:
     return max(config.input_size[1:]) if config is not None else 224
 
 
-def row_of(folder: Path, name: str) -> dict[str, object]:
-    """The peaks of one network, whose file is written."""
+def network_of(name: str) -> Network:
+    """What is counted and exported."""
     size = image_size(name)
-    torch.manual_seed(0)
-    module = timm.create_model(name).train()
-    (folder / f"{name}.onnx").write_bytes(exported(module, size))
-    network = Network(
+    return Network(
         name,
-        lambda: copy_of(module, WithoutData()),  # under fake tensors timm cannot build them all
+        lambda: timm.create_model(name),
         lambda batch: (torch.zeros(batch, 3, size, size),),
         (BATCH, BATCH),
     )
-    row: dict[str, object] = {"network": name, "image_size": size}
-    for precision in ("fp32", "mixed_bf16"):
-        is_mixed = precision != "fp32"
-        settings = Settings(optimizer="momentum", autocast=is_mixed)
+
+
+def count(name: str) -> str:
+    """The peaks of one network."""
+    torch.manual_seed(0)
+    network = network_of(name)
+    module = network.build().train()
+    # Under fake tensors timm cannot build them all.
+    network = replace(network, build=lambda: copy_of(module, WithoutData()))
+    peaks = []
+    for is_mixed in (False, True):
+        settings = Settings(optimizer="momentum", autocast=is_mixed, attention="fused")
         with cuda_lists() if is_mixed else nullcontext():
-            row[f"{precision}_peak_bytes"] = _peak_bytes(network, settings)
-    return row
+            peaks.append(measure(network, BATCH, settings)["peak_bytes"])
+    return ",".join(str(each) for each in peaks)
 
 
-def _peak_bytes(network: Network, settings: Settings) -> int:
-    return measure(network, BATCH, settings)["peak_bytes"]
+def write_file(folder: Path, exporter: str, name: str) -> None:
+    """The file of one exporter."""
+    suffix = "" if exporter == "legacy" else f".{exporter}"
+    torch.manual_seed(SEED)
+    network = network_of(name)
+    module = network.build().train()
+    draw_values(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # both warn about their own internals
+        model = EXPORTERS[exporter](module, network.inputs(2), ("x",), OPSET)
+    # The metadata stays: it is in the files that people have.
+    strip_weights(model, "absent.bin")
+    (folder / f"{name}{suffix}.onnx").write_bytes(model.SerializeToString())
 
 
-def write(folder: Path, names: list[str]) -> None:
-    """Each network in a process of its own, with a limit of time; its row is added to the table."""
+def write(folder: Path, draw: str, names: list[str]) -> None:
+    """Each stage in a process of its own, with a limit of time; a row for each network."""
     folder.mkdir(parents=True, exist_ok=True)
-    is_new = not DATA.exists()
     with DATA.open("a", encoding="utf-8", newline="") as table:
         writer = csv.DictWriter(table, FIELDS, lineterminator="\n")
-        if is_new:
-            writer.writeheader()
         for name in names:
-            command = [sys.executable, __file__, "row", str(folder), name]
-            try:
-                run = subprocess.run(  # noqa: S603 - this very file
-                    command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False
-                )
-                lines = run.stdout.splitlines() if run.returncode == 0 else []
-                error = (run.stderr.splitlines() or [""])[-1][:100]
-            except subprocess.TimeoutExpired:
-                lines, error = [], f"more than {MOST_SECONDS} s"
-            found = lines[-1].split(",") if lines else [name, image_size(name), "", ""]
-            writer.writerow(dict(zip(FIELDS, [*found, "" if lines else error], strict=True)))
+            row: dict[str, object] = {"draw": draw, "network": name, "image_size": image_size(name)}
+            printed, row["error"] = _run("count", name)
+            peaks = printed.split(",") if printed else ("", "")
+            row["fp32_peak_bytes"], row["mixed_bf16_peak_bytes"] = peaks
+            for exporter, stage in STAGES.items():
+                _, row[f"{stage}_error"] = _run("file", str(folder), exporter, name)
+            writer.writerow(row)
             table.flush()
+
+
+def _run(*words: str) -> tuple[str, str]:
+    """The last line that a stage prints, and its error."""
+    command = [sys.executable, __file__, *words]
+    try:
+        run = subprocess.run(  # noqa: S603 - this very file
+            command, capture_output=True, text=True, timeout=MOST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"more than {MOST_SECONDS} s"
+    if run.returncode:
+        return "", (run.stderr.splitlines() or [f"ended with {run.returncode}"])[-1][:100]
+    return (run.stdout.splitlines() or [""])[-1], ""
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["draw", count]:
-            for each in drawn(int(count)):
+        case ["draw", number, seed]:
+            for each in drawn(int(number), int(seed), set(sys.stdin.read().split())):
                 print(each, flush=True)
-        case ["row", target, name]:
-            print(*row_of(Path(target), name).values(), sep=",")
-        case ["measure", target, *names]:
-            write(Path(target), names)
+        case ["count", name]:
+            print(count(name))
+        case ["file", target, exporter, name] if exporter in EXPORTERS:
+            write_file(Path(target), exporter, name)
+        case ["measure", target, draw, *names]:
+            write(Path(target), draw, names)
         case _:
             sys.exit(__doc__)

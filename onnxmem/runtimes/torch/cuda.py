@@ -16,7 +16,7 @@ from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import TrainingConfig
+from onnxmem.settings import H100_THREADS, TrainingConfig
 
 _NUM_CUBLAS_HANDLES: Final = 2
 """A handle belongs to a thread: the caller's, and the autograd engine's for the backward pass."""
@@ -27,8 +27,6 @@ _WARP: Final = 32
 _LEAST_VALUES: Final = 16
 _MOST_VALUES: Final = 256
 """Of Reduce.cuh: threads of a block, and the values that a thread adds."""
-_H100_THREADS: Final = 132 * 2048
-"""The threads that an H100 runs at once; on a GPU with fewer, sums take smaller buffers."""
 _FLOAT_BYTES: Final = 4
 
 
@@ -105,7 +103,7 @@ class SumBuffer:
     """
 
     num_columns: int
-    gpu_threads: int = _H100_THREADS
+    gpu_threads: int = H100_THREADS
     """``multiProcessorCount * maxThreadsPerMultiProcessor`` of the device's properties."""
 
     def size_bytes(self, count: int) -> int:
@@ -170,7 +168,7 @@ class TorchRuntime:
         # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
         is_given = self.workspace.low_bytes == self.workspace.high_bytes
         workspace = ConvolutionWorkspace(self.workspace.low_bytes if is_given else None)
-        threads = self.recipe.gpu_threads or _H100_THREADS
+        threads = self.recipe.gpu_threads or H100_THREADS
         sizes = replayed.sizes.with_derived(
             Derived(
                 *(number, each.count),
