@@ -48,6 +48,7 @@ _WEIGHTS_TOO: Final = (
     "the weights count too; of a microcontroller, whose flash holds them, give both sizes: "
     "--device ram=512KiB,flash=2MiB"
 )
+_CPU_PROCESS: Final = "the process: Python, what PyTorch loads and its kernels' buffers on the CPU"
 _EACH: Final = "each was computed and fits; the next number does not"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
@@ -208,8 +209,8 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
     lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
-    if setup.basis is Basis.TOTAL:
-        lines.append(fact("  not counted", _not_counted(memory)))
+    if not_counted := _not_counted(memory, setup):
+        lines.append(fact("  not counted", not_counted))
     if result.limited_by:
         lines.append(
             fact("  limited by", " and ".join(_MEMORIES[name] for name in result.limited_by))
@@ -226,10 +227,15 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     return lines
 
 
-def _not_counted(memory: ComparedMemory) -> str:
-    """What a figure of tensors lacks, and what predicts it."""
-    device = memory.device
-    if device is not None and device.kind == "cuda":
+def _not_counted(memory: ComparedMemory, setup: FitRequest) -> str:
+    """What a figure of tensors lacks, and what predicts it or keeps room for it; empty: nothing."""
+    kind = None if memory.device is None else memory.device.kind
+    if setup.basis is Basis.STEP and kind == "cpu":
+        reserve = "the reserve" if setup.reserve_bytes else "--reserve 1.5GiB"
+        return f"{_CPU_PROCESS}; {reserve} keeps room for it"
+    if setup.basis is not Basis.TOTAL:
+        return ""
+    if kind == "cuda":
         least, most = (
             format_bytes(each) for each in (ORT_CONTEXT.low_bytes, ORT_CONTEXT.high_bytes)
         )
@@ -245,7 +251,10 @@ def _memory_remark(memory: ComparedMemory, setup: FitRequest) -> str:
     if device is None:
         return f"{in_decimal_unit(setup.memory_bytes)} as given".lstrip()
     if memory.source:
-        return f"{memory.source}, of {format_bytes(device.memory_bytes)}"
+        # A session on the CPU asked for the host; nothing else did.
+        is_instead = device.kind == "cpu" and setup.basis is not Basis.ORT_CPU
+        why = "; the RAM, as no GPU was found" if is_instead else ""
+        return f"{memory.source}, of {format_bytes(device.memory_bytes)}{why}"
     if device.usable_bytes is not None:
         return f"usable of {format_bytes(device.memory_bytes)}"
     if device.kind == "mcu":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from fake_nvml import GIB, FakeNvml
 from models_on_disk import write_model
+from paths import MODELS
 
 from onnxmem.cli import main
 from onnxmem.decisions.devices import DeviceError, catalog
@@ -125,3 +126,26 @@ def test_fit_compares_with_what_is_free(
     assert "what is free changes: --reserve 1GiB keeps some back" in text
     assert main(["fit", net, "--device", "auto", "--reserve", "3GiB"]) == 0
     assert "keeps some back" not in capsys.readouterr().out
+
+
+def test_a_training_on_the_host_says_that_its_process_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=False))
+    words = ["fit", str(MODELS / "mlp.onnx"), "--device", "auto"]
+
+    def said(*more: str) -> str:
+        main([*words, *more])
+        return " ".join(capsys.readouterr().out.split())
+
+    text = said("--train")
+    assert "not counted the process: Python, what PyTorch loads" in text
+    assert "--reserve 1.5GiB keeps room for it" in text
+    assert "the RAM, as no GPU was found" in text
+    assert "the reserve keeps room for it" in said("--train", "--reserve", "64MiB")
+    assert "the RAM, as no GPU was found" in said()
+    assert "no GPU was found" not in said("--runtime", "ort-cpu")
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=True))
+    text = said("--train")
+    assert "the process: Python" not in text
+    assert "no GPU was found" not in text
