@@ -33,6 +33,7 @@ from onnxmem.decisions.explain.rules import WORKED_EXAMPLE, explained_rules
 from onnxmem.decisions.explain.tensors import read_tensor
 from onnxmem.decisions.explain.topics import (
     Topic,
+    asks_for_a_rule,
     is_word,
     name_of,
     search,
@@ -158,7 +159,14 @@ def is_rules(what: str) -> bool:
         return True
     numbers = {word.strip("?,;:()") for word in what.split()}
     is_printed = any(each.printed in numbers for each in WORKED_EXAMPLE)
-    return bool(is_printed or _OF_RULES.search(what)) and read_message(what) is None
+    # A tensor's name such as block_2x_weight is no question.
+    is_asked = " " in what.strip() and (asks_for_a_rule(what) or _is_rules_topic(what))
+    return bool(is_printed or _OF_RULES.search(what) or is_asked) and read_message(what) is None
+
+
+def _is_rules_topic(what: str) -> bool:
+    found = next(iter(search(what)), None)
+    return isinstance(found, Topic) and found.name in _RULES
 
 
 def _named(what: str, model: Model | None) -> Explanation | None:

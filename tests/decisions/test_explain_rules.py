@@ -1,6 +1,7 @@
 """The rules of thumb term by term, and the worked example to the digit."""
 
 import json
+import re
 
 import pytest
 from paths import MODELS
@@ -15,6 +16,7 @@ from onnxmem.decisions.explain.rules import (
     Rule,
     explained_rules,
 )
+from onnxmem.report.explanation import is_rules
 
 Capture = pytest.CaptureFixture[str]
 
@@ -42,11 +44,55 @@ def test_the_example_without_rounding() -> None:
         "what does the 2x disk rule leave out",
         "which rule of thumb is right",
         "the rule of 4.5 times",
+        "why is it not 2 x the file or 4.5 x",
+        "why does training not take 4.5 times the model size",
+        "everybody says inference is 2x the file and training 4.5x, why is mine different",
+        "where does the factor of 4.5 for training come from",
+        # Written before the words were chosen.
+        "the 2x and 4.5x multipliers are wrong for my model",
+        "is memory three times the model size when training",
+        "someone told me training needs 4x the weights",
+        "does inference really need twice the size of the file",
+        "why is training memory not 3 times the parameters",
+        "people claim 4.5 times the file for training",
+        "how come the folk formula of 2x model size does not hold",
+        "is 2 * file size a good estimate",
+        "should I multiply the weights by 4.5 for training",
+        "training is supposed to be four times the model, mine is ten times",
     ],
 )
 def test_a_question_about_a_rule_is_answered_by_all_of_them(question: str, capsys: Capture) -> None:
     assert main(["explain", question]) == 0
     assert capsys.readouterr().out.startswith("Rules of thumb ")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("why does onnxruntime take 4x the file", "More than the file"),
+        ("why does loading take twice the file", "Memory while a model loads"),
+        ("does double the batch double the memory of a model", "A larger batch"),
+        ("can I train a model on 2x A100", "Whether a model fits"),
+        ("is an int8 model 4x smaller", "Quantized models"),
+        ("why is the process 3 times the size of the model", "More than the file"),
+    ],
+)
+def test_a_multiple_that_another_topic_explains_is_its_own(
+    question: str, answer: str, capsys: Capture
+) -> None:
+    assert main(["explain", question]) == 0
+    assert capsys.readouterr().out.startswith(answer)
+
+
+def test_a_name_with_a_factor_is_that_of_a_tensor() -> None:
+    assert not is_rules("block_2x_weight")
+    assert is_rules("2x the weights")
+
+
+def test_the_rules_are_among_the_questions(capsys: Capture) -> None:
+    assert main(["explain"]) == 0
+    _, _, questions = capsys.readouterr().out.partition("\nQuestions\n")
+    assert re.search(r"(?m)^  rules of thumb +onnxmem explain rules MODEL", questions)
 
 
 @pytest.mark.parametrize("number", [each.printed for each in WORKED_EXAMPLE])

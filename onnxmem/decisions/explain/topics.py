@@ -124,8 +124,24 @@ _FAR_OFF: Final = re.compile(r"\b(?:far|much|way) off\b|\boff by\b")
 _DOCKER: Final = re.compile(r"\bdocker\b(?=(?: \w+){0,3} limit)|(?<=\blimit of )docker\b")
 """Docker is named for the limit of a container, or for what onnxmem has nothing to do with."""
 _FACTOR: Final = re.compile(
-    rf"\b(\d+(?:\.\d+)?|{'|'.join(_FACTORS)})[ -]*(?:x\b|\u00d7|times\b|fold\b)"
+    rf"\b(\d+(?:\.\d+)?|{'|'.join(_FACTORS)})[ -]*(?:x\b|\u00d7|\*|times\b|fold\b)"
 )
+_MULTIPLIED_BY: Final = re.compile(
+    rf"\b(multipl\w+(?: \w+){{0,4}}? by|factor of) (\d+(?:\.\d+)?|{'|'.join(_FACTORS)})\b"
+)
+_MULTIPLE: Final = re.compile(r"\d+(?:\.\d+)?x")
+_OF_A_RULE: Final = (
+    "file model models network size weight parameter checkpoint disk train inference finetune "
+    "fine-tune"
+)
+"""What a rule of thumb multiplies, and what for."""
+_OF_ANOTHER: Final = (
+    "onnxruntime ort process ram rss resident load open create session initialize batch sample gpu "
+    "cpu gigabytes quantize int8 int4 fp16 bf16 float16 half bit precision fast faster slow slower "
+    "speed long longer time token context sequence image resolution height width copy instance "
+    "request run iteration server leak thread lora"
+)
+"""What takes a multiple for a reason of its own, which another topic has."""
 _CARD: Final = re.compile(r"[a-z]{1,2}\d{1,3}|\d{4}")
 _TWICE: Final = re.compile(r"\b(?:twice|double|doubles|doubled)\b")
 
@@ -234,6 +250,19 @@ def _asked_for(question: str) -> Iterable[Answer]:
     )
 
 
+def asks_for_a_rule(question: str) -> bool:
+    """Whether a question is about a number of times the file, the weights or the training.
+
+    Who says what holds so much (onnxruntime, the load, a batch) asks for the reason of that.
+    """
+    spoken = frozenset(_all_words(question))
+    return (
+        any(map(_MULTIPLE.fullmatch, spoken))
+        and not spoken.isdisjoint(_all_words(_OF_A_RULE))
+        and spoken.isdisjoint(_all_words(_OF_ANOTHER))
+    )
+
+
 def similar(question: str) -> tuple[Topic, ...]:
     """The topics that have words of a question, the most similar first."""
     near = [answer for _, _, answer in _ranked(question) if isinstance(answer, Topic)]
@@ -318,7 +347,7 @@ def _split(text: str) -> Iterable[str]:
     plain = _CONSUMER.sub("dominates", plain)
     plain = _DOCKER.sub("container", _FAR_OFF.sub("error", _WHICH_GPU.sub("choose ", plain)))
     plain = _CAPACITY.sub(" gigabytes ", _WITHIN.sub("fit ", plain))
-    plain = _TWICE.sub("2 x", plain)
+    plain = _MULTIPLIED_BY.sub(r"\1 \2 x", _TWICE.sub("2 x", plain))
     factored = _FACTOR.sub(lambda found: f" {_FACTORS.get(found[1], found[1])}x ", plain)
     found = re.findall(r"\d+\.\d+x|[a-z0-9]+", factored)
     return ("gpu" if word in _cards() else word for word in found)
