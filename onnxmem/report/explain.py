@@ -78,12 +78,18 @@ def render_topic(
     near: Sequence[str],
     where: str = "",
     values: Sequence[tuple[Metric, MetricValue]] = (),
+    notes: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> str:
-    """The answer to a question, its figures on a model, and what is near it."""
+    """The answer to a question, its figures on a model, and what is near it.
+
+    ``notes`` are lines under a figure, by its key.
+    """
     lines = [fact(topic.name[0].upper() + topic.name[1:], topic.text)]
     if values:
         lines += ["", fact("Model", where)]
-        lines += [line for metric, value in values for line in _value(metric, "", value, rounded)]
+        for metric, value in values:
+            lines += _value(metric, "", value, rounded)
+            lines += notes.get(metric.key, ())
         lines.append("")
     lines += [fact("" if at else "  try", each) for at, each in enumerate(topic.commands)]
     other = [*topic.see, *(name for name in near if name not in topic.see)]
@@ -160,8 +166,7 @@ def code_row(code: Code) -> JsonDict:
 def render_metric(metric: Metric, where: str | None, value: MetricValue | None) -> str:
     """One figure, and what it is on a model; ``where`` is the model and its batch."""
     lines = [fact(_name(metric), metric.key)]
-    defined = "" if metric.definition is None else f" (definition {metric.definition})"
-    lines.append(fact("  is", metric.text + defined))
+    lines.append(fact("  is", metric.text))
     lines.append(fact("  formula", metric.formula))
     rule = next((each for each in RULES if metric.key == f"rules_of_thumb.{each.key}"), None)
     if rule is not None:

@@ -7,7 +7,7 @@ only if the answer has figures of it.
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -59,8 +59,15 @@ from onnxmem.report.explain import (
     where_text,
 )
 from onnxmem.report.names import name_row, render_name
-from onnxmem.report.process import load_lines, process_row, render_process
+from onnxmem.report.process import (
+    file_lines,
+    load_lines,
+    multiple_lines,
+    process_row,
+    render_process,
+)
 from onnxmem.report.rules import render_rules, rule_rows
+from onnxmem.report.text import fact
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
 _OF_RULES: Final = re.compile(
@@ -71,6 +78,8 @@ _PRINTED: Final = re.compile(r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled")
 """What names of errors have that programs print, and words of people have not."""
 _PROCESS: Final = "runtime.process_bytes"
 _LOAD: Final = "runtime.load_peak_bytes"
+_FILE: Final = "file_bytes"
+_ELEMENTS: Final = "elements."
 _IN_TRAINING: Final = MappingProxyType(
     {"batch_law.bytes_per_sample": "training_law.bytes_per_sample"}
 )
@@ -266,7 +275,9 @@ def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanat
     if topic.in_integers:
         analysis = analysis_of(in_integers(analysis.request))
     values = _values(figures, analysis)
-    text = render_topic(topic, near, where_text(model.path, analysis), values)
+    notes = {_FILE: tuple(file_lines(analysis)), _PROCESS: tuple(multiple_lines(analysis))}
+    notes[figures[-1].key] = (*notes.get(figures[-1].key, ()), *_element_lines(figures, analysis))
+    text = render_topic(topic, near, where_text(model.path, analysis), values, notes)
     return Explanation(text, (row, *(metric_row(*each) for each in values)))
 
 
@@ -324,7 +335,21 @@ def _figures(figures: tuple[Metric, ...], model: Model | None) -> Explanation:
         return Explanation("\n".join(texts), tuple(metric_row(each, None) for each in figures))
     analysis = model.analyze(needs_of(figures))
     answers = [_figure(each, model.path, analysis) for each in figures]
-    return Explanation("\n".join(text for text, _ in answers), tuple(row for _, row in answers))
+    lines = "".join(f"{line}\n" for line in _element_lines(figures, analysis))
+    text = "\n".join(text for text, _ in answers)
+    return Explanation(text + lines, tuple(row for _, row in answers))
+
+
+def _element_lines(figures: Sequence[Metric], analysis: Analysis) -> Iterator[str]:
+    """What numbers of elements leave out, and the rule of thumb that they are of."""
+    if any(each.key.startswith(_ELEMENTS) for each in figures):
+        count = analysis.num_parameters
+        weights = "weights" if count is None else f"weights ({count:,} parameters)"
+        yield fact(
+            "  not counted",
+            f"{weights}; outputs in place of their input, as ReLU's (see explain rules: "
+            "inputs and activations twice)",
+        )
 
 
 def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDict]:
@@ -332,9 +357,10 @@ def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDic
     process = explained_process(analysis) if metric.key == _PROCESS else None
     if process is None:
         where = where_text(path, analysis)
-        load = load_lines(analysis) if metric.key == _LOAD else ()
+        more = {_LOAD: load_lines, _FILE: file_lines}.get(metric.key)
+        lines = () if more is None else more(analysis)
         text = render_metric(metric, where, value)
-        return text + "".join(f"{line}\n" for line in load), metric_row(metric, value)
+        return text + "".join(f"{line}\n" for line in lines), metric_row(metric, value)
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
     return f"{render_metric(metric, None, None)}\n{render_process(path, process)}", row

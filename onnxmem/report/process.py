@@ -29,12 +29,30 @@ def load_lines(analysis: Analysis) -> Iterator[str]:
         return
     before = f"with {format_bytes(process_bytes - runtime.load_peak_bytes)} before the session"
     yield rounded("  whole process", process_bytes, before)
-    has_external = any(weight.is_external for weight in analysis.graph.weights)
-    stored = "the file and the weights outside it" if has_external else "the file"
     file_bytes = stored_bytes(analysis)
-    multiple = multiple_text(process_bytes, file_bytes)
-    yield rounded("  file", file_bytes, f"the whole process is {multiple} {stored}")
+    yield rounded("  file", file_bytes, f"the whole process is {_times(analysis, process_bytes)}")
     yield fact("  error", f"{error_text(LOAD_ACCURACY)} (load peak)")
+
+
+def file_lines(analysis: Analysis) -> Iterator[str]:
+    """The weights that are not in the model file, if there are any."""
+    outside_bytes = stored_bytes(analysis) - analysis.request.source.file_bytes
+    if outside_bytes:
+        yield rounded("  weights outside it", outside_bytes)
+
+
+def multiple_lines(analysis: Analysis) -> Iterator[str]:
+    """How many times the file, with the weights outside it, the process is."""
+    runtime = next(iter(analysis.runtimes), None)
+    if runtime is not None and runtime.process_bytes is not None:
+        yield fact("  multiple", _times(analysis, runtime.process_bytes))
+
+
+def _times(analysis: Analysis, num_bytes: int) -> str:
+    stored = stored_bytes(analysis)
+    is_whole = stored == analysis.request.source.file_bytes
+    outside = "" if is_whole else " and the weights outside it"
+    return f"{multiple_text(num_bytes, stored)} the file{outside}"
 
 
 def process_row(found: ExplainedProcess) -> JsonDict:

@@ -207,6 +207,30 @@ def test_the_load_peak_has_the_whole_process_the_file_and_its_error(capsys: Capt
     assert "error +-12 %: 90 % of 153 files" in text
 
 
+@pytest.mark.usefixtures("without_children")
+def test_the_topic_of_the_file_adds_the_weights_outside_it(capsys: Capture) -> None:
+    path = MODELS / "resnet50.onnx"
+    analysis = onnxmem.analyze(path, runtimes=("ort-cpu",), asks_onnxruntime=False)
+    assert main(["explain", "more than the file", str(path), "--emulate-optimizer"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    stored, inside = stored_bytes(analysis), path.stat().st_size
+    assert f"file {format_bytes(inside)} weights outside it {format_bytes(stored - inside)}" in text
+    process_bytes = analysis.runtimes[0].process_bytes
+    assert process_bytes is not None
+    assert f"multiple {process_bytes / stored:.2f} x the file and the weights outside it" in text
+
+
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize("words", ["elements", "elements and bytes"])
+def test_elements_say_once_what_is_not_counted(words: str, capsys: Capture) -> None:
+    path = str(MODELS / "mlp.onnx")
+    assert main(["explain", words, path, "--batch", "256"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("not counted weights (131,410 parameters); outputs in place") == 1
+    assert "inputs and activations twice" in text
+    assert "(definition" not in text
+
+
 def test_the_peak_of_a_process_is_the_most_of_load_and_runs() -> None:
     runtime = runtime_of()
     parts = (("before", 7), ("rest", 6))
