@@ -154,8 +154,8 @@ def _add_device(parser: ArgumentParser) -> None:
         "--cards",
         type=contexts,
         metavar="N[,N...]",
-        help="with --which-device, so many cards that each run a batch (training: --shard, by "
-        "default ddp; zero3 is FSDP)",
+        help="with --which-device, so many cards, of which each runs a batch of --batch "
+        "(training: --shard, by default ddp; zero3 is FSDP)",
     )
     add_devices_file(device)
     add_reserve(device)
@@ -225,7 +225,7 @@ def _ranked(
     from onnxmem.decisions.offers import Choice, offers
     from onnxmem.decisions.prices import launch_prices, read_prices
     from onnxmem.kv_cache.steps import Step
-    from onnxmem.report.devices import ranking_rows, render_ranking
+    from onnxmem.report.devices import ranking_doubts, ranking_rows, render_ranking
 
     setup = FitRequest(
         memory_bytes=0,
@@ -253,10 +253,11 @@ def _ranked(
         "error": None,
         "fits": verdict.fits,
         "verdict": verdict.value,
+        "doubts": [each.text for each in ranking_doubts(found)],
         "rank": choice.order,
         "devices": ranking_rows(found, choice.prices),
     }
-    return verdict, render_ranking(found, choice, requests), row
+    return verdict, render_ranking(found, choice, requests, setup), row
 
 
 def _refuse_unused_choice(arguments: Namespace) -> None:

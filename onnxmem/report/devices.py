@@ -5,7 +5,8 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import BASES, Verdict
+from onnxmem.analysis.fitting.assessing import FitRequest
+from onnxmem.analysis.fitting.verdicts import BASES, Doubt, Verdict
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
@@ -14,7 +15,9 @@ from onnxmem.decisions.offers import Choice, Offer
 from onnxmem.decisions.prices import Prices
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
-from onnxmem.report.text import aligned, fact, prose, rounded
+from onnxmem.report.fit import assumptions
+from onnxmem.report.text import aligned, fact, laid_out, prose, rounded
+from onnxmem.report.verdict import doubt_line
 from onnxmem.settings import RANKS
 from onnxmem.units import format_bytes, format_count, plural
 
@@ -109,11 +112,29 @@ def render_bounds(
     return "\n".join(lines) + "\n"
 
 
+def ranking_doubts(found: Iterable[Offer]) -> tuple[Doubt, ...]:
+    """Why verdicts of a ranking are unknown, each reason once."""
+    offers = (each.ranked for each in found if each.ranked.verdict is Verdict.UNKNOWN)
+    doubts = (doubt for each in offers for doubt in each.assessment.doubts_at(each.limit_bytes))
+    return tuple(dict.fromkeys(doubts))
+
+
 def render_ranking(
-    found: Sequence[Offer], choice: Choice, requests: Sequence[AnalysisRequest]
+    found: Sequence[Offer],
+    choice: Choice,
+    requests: Sequence[AnalysisRequest],
+    setup: FitRequest,
 ) -> str:
     """The devices that fit, the best first, and the largest that do not."""
-    lines = ["  ".join(shortened(request.model.path) for request in requests), ""]
+    binding = requests[0].results.bound.binding
+    on_each = "" if choice.cards == (1,) else " on each card"
+    at = "no batch" if binding.batch is None else f"batch {binding.batch:,}{on_each}"
+    lines = [
+        "  ".join(shortened(request.model.path) for request in requests),
+        *assumptions(requests, setup, binding.dims, [at]),
+        *laid_out(doubt_line(doubt) for doubt in ranking_doubts(found)),
+        "",
+    ]
     taken = {
         (x.ranked.basis, x.ranked.cpu or "", x.ranked.cublas_bytes or 0, x.cards): x for x in found
     }
@@ -162,7 +183,10 @@ def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
     elif choice.is_priced:
         hint = "; add theirs to the file of --prices"
     unknown = _UNRANKED.get(choice.order, "price")
-    text = f"{len(ranked):,} of {len(met):,} that fit: of the others no {unknown} is known{hint}"
+    fit = "fit"
+    if any(each.ranked.verdict is Verdict.TIGHT for each in met):
+        fit = "fit or are tight"
+    text = f"{len(ranked):,} of {len(met):,} that {fit}: of the others no {unknown} is known{hint}"
     return ["", *prose("Ranked  ", text)]
 
 
@@ -191,7 +215,10 @@ def _notes(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
     elif choice.order != RANKS[0]:
         yield from prose("RANKED by ", choice.order.replace("-", " "))
     if choice.cards != (1,):
-        text = "price and samples are of all, communication between them is not counted"
+        text = (
+            "each runs a batch of its own, memory is of one, price and samples are of all; "
+            "communication between them is not counted"
+        )
         yield from prose("CARDS: ", text)
     prices = [each.price for each in found if each.price is not None]
     if not choice.is_priced:

@@ -4,7 +4,7 @@ A ``FitResult`` comes in: the verdict, what is compared, the largest batch or ot
 numbers, and how many instances fit; of a language model also the largest batch at each context.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -160,26 +160,43 @@ def _row(row: TableRow) -> JsonDict:
 def _head(
     result: FitResult, memory: ComparedMemory, requests: Sequence[AnalysisRequest]
 ) -> list[str]:
-    settings = requests[0].settings
-    recipe = settings.recipe
+    settings, setup = requests[0].settings, result.setup
     names = "  ".join(shortened(request.model.path) for request in requests)
-    deployment = result.setup.deployment
-    symbols = requests[0].prepared.batch_symbols if result.setup.dim is None else ()
+    parts = assumptions(
+        requests,
+        setup,
+        result.dims,
+        [*_cublas(result, settings.recipe), _at(result) if result.has_number else "no batch"],
+        _session(result, settings, memory.device),
+    )
+    return [f"{names}  on {shortened(memory.name)}", *parts]
+
+
+def assumptions(
+    requests: Sequence[AnalysisRequest],
+    setup: FitRequest,
+    dims: Mapping[str, int],
+    at: Iterable[str],
+    session: Iterable[str] = (),
+) -> list[str]:
+    """What a verdict is of: the step, the batch ``at`` which, other dims, a session, instances."""
+    settings, deployment = requests[0].settings, setup.deployment
+    recipe = settings.recipe
+    symbols = requests[0].prepared.batch_symbols if setup.dim is None else ()
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     parts = [
         *(training if settings.train else ("inference",)),
-        *_cublas(result, recipe),
-        _at(result) if result.has_number else "no batch",
+        *at,
         *(
             f"{shortened(name)} = {number:,}"
-            for name, number in result.dims.items()
-            if name != result.setup.dim and name not in symbols
+            for name, number in dims.items()
+            if name != setup.dim and name not in symbols
         ),
-        *_session(result, settings, memory.device),
+        *session,
         *((f"{deployment.instances:,} instances",) if deployment.instances > 1 else ()),
         *(("weights shared",) if deployment.shares_weights else ()),
     ]
-    return [f"{names}  on {shortened(memory.name)}", *paragraph("assumes: ", parts)]
+    return paragraph("assumes: ", parts)
 
 
 def _session(result: FitResult, settings: Settings, device: Device | None) -> Iterator[str]:

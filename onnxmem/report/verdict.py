@@ -136,7 +136,12 @@ def assessment_lines(assessment: "Assessment", compared: Comparison | None) -> I
         if doubt.code == DATA and not is_open:
             yield Line("data", text=doubt.message)
         else:
-            yield Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
+            yield doubt_line(doubt)
+
+
+def doubt_line(doubt: Doubt) -> Line:
+    """Why a verdict is unknown, and what settles it."""
+    return Line("uncertain", text=f"{doubt.message} ({doubt.settled_by})")
 
 
 def end_text(assessment: "Assessment", compared: Comparison) -> str:

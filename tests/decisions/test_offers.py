@@ -258,6 +258,44 @@ def test_fit_ranks_devices_by_a_file_of_prices(
     assert "source: a page" in text
 
 
+def test_a_ranking_says_at_the_top_what_it_assumes_and_why_it_is_unknown(capsys: Capture) -> None:
+    """Of a dim that nothing binds no device has a verdict, and the reason is that of ``fit``."""
+    bert = str(MODELS / "bert_base.onnx")
+    words = ["fit", bert, "--train", "--batch", "7", "--which-device", "--cards", "1,2"]
+    assert main(words) == 3
+    text = capsys.readouterr().out
+    head = text.partition("Compared")[0]
+    assert "assumes: training" in head
+    assert "batch 7 on each card, sequence = 1" in " ".join(head.split())
+    reason = "'sequence' counts as 1; set --dim sequence=512 (or --accept unbound_dims)"
+    assert " ".join(head.split()).count(reason) == 1
+    assert "each runs a batch of its own" in text
+    assert main([*words, "--json"]) == 3
+    (doubt,) = json.loads(capsys.readouterr().out)["doubts"]
+    assert doubt.startswith("unbound_dims: 'sequence' counts as 1")
+    assert main([*words[:-2], "--dim", "sequence=5"]) == 0
+    text = capsys.readouterr().out
+    assert "batch 7, sequence = 5\n\n" in text
+    assert "uncertain" not in text
+
+
+def test_those_that_are_ranked_include_the_tight_ones_where_there_are_any(capsys: Capture) -> None:
+    words = ["fit", str(MODELS / "resnet50.onnx"), "--train", "--which-device", "--rank", "price"]
+
+    def ranked(batch: int) -> tuple[str, set[str]]:
+        assert main([*words, "--batch", str(batch)]) == 0
+        text = capsys.readouterr().out
+        assert main([*words, "--batch", str(batch), "--json"]) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"]
+        return text, {each["verdict"] for each in devices}
+
+    text, verdicts = ranked(1)
+    assert ("that fit or are tight: " in text) == ("tight" in verdicts)
+    text, verdicts = ranked(128)
+    assert "tight" in verdicts
+    assert "that fit or are tight: " in text
+
+
 def test_a_price_with_no_date_says_so(tmp_path: Path, capsys: Capture) -> None:
     prices = tmp_path / "prices.csv"
     prices.write_text("device,price_per_hour,date\nT4,0.35,\n", encoding="utf-8")

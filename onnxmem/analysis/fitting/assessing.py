@@ -304,7 +304,7 @@ class FitResult:
             "workspace_bytes": self.workspace_bytes.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
             **({"observed_runs": observed_runs} if observed_runs else {}),
-            "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
+            "doubts": [each.text for each in self.doubts],
             "fits_up_to": self.fits_up_to,
             "tight_from": self.tight_from,
             "fits_again": [list(each) for each in self.fits_again],

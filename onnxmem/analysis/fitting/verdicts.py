@@ -28,7 +28,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
-from onnxmem.errors import Finding, UsageError
+from onnxmem.errors import Finding, UsageError, printable
 
 if TYPE_CHECKING:
     from onnxmem.settings import TrainingConfig
@@ -223,6 +223,11 @@ class Doubt:
     """The flags that settle it, if known."""
     at: str = ""
     """The dims that the figure is of, where nothing gave them: ``sequence = 1``."""
+
+    @property
+    def text(self) -> str:
+        """The code and the message, as JSON has them."""
+        return f"{self.code}: {printable(self.message)}"
 
     @property
     def settling(self) -> str:
