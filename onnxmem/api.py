@@ -311,7 +311,7 @@ def measure(  # noqa: PLR0913 - the options of the command
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
     device: "Provider" = "cpu",
     runs: int = 3,
     inputs: str | None = None,
@@ -366,7 +366,7 @@ def observe(  # noqa: PLR0913 - the options of the command
     inputs: Sequence[str] = ("random",),
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
     timeout_seconds: float = 300.0,
     memory_limit_bytes: int | None = None,
 ) -> "Observed":

@@ -76,11 +76,21 @@ def _elements(value: ValueLike) -> Values:
     return tuple(plain) if isinstance(plain, Sequence) else ()
 
 
-def listed_shape(value: object) -> tuple[int, ...] | None:
-    """A shape from the list of its dims in a JSON or TOML file; ``None`` if it is not one."""
-    if not isinstance(value, list) or any(type(dim) is not int or dim < 1 for dim in value):
+def listed_shape(value: object) -> tuple[int | str, ...] | None:
+    """A shape from the list of its dims in a JSON or TOML file; ``None`` if it is not one.
+
+    A dim is a positive number, or the name that the file has there.
+
+    >>> listed_shape(["N", 3]), listed_shape([0, 3]), listed_shape(["", 3])
+    (('N', 3), None, None)
+    """
+    if not isinstance(value, list) or not all(map(_is_dim, value)):
         return None
     return tuple(value)
+
+
+def _is_dim(value: object) -> bool:
+    return (type(value) is int and value > 0) or (isinstance(value, str) and value != "")
 
 
 OPTIMIZERS: Final = (
@@ -274,7 +284,8 @@ class Settings:
     batch: int | None = None
     """``None``: the batch of the file, or 1."""
     dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    """Whole shapes of inputs; a dim with the name that the file has there is left free."""
     values: Mapping[str, Values] = field(default_factory=dict)
     """Elements of small inputs on which shapes or control flow depend."""
     most: Mapping[str, int] = field(default_factory=dict)
@@ -362,7 +373,7 @@ class Settings:
         return self.recipe.loss
 
     def _check_numbers(self) -> None:
-        dims = (dim for shape in self.shapes.values() for dim in shape)
+        dims = (dim for shape in self.shapes.values() for dim in shape if not isinstance(dim, str))
         sizes = {
             "the budget": self.budget_bytes,
             "the CUDA context": self.cuda_context_bytes,

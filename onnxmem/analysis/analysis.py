@@ -71,7 +71,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
     values: Mapping[str, ValueLike] | None = None,
     train: bool = False,
     optimizer: str | None = None,

@@ -539,7 +539,16 @@ class AnalysisRequest:
     def is_fixed(self, dim: str | None = None) -> bool:
         """Whether the requested shape of an input fixes a dim; ``None``: the batch."""
         shapes = self._free_settings.shapes
-        fixed = [input_dims(each) or () for each in self.prepared.inputs if each.name in shapes]
+        # A dim of the shape with its name in the file stays free.
+        fixed = [
+            tuple(
+                dim
+                for dim, number in zip(input_dims(each) or (), shapes[each.name], strict=False)
+                if not isinstance(number, str)
+            )
+            for each in self.prepared.inputs
+            if each.name in shapes
+        ]
         sought = self.prepared.batch_symbols if dim is None else {dim}
         if not sought:
             return any(fixed)

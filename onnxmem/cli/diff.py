@@ -77,7 +77,7 @@ class _Requested:
 
     batch: int | None
     dims: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int | str, ...]]
     train: bool
     recipe: Mapping[str, Any]
     """Fields that flags name, or a saved report has."""

@@ -111,7 +111,10 @@ def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
         parser,
         "--shape",
         "shapes",
-        ("INPUT:1,3,224,224", "the whole shape of an input (repeatable)"),
+        (
+            "INPUT:1,3,224,224",
+            "the whole shape of an input; a dim's name in the file leaves it free (repeatable)",
+        ),
         named_shape,
     )
 

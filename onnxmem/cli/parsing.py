@@ -195,13 +195,17 @@ def named_dim(text: str) -> tuple[str, int]:
     return name, dim(number)
 
 
-def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Split at the last colon: an input's name may hold others."""
+def named_shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    """Split at the last colon: an input's name may hold others.
+
+    A dim that starts like a name is the name that the file has there.
+    """
     name, colon, dims = text.rpartition(":")
     if not (name and colon):
         message = f"{text!r} is not INPUT:1,3,224,224"
         raise ArgumentTypeError(message)
-    return name, tuple(dim(each.strip()) for each in dims.split(",")) if dims else ()
+    each_dim = (each.strip() for each in dims.split(",")) if dims else ()
+    return name, tuple(each if each[:1].isidentifier() else dim(each) for each in each_dim)
 
 
 def named_value(text: str) -> tuple[str, Values]:

@@ -127,7 +127,7 @@ class SavedSetting:
 
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     train: bool = False
     recipe: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``TrainingConfig``."""
@@ -552,7 +552,7 @@ def _saved_finding(row: SavedObject) -> Finding:
     return Finding(row.text("code") or "", row.text("message") or "", row.text("node"))
 
 
-def _shape(row: SavedObject, name: str) -> tuple[int, ...]:
+def _shape(row: SavedObject, name: str) -> tuple[int | str, ...]:
     shape = listed_shape(row.values[name])
     if shape is None:
         fault = row.fault(name, "is not a list of dims")

@@ -97,8 +97,8 @@ class Request:
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     """Symbol -> number."""
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Graph input -> its whole shape."""
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    """Graph input -> its whole shape; a symbol that the file has there stays one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,8 @@ def bind(inputs: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
     symbols = _symbols(known.values())
     dims, unbound = _numbered(symbols, numbers)
     shapes = {name: _bound(entry, dims, batch, requested) for name, entry in known.items()}
-    shapes.update(request.shapes)
+    for name, shape in request.shapes.items():
+        shapes[name] = tuple(dims[dim] if isinstance(dim, str) else dim for dim in shape)
     in_effect = _batch_in_effect(batch, dims, shapes)
     old_batch = batch.number if batch and batch.number != in_effect else None
     findings = (
@@ -267,23 +268,35 @@ def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
             hint = f"{nearest(name, list(declared))}the inputs are {listed(list(declared))}"
             message = f"--shape {name!r}: the model has no such input; {hint}"
             raise ShapeError(message)
-        dims = declared[name]
-        if any(dim < 1 for dim in shape):
-            message = f"--shape {name}: {shape} has a dim below 1; dims must be positive"
-            raise ShapeError(message)
-        if dims is not None and len(dims) != len(shape):
-            message = f"--shape {name}: has {len(shape)} dims, but the input has {len(dims)}"
-            raise ShapeError(message)
+        _check_shape(name, shape, declared[name])
     batch = () if request.batch is None else (("batch", request.batch),)
     for name, number in (*batch, *request.dims.items()):
         if number < 1:
             message = f"dim {name!r} is {number}; dims must be positive"
             raise ShapeError(message)
-    dims_of_shapes = [dim for shape in request.shapes.values() for dim in shape]
+    dims_of_shapes = [dim for shape in request.shapes.values() for dim in _numbers(shape)]
     largest = max((*dims_of_shapes, *request.dims.values(), request.batch or 1))
     if largest > _MAX_DIM:
         message = f"dim {largest} is over {_MAX_DIM:,}, the largest dim of ONNX"
         raise ShapeError(message)
+
+
+def _check_shape(name: str, shape: Dims, dims: Dims | None) -> None:
+    if any(dim < 1 for dim in _numbers(shape)):
+        message = f"--shape {name}: {shape} has a dim below 1; dims must be positive"
+        raise ShapeError(message)
+    if dims is not None and len(dims) != len(shape):
+        message = f"--shape {name}: has {len(shape)} dims, but the input has {len(dims)}"
+        raise ShapeError(message)
+    for axis, dim in enumerate(shape):
+        if isinstance(dim, str) and (dims is None or dim != dims[axis]):
+            in_file = "an input of unknown rank" if dims is None else f"{dims[axis]} there"
+            message = f"--shape {name}: {dim!r} is not a number, and the file has {in_file}"
+            raise ShapeError(message)
+
+
+def _numbers(shape: Dims) -> list[int]:
+    return [dim for dim in shape if not isinstance(dim, str)]
 
 
 def _numbered(
@@ -309,7 +322,7 @@ def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str,
         symbol: number
         for name, shape in request.shapes.items()
         for symbol, number in zip(known.get(name, ()), shape, strict=False)
-        if isinstance(symbol, str)
+        if isinstance(symbol, str) and not isinstance(number, str)
     }
 
 

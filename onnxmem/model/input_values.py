@@ -5,6 +5,7 @@ inferred again with the values. A condition that depends on values decides which
 runs.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, Final
@@ -141,10 +142,14 @@ def _known_dims(inputs: Iterable[onnx.ValueInfoProto], symbols: list[str]) -> st
     if not fixed:
         return known
     more = len(fixed) - _MOST_FIXED
+    # The first of them, as it stands in the file.
+    name, dims = next((name, dims) for name, dims in shapes.items() if set(map(type, dims)) - {str})
+    example = shlex.quote(shortened(f"{name}:{','.join(map(str, dims))}"))
     shown = ", ".join(fixed[:_MOST_FIXED]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"{known}; the numbers are fixed in the file: {shown}; to vary one, export the model with "
-        "a dynamic axis there (dynamic_axes, dynamic_shapes)"
+        f"{known}; the numbers are fixed in the file: {shown}; to vary one, --shape {example} with "
+        "other numbers, or export the model with a dynamic axis there (dynamic_axes, "
+        "dynamic_shapes)"
     )
 
 

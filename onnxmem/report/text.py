@@ -395,7 +395,7 @@ def _table_width(columns: Iterable[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + len(_GAP) for column in columns) - len(_GAP)
 
 
-def shape_text(dims: Sequence[int | None] | None) -> str:
+def shape_text(dims: Sequence[int | str | None] | None) -> str:
     """A shape as text; ``?`` where it, or a dim of it, is unknown.
 
     >>> shape_text((2, None, 7)), shape_text(())

@@ -419,10 +419,13 @@ def test_the_batch_of_observed_runs_is_not_fixed_and_other_dims_stay() -> None:
         ({"x": (2, 5, 3)}, "S", "S"),
         ({"z": (5,)}, "S", "S"),
         ({"z": (5,)}, None, ""),
+        ({"x": ("N", 5, 3)}, None, ""),
+        ({"x": ("N", 5, 3)}, "S", "S"),
+        ({"x": (2, "S", 3)}, "S", ""),
     ],
 )
 def test_a_requested_shape_fixes_its_dims(
-    shapes: dict[str, tuple[int, ...]], dim: str | None, word: str
+    shapes: dict[str, tuple[int | str, ...]], dim: str | None, word: str
 ) -> None:
     model = model_of("agraph (float[N,S,3] x, float[S] z) => (y) { y = Neg(x) }")
     request = request_of(model, Settings(shapes=shapes))

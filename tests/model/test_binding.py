@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Mapping
 
 import onnx
 import pytest
@@ -37,7 +38,7 @@ def requested(
     inputs: dict[str, Shape],
     batch: int | None = None,
     dims: dict[str, int] | None = None,
-    shapes: dict[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
 ) -> Binding:
     return bind(required_inputs(graph(**inputs)), Request(batch, dims or {}, shapes or {}))
 
@@ -215,6 +216,15 @@ def test_a_shape_overrides_numbers() -> None:
     assert (found.shapes, found.batch, found.old_batch) == ({"x": (2, 5)}, 2, 8)
 
 
+def test_a_name_in_a_shape_leaves_its_dim_free() -> None:
+    shape: dict[str, tuple[int | str, ...]] = {"x": ("N", 5)}
+    found = requested({"x": ["N", 3], "y": ["N"]}, batch=4, shapes=shape)
+    assert (found.shapes, found.batch) == ({"x": (4, 5), "y": (4,)}, 4)
+    assert found.findings == ()
+    assert requested({"x": ["N", 3]}, dims={"N": 7}, shapes=shape).shapes == {"x": (7, 5)}
+    assert requested({"x": ["N", 3]}, shapes=shape).shapes == {"x": (1, 5)}
+
+
 def test_a_dim_overrides_a_shape_in_other_inputs() -> None:
     found = requested({"x": ["N", 3], "y": ["N"]}, dims={"N": 4}, shapes={"x": (7, 3)})
     assert found.shapes == {"x": (7, 3), "y": (4,)}
@@ -313,7 +323,7 @@ def test_a_batch_for_a_model_without_one_is_reported(inputs: dict[str, Shape]) -
 def refusal(
     batch: int | None = None,
     dims: dict[str, int] | None = None,
-    shapes: dict[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | str, ...]] | None = None,
 ) -> str:
     with pytest.raises(ShapeError) as caught:
         requested({"x": ["N", 3], "y": ["N"]}, batch, dims, shapes)
@@ -328,6 +338,11 @@ def test_a_shape_for_an_unknown_input_is_rejected() -> None:
 def test_a_shape_of_another_rank_is_rejected() -> None:
     assert refusal(shapes={"x": (1, 3, 5)}) == "--shape x: has 3 dims, but the input has 2"
     assert refusal(shapes={"y": ()}) == "--shape y: has 0 dims, but the input has 1"
+
+
+def test_a_name_that_the_file_does_not_have_there_is_rejected() -> None:
+    declared = refusal(shapes={"x": ("M", 3)})
+    assert declared.startswith("--shape x: 'M' is not a number, and the file has ")
 
 
 @pytest.mark.parametrize("number", [0, -1])

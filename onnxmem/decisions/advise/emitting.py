@@ -86,7 +86,7 @@ def settled(advice: Advised, session: Advice | None) -> Settled:
         batch=binding.batch,
         has_batch_dim=_has_batch_dim(advice),
         dims=binding.dims,
-        shapes=settings.shapes,
+        shapes={name: binding.shapes[name] for name in settings.shapes},
         recipe=settings.recipe if settings.train else None,
     )
 

@@ -68,7 +68,7 @@ class Budget:
     """Pattern of model paths, relative to the configuration's folder."""
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     """The upper ends of dims that the data of a run decide, by ``TENSOR:AXIS``."""
     observed: tuple[Path, ...] = ()
@@ -354,12 +354,12 @@ def _counts(table: ConfigTable, key: str) -> dict[str, int]:
     return {} if inner is None else {name: inner.count(name) or 1 for name in inner.values}
 
 
-def _shapes(table: ConfigTable) -> dict[str, tuple[int, ...]]:
+def _shapes(table: ConfigTable) -> dict[str, tuple[int | str, ...]]:
     inner = table.table("shapes")
     return {} if inner is None else {name: _shape(inner, name) for name in inner.values}
 
 
-def _shape(table: ConfigTable, name: str) -> tuple[int, ...]:
+def _shape(table: ConfigTable, name: str) -> tuple[int | str, ...]:
     shape = listed_shape(table.values[name])
     if shape is None:
         raise table.fault(name, "is not a list of dims; write [1, 3, 224, 224]")
