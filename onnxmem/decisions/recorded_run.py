@@ -22,6 +22,7 @@ from onnxmem.measuring.memory_snapshot import (
 )
 from onnxmem.program.program import Allocation, Category
 from onnxmem.program.replay import Replay
+from onnxmem.runtimes.torch.memory import TrainingMemory
 
 _MAPPED: Final = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 """Actions that change what is reserved, with the sign of the change."""
@@ -168,7 +169,9 @@ class RecordedRun:
 def compare_recorded(analysis: Analysis, snapshot: MemorySnapshot) -> RecordedRun:
     """Compare the training step of an analysis, or its inference, with a recorded run."""
     history = _History(snapshot)
-    predicted = _predicted_peak(analysis)
+    step = _step_of(analysis)
+    predicted = _predicted_peak(analysis, step)
+    replay = analysis.activations.replay if step is None else step.replay
     recorded = history.peak()
     has_events = bool(history.allocations)
     allocator = _replayed(history) if has_events else None
@@ -180,7 +183,7 @@ def compare_recorded(analysis: Analysis, snapshot: MemorySnapshot) -> RecordedRu
         recorded=recorded,
         predicted=predicted,
         counterparts=_counterparts(predicted.live, recorded.live),
-        parting=_parting(_replay_of(analysis), history) if has_events else None,
+        parting=_parting(replay, history) if has_events else None,
         allocator=allocator,
     )
 
@@ -315,16 +318,20 @@ class _History:
         return number
 
 
-def _replay_of(analysis: Analysis) -> Replay:
+def _step_of(analysis: Analysis) -> TrainingMemory | None:
+    """The training step with the buffers of libraries' kernels, as the run has them too."""
     step = analysis.training
-    return analysis.activations.replay if step is None else step.replay
+    if step is None or analysis.torch is None:
+        return step
+    served = analysis.request.torch_runtime(analysis.results).program_of(step)
+    return replace(step, replay=Replay(served.program, served.sizes))
 
 
-def _predicted_peak(analysis: Analysis) -> PredictedPeak:
-    step, cuda = analysis.training, analysis.torch
+def _predicted_peak(analysis: Analysis, step: TrainingMemory | None) -> PredictedPeak:
+    cuda = analysis.torch
     if step is None or cuda is None:
         return _predicted_inference(analysis)
-    # That of a convolution is there only while it runs.
+    # Those of convolutions are in the step.
     *kept, _ = cuda.workspaces_bytes
     workspaces = [Allocation(_WORKSPACE, Category.TEMPORARY, size) for size in kept if size]
     return PredictedPeak(

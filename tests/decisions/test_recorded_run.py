@@ -241,6 +241,22 @@ def test_a_snapshot_of_a_prediction_is_that_prediction(
     assert found.parting.predicted is None
 
 
+def test_the_workspaces_of_convolutions_are_in_the_prediction_too(tmp_path: Path) -> None:
+    """Without them the orders part at the first convolution."""
+    net, path = str(tmp_path / "conv.onnx"), str(tmp_path / "own.pickle")
+    text = """agraph (float[N,3,16,16] x) => (float[N,8,16,16] y)
+        <float[16,3,3,3] v, float[8,16,3,3] w>
+        { h = Conv <pads = [1, 1, 1, 1]> (x, v) r = Relu(h)
+          y = Conv <pads = [1, 1, 1, 1]> (r, w) }"""
+    write_model(Path(net), text)
+    words = ["export", net, "--batch", "8", "--train", "--format", "torch-snapshot"]
+    assert main([*words, "-q", "-o", path]) == 0
+    found = compare_recorded(onnxmem.analyze(net, batch=8, train=True), read_memory_snapshot(path))
+    assert found.parting is not None
+    assert found.parting.num_same == found.parting.num_predicted > 10
+    assert (found.counterparts.only_predicted, found.counterparts.only_recorded) == ((), ())
+
+
 def test_an_inference_is_compared_with_its_snapshot(net: str, tmp_path: Path) -> None:
     path = str(tmp_path / "own.pickle")
     assert (
