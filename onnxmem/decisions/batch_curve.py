@@ -52,9 +52,10 @@ class BatchPoint:
 
     @property
     def num_bytes(self) -> int:
-        """What the run takes of the device, where one is given."""
+        """What the run takes of the device, where one is given; at least, where data decide."""
+        # One kind of figure for all batches: a comparison has the upper end where that fits.
         taken_bytes = None if self.compared is None else self.compared.num_bytes
-        return self.unlimited_bytes if taken_bytes is None else taken_bytes
+        return self.unlimited_bytes if taken_bytes is None or not self.is_whole else taken_bytes
 
     @property
     def verdict(self) -> Verdict | None:

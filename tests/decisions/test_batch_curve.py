@@ -142,6 +142,30 @@ def test_the_heuristic_by_free_memory_divides_by_all_elements() -> None:
     assert curve_of(MLP, (1, 2)).by_free_memory is None
 
 
+CHOSEN = """agraph (float[N, 7] x) => (float[K, 64] y) {
+    [nonzero] i = NonZero(x)
+    [transpose] t = Transpose <perm = [1, 0]> (i)
+    [gather] g = GatherND(x, t)
+    [split] c = Reshape <allowzero = 0> (g, column)
+    [tile] y = Tile(c, repeats)
+}"""
+
+
+def test_all_batches_have_lower_bounds_where_data_decide(tmp_path: Path) -> None:
+    """A device where the upper end of the first batch fits, and that of the last does not."""
+    text = CHOSEN.replace("{", "<int64[2] column = {-1, 1}, int64[2] repeats = {1, 64}> {", 1)
+    path = tmp_path / "chosen.onnx"
+    write_model(path, text)
+    curve = curve_of(str(path), (1, 32), replace(BALANCED, memory_bytes=20_000))
+    first, last = curve.points
+    assert (first.verdict, last.verdict) == (Verdict.FITS, Verdict.UNKNOWN)
+    constants = 2 * 2 * 8
+    assert [point.num_bytes for point in curve.points] == [
+        constants + 4 * 7,
+        constants + 4 * 7 * 32,
+    ]
+
+
 def test_batches_are_the_ends_and_powers_of_two_or_steps() -> None:
     assert batches_between(1, 1) == (1,)
     assert batches_between(2, 16) == (2, 4, 8, 16)
