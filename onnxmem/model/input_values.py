@@ -147,9 +147,9 @@ def _known_dims(inputs: Iterable[onnx.ValueInfoProto], symbols: list[str]) -> st
     example = shlex.quote(shortened(f"{name}:{','.join(map(str, dims))}"))
     shown = ", ".join(fixed[:_MOST_FIXED]) + (f" and {more} more" if more > 0 else "")
     return (
-        f"{known}; the numbers are fixed in the file: {shown}; to vary one, --shape {example} with "
-        "other numbers, or export the model with a dynamic axis there (dynamic_axes, "
-        "dynamic_shapes)"
+        f"{known}; the numbers are fixed in the file: {shown}; --shape {example} with other "
+        "numbers computes them; to run them, export the model with a dynamic axis there "
+        "(dynamic_axes, dynamic_shapes)"
     )
 
 

@@ -523,7 +523,7 @@ def test_a_form_that_contradicts_the_ending_of_its_file_is_refused(
             "--dim N: no input has a dim of that name; all dims are numbers; ",
         ),
         ("fixed.onnx --dim N=5", "fixed in the file: x [2, 3]; "),
-        ("fixed.onnx --dim N=5", "to vary one, --shape x:2,3 with other numbers, or export"),
+        ("fixed.onnx --dim N=5", "--shape x:2,3 with other numbers computes them; to run them, "),
         ("fixed.onnx --dim N=5", "export the model with a dynamic axis"),
         ("net.onnx --shape image:M,3,16,16", "'M' is not a number, and the file has N there"),
         ("net.onnx --value imag=5", "--value imag: the model has no input of that name; did you"),
