@@ -257,7 +257,8 @@ def _ranked(
         "rank": choice.order,
         "devices": ranking_rows(found, choice.prices),
     }
-    return verdict, render_ranking(found, choice, requests, setup), row
+    context = arguments.contexts[0] if arguments.contexts else None
+    return verdict, render_ranking(found, choice, requests, setup, context), row
 
 
 def _refuse_unused_choice(arguments: Namespace) -> None:

@@ -17,6 +17,7 @@ from onnxmem.analysis.fitting.assessing import (
     DeviceAssessments,
     FitRequest,
     FitResult,
+    assess,
     fit,
     max_batch_of,
 )
@@ -119,6 +120,15 @@ class ContextRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefill:
+    """The verdict on a prompt of all tokens of a context at once, at the requested batch."""
+
+    context: int
+    assessment: Assessment
+    compared: Comparison
+
+
+@dataclass(frozen=True, slots=True)
 class Contexts:
     """The table, and the longest context at the requested batch."""
 
@@ -127,6 +137,8 @@ class Contexts:
     """``None``: the model has no batch."""
     longest: Mapping[Step, MaxBatch | None]
     remarks: tuple[str, ...] = ()
+    prefill: Prefill | None = None
+    """Of the first context; ``None``: the model has no prefill, or cannot be analyzed there."""
 
 
 def rank(
@@ -180,7 +192,7 @@ def _own_cublas_bytes(requests: Sequence[AnalysisRequest], device: Device) -> in
 def fit_at(
     requests: Sequence[AnalysisRequest], setup: FitRequest, contexts: Sequence[int]
 ) -> tuple[FitResult, Contexts | None]:
-    """The verdict on a decode step at the first context, and the table of contexts.
+    """The verdict on a decode step at the first context, that on its prefill, and the table.
 
     Without a cache or a decode step, the verdict on the model as it is, with a note.
 
@@ -196,7 +208,20 @@ def fit_at(
         caches = (request.cache for request in requests if request.cache is not None)
         for cache in caches:
             refuse_bound([setup.dim], numbers_at(cache, Step.DECODE, contexts[0])[1])
-    return fit(at, setup), contexts_of(requests, setup, contexts)
+    table = contexts_of(requests, setup, contexts)
+    return fit(at, setup), replace(table, prefill=_prefill(requests, setup, contexts[0]))
+
+
+def _prefill(
+    requests: Sequence[AnalysisRequest], setup: FitRequest, context: int
+) -> Prefill | None:
+    try:
+        at = at_context(_emptied(requests), context, Step.PREFILL)
+        assessment = assess(at, setup)
+    except OnnxmemError:
+        return None
+    compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
+    return Prefill(context, assessment, compared)
 
 
 def at_context(

@@ -124,14 +124,19 @@ def render_ranking(
     choice: Choice,
     requests: Sequence[AnalysisRequest],
     setup: FitRequest,
+    context: int | None = None,
 ) -> str:
-    """The devices that fit, the best first, and the largest that do not."""
+    """The devices that fit, the best first, and the largest that do not.
+
+    ``context`` is that of a decode step, which is what is compared.
+    """
     binding = requests[0].results.bound.binding
     on_each = "" if choice.cards == (1,) else " on each card"
+    step = () if context is None else ("a decode step without its prefill",)
     at = "no batch" if binding.batch is None else f"batch {binding.batch:,}{on_each}"
     lines = [
         "  ".join(shortened(request.model.path) for request in requests),
-        *assumptions(requests, setup, binding.dims, [at]),
+        *assumptions(requests, setup, binding.dims, [*step, at]),
         *laid_out(doubt_line(doubt) for doubt in ranking_doubts(found)),
         "",
     ]

@@ -16,9 +16,10 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.decisions.devices import AS_GIVEN, Device
-from onnxmem.decisions.fit import Contexts
+from onnxmem.decisions.fit import Contexts, Prefill
 from onnxmem.errors import printable, shortened
 from onnxmem.kv_cache.steps import Step
+from onnxmem.report.sections.section import Line
 from onnxmem.report.sections.summary import SMALL_BYTES
 from onnxmem.report.text import (
     fact,
@@ -33,6 +34,7 @@ from onnxmem.report.text import (
 from onnxmem.report.verdict import (
     alone_text,
     assessment_lines,
+    end_text,
     held_text,
     max_batch_lines,
     verdict_text,
@@ -80,7 +82,7 @@ def render_fit(
     """Write the whole result; it ends with a newline."""
     blocks = [
         _head(result, memory, requests),
-        _verdict_section(result, memory),
+        _verdict_section(result, memory, None if contexts is None else contexts.prefill),
         _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
@@ -220,12 +222,16 @@ def _at(result: FitResult) -> str:
     return f"{shortened(result.setup.dim or 'batch')} {result.requested.number:,}"
 
 
-def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
+def _verdict_section(
+    result: FitResult, memory: ComparedMemory, prefill: Prefill | None
+) -> list[str]:
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
     lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
+    if prefill is not None:
+        lines += laid_out([_prefill_line(prefill, setup)])
     if not_counted := _not_counted(memory, setup):
         lines.append(fact("  not counted", not_counted))
     if result.limited_by:
@@ -242,6 +248,20 @@ def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     if setup.reserve_bytes:
         lines.append(rounded("  reserve", setup.reserve_bytes, "kept free"))
     return lines
+
+
+def _prefill_line(prefill: Prefill, setup: FitRequest) -> Line:
+    """What the prompt takes before the decode step of the verdict."""
+    compared, assessment = prefill.compared, prefill.assessment
+    num_bytes = compared.num_bytes
+    end = end_text(assessment, compared)
+    text = verdict_text(compared, setup.limit_bytes)
+    return Line(
+        "prefill",
+        assessment.footprint.total_bytes if num_bytes is None else num_bytes,
+        f"{end}for {plural(prefill.context, 'token')} at once, {text}; "
+        "the verdict is of a decode step",
+    )
 
 
 def _not_counted(memory: ComparedMemory, setup: FitRequest) -> str:
@@ -424,7 +444,19 @@ def contexts_row(contexts: Contexts | None) -> JsonDict | None:
         "batch": contexts.batch,
         "rows": [{"context": row.context, **_steps_row(row.max_batches)} for row in contexts.rows],
         "longest": _steps_row(contexts.longest),
+        "prefill": _prefill_row(contexts.prefill),
         "remarks": list(contexts.remarks),
+    }
+
+
+def _prefill_row(prefill: Prefill | None) -> JsonDict | None:
+    if prefill is None:
+        return None
+    return {
+        "context": prefill.context,
+        "bytes": prefill.compared.num_bytes,
+        "fits": prefill.compared.verdict.fits,
+        "verdict": prefill.compared.verdict.value,
     }
 
 

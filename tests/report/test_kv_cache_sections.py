@@ -144,6 +144,42 @@ def test_the_answer_is_that_of_a_decode_step() -> None:
     assert answer.max_batch == contexts.rows[0].max_batches[Step.DECODE]
 
 
+def test_the_verdict_names_the_prefill_beside_the_decode_step(capsys: Capture) -> None:
+    """A prompt of 640 tokens has 640 x 640 attention weights, so it takes more than the step."""
+    path = str(MODELS / "smollm_cached.onnx")
+    cache = analyze(path, batch=3, context=640).kv_cache
+    assert cache is not None
+    decode, prefill = (
+        sum(
+            size_bytes or 0
+            for size_bytes in (
+                *(each.weight_bytes, each.cache_bytes),
+                *(each.other_inputs_bytes, each.peak_bytes),
+            )
+        )
+        for each in cache.steps
+    )
+    assert decode < prefill
+    words = ["fit", path, "--batch", "3", "--context", "640"]
+    for limit_bytes, verdict in (
+        (prefill, "fits"),
+        (prefill - 1, "does not fit"),
+    ):
+        assert main([*words, "--device", f"{limit_bytes}B"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        at = next(place for place, line in enumerate(lines) if line.startswith("Verdict"))
+        assert lines[at + 1].startswith("  prefill ")
+        text = " ".join(" ".join(lines[at + 1 : at + 3]).split())
+        assert f"for 640 tokens at once, {verdict}: " in text
+        assert main([*words, "--device", f"{limit_bytes}B", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["contexts"]["prefill"] == {
+            "context": 640,
+            "bytes": prefill,
+            "fits": verdict == "fits",
+            "verdict": verdict,
+        }
+
+
 def test_a_buffer_ends_where_the_file_says() -> None:
     question = request_of(model_of(SCATTER), Settings())
     found = contexts_of([question], FitRequest(memory_bytes=10**9), [13])
@@ -213,6 +249,13 @@ def test_the_command_in_json(decoder: str, capsys: Capture) -> None:
     for each in row["contexts"]["rows"]:
         for step in ("decode", "prefill"):
             assert each[step]["bytes"] <= row["limit_bytes"] < each[step]["over_bytes"]
+
+
+def test_a_ranking_at_a_context_says_that_the_prefill_is_not_in_it(
+    decoder: str, capsys: Capture
+) -> None:
+    assert main(["fit", decoder, "--which-device", "--context", "9"]) == 0
+    assert "inference, a decode step without its prefill, batch 1" in capsys.readouterr().out
 
 
 def test_devices_are_ranked_by_a_decode_step(decoder: str, capsys: Capture) -> None:
