@@ -2,8 +2,8 @@
 
 1. onnx's shape inference runs over the whole graph in C++ and leaves few shapes unknown. Its data
    propagation is disabled: it stores the elements of vectors of any length, and a file of 89 bytes
-   makes it take 9.8 GB. Pools that it gives other windows than onnxruntime are hidden from it, with
-   what follows from them (``pooling``).
+   makes it take 9.8 GB. Nodes that it gives other dims than onnxruntime are hidden from it, with
+   what follows from them (``corrections``).
 2. If shapes are unknown, ``propagation`` visits the nodes one by one, computes shape arithmetic and
    applies our own rules.
 3. What is still unknown is passed to onnx-shape-inference (``infer_symbolically``), which has shape
@@ -33,13 +33,13 @@ from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Binding, evaluated, input_dims, required_inputs
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.corrections import has_other_dims, nodes_that_may_differ
 from onnxmem.model.shapes.node_inference import (
     ends_the_process,
     has_long_target,
     has_odd_parts,
     may_be_long_list,
 )
-from onnxmem.model.shapes.pooling import has_other_windows, pools_that_may_differ
 from onnxmem.model.shapes.propagation import Walked, propagate
 from onnxmem.model.traversal import graphs_in, nodes_in, onnx_op, opset_versions, subgraphs
 from onnxmem.model.value_types import (
@@ -221,7 +221,7 @@ _MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
 """Operators whose output has a dim for each element of their second input."""
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
-_HIDDEN = "HiddenPool"
+_HIDDEN = "Hidden"
 """An operator that onnx does not know."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
@@ -604,18 +604,18 @@ def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
         found = onnx.shape_inference.infer_shapes(bound)
     except Exception:  # noqa: BLE001 - it rejects models that run
         return bound
-    return _inferred_around_pools(bound) if has_other_windows(found) else found
+    return _inferred_around(bound) if has_other_dims(found) else found
 
 
-def _inferred_around_pools(bound: onnx.ModelProto) -> onnx.ModelProto:
-    """The same where onnx counts other windows of a pool than onnxruntime.
+def _inferred_around(bound: onnx.ModelProto) -> onnx.ModelProto:
+    """The same where onnx infers other dims of a node than onnxruntime gives it.
 
-    onnx sees an operator that it does not know in place of such pools, so that nothing behind them
+    onnx sees an operator that it does not know in place of such nodes, so that nothing behind them
     is inferred from a wrong shape; the walk over the nodes does the rest.
     """
     hidden = onnx.ModelProto()
     hidden.CopyFrom(bound)
-    for node in pools_that_may_differ(hidden.graph):
+    for node in nodes_that_may_differ(hidden.graph):
         node.op_type = _HIDDEN
     found = onnx.shape_inference.infer_shapes(hidden)
     pairs = zip(nodes_in(found.graph.node), nodes_in(bound.graph.node), strict=True)

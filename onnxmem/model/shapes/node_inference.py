@@ -17,6 +17,7 @@ import onnx.shape_inference
 
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.control_flow import control_flow_types
+from onnxmem.model.shapes.corrections import corrected
 from onnxmem.model.shapes.microsoft import (
     NCHWC,
     as_onnx,
@@ -26,7 +27,6 @@ from onnxmem.model.shapes.microsoft import (
 )
 from onnxmem.model.shapes.node_context import NodeSignature, node_signature
 from onnxmem.model.shapes.onnx_rules import onnx_rule_types
-from onnxmem.model.shapes.pooling import corrected
 from onnxmem.model.traversal import nodes_in, onnx_op, opset_versions, outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged, shape_of
 

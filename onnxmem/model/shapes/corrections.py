@@ -1,10 +1,13 @@
-"""How many windows onnxruntime's pools have along an axis, where onnx infers another number.
+"""Dims that onnxruntime gives an output where onnx infers other ones.
 
-onnxruntime counts in one way under every opset (``core/providers/cpu/nn/pool_attributes.h``): with
-``ceil_mode`` a last window that would start behind the image, in the padding at its end, is left
-out, and ``SAME`` padding is that of windows without dilations. onnx counts that last window up to
-opset 21, and widens ``SAME`` padding by the dilations. Windows that do not fit at all are 0 in
-onnxruntime and 1 in onnx if they are dilated.
+Pools: onnxruntime counts windows in one way under every opset
+(``core/providers/cpu/nn/pool_attributes.h``): with ``ceil_mode`` a last window that would start
+behind the image, in the padding at its end, is left out, and ``SAME`` padding is that of windows
+without dilations. onnx counts that last window up to opset 21, and widens ``SAME`` padding by the
+dilations. Windows that do not fit at all are 0 in onnxruntime and 1 in onnx if they are dilated.
+
+NonZero of a scalar: onnxruntime reads it as one element, [1, n]
+(``core/providers/cpu/tensor/nonzero_op.cc``); onnx infers [0, n], by the rank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +20,8 @@ from onnxmem.model.shapes.node_context import Dim, Found, InferenceContext, Type
 from onnxmem.model.traversal import graphs_in
 
 _POOLS: Final = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_NON_ZERO: Final = "NonZero"
+_MAY_DIFFER: Final = frozenset({*_POOLS, _NON_ZERO})
 _NUM_NOT_SPATIAL: Final = 2
 """Batch and channels."""
 _SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
@@ -24,9 +29,11 @@ _MAX_DIM: Final = 2**63 - 1
 
 
 def may_differ(node: onnx.NodeProto) -> bool:
-    """Whether onnx may count other windows of a node than onnxruntime."""
-    if node.op_type not in _POOLS or node.domain:
+    """Whether onnx may infer other dims of a node's outputs than onnxruntime gives them."""
+    if node.op_type not in _MAY_DIFFER or node.domain:
         return False
+    if node.op_type == _NON_ZERO:
+        return True
     context = InferenceContext(node, {})
     is_dilated = any(dilation != 1 for dilation in context.integers("dilations"))
     return bool(context.integer("ceil_mode")) or (is_dilated and context.text("auto_pad") in _SAME)
@@ -37,50 +44,54 @@ def corrected(node: onnx.NodeProto, types: Types, inferred: Types) -> Found:
     if not may_differ(node):
         return {}
     context = InferenceContext(node, types)
-    image = context.shape(0)
-    counts = _counts(context, image[_NUM_NOT_SPATIAL:]) if image else None
-    if counts is None:
+    dims = context.shape(0)
+    if dims is None:
         return {}
+    found: Sequence[int | None]
+    if node.op_type == _NON_ZERO:
+        first, found = 0, () if dims else (1, None)
+    else:
+        first, found = _NUM_NOT_SPATIAL, _counts(context, dims[_NUM_NOT_SPATIAL:]) or ()
     before = ((name, inferred[name]) for name in node.output if name in inferred)
-    after = ((name, _with_counts(proto, counts)) for name, proto in before)
+    after = ((name, _with_dims(proto, first, found)) for name, proto in before)
     return {name: proto for name, proto in after if proto != inferred[name]}
 
 
-def pools_that_may_differ(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def nodes_that_may_differ(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Those of a graph and of the graphs inside it."""
     for each in graphs_in(graph):
-        # Without a call for each node: large graphs have few pools.
-        yield from (node for node in each.node if node.op_type in _POOLS and may_differ(node))
+        # Without a call for each node: large graphs have few of these.
+        yield from (node for node in each.node if node.op_type in _MAY_DIFFER and may_differ(node))
 
 
-def has_other_windows(model: onnx.ModelProto) -> bool:
-    """Whether a pool has other windows than onnx has inferred for the whole model."""
-    pools = list(pools_that_may_differ(model.graph))
-    if not pools:
+def has_other_dims(model: onnx.ModelProto) -> bool:
+    """Whether an output has other dims than onnx has inferred for the whole model."""
+    nodes = list(nodes_that_may_differ(model.graph))
+    if not nodes:
         return False
     # The names of a graph and of those around it differ; where two branches have the same one, a
-    # pool may be taken for another, and the model is inferred node by node for nothing.
+    # node may be taken for another, and the model is inferred node by node for nothing.
     types: dict[str, list[onnx.TypeProto]] = {}
     for graph in graphs_in(model.graph):
         for value in (*graph.value_info, *graph.output, *graph.input):
             types.setdefault(value.name, []).append(value.type)
     return any(
-        corrected(node, {node.input[0]: image}, {node.output[0]: windows})
-        for node in pools
-        for image in types.get(node.input[0], ())
-        for windows in types.get(node.output[0], ())
+        corrected(node, {node.input[0]: before}, {node.output[0]: after})
+        for node in nodes
+        for before in types.get(node.input[0], ())
+        for after in types.get(node.output[0], ())
     )
 
 
-def _with_counts(proto: onnx.TypeProto, counts: Sequence[int | None]) -> onnx.TypeProto:
-    """A type with these numbers of windows, as far as they are known."""
+def _with_dims(proto: onnx.TypeProto, first: int, found: Sequence[int | None]) -> onnx.TypeProto:
+    """A type with these dims from an axis to the last, as far as they are known."""
     made = onnx.TypeProto()
     made.CopyFrom(proto)
-    spatial = made.tensor_type.shape.dim[_NUM_NOT_SPATIAL:]
-    if len(spatial) == len(counts):
-        for dim, count in zip(spatial, counts, strict=True):
-            if count is not None:
-                dim.dim_value = count
+    dims = made.tensor_type.shape.dim[first:]
+    if len(dims) == len(found):
+        for dim, number in zip(dims, found, strict=True):
+            if number is not None:
+                dim.dim_value = number
     return made
 
 

@@ -1,4 +1,4 @@
-"""The windows of pools, counted as onnxruntime does and not as onnx infers them."""
+"""Dims that onnxruntime gives an output and onnx does not infer: windows of pools, NonZero."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,3 +168,21 @@ def test_attributes_that_do_not_fit_correct_nothing(given: str) -> None:
         y = MaxPool <{kernel} {given}, ceil_mode = 1> (x)
     }}""")
     assert graph.tensors["y"].shape is None
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["graph", "branch"])
+def test_a_scalar_is_one_element_of_nonzero(*, inner: bool) -> None:
+    """So what follows it has a row, as in a run of onnxruntime: [1, 0] or [1, 1]."""
+    chosen = "s = Abs(x) i = NonZero(s) t = Transpose <perm = [1, 0]> (i)"
+    text = f"agraph (float x, float[3] z) => (t, j) {{ {chosen} j = NonZero(z) }}"
+    if inner:
+        text = f"""agraph (float x, float[3] z, bool b) => (t, j) {{
+            t = If (b) <then_branch = one () => (t) {{ {chosen} }},
+                        else_branch = two () => (e) {{ o = NonZero(x) e = Transpose(o) }}>
+            j = NonZero(z)
+        }}"""
+    tensors = graph_of(text).tensors
+    assert tensors["t"].shape is not None
+    assert tensors["t"].shape[-1] == 1
+    assert tensors["j"].shape is not None
+    assert tensors["j"].shape[0] == 1
