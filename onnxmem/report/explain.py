@@ -193,6 +193,7 @@ def metric_row(metric: Metric, value: MetricValue | None) -> JsonDict:
             for name, size in (() if value is None else value.parts)
         ],
         "assumed": None if value is None or value.assumed is None else value.assumed.to_dict(),
+        "ends": None if value is None or value.ends is None else list(value.ends),
     }
 
 
@@ -214,6 +215,10 @@ def _value(
     if assumed is not None:
         yield sized("  assumed, at least", assumed.low_bytes)
         yield sized("  and at most", assumed.high_bytes, assumed.source)
+    if value.ends is not None:
+        least_bytes, most_bytes = value.ends
+        yield sized("  at least", least_bytes, "the data of a run decide")
+        yield sized("  at most", most_bytes)
     for name, size_bytes in value.parts:
         yield sized("", size_bytes, shortened(name))
 

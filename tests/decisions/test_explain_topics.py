@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from models_on_disk import write_model
 from paths import MODELS
 
 from onnxmem.cli import COMMANDS, main
@@ -492,6 +493,26 @@ def test_the_assumed_workspace_has_its_range(asked: str, capsys: Capture) -> Non
     assumed = workspace["assumed"]
     assert workspace["value"] == assumed["assumed_bytes"]
     assert 0 == assumed["low_bytes"] < assumed["assumed_bytes"] <= assumed["high_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "ends"),
+    [("activations.peak_bytes", [None, 8 * 7 + 8 * 7]), ("total_bytes", [4 * 7, 4 * 7 + 16 * 7])],
+)
+def test_a_figure_that_data_decide_has_both_ends(
+    figure: str, ends: list[int | None], tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "chosen.onnx"
+    write_model(path, "agraph (float[7] x) => (int64[a, b] y) { i = NonZero(x) y = Neg(i) }")
+    assert main(["explain", figure, str(path), "--json"]) == 0
+    (explained,) = json.loads(capsys.readouterr().out)["explained"]
+    assert explained["ends"] == ends
+    assert main(["explain", figure, str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "at least" in text
+    assert "the data of a run decide" in text
+    assert main(["explain", "weights", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["explained"][0]["ends"] is None
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,9 @@ class MetricValue:
     """The parts that add up to it, the largest first if they are tensors; empty if it has none."""
     assumed: Assumed | None = None
     """The assumption that it is, with the range of its sources."""
+    ends: tuple[int | None, int | None] | None = None
+    """At least and at most, where the data of a run decide it; an end is ``None``: there is none.
+    The value itself then leaves out what is of unknown size."""
 
 
 @cache
@@ -126,7 +129,8 @@ def metrics_named(name: str, *, is_whole: bool = False) -> tuple[Metric, ...]:
 
 def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
     """The value of a figure on a model, and its parts."""
-    row: object = analysis.to_dict()
+    report = analysis.to_dict()
+    row: object = report
     for word in metric.key.split("."):
         row = cast("JsonDict", row).get(word) if isinstance(row, dict) else None
     if metric.key == _ROWS and isinstance(row, dict):
@@ -136,9 +140,18 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
         assumed = _ASSUMED[metric.key](analysis)
         return MetricValue(None if assumed is None else assumed.size_bytes, (), assumed)
     reader = _PARTS.get(metric.key)
-    return MetricValue(
-        number, () if number is None or reader is None else _whole(reader(analysis), number)
-    )
+    parts = () if number is None or reader is None else _whole(reader(analysis), number)
+    return MetricValue(number, parts, ends=_ends(metric.key, report))
+
+
+def _ends(key: str, report: JsonDict) -> tuple[int | None, int | None] | None:
+    """Both ends of a figure that the data of a run decide; ``None``: they do not."""
+    decided = cast("dict[str, int | None]", report.get("data_dependent", {}))
+    name = key.removeprefix("activations.").replace("training.", "training_")
+    lower, upper = (f"{name.removesuffix('_bytes')}_{end}_bytes" for end in ("lower", "upper"))
+    if lower not in decided or decided[lower] == decided[upper]:
+        return None
+    return decided[lower], decided[upper]
 
 
 def _whole(parts: Parts, number: int) -> Parts:
