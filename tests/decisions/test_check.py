@@ -615,3 +615,19 @@ def test_an_inference_has_no_pytorch_process_to_compare(
     assert main(words) == 2
     assert "basis process is of a training step alone" in capsys.readouterr().err
     assert main([*words, "--budget-training", "2GiB"]) == 0
+
+
+def test_growth_is_of_the_most_that_a_run_takes_where_data_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, baseline = tmp_path / "chosen.onnx", str(tmp_path / "baseline.json")
+    chosen = "agraph (float[1, {n}] x) => (int64[a, b] y) {{ i = NonZero(x) y = Neg(i) }}"
+    write_model(path, chosen.format(n=7))
+    assert main([str(path), "--json", "-o", baseline]) == 0
+    check = ["check", str(path), "--baseline", baseline, "--max-growth", "5%"]
+    assert main(check) == 0
+    assert "an upper bound" in " ".join(capsys.readouterr().out.split())
+    # At least, both take the input alone.
+    write_model(path, chosen.format(n=11))
+    assert main(check) == 1
+    assert "grew" in capsys.readouterr().out

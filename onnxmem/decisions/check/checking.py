@@ -27,7 +27,7 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_for,
     compared_bytes,
 )
-from onnxmem.analysis.json_rows import Failure, SavedObject, read_saved, recipe_row
+from onnxmem.analysis.json_rows import Failure, SavedObject, data_rows, read_saved, recipe_row
 from onnxmem.decisions.check.budgets import Budget, Configuration, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program.program import Allocation
@@ -65,6 +65,7 @@ class ComparedFigure:
 
     size_bytes: int | None
     is_lower_bound: bool = False
+    is_upper_bound: bool = False
     doubt: str = ""
     """Why the verdict is unknown if it is below its limit; ``""`` if it is complete."""
     node: str | None = None
@@ -194,12 +195,17 @@ class Baseline:
     """What its paths may be relative to: the working directory, the configuration's folder."""
 
     def peak_bytes(self, analysis: Analysis) -> int | str:
-        """The saved weights, inputs and in-place peak, or why they are unknown."""
+        """The saved weights, inputs and in-place peak, or why they are unknown; where the data of
+        a run decide, at most.
+        """
         row = self._row(analysis)
-        return row if isinstance(row, str) else _whole_figure(row, "total_bytes")
+        if isinstance(row, str):
+            return row
+        most_bytes = _most_bytes(row, "total")
+        return _whole_figure(row, "total_bytes") if most_bytes is None else most_bytes
 
     def training_bytes(self, analysis: Analysis) -> int | str:
-        """The saved training peak, or why it is unknown."""
+        """The saved training peak, or why it is unknown; where data decide, at most."""
         row = self._row(analysis)
         if isinstance(row, str):
             return row
@@ -211,8 +217,12 @@ class Baseline:
         differs = _difference(now, {} if recipe is None else recipe.values)
         if differs:
             return f"the baseline has another training configuration ({differs}); {_AGAIN}"
-        doubt = _doubt_of(row)
-        return doubt or _whole_figure(step, "peak_bytes")
+        most_bytes = _most_bytes(row, "training_peak")
+        return (
+            _doubt_of(row) or _whole_figure(step, "peak_bytes")
+            if most_bytes is None
+            else most_bytes
+        )
 
     def _row(self, analysis: Analysis) -> SavedObject | str:
         rows = [row for row in self.rows if self._is_of(row, analysis.path)]
@@ -428,7 +438,9 @@ def _check(
     before: int | None = None,
 ) -> Check:
     compared, assessment = _comparison(known, limit_bytes), known.assessment
-    is_upper_bound = assessment is not None and assessment.is_at_most(limit_bytes)
+    is_upper_bound = known.is_upper_bound or (
+        assessment is not None and assessment.is_at_most(limit_bytes)
+    )
     is_least = assessment is not None and assessment.is_least_accepted
     return Check(
         budget=budget.name,
@@ -517,13 +529,16 @@ def _of_check(flags: str) -> str:
 
 def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:
     """The figure for a limit on growth: bytes of tensors, and those that are live at the peak."""
+    most = SavedObject("", "", data_rows(analysis.results))
     if figure is LimitedFigure.PEAK_GROWTH:
         memory = analysis.activations
-        return _known(analysis, analysis.total_bytes, memory.peak_node, memory.live_at_peak)
+        node, live = memory.peak_node, memory.live_at_peak
+        return _known(analysis, analysis.total_bytes, node, live, _most_bytes(most, "total"))
     step = analysis.training
     if step is None:
         return ComparedFigure(None, doubt=_NO_STEP)
-    return _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak())
+    most_bytes = _most_bytes(most, "training_peak")
+    return _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak(), most_bytes)
 
 
 def _known(
@@ -531,13 +546,17 @@ def _known(
     size_bytes: int | None,
     node: str | None,
     live: tuple[Allocation, ...],
+    most_bytes: int | None,
 ) -> ComparedFigure:
-    doubts = tuple(_doubts(analysis))
+    """The figure, or what it is at most where the data of a run decide it."""
+    is_at_most = most_bytes is not None
+    doubts = tuple(_guesses(analysis) if is_at_most else _doubts(analysis))
     left_out = analysis.coverage.unknown_tensors
     return ComparedFigure(
-        size_bytes,
+        most_bytes if is_at_most else size_bytes,
         # Unknown tensors alone make it a lower bound; a figure at other dims bounds nothing.
-        is_lower_bound=bool(left_out) and len(doubts) == 1,
+        is_lower_bound=bool(left_out) and not is_at_most and len(doubts) == 1,
+        is_upper_bound=is_at_most,
         doubt="; ".join(doubts) or ("" if size_bytes is not None else "the figure is unknown"),
         node=node,
         largest=live[:_MOST_LISTED],
@@ -548,11 +567,15 @@ def _doubts(analysis: Analysis) -> Iterable[str]:
     left_out = analysis.coverage.unknown_tensor_names
     if left_out:
         yield f"tensors of unknown size: {listed(left_out)}; the figure is a lower bound"
-    guessed = [f.message for f in analysis.findings if f.code in _GUESSED]
+    yield from _guesses(analysis)
+
+
+def _guesses(analysis: Analysis) -> Iterable[str]:
+    """What a figure assumes of dims."""
+    yield from (f.message for f in analysis.findings if f.code in _GUESSED)
     if not analysis.follows_batch:
         fixed = [f.message for f in analysis.findings if f.code == "batch_fixed"]
-        guessed += fixed or ["the batch size is fixed in this model"]
-    yield from guessed
+        yield from fixed or ["the batch size is fixed in this model"]
 
 
 def _whole(folder: Path, path: str) -> str:
@@ -592,6 +615,12 @@ def _doubt_of(row: SavedObject) -> str:
     if row.text("status") == "ok":
         return ""
     return f"the figure in the baseline is incomplete (status {row.text('status')})"
+
+
+def _most_bytes(row: SavedObject, name: str) -> int | None:
+    """What a figure is at most; ``None``: no data decide it, or it has no upper end."""
+    decided = row.table("data_dependent")
+    return None if decided is None else decided.size_bytes(f"{name}_upper_bytes")
 
 
 def _whole_figure(row: SavedObject, key: str) -> int | str:
