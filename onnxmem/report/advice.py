@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import (
-    ERRORS,
     OBJECTIVES,
     Ends,
     Objective,
     Proposal,
     Tradeoff,
+    error_of,
 )
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
@@ -84,7 +84,7 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
         "",
         *_now(advice),
-        *_error(advice.figure),
+        *_error(advice),
     ]
     for title, proposals in _chapters(advice):
         lines += ["", title]
@@ -146,8 +146,8 @@ def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
                 yield title, chapter
 
 
-def _error(lowered: Objective) -> list[str]:
-    accuracy = ERRORS.get(lowered)
+def _error(advice: Advised) -> list[str]:
+    accuracy = error_of(advice.figure, advice.subject)
     return [] if accuracy is None else [fact("  error", error_text(accuracy))]
 
 

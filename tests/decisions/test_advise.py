@@ -556,3 +556,19 @@ def test_without_an_upper_end_advice_says_what_settles_it(
     assert said in words
     assert "unknown weights + inputs" not in words
     assert "session_best" not in words
+
+
+@pytest.mark.parametrize("workspace", ["8MiB", None], ids=["given", "default"])
+def test_the_error_is_that_of_other_commands(
+    workspace: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.onnx"
+    write_model(path)
+    given = () if workspace is None else ("--cublas-workspace", workspace)
+    errors = []
+    for command in (("fit", "--device", "24GiB"), ("advise",)):
+        assert main([command[0], str(path), *command[1:], "--train", *given]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        errors.append(re.findall(r"error (\+-\d+ %: .*?) are within it", text))
+    assert errors[0]
+    assert errors[0] == errors[1]

@@ -16,11 +16,11 @@ import onnx
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.footprints import footprint_of
 from onnxmem.analysis.fitting.verdicts import (
-    ACCURACIES,
     BASES,
     Accuracy,
     Basis,
     Comparison,
+    accuracy_of,
     compared_bytes,
 )
 from onnxmem.analysis.request import AnalysisRequest, StageResults, stage_results, sum_bytes
@@ -186,6 +186,12 @@ def bytes_of(figure: Objective, subject: Subject) -> int | None:
         return _READERS[figure](subject)
     except OnnxmemError:
         return None
+
+
+def error_of(figure: Objective, subject: Subject) -> Accuracy | None:
+    """The error of a figure that a budget can be compared with; ``None``: of another one."""
+    basis = BASIS_OF.get(figure)
+    return None if basis is None else accuracy_of(basis, subject.request.settings.recipe)
 
 
 def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comparison:
@@ -392,16 +398,6 @@ def _in_half(results: StageResults) -> StageResults:
     )
 
 
-ERRORS: Final[Mapping[Objective, Accuracy]] = MappingProxyType(
-    {
-        Objective.TOTAL: ACCURACIES[Basis.TOTAL],
-        Objective.STEP: ACCURACIES[Basis.STEP],
-        Objective.TORCH: ACCURACIES[Basis.TORCH],
-        Objective.PROCESS: ACCURACIES[Basis.ORT_CPU],
-        Objective.DEVICE: ACCURACIES[Basis.ORT_CUDA],
-    }
-)
-"""The error of each figure that a budget can be compared with."""
 _BASES: Final[Mapping[Objective, Basis]] = MappingProxyType(
     {Objective.TOTAL: Basis.TOTAL, Objective.STEP: Basis.STEP, Objective.TORCH: Basis.TORCH}
 )
