@@ -129,24 +129,28 @@ def rows_of(curve: BatchCurve) -> list[BatchPoint]:
 
 
 def _table(curve: BatchCurve) -> list[str]:
-    rows = [cells(point, curve) for point in rows_of(curve)]
+    rows = cells(curve)
     columns = len(HEADINGS) if any(point.bound for point in curve.points) else 5
     lines = aligned([HEADINGS[:columns], *(row[:columns] for row in rows)], 0).splitlines()
     marks = ["", *(mark(point, curve) for point in rows_of(curve))]
     return [f"{line}  {mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
 
 
-def cells(point: BatchPoint, curve: BatchCurve) -> tuple[str, ...]:
-    """A row below ``HEADINGS``, each column of sizes in the unit of its largest."""
+def cells(curve: BatchCurve) -> list[tuple[str, ...]]:
+    """The rows below ``HEADINGS``, each column of sizes in the unit of its largest."""
+    taken = unit_power(max(each.num_bytes for each in curve.points))
+    moved = unit_power(max(each.work.bytes_moved or 0 for each in curve.points))
+    return [_cells(point, taken, moved) for point in rows_of(curve)]
+
+
+def _cells(point: BatchPoint, taken: int, moved: int) -> tuple[str, ...]:
     work, found = point.work, point.bound
     intensity = work.flops_per_byte
-    most_bytes = max(each.num_bytes for each in curve.points)
-    most_moved = max(each.work.bytes_moved or 0 for each in curve.points)
     return (
         f"{point.batch:,}",
-        in_unit(point.num_bytes, unit_power(most_bytes)),
+        in_unit(point.num_bytes, taken),
         _UNKNOWN if work.flops is None else format_count(work.flops),
-        _UNKNOWN if work.bytes_moved is None else in_unit(work.bytes_moved, unit_power(most_moved)),
+        _UNKNOWN if work.bytes_moved is None else in_unit(work.bytes_moved, moved),
         _UNKNOWN if intensity is None else f"{intensity:.3g}",
         seconds_text(point.seconds_per_sample),
         (found.limited_by if found is not None else None) or _UNKNOWN,

@@ -20,12 +20,10 @@ from onnxmem.decisions.explain.topics import Topic, topics
 from onnxmem.errors import printable, shortened
 from onnxmem.model.graph import DType
 from onnxmem.report.rules import rule_lines
-from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out, rounded
+from onnxmem.report.text import fact, factor, figure, finding_lines, finding_rows, laid_out, rounded
 from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_bytes, format_count, plural
 
-_FAR: Final = 1000.0
-"""Percent above a prediction from which a distance is a factor."""
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
 _FLAGS: Final[Mapping[AnyBasis, str]] = MappingProxyType(
@@ -420,7 +418,7 @@ def _distance(report: OomReport) -> Iterator[str]:
         yield fact("  conclusion", text)
         return
     percent, side = distance.percent, "above" if distance.percent > 0 else "below"
-    far = f"{abs(percent):.0f} % {side}" if percent < _FAR else f"{1 + percent / 100:,.0f} x"
+    far = factor(percent) or f"{abs(percent):.0f} % {side}"
     needed, predicted = format_bytes(distance.needed_bytes), format_bytes(distance.predicted_bytes)
     means = distance.meaning
     result = report.fit_result

@@ -241,9 +241,16 @@ def percent(error: float | None) -> str:
     >>> percent(-5.25), percent(46_396.3)
     ('-5.2 %', '465 x')
     """
-    if error is None:
-        return ""
-    return f"{error:+.1f} %" if error < _FACTOR_FROM else f"{1 + error / 100:,.0f} x"
+    return "" if error is None else factor(error) or f"{error:+.1f} %"
+
+
+def factor(change: float) -> str:
+    """A change in percent as a factor; empty where it is less than ten times.
+
+    >>> factor(46_396.3), factor(900.0)
+    ('465 x', '')
+    """
+    return f"{1 + change / 100:,.0f} x" if change >= _FACTOR_FROM else ""
 
 
 def _exact(num_bytes: int | None) -> str:

@@ -23,6 +23,7 @@ from onnxmem.analysis.json_rows import ends_of
 from onnxmem.cli import main
 from onnxmem.report.registry import table_row
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import ControlFlowTrace
+from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.session_graph import loaded
 from onnxmem.runtimes.onnxruntime.session_graph.control_flow import simulate_control_flow
 from onnxmem.units import format_bytes
@@ -459,10 +460,7 @@ def test_what_a_loop_lets_grow_ends_at_a_computed_bound(count: int, tmp_path: Pa
             co = Identity(c)  ho = Concat <axis = 0> (h, x)
         }>
     }""")
-    runtime = onnxmem.analyze(
-        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
-    ).runtime
-    assert runtime is not None
+    runtime = session_of(model)
     most_bytes = runtime.requested_peak_upper_bytes
     feeds = {"x": np.ones((3, 7), np.float32), "n": np.array(count)}
     measured = requested_peak_of_run(model, feeds, tmp_path)
@@ -599,6 +597,15 @@ def test_widths_that_autocast_gives_a_sequence_leave_no_upper_end(precision: str
     assert row["total_upper_bytes"] is not None
 
 
+def session_of(model: onnx.ModelProto) -> RuntimeMemory:
+    """Its session as the file is, without onnxruntime."""
+    runtime = onnxmem.analyze(
+        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+    ).runtime
+    assert runtime is not None
+    return runtime
+
+
 @pytest.mark.parametrize("count", [1, 3, 13])
 def test_the_peak_of_a_scan_ends_at_the_dim_that_it_scans(count: int, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
@@ -612,20 +619,13 @@ def test_the_peak_of_a_scan_ends_at_the_dim_that_it_scans(count: int, tmp_path: 
     model.graph.initializer[0].CopyFrom(
         onnx.numpy_helper.from_array(np.zeros(7, np.float32), "start")
     )
-    runtime = onnxmem.analyze(
-        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
-    ).runtime
-    assert runtime is not None
-    least_bytes, most_bytes = (
-        runtime.requested_peak_lower_bytes,
-        runtime.requested_peak_upper_bytes,
-    )
+    runtime = session_of(model)
     feeds = {"x": np.ones((13, 7), np.float32), "c": np.arange(13) < count}
     measured = requested_peak_of_run(model, feeds, tmp_path)
-    assert least_bytes is not None
-    assert most_bytes is not None
-    assert least_bytes <= measured <= most_bytes
-    assert (measured == most_bytes) == (count == 13)
+    assert runtime.requested_peak_lower_bytes is not None
+    assert runtime.requested_peak_upper_bytes is not None
+    assert runtime.requested_peak_lower_bytes <= measured <= runtime.requested_peak_upper_bytes
+    assert (measured == runtime.requested_peak_upper_bytes) == (count == 13)
 
 
 @pytest.mark.parametrize("count", [3, 64, 65, 100, 484])
@@ -638,10 +638,7 @@ def test_the_last_iteration_runs_beside_what_all_others_added(count: int, tmp_pa
             co = Identity(c)  e = Exp(a)  f = Concat<axis = 0>(e, e, e)
             g = ReduceMax<keepdims = 0>(f)  ao = Mul(a, g)  so = Slice(a, zero, end) }}>
     }}""")
-    runtime = onnxmem.analyze(
-        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
-    ).runtime
-    assert runtime is not None
+    runtime = session_of(model)
     measured = requested_peak_of_run(model, {"x": np.zeros(9, np.float32)}, tmp_path)
     assert runtime.requested_peak_bytes == measured
 
@@ -656,17 +653,10 @@ def test_a_loop_that_data_may_end_has_both_ends(stop: float, tmp_path: Path) -> 
             ao = Add(a, one)  m = ReduceMax<keepdims = 0>(ao)
             co = Less(m, stop)  so = Exp(ao) }>
     }""")
-    runtime = onnxmem.analyze(
-        model, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
-    ).runtime
-    assert runtime is not None
-    least_bytes, most_bytes = (
-        runtime.requested_peak_lower_bytes,
-        runtime.requested_peak_upper_bytes,
-    )
+    runtime = session_of(model)
     feeds = {"x": np.zeros(7, np.float32), "stop": np.array(stop, np.float32)}
     measured = requested_peak_of_run(model, feeds, tmp_path)
-    assert least_bytes is not None
-    assert most_bytes is not None
-    assert least_bytes <= measured <= most_bytes
-    assert (measured == most_bytes) == (stop == 1000)
+    assert runtime.requested_peak_lower_bytes is not None
+    assert runtime.requested_peak_upper_bytes is not None
+    assert runtime.requested_peak_lower_bytes <= measured <= runtime.requested_peak_upper_bytes
+    assert (measured == runtime.requested_peak_upper_bytes) == (stop == 1000)

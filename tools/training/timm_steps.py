@@ -11,7 +11,7 @@ million parameters and images of at most 256 x 256.) `measure` writes each netwo
 folder, one of the script exporter and one of torch.export (NETWORK.dynamo.onnx), and its peaks to
 `timm_steps.csv`: batch 4, SGD with momentum, cross entropy, in float32 and under bfloat16 autocast.
 Attention is as the network is installed, in PyTorch's kernels where it calls them; the first draw
-has it written out, and files of the script exporter alone. A stage that takes more than two minutes
+has it written out, and files of the script exporter alone. A stage that takes more than ten minutes
 is left out and leaves its reason in the row.
 """
 

@@ -529,6 +529,7 @@ def _of_check(flags: str) -> str:
 
 def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:
     """The figure for a limit on growth: bytes of tensors, and those that are live at the peak."""
+    # Read as the baseline is, whose row has the same keys.
     most = SavedObject("", "", data_rows(analysis.results))
     if figure is LimitedFigure.PEAK_GROWTH:
         memory = analysis.activations

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.analysis.json_rows import JsonDict, ends_of
 from onnxmem.runtimes.assumed import ORT_CONTEXT, Assumed, context, workspace
 
 _MOST_PARTS: Final = 8
@@ -141,17 +141,8 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
         return MetricValue(None if assumed is None else assumed.size_bytes, (), assumed)
     reader = _PARTS.get(metric.key)
     parts = () if number is None or reader is None else _whole(reader(analysis), number)
-    return MetricValue(number, parts, ends=_ends(metric.key, report))
-
-
-def _ends(key: str, report: JsonDict) -> tuple[int | None, int | None] | None:
-    """Both ends of a figure that the data of a run decide; ``None``: they do not."""
-    decided = cast("dict[str, int | None]", report.get("data_dependent", {}))
-    name = key.removeprefix("activations.").replace("training.", "training_")
-    lower, upper = (f"{name.removesuffix('_bytes')}_{end}_bytes" for end in ("lower", "upper"))
-    if lower not in decided or decided[lower] == decided[upper]:
-        return None
-    return decided[lower], decided[upper]
+    name = metric.key.removeprefix("activations.").replace("training.", "training_")
+    return MetricValue(number, parts, ends=ends_of(report, name.removesuffix("_bytes")))
 
 
 def _whole(parts: Parts, number: int) -> Parts:
@@ -240,11 +231,10 @@ def _workspace(analysis: Analysis) -> Assumed | None:
 
 def _step_workspace(analysis: Analysis) -> Assumed | None:
     """That of a training step, with the range of the same graph."""
-    torch, assumed = (
-        analysis.torch,
-        workspace(analysis.graph, analysis.settings.cuda_workspace_bytes),
-    )
-    return None if torch is None else replace(assumed, size_bytes=torch.cudnn_workspace_bytes)
+    if analysis.torch is None:
+        return None
+    assumed = workspace(analysis.graph, analysis.settings.cuda_workspace_bytes)
+    return replace(assumed, size_bytes=analysis.torch.cudnn_workspace_bytes)
 
 
 _ASSUMED: Final[Mapping[str, Callable[[Analysis], Assumed | None]]] = MappingProxyType(

@@ -85,11 +85,12 @@ def _seconds_ticks(top: float) -> Sequence[tuple[float, str]]:
 
 def _table(curve: BatchCurve) -> str:
     heads = [(escape(head), True) for head in HEADINGS]
-    rows = [_row(point, curve) for point in rows_of(curve)]
+    pairs = zip(rows_of(curve), cells(curve), strict=True)
+    rows = [_row(point, texts, curve) for point, texts in pairs]
     return table("batches-table", [*heads, ("verdict", False)], rows)
 
 
-def _row(point: BatchPoint, curve: BatchCurve) -> list[Cell]:
+def _row(point: BatchPoint, texts: Sequence[str], curve: BatchCurve) -> list[Cell]:
     values = (
         point.batch,
         point.num_bytes,
@@ -102,7 +103,7 @@ def _row(point: BatchPoint, curve: BatchCurve) -> list[Cell]:
     return [
         *(
             Cell(escape(text), value, is_number=True)
-            for text, value in zip(cells(point, curve), values, strict=True)
+            for text, value in zip(texts, values, strict=True)
         ),
         Cell(escape(mark(point, curve))),
     ]

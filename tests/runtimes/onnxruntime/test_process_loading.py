@@ -151,7 +151,7 @@ def test_small_weights_are_part_of_the_bytes_per_weight() -> None:
 
 
 def test_the_first_nodes_read_pages_of_the_library_and_their_runs_as_many() -> None:
-    known = replace(BARE, kernel_bytes=1009, kernels=5)
+    known = replace(BARE, kernel_bytes=1009, num_kernels=5)
     for num_nodes, read in ((3, 3), (5, 5), (7, 5)):
         loaded = loading_of(num_nodes=num_nodes, baseline=known)
         assert loaded.peak_bytes == 1009 * read

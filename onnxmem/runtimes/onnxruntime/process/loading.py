@@ -235,7 +235,7 @@ class Loading:
     def kernels_bytes(self) -> int:
         """Pages of the library that the load reads for its nodes; runs read as many more."""
         known = self.spec.baseline
-        return known.kernel_bytes * min(self.spec.num_nodes, known.kernels)
+        return known.kernel_bytes * min(self.spec.num_nodes, known.num_kernels)
 
     @property
     def records_bytes(self) -> int:
