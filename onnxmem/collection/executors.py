@@ -4,12 +4,13 @@ A module of its own, so that ``concurrent.futures`` is imported only if a caller
 and dask only if a cluster is requested.
 """
 
+import asyncio
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import closing, contextmanager
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from onnxmem.collection.task import Outcome, Task, work, worker_died
 from onnxmem.errors import EXIT_UNANALYZED, Fault, UsageError, fault_of, shortened
@@ -84,7 +85,36 @@ def dask_executor(address: str) -> Iterator[Executor]:
         message = f"--dask {shortened(address)}: no scheduler responds: {shortened(reason)}"
         raise UsageError(message) from fault
     with client:
-        yield client.get_executor(pure=False, retries=_RETRIES)
+        yield _Cluster(client)
+
+
+class ClusterLostError(ConnectionError):
+    """No result can come from the cluster any more; the text is its client's."""
+
+
+class _Cluster(Executor):
+    """Tasks on the workers of a dask client.
+
+    Not the client's own ``get_executor``: a future of that one is never done if the scheduler dies
+    while the result of a finished task is fetched (``distributed/cfexecutor.py``, 2026.8.0).
+    """
+
+    def __init__(self, client: Any) -> None:  # noqa: ANN401 - dask is imported only if requested
+        self._client = client
+
+    def submit(self, function: Callable[..., Any], /, *words: Any, **more: Any) -> Future[Any]:  # noqa: ANN401 - as in the base class
+        """The result, fetched as soon as it is there, or why the cluster is lost."""
+        task = self._client.submit(function, *words, pure=False, retries=_RETRIES, **more)
+        loop = self._client.loop.asyncio_loop
+        return asyncio.run_coroutine_threadsafe(self._fetched(task), loop)
+
+    async def _fetched(self, task: Any) -> Any:  # noqa: ANN401 - any result
+        try:
+            return await self._client.gather(task, asynchronous=True)
+        except (Exception, asyncio.CancelledError) as error:
+            if task.status == "error":  # the task's own error, or that its workers died
+                raise
+            raise ClusterLostError(str(error)) from error
 
 
 def _submitted(executor: Executor, task: Task) -> Future[Outcome] | Outcome:
@@ -118,6 +148,7 @@ def _outcome(task: Task, future: Future[Outcome] | Outcome) -> Outcome:
     except Exception as error:  # noqa: BLE001 - an error of an executor fails only this model
         if isinstance(error, BrokenExecutor) or type(error).__name__ in _DEAD_WORKERS:
             return worker_died(task, str(error))
-        if isinstance(error, CancelledError):  # nobody here cancels what is waited for
+        # Nobody here cancels what is waited for.
+        if isinstance(error, CancelledError | ClusterLostError):
             return _lost(task, error)
         return task.failed(fault_of(error), error)

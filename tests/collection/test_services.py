@@ -1,5 +1,6 @@
 """A cluster of dask and a server of S3, both real and on loopback."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +22,7 @@ from models_on_disk import write_model, write_square
 from paths import MODELS
 
 from onnxmem.cli import main
-from onnxmem.collection.executors import dask_executor, run_on
+from onnxmem.collection.executors import ClusterLostError, dask_executor, run_on
 from onnxmem.collection.task import Task
 
 Capture = pytest.CaptureFixture[str]
@@ -41,22 +43,43 @@ def test_without_dask_the_extra_is_named(capsys: Capture, monkeypatch: pytest.Mo
 
 
 class Client:
-    """The used part of a dask client, on threads of this process."""
+    """The used part of a dask client, on threads of this process.
+
+    Its scheduler dies while the result of ``lost`` is fetched.
+    """
 
     def __init__(self, address: str, **_: object) -> None:
         if "1" in address:
             message = "Timed out\nafter 10 s"
             raise OSError(message)
+        self.loop = SimpleNamespace(asyncio_loop=asyncio.new_event_loop())
+        self.workers = ThreadPoolExecutor(2)
 
     def __enter__(self) -> Self:
+        threading.Thread(target=self.loop.asyncio_loop.run_forever, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        self.loop.asyncio_loop.call_soon_threadsafe(self.loop.asyncio_loop.stop)
 
-    def get_executor(self, **options: object) -> ThreadPoolExecutor:
+    def submit(
+        self, function: Callable[..., Any], *words: object, **options: object
+    ) -> SimpleNamespace:
         assert options == {"pure": False, "retries": 2}
-        return ThreadPoolExecutor(2)
+        return SimpleNamespace(result=self.workers.submit(function, *words), status="pending")
+
+    async def gather(self, task: SimpleNamespace, **options: object) -> object:
+        assert options == {"asynchronous": True}
+        try:
+            result = await asyncio.wrap_future(task.result)
+        except ValueError:
+            task.status = "error"
+            raise
+        task.status = "finished"
+        if result == "lost":
+            message = "in <TCP>: Stream is closed"
+            raise OSError(message)
+        return result
 
 
 def test_a_cluster_is_an_executor(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +90,10 @@ def test_a_cluster_is_an_executor(capsys: Capture, monkeypatch: pytest.MonkeyPat
     assert capsys.readouterr().out == local
     with dask_executor("tcp://two:2") as executor, executor:
         assert executor.submit(abs, -3).result() == 3
+        with pytest.raises(ValueError, match="invalid literal"):
+            executor.submit(int, "x").result()
+        with pytest.raises(ConnectionError, match="Stream is closed"):
+            executor.submit(str, "lost").result()
     assert main("net.onnx --dask tcp://one:1".split()) == 2
     text = "error: usage: --dask tcp://one:1: no scheduler responds: Timed out after 10 s\n"
     assert capsys.readouterr().err == text
@@ -115,8 +142,11 @@ def test_a_cluster_reports_a_lost_scheduler(folder: Path) -> None:
             assert run.stderr is not None
             run.stdout.readline()
             processes[0].kill()
+            too_long = threading.Timer(120, run.kill)
+            too_long.start()
             rows = [json.loads(line) for line in run.stdout]
             reported = run.stderr.read()
+            too_long.cancel()
     assert run.returncode == 3, reported
     codes = {row["error"]["code"] for row in rows if row["status"] == "error"}
     assert (len(rows), codes) == (29, {"cluster_lost"})
@@ -133,7 +163,10 @@ class Lost(ThreadPoolExecutor):
             message = "Client is not running"
             raise RuntimeError(message)
         future: Future[Any] = super().submit(function, *words, **more)
-        if task.name != "net.onnx":
+        if task.name == "unfetched.onnx":
+            future = Future()
+            future.set_exception(ClusterLostError("Stream is closed"))
+        elif task.name != "net.onnx":
             future = Future()
             future.cancel()
             future.set_running_or_notify_cancel()
@@ -141,7 +174,7 @@ class Lost(ThreadPoolExecutor):
 
 
 def test_a_lost_cluster_is_one_error_and_a_row_for_each_model() -> None:
-    names = ("net.onnx", "other.onnx", "refused.onnx", "net.onnx", "other.onnx")
+    names = ("net.onnx", "other.onnx", "refused.onnx", "net.onnx", "unfetched.onnx")
     tasks = [Task(name=name, location=name, settings={}) for name in names]
     with Lost(1) as executor:
         found = list(run_on(executor, tasks))
