@@ -132,12 +132,17 @@ def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
 
 def ends_of(row: Mapping[str, object], name: str = "total") -> tuple[int | None, int | None] | None:
     """A figure of a row at least and at most; ``None``: the data of a run do not decide it."""
+    ends = both_ends_of(row, name)
+    return None if ends is None or ends[0] == ends[1] else ends
+
+
+def both_ends_of(row: Mapping[str, object], name: str) -> tuple[int | None, int | None] | None:
+    """As ``ends_of``, and twice the same number where the data decide other figures alone."""
     data = row.get("data_dependent")
     if not isinstance(data, Mapping):
         return None
     least, most = (data.get(f"{name}_{end}_bytes") for end in ("lower", "upper"))
-    ends = least if isinstance(least, int) else None, most if isinstance(most, int) else None
-    return None if ends[0] == ends[1] else ends
+    return least if isinstance(least, int) else None, most if isinstance(most, int) else None
 
 
 def findings_of(row: JsonDict) -> tuple[Finding, ...]:

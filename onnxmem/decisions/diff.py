@@ -12,9 +12,16 @@ from typing import Any, Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Comparison, Verdict, basis_named
-from onnxmem.analysis.json_rows import SavedObject, data_rows, ends_of, recipe_row, verdict_row
+from onnxmem.analysis.json_rows import (
+    SavedObject,
+    both_ends_of,
+    data_rows,
+    recipe_row,
+    verdict_row,
+)
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape
 from onnxmem.units import format_bytes
 
@@ -31,6 +38,14 @@ FIGURE_LABELS: Final = {
     "training peak": "training step, peak",
 }
 """Of a difference's figures."""
+Ends = tuple[int | None, int | None]
+"""A figure at least and at most; ``None``: unknown, or without an end."""
+_DECIDED: Final = {
+    "activations peak": "in_place_peak",
+    "run": "total",
+    "training peak": "training_peak",
+}
+"""Figures that the data of a run may decide, and their names in a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +122,27 @@ class Snapshot:
     findings: tuple[Finding, ...] = ()
     verdict: BudgetVerdict | None = None
     """The verdict on a budget; ``None`` without a budget."""
-    inference_ends: tuple[int | None, int | None] | None = None
-    """Inference at least and at most; ``None``: the data of a run do not decide it."""
+    ends: Mapping[str, Ends] = field(default_factory=dict)
+    """Figures that the data of a run decide, by name."""
+    activations_at_most: PeakContents | None = None
+    """Where the data of a run decide them; a saved report has none."""
+
+    @property
+    def inference_ends(self) -> Ends | None:
+        """Inference at least and at most; ``None``: the data of a run do not decide it."""
+        least_bytes, most_bytes = self.ends.get("run", (None, None))
+        return None if least_bytes == most_bytes else (least_bytes, most_bytes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the figures are complete and of the requested batch, or have two ends."""
+        has_ends = bool(self.ends) and self.ends.get("run", (None, None))[1] is not None
+        is_fixed = any(each.code == "batch_fixed" for each in self.findings)
+        return self.status == "ok" or (has_ends and not is_fixed)
+
+    def both_ends(self, figure: str, size_bytes: int | None) -> Ends:
+        """A figure at least and at most; ``size_bytes`` is what stands for it without ends."""
+        return self.ends.get(figure, (size_bytes, size_bytes if self.status == "ok" else None))
 
     @property
     def saved(self) -> bool:
@@ -145,6 +179,8 @@ class Change:
     after_bytes: int | None
     category: Category | None = None
     """The category of a block; ``None`` for a figure, and for blocks of inference."""
+    ends: "tuple[Change, Change] | None" = None
+    """A figure at least and at most; ``None``: the data of a run decide it on no side."""
 
     @property
     def change_bytes(self) -> int | None:
@@ -238,19 +274,21 @@ class Difference:
     unchanged_layers: int = 0
     runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
     """The runtimes that both sides have, by name."""
+    activations_at_most: PeakChange | None = None
+    """Where the data of a run decide activations; ``None`` also if a peak at most is unknown."""
 
     def __repr__(self) -> str:
         """The changed figures: the fields hold both snapshots."""
         lines = ["<Difference"]
-        for each in self.figures:
+        for label, each in labelled(self.figures):
             before, after = format_bytes(each.before_bytes), format_bytes(each.after_bytes)
-            lines.append(f"  {FIGURE_LABELS.get(each.name, each.name)}: {before} -> {after}")
+            lines.append(f"  {label}: {before} -> {after}")
         return "\n".join(lines) + ">"
 
     @property
     def is_whole(self) -> bool:
-        """Whether the figures of both sides are complete."""
-        return self.before.status == self.after.status == "ok"
+        """Whether the figures of both sides are complete, or have two ends."""
+        return self.before.is_whole and self.after.is_whole
 
 
 def diff(before: Snapshot, after: Snapshot) -> Difference:
@@ -274,16 +312,37 @@ def diff(before: Snapshot, after: Snapshot) -> Difference:
             for name, peak in after.runtimes.items()
             if (change := _peak_change(before.runtimes.get(name), peak)) is not None
         },
+        activations_at_most=_change_at_most(before, after),
     )
+
+
+def _change_at_most(before: Snapshot, after: Snapshot) -> PeakChange | None:
+    """Why the most that activations take changed."""
+    if before.activations_at_most is after.activations_at_most is None:
+        return None
+    peaks = [
+        side.activations if side.status == "ok" else side.activations_at_most
+        for side in (before, after)
+    ]
+    return _of_inference(_peak_change(*peaks))
+
+
+def labelled(figures: Iterable[Change]) -> Iterator[tuple[str, Change]]:
+    """Figures by what they are called; one that the data of a run decide has two rows."""
+    for each in figures:
+        name = each.name.replace(" process", ", process")
+        label = FIGURE_LABELS.get(each.name) or name.replace(" peak", ", peak")
+        if each.ends is None:
+            yield label, each
+        else:
+            words = label.removesuffix(", peak")
+            yield from zip((f"{words}, at least", f"{words}, at most"), each.ends, strict=True)
 
 
 def snapshot(analysis: Analysis) -> Snapshot:
     """The snapshot of an analysis."""
-    memory, step = analysis.activations, analysis.training
-    activations = training = None
-    if memory.in_place_peak_bytes is not None:
-        live = memory.live_at_peak
-        activations = PeakContents(memory.in_place_peak_bytes, memory.peak_node, live)
+    step, training = analysis.training, None
+    at_most = None if analysis.at_most is analysis.results else analysis.at_most
     if step is not None:
         training = PeakContents(step.peak_bytes, step.peak_node, step.live_at_peak())
     verdict = verdict_row(analysis.fit, analysis.settings.budget_bytes, analysis.findings)
@@ -297,7 +356,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         weight_bytes=analysis.weight_bytes,
         inputs_bytes=analysis.inputs_bytes,
         total_bytes=analysis.total_bytes,
-        activations=activations,
+        activations=_peak_of(analysis.activations),
         training=training,
         runtimes=dict(_runtime_peaks(analysis)),
         processes={
@@ -311,8 +370,32 @@ def snapshot(analysis: Analysis) -> Snapshot:
         step="" if step is None else _step(recipe_row(step.recipe)),
         findings=analysis.findings,
         verdict=_saved_verdict(SavedObject("", "verdict", verdict or {})),
-        inference_ends=ends_of(data_rows(analysis.results)),
+        ends=dict(_ends(analysis)),
+        activations_at_most=None if at_most is None else _peak_of(at_most.activations),
     )
+
+
+def _peak_of(memory: ActivationMemory) -> PeakContents | None:
+    if memory.in_place_peak_bytes is None:
+        return None
+    return PeakContents(memory.in_place_peak_bytes, memory.peak_node, memory.live_at_peak)
+
+
+def _ends(analysis: Analysis) -> Iterator[tuple[str, Ends]]:
+    """The figures that the data of a run decide; of runtimes, their requested peaks."""
+    yield from _ends_in(data_rows(analysis.results))
+    for each in analysis.runtimes:
+        if not each.is_every_run:
+            least_bytes = each.requested_peak_lower_bytes
+            least_bytes = each.arena.peak.size_bytes if least_bytes is None else least_bytes
+            yield f"{each.name} peak", (least_bytes, each.requested_peak_upper_bytes)
+
+
+def _ends_in(row: Mapping[str, object]) -> Iterator[tuple[str, Ends]]:
+    for figure, name in _DECIDED.items():
+        ends = both_ends_of(row, name)
+        if ends is not None:
+            yield figure, ends
 
 
 def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, PeakContents]]:
@@ -346,7 +429,7 @@ def saved_snapshot(row: SavedObject) -> Snapshot:
         step=_saved_step(row.table("training")),
         findings=tuple(map(_saved_finding, row.tables("findings"))),
         verdict=_saved_verdict(_part(row, "verdict")),
-        inference_ends=ends_of(row.values),
+        ends=dict(_ends_in(row.values)),
     )
 
 
@@ -370,15 +453,31 @@ def saved_setting(row: SavedObject) -> SavedSetting:
 def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     yield Change("weights", before.weight_bytes, after.weight_bytes)
     yield Change("inputs", before.inputs_bytes, after.inputs_bytes)
-    yield Change("activations peak", _size(before.activations), _size(after.activations))
-    yield Change("run", before.total_bytes, after.total_bytes)
+    sizes = {
+        "activations peak": (_size(before.activations), _size(after.activations)),
+        "run": (before.total_bytes, after.total_bytes),
+    }
     if before.training is not None or after.training is not None:
-        yield Change("training peak", _size(before.training), _size(after.training))
+        sizes["training peak"] = _size(before.training), _size(after.training)
     for name in dict.fromkeys((*before.runtimes, *after.runtimes)):
         one, other = (side.runtimes.get(name) for side in (before, after))
-        yield Change(f"{name} peak", _size(one), _size(other))
+        sizes[f"{name} peak"] = _size(one), _size(other)
+    for figure, (then, now) in sizes.items():
+        yield Change(figure, then, now, ends=_both_ends(before, after, figure, (then, now)))
     for name in dict.fromkeys((*before.processes, *after.processes)):
         yield Change(f"{name} process", before.processes.get(name), after.processes.get(name))
+
+
+def _both_ends(
+    before: Snapshot, after: Snapshot, figure: str, sizes: Ends
+) -> tuple[Change, Change] | None:
+    """The changes of both ends of a figure; ``None``: the data of a run decide it on no side."""
+    then, now = (
+        side.both_ends(figure, size) for side, size in zip((before, after), sizes, strict=True)
+    )
+    least, most = map(Change, (f"{figure} at least", f"{figure} at most"), then, now)
+    is_decided = figure in before.ends or figure in after.ends
+    return (least, most) if is_decided and (then[0], now[0]) != (then[1], now[1]) else None
 
 
 def _size(peak: PeakContents | None) -> int | None:

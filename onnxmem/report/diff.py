@@ -7,13 +7,13 @@ from typing import Final
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.diff import (
-    FIGURE_LABELS,
     Change,
     Difference,
     LayerChange,
     LayerSize,
     PeakChange,
     Snapshot,
+    labelled,
 )
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import fact, finding_rows, finding_text, percent, prose, rounded
@@ -33,10 +33,13 @@ def render(difference: Difference) -> str:
         *_side("A", difference.before),
         *_side("B", difference.after),
         "",
-        f"{'':<20}{'A':>12}{'B':>12}{'change':>12}",
-        *(_figure(change, _unit_of(difference.figures)) for change in difference.figures),
+        *_figures(difference),
         *_budget(difference),
-        *_why("activations", "no node", difference.activations),
+        *(
+            _why("activations", "no node", difference.activations)
+            if difference.activations_at_most is None
+            else _why("activations at most", "no node", difference.activations_at_most)
+        ),
         *_why("training step", "the optimizer", difference.training),
         *(
             line
@@ -56,9 +59,11 @@ def as_json(difference: Difference) -> str:
         "before": _side_row(difference.before),
         "after": _side_row(difference.after),
         "figures": {
-            change.name.replace(" ", "_"): _change(change) for change in difference.figures
+            change.name.replace(" ", "_"): _change(change) | _ends(change)
+            for change in difference.figures
         },
         "activations": _peak(difference.activations),
+        **_activations_at_most(difference),
         "training": _peak(difference.training),
         **_runtimes(difference),
         "layers": None if layers is None else [_layer_change(change) for change in layers],
@@ -83,22 +88,19 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
     yield f"{letter}  {shortened(side.path)}{batch}{step}{saved}{partial}"
 
 
-def figure_label(change: Change) -> str:
-    """What a figure of a difference is called; that of a runtime by its name."""
-    label = shortened(change.name).replace(" peak", ", peak").replace(" process", ", process")
-    return FIGURE_LABELS.get(change.name) or label
+def _figures(difference: Difference) -> Iterator[str]:
+    rows = [(shortened(label), change) for label, change in labelled(difference.figures)]
+    power = unit_power(max((size or 0 for _, each in rows for size in _sizes(each)), default=0))
+    width = max(20, *(len(label) + 1 for label, _ in rows))
+    yield f"{'':<{width}}{'A':>12}{'B':>12}{'change':>12}"
+    for label, change in rows:
+        sizes = "".join(f"{in_unit(size, power):>12}" for size in _sizes(change))
+        share = percent(change.change_percent)
+        yield f"{label:<{width}}{sizes}{_signed(change.change_bytes):>12}{share:>11}".rstrip()
 
 
-def _figure(change: Change, power: int) -> str:
-    label, sides = figure_label(change), (change.before_bytes, change.after_bytes)
-    sizes = "".join(f"{in_unit(size, power):>12}" for size in sides)
-    share = percent(change.change_percent)
-    return f"{label:<20}{sizes}{_signed(change.change_bytes):>12}{share:>11}".rstrip()
-
-
-def _unit_of(changes: Iterable[Change]) -> int:
-    sizes = [size or 0 for each in changes for size in (each.before_bytes, each.after_bytes)]
-    return unit_power(max(sizes, default=0))
+def _sizes(change: Change) -> tuple[int | None, int | None]:
+    return change.before_bytes, change.after_bytes
 
 
 def _signed(change_bytes: int | None) -> str:
@@ -237,6 +239,22 @@ def _change(change: Change) -> JsonDict:
         "after_bytes": change.after_bytes,
         "change_bytes": change.change_bytes,
     }
+
+
+def _ends(change: Change) -> JsonDict:
+    """Both ends of a figure; no key where the data of a run decide it on no side."""
+    if change.ends is None:
+        return {}
+    return {
+        key.replace("_bytes", f"_{end}_bytes"): size_bytes
+        for end, each in zip(("lower", "upper"), change.ends, strict=True)
+        for key, size_bytes in _change(each).items()
+    }
+
+
+def _activations_at_most(difference: Difference) -> JsonDict:
+    change = difference.activations_at_most
+    return {} if change is None else {"activations_at_most": _peak(change)}
 
 
 def _peak(change: PeakChange | None) -> JsonDict | None:

@@ -428,3 +428,63 @@ def test_reports_are_compared_from_python() -> None:
     after = snapshot(onnxmem.analyze("a.onnx", batch=2))
     difference = diff(before, after)
     assert [change.change_bytes for change in difference.figures] == [0, 3_072, 10_240, 13_312]
+
+
+def chosen(folder: Path, name: str, count: int) -> None:
+    """A model that returns the indices of what it chooses of so many elements."""
+    text = "agraph (float[1, {}] x) => (int64[a, b] y) {{ i = NonZero(x) y = Neg(i) }}"
+    write_model(folder / name, text.format(count))
+
+
+def test_both_ends_are_compared_where_data_decide(folder: Path, capsys: Capture) -> None:
+    chosen(folder, "few.onnx", 7)
+    chosen(folder, "many.onnx", 70)
+    assert main("diff few.onnx many.onnx".split()) == 0
+    text = capsys.readouterr().out
+    # Two buffers of two indices for each element, and the float that is read.
+    assert re.search(r"inference, at least +0.03 KiB +0.27 KiB +\+252 B +\+900.0 %", text)
+    assert re.search(r"inference, at most +0.25 KiB +2.46 KiB +\+2.21 KiB +\+900.0 %", text)
+    assert "Why the peak changed, activations at most  +1.97 KiB" in text
+    assert "112 B -> 1.09 KiB  y" in text
+    assert main("diff few.onnx many.onnx --json".split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    SCHEMA.validate(document)
+    run = document["figures"]["run"]
+    assert (run["before_upper_bytes"], run["after_upper_bytes"]) == (252, 2_520)
+    assert run["change_lower_bytes"] == 252
+    assert document["activations_at_most"]["change_bytes"] == 2_016
+    assert "before_upper_bytes" not in document["figures"]["inputs"]
+
+
+def test_growth_is_of_the_upper_end(folder: Path, capsys: Capture) -> None:
+    chosen(folder, "few.onnx", 70)
+    write_model(
+        folder / "wide.onnx",
+        "agraph (float[1, 70] x) => (y) { i = NonZero(x) j = Neg(i) y = Concat<axis = 0>(j, i) }",
+    )
+    words = "diff few.onnx wide.onnx --fail-on-growth 5".split()
+    assert main(words) == 1
+    assert "grew by more than 5 %: run at most +" in capsys.readouterr().err
+    limits = ["--max", "NonZero:1=9", "--b-max", "i:1=1"]
+    assert main([*words, "--max", "i:1=9", "--b-max", "i:1=1"]) == 0
+    assert main([*words, *limits[:2]]) == 2
+    assert "NonZero" in capsys.readouterr().err
+    main("few.onnx --json -o few.json".split())
+    capsys.readouterr()
+    assert main("diff few.json wide.onnx --fail-on-growth 5".split()) == 1
+
+
+def test_growth_without_an_upper_end_is_unknown_unless_the_lower_end_proves_it(
+    folder: Path, capsys: Capture
+) -> None:
+    chosen(folder, "few.onnx", 7)
+    write_model(
+        folder / "fed.onnx", "agraph (float[1, 7] x, int64[2] k) => (y) { y = Expand(x, k) }"
+    )
+    assert main("diff few.onnx fed.onnx --fail-on-growth 5".split()) == 3
+    assert "growth is unknown: run" in capsys.readouterr().err
+    write_model(
+        folder / "fed.onnx", "agraph (float[1, 99] x, int64[2] k) => (y) { y = Expand(x, k) }"
+    )
+    assert main("diff few.onnx fed.onnx --fail-on-growth 5".split()) == 1
+    assert "run at least +160 B" in capsys.readouterr().err

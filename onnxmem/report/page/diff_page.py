@@ -8,12 +8,19 @@ from itertools import islice
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.decisions.diff import Change, Difference, LayerChange, PeakChange, Snapshot
+from onnxmem.decisions.diff import (
+    Change,
+    Difference,
+    LayerChange,
+    PeakChange,
+    Snapshot,
+    labelled,
+)
 from onnxmem.errors import shortened
 from onnxmem.report.charts.drawing import Frame
 from onnxmem.report.charts.sizes import bars_svg
 from onnxmem.report.charts.steps import area_svg
-from onnxmem.report.diff import budget_lines, figure_label, notes
+from onnxmem.report.diff import budget_lines, notes
 from onnxmem.report.page.markup import (
     Cell,
     bytes_cell,
@@ -55,6 +62,9 @@ def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> 
     is_training = difference.training is not None
     runs = [None if each is None else each.run for each in sides]
     steps = [None if each is None else each.step for each in sides]
+    activations, at_most = difference.activations, ""
+    if difference.activations_at_most is not None:
+        activations, at_most = difference.activations_at_most, " at most"
     sections = [
         section("sides", "What is compared", _sides(difference)),
         section("figures", "Figures", _figures(difference.figures)),
@@ -69,9 +79,9 @@ def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> 
         *_timelines("run", "Memory over inference", runs, is_open=not is_training),
         *_why(
             "activations",
-            "Why the peak of activations changed",
+            f"Why the peak of activations{at_most} changed",
             "no node",
-            difference.activations,
+            activations,
             is_open=not is_training,
         ),
         *(
@@ -115,13 +125,13 @@ def _figures(changes: Sequence[Change]) -> str:
     heads = [("figure", False), ("A", True), ("B", True), ("change", True), ("share", True)]
     rows = (
         (
-            Cell(figure_label(change)),
+            Cell(name(label)),
             bytes_cell(change.before_bytes),
             bytes_cell(change.after_bytes),
             _change_cell(change.change_bytes),
             Cell(percent(change.change_percent), change.change_percent, is_number=True),
         )
-        for change in changes
+        for label, change in labelled(changes)
     )
     return table("figures-table", heads, rows)
 
