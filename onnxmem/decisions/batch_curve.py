@@ -44,6 +44,8 @@ class BatchPoint:
     """What the run takes of a device where no allocation fails."""
     is_whole: bool
     """False: lower bounds."""
+    upper_bytes: int | None
+    """What the run takes at most; ``None``: where the data of a run decide, it has no end."""
     compared: Comparison | None
     """``None``: no device."""
     work: Work
@@ -212,7 +214,7 @@ def _point(
 ) -> BatchPoint:
     assessment = assess((request,), setup)
     flash_bytes = None if device is None else device.flash_bytes
-    work = work_of(request.results)
+    work, at_most = work_of(request.results), assessment.footprint.at_most()
     found = None if device is None else bound(work, device)
     return BatchPoint(
         batch=batch,
@@ -220,6 +222,7 @@ def _point(
         unlimited_bytes=assessment.footprint.total_bytes,
         compared=assessment.compared(setup.limit_bytes, flash_bytes) if has_limit else None,
         is_whole=assessment.footprint.is_whole and work.is_whole,
+        upper_bytes=None if at_most is None else at_most.total_bytes,
         work=work,
         bound=found if found is not None and found.seconds is not None else None,
     )

@@ -156,7 +156,11 @@ def advice_row(advice: Advised) -> JsonDict:
     return {
         "figure": advice.figure.value,
         "before_bytes": advice.before_bytes,
-        **({"before_lower_bytes": advice.ends[0]} if advice.ends else {}),
+        **(
+            {"before_lower_bytes": advice.ends[0], "before_upper_bytes": advice.ends[1]}
+            if advice.ends
+            else {}
+        ),
         "advice": [
             _proposal_row(proposal, is_of_training=advice.is_of_training)
             for proposal in advice.proposals

@@ -39,7 +39,7 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
         fact("Time", "by the roofline: real runs are slower, small batches most of all"),
     ]
     if not all(point.is_whole for point in curve.points):
-        head.append(fact("warning", "lower bounds: tensors or nodes of unknown size are left out"))
+        head.append(fact("warning", "lower bounds: what is of unknown size is left out"))
     asked = [fact(question, answer) for question, answer in answers(curve)]
     assessment = None if curve.result is None else curve.result.assessment
     findings = () if assessment is None else assessment.findings
@@ -158,9 +158,14 @@ def _cells(point: BatchPoint, taken: int, moved: int) -> tuple[str, ...]:
 
 
 def mark(point: BatchPoint, curve: BatchCurve) -> str:
-    """The verdict on a batch, and whether it is the knee."""
-    verdict = () if point.verdict is None else (point.verdict.value,)
-    return ", ".join((*verdict, *(("knee",) if point is curve.knee else ())))
+    """The verdict on a batch, whether it is the knee, and what a run takes at most if memory is
+    what it takes at least.
+    """
+    words = [] if point.verdict is None else [point.verdict.value]
+    words += ["knee"] if point is curve.knee else []
+    if point.upper_bytes is not None and point.upper_bytes != point.unlimited_bytes:
+        words.append(f"at most {format_bytes(point.upper_bytes)}")
+    return ", ".join(words)
 
 
 def _plot(curve: BatchCurve) -> list[str]:
@@ -236,6 +241,11 @@ def _point_row(point: BatchPoint, curve: BatchCurve) -> JsonDict:
     return {
         "batch": point.batch,
         "bytes": point.num_bytes,
+        **(
+            {}
+            if point.upper_bytes == point.unlimited_bytes
+            else {"lower_bytes": point.unlimited_bytes, "upper_bytes": point.upper_bytes}
+        ),
         "verdict": None if point.verdict is None else point.verdict.value,
         "flops": point.work.flops,
         "bytes_moved": point.work.bytes_moved,

@@ -150,7 +150,7 @@ def render_ranking(
         rounded(
             label,
             each.ranked.assessment.footprint.total_bytes,
-            BASES[each.ranked.basis],
+            _taken_text(each.ranked),
             label_width=width,
         )
         for label, each in zip(labels, (taken[key] for key in keys), strict=True)
@@ -276,6 +276,7 @@ def ranking_rows(found: Iterable[Offer], prices: Prices) -> list[JsonDict]:
             "basis": each.ranked.basis.value,
             "cpu": each.ranked.cpu,
             "bytes": each.ranked.taken_bytes,
+            **each.ranked.assessment.footprint.ends,
             "limit_bytes": each.ranked.limit_bytes,
             "margin_bytes": each.ranked.margin_bytes,
             "bound_seconds": each.ranked.bound.seconds,
@@ -365,6 +366,16 @@ def _work_lines(work: Work) -> Iterator[str]:
     yield rounded("bytes moved", work.bytes_moved, "all read once, activations written once too")
     if work.flops_per_byte is not None:
         yield fact("intensity", f"{work.flops_per_byte:.3g} FLOPs a byte")
+
+
+def _taken_text(ranked: Ranked) -> str:
+    """What the compared figure is; where the data of a run decide, also the upper end."""
+    footprint, text = ranked.assessment.footprint, BASES[ranked.basis]
+    if footprint.is_whole:
+        return text
+    upper_bytes = footprint.upper_bytes
+    most = "" if upper_bytes is None else f", at most {format_bytes(upper_bytes)}"
+    return f"at least{most}; {text}"
 
 
 def _taken_label(offer: Offer, choice: Choice) -> str:

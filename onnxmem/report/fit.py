@@ -11,7 +11,7 @@ from typing import Final
 from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, TableRow
 from onnxmem.analysis.fitting.footprints import Footprint, PeakAt
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import Basis
+from onnxmem.analysis.fitting.verdicts import Basis, Comparison
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
@@ -111,6 +111,7 @@ def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None
         "at": result.at,
         "dims": {printable(name): number for name, number in result.dims.items()},
         "bytes": result.bytes,
+        **result.footprint.ends,
         "common_bytes": result.common_bytes,
         "shared_bytes": result.shared_bytes,
         "largest": _largest_row(result),
@@ -156,7 +157,15 @@ def _row(row: TableRow) -> JsonDict:
         "bytes": row.num_bytes,
         "fits": row.fits,
         "verdict": row.verdict.value,
+        **_ends(row),
     }
+
+
+def _ends(compared: Comparison) -> JsonDict:
+    """Both ends of what was compared; no key where the data of a run decide nothing of it."""
+    if not compared.is_at_most:
+        return {}
+    return {"lower_bytes": compared.lower_bytes, "upper_bytes": compared.unlimited_bytes}
 
 
 def _head(
@@ -455,6 +464,7 @@ def _prefill_row(prefill: Prefill | None) -> JsonDict | None:
     return {
         "context": prefill.context,
         "bytes": prefill.compared.num_bytes,
+        **prefill.assessment.footprint.ends,
         "fits": prefill.compared.verdict.fits,
         "verdict": prefill.compared.verdict.value,
     }

@@ -5,6 +5,7 @@ At least: the 377 bytes of the inputs. At most, 13 rows of 28 bytes in three buf
 
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +16,7 @@ import onnx.numpy_helper
 import pytest
 from data_dependent import requested_peak_of_run
 from graphs import model_of
+from jsonschema import Draft202012Validator
 
 import onnxmem
 from onnxmem import analyze_many
@@ -660,3 +662,57 @@ def test_a_loop_that_data_may_end_has_both_ends(stop: float, tmp_path: Path) -> 
     assert runtime.requested_peak_upper_bytes is not None
     assert runtime.requested_peak_lower_bytes <= measured <= runtime.requested_peak_upper_bytes
     assert (measured == runtime.requested_peak_upper_bytes) == (stop == 1000)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:  # noqa: ANN401 - of any command
+    main([*words, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+def schema_of(command: str) -> Draft202012Validator:
+    text = (files("onnxmem.report") / "schema" / f"{command}-1.0.schema.json").read_text()
+    return Draft202012Validator(json.loads(text))
+
+
+def test_every_command_has_both_ends_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "agraph (float[N, 7] x) => (int64[a, b] y) { i = NonZero(x) y = Neg(i) }"
+    path = str(tmp_path / "found.onnx")
+    onnx.save(model_of(text), path)
+    # Of each of the elements a float, and its two indices in two buffers.
+    ends = {"lower_bytes": 28, "upper_bytes": 7 * (4 + 2 * 2 * 8)}
+    fit = printed(capsys, "fit", path, "--device", "500B", "--batch", "1")
+    schema_of("fit").validate(fit)
+    assert ends.items() <= fit.items()
+    first, second = fit["table"]
+    assert ends.items() <= first.items()
+    assert (second["verdict"], second["upper_bytes"]) == ("unknown", 2 * ends["upper_bytes"])
+    ranking = printed(capsys, "fit", path, "--which-device", "--batch", "1")
+    schema_of("fit").validate(ranking)
+    assert all(ends.items() <= device.items() for device in ranking["devices"])
+    sweep = printed(capsys, "sweep", path, "--batch", "1,2")
+    schema_of("sweep").validate(sweep)
+    assert ends.items() <= sweep["points"][0].items()
+    (advice,) = printed(capsys, "advise", path, "--batch", "1")["models"]
+    assert {f"before_{key}": size for key, size in ends.items()}.items() <= advice.items()
+    main(["fit", path, "--which-device", "--batch", "1"])
+    assert "at least, at most 252 B; " in " ".join(capsys.readouterr().out.split())
+    main(["sweep", path, "--batch", "1,2"])
+    assert "knee, at most 252 B" in capsys.readouterr().out
+
+
+def test_an_exact_figure_has_no_ends_and_an_endless_one_null(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model_of("agraph (float[N, 7] x) => (y) { y = Neg(x) }"), path)
+    words = [path, "--batch", "1"]
+    assert "upper_bytes" not in printed(capsys, "fit", *words, "--device", "500B")
+    assert "upper_bytes" not in printed(capsys, "sweep", *words)["points"][0]
+    onnx.save(
+        model_of("agraph (float[N, 7] x, int64[2] k) => (float[N, b] y) { y = Expand(x, k) }"),
+        path,
+    )
+    assert printed(capsys, "fit", *words, "--device", "500B")["upper_bytes"] is None
+    assert printed(capsys, "sweep", *words)["points"][0]["upper_bytes"] is None

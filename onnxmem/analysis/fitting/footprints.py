@@ -129,6 +129,13 @@ class Footprint:
             return f"an observed run{inputs}{of_loops}"
         return f"the largest of {self.num_observed:,} observed runs{inputs}{of_loops}"
 
+    @property
+    def ends(self) -> dict[str, object]:
+        """The keys of both ends in JSON; none where every run takes the total."""
+        if self.is_whole:
+            return {}
+        return {"lower_bytes": self.total_bytes, "upper_bytes": self.upper_bytes}
+
     def at_most(self) -> "Footprint | None":
         """The footprint at the upper end of every dim; ``None``: there is none."""
         if self.is_whole:
