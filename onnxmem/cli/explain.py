@@ -43,6 +43,7 @@ _MOST_BYTES: Final = 2**30
 """Of a log on stdin."""
 _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
+_TYPE_BESIDE: Final = "the type stands beside the shape: onnxmem explain '1000x1000 float16'"
 _MODEL_SUFFIX: Final = ".onnx"
 _PEAK: Final = "activations.in_place_peak_bytes"
 _PEAK_OF_STEP: Final = "training.peak_bytes"
@@ -57,6 +58,7 @@ def explain_parser() -> ArgumentParser:
         "says to it; or answer a question.",
         run,
     )
+    parser.refused = {"--dtype": _TYPE_BESIDE}
     parser.add_argument(
         "words",
         nargs="*",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -52,8 +53,11 @@ _EPILOG: Final = """\
 exit codes: 0 it fits, perhaps tightly; 1 it does not fit; 2 wrong usage or no
 such file; 3 it is unknown: a figure is missing, incomplete or too low
 """
+_COUNTED: Final = re.compile(r"([1-9]\d{0,3}) ?[x\u00d7*] ?(.*\S)")
+"""Several cards, as the ranking of devices names them: ``4 x A100``."""
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
+_TWICE_COUNTED: Final = "--cards counts the ranks: leave out --world"
 
 
 def fit_parser() -> ArgumentParser:
@@ -87,6 +91,7 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_contradictions(arguments)
     settle_json(arguments)
+    _settle_cards(arguments)
     _refuse_unused_choice(arguments)
     target = None if arguments.which_device else target_memory(arguments)
     known = device_catalog(arguments) if target is None else None
@@ -141,7 +146,7 @@ def _add_device(parser: ArgumentParser) -> None:
         choices=RANKS,
         metavar="NAME",
         help=f"{', '.join(RANKS)}: what --which-device ranks by, among those that fit (default: "
-        "memory)",
+        "memory, and price with --prices)",
     )
     device.add_argument(
         "--prices",
@@ -154,8 +159,8 @@ def _add_device(parser: ArgumentParser) -> None:
         "--cards",
         type=contexts,
         metavar="N[,N...]",
-        help="with --which-device, so many cards, of which each runs a batch of --batch "
-        "(training: --shard, by default ddp; zero3 is FSDP)",
+        help="so many cards, of which each runs a batch of --batch (training: --shard, by default "
+        "ddp; zero3 is FSDP); --device '4 x A100' is four, --which-device ranks several numbers",
     )
     add_devices_file(device)
     add_reserve(device)
@@ -239,7 +244,7 @@ def _ranked(
         prices=launch_prices(devices.devices)
         if arguments.prices is None
         else read_prices(arguments.prices, devices),
-        order=arguments.rank or RANKS[0],
+        order=arguments.rank or (RANKS[0] if arguments.prices is None else "price"),
         cards=tuple(dict.fromkeys(arguments.cards or (1,))),
         is_priced=arguments.prices is not None,
     )
@@ -261,6 +266,28 @@ def _ranked(
     return verdict, render_ranking(found, choice, requests, setup, context), row
 
 
+def _settle_cards(arguments: Namespace) -> None:
+    """Of one device, a number of cards is that of the ranks, data parallel unless ``--shard`` says.
+
+    :raises UsageError: several numbers, or cards that nothing is shared by.
+    """
+    counted = _COUNTED.fullmatch(arguments.device or "")
+    if counted is not None and arguments.cards is None:
+        arguments.device, arguments.cards = counted[2], [int(counted[1])]
+    if arguments.cards is None or arguments.device is None:
+        return
+    if arguments.world is not None:
+        raise UsageError(_TWICE_COUNTED)
+    if len(arguments.cards) > 1:
+        message = "--cards: several numbers are ranked: --which-device in place of --device"
+        raise UsageError(message)
+    if not arguments.train:
+        message = "--cards: no effect without --train: for inference each card has the whole model"
+        raise UsageError(message)
+    (arguments.world,), arguments.cards = arguments.cards, None
+    arguments.shard = arguments.shard or "ddp"
+
+
 def _refuse_unused_choice(arguments: Namespace) -> None:
     """Refuse what ranks devices where none are ranked, or counts cards twice.
 
@@ -275,8 +302,7 @@ def _refuse_unused_choice(arguments: Namespace) -> None:
             message = f"{flag}: no effect without --which-device"
             raise UsageError(message)
     if arguments.cards is not None and arguments.world is not None:
-        message = "--cards counts the ranks: leave out --world"
-        raise UsageError(message)
+        raise UsageError(_TWICE_COUNTED)
 
 
 def _free_dim(arguments: Namespace) -> str | None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +66,9 @@ _OF_ARENA: Final = (
     *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
 )
 _OF_RUN: Final = ("inputs", "runs", "timeout", "memory_bytes", "layers", "observe", "save_observed")
-_OF_PROCESS: Final = ("seconds", "train")
+_OF_MODULE: Final = (
+    "a running process: add --pid PID; or from Python: onnxmem.torch.measure(module, inputs)"
+)
 _OF_SESSION: Final = (
     *("device", "graph", "fixed_dims", "no_mem_pattern", "no_mem_reuse"),
     *("arena_extend_strategy", "shrink_arena"),
@@ -196,9 +199,14 @@ def _refuse_unused(arguments: Namespace) -> None:
     if arguments.pid is None and not arguments.models:
         message = "name a model to run, or a process that runs already: --pid PID"
         raise UsageError(message)
+    number = next(iter(arguments.models), "")
+    if arguments.pid is None and number.isdigit() and not os.path.lexists(number):
+        message = f"{shortened(number)}: no such file; of a process: --pid {shortened(number)}"
+        raise UsageError(message)
     parser = measure_parser()
     for names, is_used, needed in (
-        (_OF_PROCESS, arguments.pid is not None, "a running process: add --pid PID"),
+        (("seconds",), arguments.pid is not None, "a running process: add --pid PID"),
+        (("train",), arguments.pid is not None, _OF_MODULE),
         (_OF_REQUESTS, arguments.requests is not None, "requests: add --requests FILE|RANGES"),
         (_OF_ONE_SHAPE, arguments.requests is None, "runs of one shape: --requests has many"),
         (("requests",), arguments.pid is None, "a run: --pid reads a process that runs already"),

@@ -16,6 +16,7 @@ from onnxmem.cli.parsing import (
     named_dim,
     named_shape,
     named_value,
+    one_batch,
     seed,
 )
 from onnxmem.settings import (
@@ -87,7 +88,7 @@ def add_batch_and_dims(
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
 ) -> None:
     """Add the batch and the numbers of symbolic dims; ``dim_type`` reads each of these."""
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    model.add_argument("--batch", type=one_batch, metavar="N", help="samples at once")
     add_dims(model, dim_type)
 
 

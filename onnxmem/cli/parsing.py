@@ -15,7 +15,7 @@ from argparse import (
     RawDescriptionHelpFormatter,
     _ArgumentGroup,
 )
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from onnxmem.cli.output import write_stdout
@@ -27,8 +27,65 @@ _NUL: Final = "\0"
 _UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
 _QUOTED: Final = re.compile("'([^']+)'")
 _INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
+_LEFT_OVER: Final = re.compile(r"unrecognized arguments: \d+(?: |$)")
+_NO_VALUE: Final = re.compile(r"argument (\S+): expected one argument")
+_DEVICE: Final = ("--budget", "--device", "--budget-peak")
+_CARDS: Final = ("--cards", "--world")
+_SAME_FLAG: Final[Mapping[str, Sequence[str]]] = {
+    word: flags
+    for words, flags in (
+        ("gpu card vram memory mem ram capacity budget target auto hardware device", _DEVICE),
+        ("gpus cards num-gpus n-gpus ngpus num-cards world-size nproc", _CARDS),
+        ("batches batch-size batchsize bs max-batch samples", ("--batch",)),
+        ("dtype fp16 bf16 half amp mixed mixed-precision", ("--precision",)),
+        ("seq seq-len seqlen sequence sequence-length", ("--dim",)),
+        ("resolution image-size img-size imgsz input-shape input-size", ("--shape",)),
+        ("fsdp ddp zero zero-stage deepspeed strategy", ("--shard",)),
+        ("gradient-checkpointing recompute remat", ("--checkpoint",)),
+        ("gradient-accumulation grad-accum accumulation", ("--accumulate",)),
+        ("provider providers ep backend execution-provider", ("--runtime",)),
+        ("sort sort-by order-by rank-by", ("--rank",)),
+        ("price cost", ("--prices",)),
+        ("plot chart page report", ("--html",)),
+        ("training", ("--train",)),
+    )
+    for word in words.split()
+}
+"""What other tools call an option: the first of these that a command has is meant."""
+_SAME_CHOICE: Final[Mapping[str, Mapping[str, str]]] = {
+    flag: {word: choice for words, choice in same for word in words.split()}
+    for flag, same in (
+        (
+            "--precision",
+            (
+                ("fp16 float16 half amp", "mixed-fp16"),
+                ("float32 float single", "fp32"),
+                ("bfloat16", "bf16"),
+                ("mixed", "mixed-bf16"),
+            ),
+        ),
+        ("--shard", (("fsdp fsdp2 zero zero-3 stage3", "zero3"),)),
+        (
+            "--rank",
+            (
+                ("cost cheap cheapest usd dollars", "price"),
+                ("speed fast fastest performance", "bandwidth"),
+                ("value perf-per-dollar time throughput", "samples-per-dollar"),
+                ("vram size smallest", "memory"),
+            ),
+        ),
+        ("--device", (("gpu", "cuda"),)),
+        ("--measure", (("gpu", "cuda"),)),
+        ("--runtime", (("cpu onnxruntime ort", "ort-cpu"), ("cuda gpu", "ort-cuda"))),
+    )
+}
+"""What others call a choice of an option."""
+_OTHER_FRAMEWORK: Final = frozenset("framework tensorflow tf keras".split())
+_FRAMEWORKS: Final = frozenset("tensorflow tf keras".split())
+_KERAS: Final = "onnxmem explain keras MODEL has the figure of TensorFlow; "
 _MAX_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
+_SEVERAL: Final = re.compile(r"\d{1,9}(?:(?:\.\.|-|,)\d{1,9})+(?::\d{1,9})?", re.ASCII)
 _MOST_SECONDS: Final = 7 * 24 * 3600
 
 
@@ -99,16 +156,36 @@ class Parser(ArgumentParser):
         """What a word that argparse refuses may be meant to be, with its punctuation."""
         refused = _UNKNOWN_FLAG.match(message)
         if refused is not None:
-            # Without dashes, which every flag has: they would make --budget similar to --quiet.
-            flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
-            hint = _suggestion(refused[1].lstrip("-"), [*flags])
-            return _QUOTED.sub(lambda found: repr(flags[found[1]]), hint)
+            return self._nearest_flag(refused[1].lstrip("-").casefold())
+        if _LEFT_OVER.match(message):
+            return "a list has commas and no spaces, as in 1,8,32; "
         refused = _INVALID_CHOICE.match(message)
+        flag = (refused or _NO_VALUE.match(message) or ("", ""))[1].partition("/")[0]
+        action = self._option_string_actions.get(flag)
+        choices = [str(each) for each in (action and action.choices) or ()]
         if refused is None:
-            return ""
-        action = self._option_string_actions.get(refused[1].partition("/")[0])
-        choices = None if action is None else action.choices
-        return _suggestion(refused[2], [str(each) for each in choices or ()])
+            return f"{flag} {' or '.join(choices)}; " if choices else ""
+        word = refused[2].casefold()
+        if flag == "--runtime" and word in _FRAMEWORKS:
+            return _KERAS
+        same = _SAME_CHOICE.get(flag, {}).get(word)
+        return f"did you mean {same!r}?; " if same in choices else _suggestion(word, choices)
+
+    def _nearest_flag(self, word: str) -> str:
+        """The option that is meant by one that this command does not have, or who has it."""
+        same = next(filter(self._option_string_actions.get, _SAME_FLAG.get(word, ())), None)
+        if same is not None:
+            metavar = self._option_string_actions[same].metavar
+            return f"did you mean '{same} {metavar}'?; " if metavar else f"did you mean {same!r}?; "
+        if word in _OTHER_FRAMEWORK:
+            return _KERAS
+        owners = _commands_with(f"--{word}")
+        if owners:
+            return f"{', '.join(owners)} {'have' if len(owners) > 1 else 'has'} --{word}; "
+        # Without dashes, which every flag has: they would make --budget similar to --quiet.
+        flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
+        hint = _suggestion(word, [*flags])
+        return _QUOTED.sub(lambda found: repr(flags[found[1]]), hint)
 
 
 class _ShortHelp(Action):
@@ -125,6 +202,15 @@ class _ShortHelp(Action):
         command = parser.command if isinstance(parser, Parser) else ""
         write_stdout(short_help(parser, command))
         parser.exit()
+
+
+def _commands_with(flag: str) -> list[str]:
+    """The commands that have an option; ``view`` has those of a report."""
+    from onnxmem.cli import COMMANDS, parser_of
+
+    parsers = (parser_of(command) for command in COMMANDS if command != "view")
+    having = (each.prog for each in parsers if flag in each._option_string_actions)  # noqa: SLF001
+    return ["onnxmem MODEL" if prog == "onnxmem" else prog for prog in having]
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
@@ -184,6 +270,14 @@ def dim(text: str) -> int:
         message = f"{text!r} is larger than any size"
         raise ArgumentTypeError(message)
     return int(text)
+
+
+def one_batch(text: str) -> int:
+    """Read a batch; several are what ``sweep`` takes."""
+    if _SEVERAL.fullmatch(text):
+        message = f"{text!r} are several: onnxmem sweep MODEL --batch {text}"
+        raise ArgumentTypeError(message)
+    return dim(text)
 
 
 def named_dim(text: str) -> tuple[str, int]:

@@ -48,7 +48,9 @@ SCHEMA: Final = "onnxmem.sweep"
 SCHEMA_VERSION: Final = "1.0"
 _MOST: Final = 1000
 """Batches of one curve: each is a walk of the model."""
-_SPAN: Final = re.compile(r"(?P<first>\d+)(?:\.\.(?P<last>\d+)(?::(?P<step>\d+))?)?", re.ASCII)
+_SPAN: Final = re.compile(
+    r"(?P<first>\d+)(?:(?:\.\.|-)(?P<last>\d+)(?::(?P<step>\d+))?)?", re.ASCII
+)
 
 
 def sweep_parser() -> ArgumentParser:
@@ -110,7 +112,7 @@ def _add_runtime(parser: ArgumentParser) -> None:
 
 
 def batches(text: str) -> tuple[int, ...]:
-    """Read ``A..B``, ``A..B:STEP``, one batch, or a list of these: ``1,8,32``."""
+    """Read ``A..B`` or ``A-B``, ``A..B:STEP``, one batch, or a list of these: ``1,8,32``."""
     found = sorted({batch for part in text.split(",") for batch in _span(part)})
     if len(found) > _MOST:
         raise ArgumentTypeError(_too_many(text))

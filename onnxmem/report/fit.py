@@ -198,6 +198,7 @@ def assumptions(
     parts = [
         *(training if settings.train else ("inference",)),
         *at,
+        *((f"each of {recipe.world:,} cards, {recipe.shard}",) if recipe.world > 1 else ()),
         *(
             f"{shortened(name)} = {number:,}"
             for name, number in dims.items()

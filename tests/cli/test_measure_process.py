@@ -101,7 +101,7 @@ def test_a_process_that_ended_is_one_line(capsys: Capture) -> None:
     [
         ("", "name a model to run, or a process that runs already: --pid PID"),
         ("m.onnx --seconds 3", "--seconds: no effect without a running process: add --pid PID"),
-        ("m.onnx --train", "--train: no effect without a running process: add --pid PID"),
+        ("m.onnx --train", "add --pid PID; or from Python: onnxmem.torch.measure(module, inputs)"),
         ("m.onnx --optimizer sgd", "--optimizer: no effect without a training step; add --train"),
         ("--pid 1 --runs 5", "--runs: no effect without a run: --pid reads a process"),
         ("--pid 1 --memory-limit 1GiB", "--memory-limit: no effect without a run"),

@@ -49,6 +49,42 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
 
 
 @pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("fit models/resnet50.onnx --gpu T4", "did you mean '--device NAME|SIZE|auto'?"),
+        ("fit models/resnet50.onnx --budget 8GiB", "did you mean '--device NAME|SIZE|auto'?"),
+        ("models/resnet50.onnx --vram 8GiB", "did you mean '--budget SIZE'?"),
+        ("advise models/resnet50.onnx --device T4", "did you mean '--budget SIZE'?"),
+        ("check models --memory 1GiB", "did you mean '--budget-peak SIZE'?"),
+        ("fit models/resnet50.onnx --gpus 4", "did you mean '--cards N[,N...]'?"),
+        ("models/resnet50.onnx --train --gpus 4", "did you mean '--world N'?"),
+        ("models/resnet50.onnx --image-size 64", "did you mean '--shape INPUT:1,3,224,224'?"),
+        ("devices --rank price", "onnxmem fit has --rank;"),
+        ("measure models/resnet50.onnx --snapshot run.pickle", "onnxmem diff has --snapshot;"),
+        ("models/resnet50.onnx --framework keras", "onnxmem explain keras MODEL has the figure"),
+        ("models/resnet50.onnx --runtime tensorflow", "onnxmem explain keras MODEL has the figure"),
+        ("models/resnet50.onnx --runtime cuda", "did you mean 'ort-cuda'?"),
+        ("models/resnet50.onnx --train --precision fp16", "did you mean 'mixed-fp16'?"),
+        ("models/resnet50.onnx --train --shard fsdp", "did you mean 'zero3'?"),
+        ("fit models/resnet50.onnx --which-device --rank cost", "did you mean 'price'?"),
+        ("models/resnet50.onnx --measure", "--measure cpu or cuda;"),
+        ("measure models/resnet50.onnx --device gpu", "did you mean 'cuda'?"),
+        ("sweep models/resnet50.onnx --batch 1 2 4", "a list has commas and no spaces"),
+        ("models/resnet50.onnx --batch 1..64", "onnxmem sweep MODEL --batch 1..64"),
+        ("measure 4242", "of a process: --pid 4242"),
+        ("measure models/resnet50.onnx --train", "onnxmem.torch.measure(module, inputs)"),
+        ("explain 4x4 --dtype float16", "the type stands beside the shape"),
+    ],
+)
+def test_the_word_of_another_tool_leads_to_the_option(
+    line: str, told: str, capsys: Capture
+) -> None:
+    assert main(line.split()) == 2
+    (err,) = capsys.readouterr().err.splitlines()
+    assert told in err
+
+
+@pytest.mark.parametrize(
     "line",
     [
         *("qqqq", "models/qqqq.onnx", "gone/too/far.onnx", "models/resnet50.onnx --qqqq", ""),

@@ -226,7 +226,8 @@ def test_the_table_is_written_as_csv_by_flag_or_by_ending(
 
 
 @pytest.mark.parametrize(
-    "text", ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3", "1-4", "1:4", "1,,2"]
+    "text",
+    ["0..4", "4..1", "1...4", "1..2:0", "1..", "1..99999:2", ":3", "1-", "1-2-3", "1:4", "1,,2"],
 )
 def test_an_invalid_range_is_rejected(text: str, capsys: Capture) -> None:
     assert main(["sweep", MLP, "--batch", text]) == 2
@@ -234,8 +235,15 @@ def test_an_invalid_range_is_rejected(text: str, capsys: Capture) -> None:
 
 
 def test_an_invalid_range_is_told_the_forms_that_there_are(capsys: Capture) -> None:
-    assert main(["sweep", MLP, "--batch", "1-256"]) == 2
-    assert "'1-256' is not one of 1..256, 1..256:16 and 1,8,32" in capsys.readouterr().err
+    assert main(["sweep", MLP, "--batch", "1:256"]) == 2
+    assert "'1:256' is not one of 1..256, 1..256:16 and 1,8,32" in capsys.readouterr().err
+
+
+def test_a_range_may_have_a_hyphen(capsys: Capture) -> None:
+    assert main(["sweep", MLP, "--batch", "1-64", "--csv"]) == 0
+    out = capsys.readouterr().out
+    assert main(["sweep", MLP, "--batch", "1..64", "--csv"]) == 0
+    assert capsys.readouterr().out == out
 
 
 def test_batches_may_be_a_list_and_several_ranges(capsys: Capture) -> None:

@@ -314,7 +314,10 @@ def test_a_price_with_no_date_says_so(tmp_path: Path, capsys: Capture) -> None:
     ("words", "message"),
     [
         ("--device T4 --rank price", "--rank: no effect without --which-device"),
-        ("--device T4 --cards 2", "--cards: no effect without --which-device"),
+        ("--device T4 --cards 2", "--cards: no effect without --train"),
+        ("--device 2xT4", "--cards: no effect without --train"),
+        ("--device T4 --train --cards 2,4", "several numbers are ranked: --which-device"),
+        ("--device T4 --train --cards 2 --world 2", "leave out --world"),
         ("--device T4 --prices p.toml", "--prices: no effect without --which-device"),
         ("--which-device --train --cards 2 --world 2", "leave out --world"),
         ("--which-device --prices nothing.toml", "cannot be read as a file of prices"),
@@ -323,3 +326,29 @@ def test_a_price_with_no_date_says_so(tmp_path: Path, capsys: Capture) -> None:
 def test_flags_without_effect_are_rejected(words: str, message: str, capsys: Capture) -> None:
     assert main(["fit", MLP, *words.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", ["--device T4 --cards 4 --shard zero3", "--device 4xT4 --shard zero3"]
+)
+def test_several_of_one_device_are_the_ranks_of_a_training(words: str, capsys: Capture) -> None:
+    assert main(["fit", MLP, "--train", *words.split()]) == 0
+    out = capsys.readouterr().out
+    assert main(f"fit {MLP} --train --device T4 --world 4 --shard zero3".split()) == 0
+    assert capsys.readouterr().out == out
+    assert "each of 4 cards, zero3" in out
+
+
+def test_several_cards_are_data_parallel_where_nothing_else_is_said(capsys: Capture) -> None:
+    assert main(["fit", MLP, "--train", "--device", "2 x T4", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert main(["fit", MLP, *"--train --device T4 --world 2 --shard ddp --json".split()]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_prices_of_the_user_rank_by_price(tmp_path: Path, capsys: Capture) -> None:
+    prices = tmp_path / "prices.csv"
+    prices.write_text("device,price_per_hour\nT4,0.35\nP100,0.2\n", encoding="utf-8")
+    assert main(["fit", MLP, "--which-device", "--prices", str(prices), "--json"]) == 0
+    first, second, *_ = json.loads(capsys.readouterr().out)["devices"]
+    assert (first["name"], second["name"]) == ("P100", "T4")
