@@ -86,7 +86,15 @@ def parser_of(command: str) -> Parser:
     """The parser of a command, whose module is imported for it."""
     module = import_module(f"{__name__}.{COMMANDS[command]}")
     parser: Parser = getattr(module, f"{command}_parser")()
+    parser.commands_with = _commands_with
     return parser
+
+
+def _commands_with(flag: str) -> list[str]:
+    """The commands that have a flag; ``view`` has those of a report."""
+    parsers = (parser_of(command) for command in COMMANDS if command != "view")
+    having = (parser.prog for parser in parsers if flag in parser.flags)
+    return ["onnxmem MODEL" if prog == "onnxmem" else prog for prog in having]
 
 
 def _command(words: list[str]) -> tuple[str, list[str]]:

@@ -15,7 +15,7 @@ from argparse import (
     RawDescriptionHelpFormatter,
     _ArgumentGroup,
 )
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from onnxmem.cli.output import write_stdout
@@ -115,10 +115,17 @@ class Parser(ArgumentParser):
         self.command = command
         self.refused: dict[str, str] = {}
         """Flags of other commands, and why this one does not have them."""
+        self.commands_with: Callable[[str], Sequence[str]] = lambda _: ()
+        """The commands that have a flag, as they are called."""
         self.set_defaults(run=run)
         help_ = self.add_argument_group("help")
         help_.add_argument("-h", "--help", action=_ShortHelp, help="the main options")
         help_.add_argument("--help-all", action="help", help="every option")
+
+    @property
+    def flags(self) -> Collection[str]:
+        """All that it has."""
+        return self._option_string_actions.keys()
 
     def parse_command(self, words: Sequence[str]) -> Namespace:
         """Read a command line; what follows ``--`` is a name, however it begins.
@@ -179,7 +186,7 @@ class Parser(ArgumentParser):
             return f"did you mean '{same} {metavar}'?; " if metavar else f"did you mean {same!r}?; "
         if word in _OTHER_FRAMEWORK:
             return _KERAS
-        owners = _commands_with(f"--{word}")
+        owners = self.commands_with(f"--{word}")
         if owners:
             return f"{', '.join(owners)} {'have' if len(owners) > 1 else 'has'} --{word}; "
         # Without dashes, which every flag has: they would make --budget similar to --quiet.
@@ -202,15 +209,6 @@ class _ShortHelp(Action):
         command = parser.command if isinstance(parser, Parser) else ""
         write_stdout(short_help(parser, command))
         parser.exit()
-
-
-def _commands_with(flag: str) -> list[str]:
-    """The commands that have an option; ``view`` has those of a report."""
-    from onnxmem.cli import COMMANDS, parser_of
-
-    parsers = (parser_of(command) for command in COMMANDS if command != "view")
-    having = (each.prog for each in parsers if flag in each._option_string_actions)  # noqa: SLF001
-    return ["onnxmem MODEL" if prog == "onnxmem" else prog for prog in having]
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
