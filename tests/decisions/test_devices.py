@@ -1,7 +1,9 @@
 """The catalog of devices, a user's own file, and the command that lists them."""
 
 import json
+import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from golden_text import assert_golden
@@ -14,6 +16,14 @@ from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
+_VENDOR_HOSTS = (
+    *("developer.nvidia.com", "docs.nvidia.com", "www.nvidia.com", "resources.nvidia.com"),
+    *("images.nvidia.cn", "www.apple.com", "cloud.google.com", "docs.github.com"),
+)
+_ACCOUNTS = {
+    *("NVIDIA", "ROCm", "awsdocs", "MicrosoftDocs", "raspberrypi", "espressif"),
+    *("STMicroelectronics", "NordicSemiconductor"),
+}
 OWN = """
 [[device]]
 name = "Mine"
@@ -124,6 +134,30 @@ def test_a_compute_capability_is_two_numbers(value: object) -> None:
         "9.0",
         "the user's own file",
     )
+
+
+def test_a_source_is_a_document_of_a_vendor_or_says_that_none_was_found() -> None:
+    """A vendor's site, its account on GitHub, or what NVIDIA handed in to MLPerf; no blog."""
+    sources = {text for device in catalog().devices for text in device.sources.values()}
+    cited = {text for text in sources if not text.startswith("no vendor document found")}
+    assert len(cited) >= 30
+    for text in cited:
+        addresses = [urlsplit(each) for each in re.findall(r"https?://[^\s,)]+", text)]
+        assert addresses, text
+        for address in addresses:
+            host, account = address.hostname or "", address.path.split("/")[1]
+            own = host.endswith(_VENDOR_HOSTS) or (host == "github.com" and account in _ACCOUNTS)
+            assert own or (account == "mlcommons" and "closed/NVIDIA/" in text), text
+    for device in catalog().devices:
+        for text in device.sources.values():
+            assert ("from memory" not in text) or "unverified" in text, device.name
+
+
+def test_a_device_shows_the_figures_without_a_vendor_document(capsys: Capture) -> None:
+    assert main(["devices", "H100 SXM", "RTX 4090"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "bandwidth 3.35 TB/s NVIDIA, https://github.com/NVIDIA/TensorRT-LLM" in shown
+    assert "price 1599 USD no vendor document found" in shown
 
 
 def test_every_source_is_a_key_of_the_table() -> None:
