@@ -86,6 +86,19 @@ def unit_power(num_bytes: int) -> int:
     return min(max(num_bytes.bit_length() - 1, 0) // 10, len(_IEC) - 1)
 
 
+def common_power(sizes: Iterable[int | None]) -> int:
+    """The IEC unit of a table, as a power of 1024: the largest in which no size rounds to nothing.
+
+    >>> common_power([6 * 1024**3, 256 * 1024, None])
+    2
+    """
+    known = [abs(size) for size in sizes if size]
+    power = unit_power(max(known, default=0))
+    while power and min(known) < _LEAST * 1024**power:
+        power -= 1
+    return power
+
+
 def in_unit(num_bytes: int | None, power: int) -> str:
     """Write a byte count in a given IEC unit; what rounds to nothing is written as less.
 
@@ -97,7 +110,9 @@ def in_unit(num_bytes: int | None, power: int) -> str:
     if power == 0:
         return f"{num_bytes:,} B"
     value = num_bytes / 1024**power
-    return f"{f'{value:,.2f}' if not 0 < value < _LEAST else f'<{_LEAST}'} {_IEC[power]}"
+    if 0 < abs(value) < _LEAST:
+        return f"{'-' if value < 0 else ''}<{_LEAST} {_IEC[power]}"
+    return f"{value:,.2f} {_IEC[power]}"
 
 
 def format_count(count: int | None) -> str:

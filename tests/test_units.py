@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.errors import UsageError
-from onnxmem.units import format_bytes, format_count, format_limit, parse_size
+from onnxmem.units import (
+    common_power,
+    format_bytes,
+    format_count,
+    format_limit,
+    in_unit,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +102,23 @@ def test_a_number_without_a_unit_is_in_bytes(num_bytes: int) -> None:
 def test_three_digits_are_exact_to_half_a_percent(num_bytes: int) -> None:
     text = format_bytes(num_bytes)
     assert abs(parse_size(text) - num_bytes) <= num_bytes * 0.005 + 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts"),
+    [
+        ((6 * 2**30, 256 * 2**10), ["6,144.00 MiB", "0.25 MiB"]),
+        ((6 * 2**30, 2**29, None), ["6.00 GiB", "0.50 GiB", "unknown"]),
+        ((2**31, -(2**30)), ["2.00 GiB", "-1.00 GiB"]),
+        ((7, 0), ["7 B", "0 B"]),
+    ],
+)
+def test_a_table_has_the_largest_unit_in_which_no_size_rounds_to_nothing(
+    sizes: tuple[int | None, ...], texts: list[str]
+) -> None:
+    power = common_power(sizes)
+    assert [in_unit(size, power) for size in sizes] == texts
+
+
+def test_what_rounds_to_nothing_is_written_as_less() -> None:
+    assert (in_unit(1, 3), in_unit(-1, 3), in_unit(0, 3)) == ("<0.01 GiB", "-<0.01 GiB", "0.00 GiB")

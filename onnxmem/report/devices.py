@@ -1,7 +1,7 @@
 """Devices: a table, their details with sources, bounds on a model's time, a ranking for a model."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Final
 
@@ -19,7 +19,7 @@ from onnxmem.report.fit import assumptions
 from onnxmem.report.text import aligned, fact, laid_out, prose, rounded
 from onnxmem.report.verdict import doubt_line
 from onnxmem.settings import RANKS
-from onnxmem.units import format_bytes, format_count, plural
+from onnxmem.units import common_power, format_bytes, format_count, in_unit, plural
 
 _UNKNOWN: Final = "-"
 _UNRANKED: Final = MappingProxyType(
@@ -35,6 +35,8 @@ _ROOFLINE: Final = (
 _SOURCES_SHOWN: Final = 5
 _LABEL: Final = 26
 _TIGHT: Final = "Tight: runs only by retries of the allocator, or less is free than the error"
+_MANY: Final = 1000
+"""Samples from which four digits have no decimals."""
 _ONLY_IN_ORDER: Final = frozenset({"memory", "price"})
 """Orders whose value is in a column anyway."""
 _LAUNCH_PRICES: Final = (
@@ -55,6 +57,8 @@ _SPARE: Final = ("YEAR", "GFLOPS/USD", "MIB/USD", "USABLE", "FP16/S")
 _NUM_TEXTS: Final = 2
 _SPARE_OF_RANKING: Final = ("MEMORY", "BOUND")
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+_LEAST: Final = 0.1
+"""Of a unit of time: what has two digits where it is written with two decimals."""
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -161,14 +165,17 @@ def render_ranking(
     others = [each for each in found if not each.ranked.verdict.is_met]
     names = ["FITS", "COMPARED WITH", "MEMORY", "LEFT", "BOUND", shortened(choice.prices.currency)]
     by = [] if choice.order in _ONLY_IN_ORDER else [_VALUE_HEADS[choice.order]]
-    table: list[Sequence[str]] = [[*names, *by], *(_first(fitting, choice) or [("none",)])]
+    nearest = sorted(others, key=lambda each: -each.ranked.margin_bytes)[:_UNFIT_SHOWN]
+    met = [*_placed(fitting, choice), *_placed(tight, choice)]
+    units = _Units.of(met or nearest, choice)
+    rows = _first(fitting, choice, units) or [("none",)]
+    table: list[Sequence[str]] = [[*names, *by], *rows]
     if tight:
-        table += [("",), (_TIGHT,), *_first(tight, choice)]
+        table += [("",), (_TIGHT,), *_first(tight, choice, units)]
     if others:
         unknown = any(each.ranked.verdict is Verdict.UNKNOWN for each in others)
         what = "Unknown or too small" if unknown else "Too small, the largest of them"
-        nearest = sorted(others, key=lambda each: -each.ranked.margin_bytes)
-        table += [("",), (what,), *(_offer_cells(each, choice) for each in nearest[:_UNFIT_SHOWN])]
+        table += [("",), (what,), *(_offer_cells(each, choice, units) for each in nearest)]
         if len(others) > _UNFIT_SHOWN:
             table.append((f"{len(others) - _UNFIT_SHOWN:,} more",))
     lines += ["", *aligned(table, _NUM_TEXTS, _SPARE_OF_RANKING).splitlines()]
@@ -195,11 +202,16 @@ def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
     return ["", *prose("Ranked  ", text)]
 
 
-def _first(found: Sequence[Offer], choice: Choice) -> list[Sequence[str]]:
+def _placed(found: Sequence[Offer], choice: Choice) -> list[Offer]:
+    """The first of those that the order can rank."""
+    return [x for x in found if choice.order == RANKS[0] or x.value is not None][:_FIT_SHOWN]
+
+
+def _first(found: Sequence[Offer], choice: Choice, units: "_Units") -> list[Sequence[str]]:
     """The first devices, and how many there are beyond."""
     is_by_memory = choice.order == RANKS[0]
     placed = [each for each in found if is_by_memory or each.value is not None]
-    rows = [_offer_cells(each, choice) for each in placed[:_FIT_SHOWN]]
+    rows = [_offer_cells(each, choice, units) for each in _placed(found, choice)]
     counts = (
         (len(placed) - len(rows), "more, larger" if is_by_memory else "more"),
         (len(found) - len(placed), f"without a known {_UNRANKED.get(choice.order, 'price')}"),
@@ -392,25 +404,58 @@ def _compared(each: Ranked) -> str:
     return each.basis if each.cpu is None else f"{each.basis}, {each.cpu}"
 
 
-def _offer_cells(offer: Offer, choice: Choice) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """The unit of each column, so that its values are compared at a glance."""
+
+    memory: int
+    """As a power of 1024; of what is left too."""
+    value: int
+    scale: float
+    """Seconds of the unit of time."""
+
+    @classmethod
+    def of(cls, shown: Sequence[Offer], choice: Choice) -> "_Units":
+        """Those of the offers that are compared: what fits, unless nothing does."""
+        values = [each.value for each in shown if each.value is not None]
+        is_size = choice.order == "memory-per-dollar"
+        times = [each.ranked.bound.seconds for each in shown]
+        return cls(
+            common_power(each.ranked.limit_bytes for each in shown),
+            common_power(round(value) for value in values) if is_size else 0,
+            _common_scale(seconds for seconds in times if seconds is not None),
+        )
+
+
+def _common_scale(times: Iterable[float]) -> float:
+    """The seconds of the largest unit in which each of the times has two digits."""
+    least = min(times, default=1.0)
+    return next((scale for scale, _ in _SCALES if least >= _LEAST * scale), _SCALES[-1][0])
+
+
+def _time_text(seconds: float | None, scale: float) -> str:
+    return _UNKNOWN if seconds is None else f"{seconds / scale:,.2f} {dict(_SCALES)[scale]}"
+
+
+def _offer_cells(offer: Offer, choice: Choice, units: _Units) -> tuple[str, ...]:
     each = offer.ranked
     name = shortened(each.device.name)
     return (
         name if offer.cards == 1 else f"{offer.cards:,} x {name}",
         _compared(each),
-        format_bytes(each.limit_bytes),
-        format_bytes(each.margin_bytes),
-        seconds_text(each.bound.seconds),
+        in_unit(each.limit_bytes, units.memory),
+        in_unit(each.margin_bytes, units.memory),
+        _time_text(each.bound.seconds, units.scale),
         _UNKNOWN if offer.amount is None else f"{offer.amount:.6g}",
-        *(() if choice.order in _ONLY_IN_ORDER else (_value_text(offer, choice),)),
+        *(() if choice.order in _ONLY_IN_ORDER else (_value_text(offer, choice, units),)),
     )
 
 
-def _value_text(offer: Offer, choice: Choice) -> str:
+def _value_text(offer: Offer, choice: Choice, units: _Units) -> str:
     if offer.value is None:
         return _UNKNOWN
     if choice.order == "bandwidth":
-        return f"{format_count(round(offer.value))}B/s"
+        return f"{offer.value / 1e9:,.4g} GB/s"
     if choice.order == "memory-per-dollar":
-        return format_bytes(round(offer.value))
-    return f"{offer.value:.4g}"
+        return in_unit(round(offer.value), units.value)
+    return f"{offer.value:,.0f}" if offer.value >= _MANY else f"{offer.value:.4g}"

@@ -40,7 +40,7 @@ from onnxmem.report.text import (
     width,
 )
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import format_bytes, format_ends, plural
+from onnxmem.units import common_power, format_ends, plural
 
 _SCHEMA: Final = "onnxmem.report"
 _SCHEMA_VERSION: Final = "1.0"
@@ -51,6 +51,8 @@ _SIZES: Final = (
     ("TRAINING", ("training", "peak_bytes")),
 )
 _WIDTH: Final = 11
+_SMALL: Final = 0.1
+"""MiB below which a size has two significant digits in place of two decimals."""
 _GAP: Final = "   "
 """Between the parts of a row behind its columns."""
 LABELS: Final = {
@@ -91,13 +93,13 @@ _LONGEST_CELL: Final = 4096
 def table_head(*, train: bool) -> str:
     """The line above the rows."""
     names = [name for name, _ in (_SIZES if train else _SIZES[:-1])]
-    return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL\n"
+    return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL (sizes in MiB)\n"
 
 
 def table_row(row: JsonDict, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
-    cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
+    cells = "".join(f"{_mebibytes(size):>{_WIDTH}}" for size in sizes)
     parts = (
         _fits(row),
         _undone(row),
@@ -106,6 +108,18 @@ def table_row(row: JsonDict, *, train: bool) -> str:
     )
     text = [str(row["path"]), *(part for part in parts if part)]
     return "".join(f"{line}\n" for line in _parts_in_lines(f"{cells}{_GAP}", text))
+
+
+def _mebibytes(num_bytes: int | None) -> str:
+    """A size of a table without its unit: rows are written before the largest of them is known.
+
+    >>> _mebibytes(14 * 2**30), _mebibytes(6_400)
+    ('14,336.00', '0.0061')
+    """
+    if num_bytes is None:
+        return "unknown"
+    size = num_bytes / 2**20
+    return f"{size:,.2f}" if not 0 < size < _SMALL else f"{size:.2g}"
 
 
 def _parts_in_lines(start: str, parts: Sequence[str]) -> list[str]:
@@ -247,8 +261,10 @@ def _totals_section(summary: Summary) -> list[str]:
     parts = [f"{statuses[name]:,} {name}" for name in ("ok", "partial") if statuses[name]]
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
     lines = [f"Total of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
+    power = common_power(each.sum_bytes for each in summary.figures)
     lines += [
-        rounded(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
+        rounded(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each), power=power)
+        for each in summary.figures
     ]
     return lines
 
@@ -271,10 +287,10 @@ def _percentiles_section(figures: Iterable[FigureSummary]) -> list[str]:
         return []
     names = [f"p{percent}" for percent, _ in known[0].percentiles]
     head = "".join(f"{name:>{_WIDTH}}" for name in (*names, "largest"))
-    lines = [f"{'Percentiles':<24}{head}"]
+    lines = [f"{'Percentiles (MiB)':<24}{head}"]
     for each in known:
         sizes = [*(size for _, size in each.percentiles), each.max_bytes]
-        cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
+        cells = "".join(f"{_mebibytes(size):>{_WIDTH}}" for size in sizes)
         lines.append(f"{'  ' + LABELS[each.name]:<24}{cells}")
     if any(each.num_data for each in known):
         lines += prose("  where data decide sizes: ", _OF_NO_RUN)
@@ -286,7 +302,8 @@ _OF_NO_RUN: Final = "of known sizes, larger branches and one iteration of a Loop
 
 
 def _heaviest_section(summary: Summary) -> list[str]:
-    lines = [rounded("", size, path) for path, size in summary.heaviest]
+    power = common_power(size for _, size in summary.heaviest)
+    lines = [rounded("", size, path, power=power) for path, size in summary.heaviest]
     name = summary.heaviest_by
     if any(each.num_data for each in summary.figures if each.name == name):
         lines += prose("  where data decide sizes: ", _OF_NO_RUN)
@@ -297,6 +314,7 @@ def _fitting_section(summary: Summary) -> list[str]:
     if not summary.fittings:
         return []
     lines = ["Fits, each model alone"]
+    power = common_power(each.target.limit_bytes for each in summary.fittings)
     for each in summary.fittings:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
@@ -304,7 +322,8 @@ def _fitting_section(summary: Summary) -> list[str]:
         own = each.target.cpu if each.basis is Basis.ORT_CPU else None
         cpu = "" if own is None else f", on the device's {own}"
         remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
-        lines.append(rounded(f"  {each.target.name}", each.target.limit_bytes, remark))
+        size = each.target.limit_bytes
+        lines.append(rounded(f"  {each.target.name}", size, remark, power=power))
     paths = dict.fromkeys(path for each in summary.fittings for path in each.unknown_paths)
     if paths:
         names = ", ".join(map(shortened, [*paths][:_MOST_NAMED]))

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -261,13 +262,27 @@ def test_the_words_of_a_summary() -> None:
 def test_each_model_has_one_line() -> None:
     head = table_head(train=True)
     lines = [table_row(row, train=True) for row in ROWS]
-    assert head.endswith("   MODEL\n")
+    assert head.endswith("   MODEL (sizes in MiB)\n")
     assert "TRAINING" not in table_head(train=False)
     assert {line.index("   " + name) for line, name in zip(lines, "abcdef", strict=True)} == {
         head.index("   MODEL")
     }
     assert lines[1].endswith("b   partial: lower bounds\n")
     assert lines[4].endswith("e   error: worker_died\n")
+
+
+def test_the_tables_of_a_collection_have_one_unit() -> None:
+    """The rows are written as they come, before the largest is known: in MiB, named at the top."""
+    rows = [row_of("small", 6_400, 3 * 2**20), row_of("large", 14 * 2**30, 2**20)]
+    cells = [table_row(row, train=False).split()[:3] for row in rows]
+    assert cells == [["0.0061", "3.00", "3.01"], ["14,336.00", "1.00", "14,337.00"]]
+    summary = render_summary(summed(*rows, held=(Target("a", 2**20), Target("b", 2**34))))
+    for block in ("Total of", "Heaviest by", "Fits"):
+        lines = summary.partition(block)[2].partition("\n\n")[0].splitlines()[1:]
+        units = {
+            unit for line in lines for unit in re.findall(r"[\d.]+ ([KMGT]?i?B)   ", f"{line}   ")
+        }
+        assert len(units) == 1, lines
 
 
 def test_columns_of_real_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,6 +279,20 @@ def test_a_ranking_says_at_the_top_what_it_assumes_and_why_it_is_unknown(capsys:
     assert "uncertain" not in text
 
 
+@pytest.mark.parametrize("order", RANKS)
+@pytest.mark.parametrize("name", ["mlp", "mobilenet_v2"])
+def test_a_column_of_a_ranking_has_one_unit(name: str, order: str, capsys: Capture) -> None:
+    model = str(MODELS / f"{name}.onnx")
+    assert main(["fit", model, "--which-device", "--batch", "8", "--rank", order]) == 0
+    table = re.search(r"^FITS  .*?\n\n", capsys.readouterr().out, re.DOTALL | re.MULTILINE)
+    assert table is not None
+    rows = [re.split(r"  +", line) for line in table[0].splitlines() if "  " in line]
+    assert len(rows) > 5
+    for column in range(2, len(rows[0])):
+        cells = [row[column] for row in rows[1:] if row[column] != "-"]
+        assert len({re.sub(r"^[-<>]*[\d.,]+", "", cell) for cell in cells}) <= 1, cells
+
+
 def test_those_that_are_ranked_include_the_tight_ones_where_there_are_any(capsys: Capture) -> None:
     words = ["fit", str(MODELS / "resnet50.onnx"), "--train", "--which-device", "--rank", "price"]
 
