@@ -346,7 +346,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     ends: JsonDict = {}
     if runtime.requested_peak_lower_bytes is not None:
         ends["requested_peak_lower_bytes"] = runtime.requested_peak_lower_bytes
-    if runtime.unknown.tensors or ends:
+    if runtime.requested_peak_ends is not None:
         ends["requested_peak_upper_bytes"] = runtime.requested_peak_upper_bytes
     outcomes = {}
     if runtime.process_range is not None:
@@ -448,24 +448,22 @@ def observed_rows(observed: "ObservedMemory | None") -> JsonDict:
         "observed": {
             "runs": len(observed.sources),
             "sources": [printable(source) for source in observed.sources],
-            **{name: _spread_row(spread) for name, spread in observed.figures.items()},
+            **{name: spread_row(spread) for name, spread in observed.figures.items()},
             "runtimes": [
                 {
                     "name": name,
-                    "requested_peak_bytes": _spread_row(spread),
+                    "requested_peak_bytes": spread_row(spread),
                     **(
-                        {"process_bytes": _spread_row(observed.processes[name])}
+                        {"process_bytes": spread_row(observed.processes[name])}
                         if name in observed.processes
                         else {}
                     ),
                 }
                 for name, spread in observed.runtimes.items()
             ],
-            "dims": {
-                printable(name): _spread_row(spread) for name, spread in observed.dims.items()
-            },
+            "dims": {printable(name): spread_row(spread) for name, spread in observed.dims.items()},
             "iterations": {
-                printable(name): _spread_row(spread) for name, spread in observed.iterations.items()
+                printable(name): spread_row(spread) for name, spread in observed.iterations.items()
             },
         }
     }
@@ -509,7 +507,8 @@ def _loop_row(loop: "DataLoop") -> JsonDict:
     }
 
 
-def _spread_row(spread: "Spread") -> JsonDict:
+def spread_row(spread: "Spread") -> JsonDict:
+    """A figure in observed runs."""
     return {
         "min": spread.least,
         "median": spread.median,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +13,7 @@ from onnxmem.cli.chosen import (
     step_settings,
     verdict_settings,
 )
+from onnxmem.cli.observing import add_observed, saved_runs
 from onnxmem.cli.options import (
     add_json_option,
     add_model_options,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.advise.advising import Advised
     from onnxmem.model.files import ModelFile
+    from onnxmem.model.observed import Observed
     from onnxmem.runtimes.from_settings import Advice
     from onnxmem.runtimes.onnxruntime.advice import Choice
 
@@ -70,7 +72,9 @@ def advise_parser() -> ArgumentParser:
         "Work out what would lower a model's memory, what it saves and what it costs.",
         run,
     )
-    add_most(add_model_options(parser))
+    model = add_model_options(parser)
+    add_most(model)
+    add_observed(model)
     advice = parser.add_argument_group("advice")
     add_size(advice, "--budget", "find what meets it, alone or together, as in 24GiB or 512MiB")
     add_verdict_options(advice)
@@ -99,7 +103,8 @@ def run(arguments: Namespace) -> int:
     if arguments.emit is not None:
         _check_emit(arguments, runtimes)
     codes: list[int] = []
-    outcomes = list(_outcomes(arguments, runtimes, codes))
+    observed = saved_runs(arguments.observed)
+    outcomes = list(_outcomes(arguments, runtimes, codes, observed))
     text = _written(arguments, outcomes)
     if text or arguments.output is None:
         write_result(text, arguments)
@@ -149,7 +154,10 @@ def _written(arguments: Namespace, outcomes: list[Outcome]) -> str:
 
 
 def _outcomes(
-    arguments: Namespace, runtimes: tuple[str | None, ...], codes: list[int]
+    arguments: Namespace,
+    runtimes: tuple[str | None, ...],
+    codes: list[int],
+    observed: Sequence[Observed],
 ) -> Iterator[Outcome]:
     """Advice for each model on each requested runtime."""
     from onnxmem.model.files import load
@@ -158,7 +166,7 @@ def _outcomes(
         for runtime in runtimes:
             try:
                 settings = _settings(arguments, runtime)
-                yield path, runtime, _found(load(path), settings, arguments, runtime)
+                yield path, runtime, _found(load(path), settings, arguments, runtime, observed)
             except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
                 fault = fault_of(error)
                 codes.append(report_fault(fault, error, path))
@@ -166,19 +174,31 @@ def _outcomes(
 
 
 def _found(
-    file: ModelFile, settings: Settings, arguments: Namespace, runtime: str | None
+    file: ModelFile,
+    settings: Settings,
+    arguments: Namespace,
+    runtime: str | None,
+    observed: Sequence[Observed],
 ) -> AdvisedModel:
-    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.analysis.request import AnalysisRequest, at_observed
     from onnxmem.decisions.advise.advising import advised
     from onnxmem.model.building import prepare
     from onnxmem.model.input_values import refuse_unknown_names
     from onnxmem.runtimes.from_settings import advise
 
+    settings, seen = at_observed(settings, file, observed)
     session = None if runtime is None or settings.train else advise(file, settings)
     own = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
     if not settings.one_of_several:
         refuse_unknown_names(file.proto, settings.dims, settings.values)
-    request = AnalysisRequest(file, prepare(file), own, file)
+    request = AnalysisRequest(
+        file,
+        prepare(file),
+        own,
+        file,
+        observed=seen,
+        is_unobserved=bool(observed) and seen is None,
+    )
     named = runtime if arguments.runtimes else None
     advice = advised(request, budget_bytes=arguments.budget_bytes, runtime=named, session=session)
     return AdvisedModel(file.path, settings, advice, session)

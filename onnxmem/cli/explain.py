@@ -14,6 +14,7 @@ from onnxmem.cli.chosen import (
     refuse_unused_options,
     step_settings,
 )
+from onnxmem.cli.observing import add_observed
 from onnxmem.cli.options import (
     add_batch_and_dims,
     add_context_option,
@@ -72,6 +73,7 @@ def explain_parser() -> ArgumentParser:
     add_shapes(model)
     add_values(model)
     add_most(model)
+    add_observed(model)
     add_training_options(parser)
     add_runtime_options(parser)
     add_order_option(parser)
@@ -139,7 +141,7 @@ def _explained(
         if not needs.session:
             checked = {name: value for name, value in settings.items() if name != "context"}
             refuse_unused_options(arguments, Settings(**checked))
-        return analyze(path or "", **settings)
+        return analyze(path or "", observed=tuple(arguments.observed), **settings)
 
     found = explanation(what, None if path is None else Model(path, analyze))
     return found.text, found.rows

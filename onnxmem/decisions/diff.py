@@ -385,10 +385,8 @@ def _ends(analysis: Analysis) -> Iterator[tuple[str, Ends]]:
     """The figures that the data of a run decide; of runtimes, their requested peaks."""
     yield from _ends_in(data_rows(analysis.results))
     for each in analysis.runtimes:
-        if not each.is_every_run:
-            least_bytes = each.requested_peak_lower_bytes
-            least_bytes = each.arena.peak.size_bytes if least_bytes is None else least_bytes
-            yield f"{each.name} peak", (least_bytes, each.requested_peak_upper_bytes)
+        if each.requested_peak_ends is not None:
+            yield f"{each.name} peak", each.requested_peak_ends
 
 
 def _ends_in(row: Mapping[str, object]) -> Iterator[tuple[str, Ends]]:

@@ -104,13 +104,14 @@ def _now(advice: Advised) -> Iterator[str]:
         yield rounded("Now", advice.before_bytes, text)
         return
     least_bytes, most_bytes = ends
+    observed = f" ({advice.observed_text})" if advice.observed_text else ""
     if advice.before_bytes is None:
-        yield rounded("Now, at least", least_bytes, text)
+        yield rounded("Now, at least", least_bytes, f"{text}{observed}")
         why = advice.ways or "no proof gives it an upper end"
         yield fact("  data", f"no advice, for what a run takes is not bounded: {why}")
         return
     yield rounded("Now, at most", most_bytes, text)
-    least = format_bytes(least_bytes)
+    least = f"{format_bytes(least_bytes)}{observed}"
     yield fact("  data", f"at least {least}; advice is on what a run takes at most")
 
 

@@ -10,7 +10,8 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import BASES, AnyBasis, Basis, Verdict
-from onnxmem.analysis.json_rows import JsonDict
+from onnxmem.analysis.json_rows import JsonDict, spread_row
+from onnxmem.analysis.observed_memory import Spread
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.messages import OutOfMemory
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_shape
@@ -192,6 +193,11 @@ def metric_row(metric: Metric, value: MetricValue | None) -> JsonDict:
         ],
         "assumed": None if value is None or value.assumed is None else value.assumed.to_dict(),
         "ends": None if value is None or value.ends is None else list(value.ends),
+        **(
+            {}
+            if value is None or value.observed is None
+            else {"observed": spread_row(value.observed)}
+        ),
     }
 
 
@@ -216,9 +222,19 @@ def _value(
     if value.ends is not None:
         least_bytes, most_bytes = value.ends
         yield sized("  at least", least_bytes, "the data of a run decide")
-        yield sized("  at most", most_bytes)
+        yield sized("  at most", most_bytes, value.ways)
+    if value.observed is not None:
+        yield sized("  observed", value.observed.most, spread_text(value.observed))
     for name, size_bytes in value.parts:
         yield sized("", size_bytes, shortened(name))
+
+
+def spread_text(spread: Spread) -> str:
+    """What a figure was in observed runs, beside the most."""
+    if spread.least == spread.most:
+        return "in observed runs; other inputs may take more"
+    least, median = format_bytes(spread.least), format_bytes(spread.median)
+    return f"in the largest observed run, {least} at least, {median} median; others may take more"
 
 
 _MOST_UNNAMED: Final = 6

@@ -363,7 +363,7 @@ def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDic
         return text + "".join(f"{line}\n" for line in lines), metric_row(metric, value)
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
-    return f"{render_metric(metric, None, None)}\n{render_process(path, process)}", row
+    return f"{render_metric(metric, None, None)}\n{render_process(path, process, value)}", row
 
 
 def _message(message: OutOfMemory, model: Model | None) -> Explanation:

@@ -7,8 +7,10 @@ from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import LOAD_ACCURACY
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.proposals import Proposal
+from onnxmem.decisions.explain.glossary import MetricValue
 from onnxmem.decisions.explain.process import ExplainedProcess, stored_bytes
 from onnxmem.errors import printable, shortened
+from onnxmem.report.explain import spread_text
 from onnxmem.report.text import fact, multiple_text, rounded
 from onnxmem.report.verdict import error_text
 from onnxmem.units import format_bytes, unit_power
@@ -16,9 +18,9 @@ from onnxmem.units import format_bytes, unit_power
 _NOTHING = "no setting of the session saves 1 %"
 
 
-def render_process(path: str, found: ExplainedProcess) -> str:
+def render_process(path: str, found: ExplainedProcess, value: MetricValue) -> str:
     """The sum, its total, and what lowers it; ends with a newline."""
-    return "\n".join([*_sum(path, found), "", *_settings(path, found)]) + "\n"
+    return "\n".join([*_sum(path, found, value), "", *_settings(path, found)]) + "\n"
 
 
 def load_lines(analysis: Analysis) -> Iterator[str]:
@@ -72,7 +74,7 @@ def process_row(found: ExplainedProcess) -> JsonDict:
     }
 
 
-def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
+def _sum(path: str, found: ExplainedProcess, value: MetricValue) -> Iterator[str]:
     outside = " and the weights outside it" if found.has_external_weights else ""
     yield rounded("Model", found.file_bytes, f"{shortened(path)}{outside}")
     yield ""
@@ -81,7 +83,14 @@ def _sum(path: str, found: ExplainedProcess) -> Iterator[str]:
         share = f"{100 * size_bytes / found.total_bytes:3.0f} %"
         yield rounded("", size_bytes, f"{share}   {name}", power=power)
     multiple = multiple_text(found.total_bytes, found.file_bytes)
-    yield rounded("= process, predicted", found.total_bytes, f"{multiple} the model")
+    remark = f"{multiple} the model"
+    if value.ends is not None:
+        remark = f"at least, what the data of a run decide is left out; {remark}"
+    yield rounded("= process, predicted", found.total_bytes, remark)
+    if value.ends is not None:
+        yield rounded("  at most", value.ends[1], value.ways)
+    if value.observed is not None:
+        yield rounded("  observed", value.observed.most, spread_text(value.observed))
     if found.range_bytes is not None:
         least, most = map(format_bytes, found.range_bytes)
         yield fact("  range", f"{least} to {most}, by the state that the C library's heap is in")

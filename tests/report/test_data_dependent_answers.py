@@ -1,5 +1,6 @@
 """What the answer says of a peak that the data of a run decide."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,69 @@ def test_observed_dims_have_the_names_of_the_file(
     _, _, observed = words.partition("Observed in 1 run")
     assert " rows 2 " in observed
     assert "z:0" not in observed
+
+
+WHERE = "agraph (float[N, 7] x) => (int64[a, b] y) { i = NonZero(x) y = Neg(i) }"
+
+
+def explained(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["explain", *words]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_explain_has_both_ends_where_one_is_proven_and_says_at_least_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "where.onnx")
+    onnx.save(model_of(WHERE), path)
+    at_one = (path, "--batch", "1", "--emulate-optimizer")
+    text = explained(capsys, "requested peak", *at_one)
+    assert "at least 0 B 0 B the data of a run decide at most 224 B 224 B" in text
+    assert "at most 112 B 112 B" in explained(capsys, "outputs", *at_one)
+    no_proof = "at most unknown no proof gives an allocator's figure an upper end; --observed FILE"
+    assert no_proof in explained(capsys, "arena reserved", *at_one)
+    process = explained(capsys, "process", *at_one)
+    assert "at least, what the data of a run decide is left out;" in process
+    assert no_proof in process
+    assert main(["explain", "process", *at_one, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["explained"]
+    assert row["ends"] == [row["value"], None]
+    onnx.save(model_of("agraph (float[N, 7] x) => (y) { y = Neg(x) }"), path)
+    assert "at least" not in explained(capsys, "process", *at_one)
+
+
+def test_explain_names_the_limit_of_a_dim_without_a_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "fed.onnx")
+    onnx.save(model_of("agraph (float[1,7] x, int64[2] k) => (y) { y = Expand(x, k) }"), path)
+    text = explained(capsys, "inference", path)
+    shows = "--observed FILE has what it was in runs"
+    assert f"at most unknown --max y:0=100 bounds it; {shows}" in text
+    assert "at most 744 B" in explained(capsys, "inference", path, "--max", "y:0=25")
+
+
+def test_explain_and_advise_take_observed_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("onnxruntime")
+    path, seen = (str(tmp_path / name) for name in ("where.onnx", "seen.json"))
+    onnx.save(model_of(WHERE), path)
+    npz = str(tmp_path / "two.npz")
+    np.savez(npz, x=np.array([[0, 1, 0, 0, 2, 0, 0]], np.float32))
+    assert main([path, "--observe", npz, "--save-observed", seen]) == 0
+    capsys.readouterr()
+    # Two elements are found: two indices each, in two buffers, beside the 28 bytes of x.
+    with_runs = (path, "--observed", seen)
+    assert "observed 92 B 92 B in observed runs" in explained(capsys, "inference", *with_runs)
+    assert "observed 64 B 64 B in" in explained(capsys, "requested peak", *with_runs)
+    process = explained(capsys, "process", *with_runs)
+    assert "no proof gives an allocator's figure an upper end observed 5" in process
+    assert main(["advise", *with_runs, "--budget", "91B"]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert "at least 92 B (an observed run); advice is on what a run takes at most" in text
+    assert "now 92 B does not fit: 1 B over" in text
+    assert main(["advise", *with_runs, "--budget", "100B", "--accept", "data_dependent"]) == 0
+    assert main(["advise", *with_runs, "--budget", "100B"]) == 3
+    onnx.save(model_of(ROWS), path)
+    assert main(["advise", *with_runs]) == 2

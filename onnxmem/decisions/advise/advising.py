@@ -7,9 +7,9 @@ dropped at the end. The result meets the budget, but need not be the cheapest on
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onnxmem.analysis.fitting.verdicts import Comparison, Verdict
+from onnxmem.analysis.fitting.verdicts import DATA, Comparison, Verdict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.proposals import (
     Ends,
@@ -20,7 +20,7 @@ from onnxmem.decisions.advise.proposals import (
     Tradeoff,
     bytes_of,
     compared_with,
-    ends_of,
+    decided,
     evaluated,
     ranked,
 )
@@ -103,6 +103,8 @@ class Advised:
     """The figure at both ends of what the data of a run decide; ``None``: they decide nothing."""
     ways: str = ""
     """What settles it then."""
+    observed_text: str = ""
+    """Of which observed run the lower end is; empty: of none."""
 
     def __repr__(self) -> str:
         """The five largest savings: the fields hold the analyzed model."""
@@ -151,8 +153,13 @@ def advised(
     plan = None
     if budget_bytes is not None:
         plan = plan_for(subject, figure, proposals, budget_bytes)
-    ends, ways = ends_of(figure, subject) or (None, "")
-    return Advised(figure, before_bytes, proposals, plan, subject, ends, ways)
+    found_ends = decided(figure, subject)
+    if found_ends is None:
+        return Advised(figure, before_bytes, proposals, plan, subject)
+    footprint, ways = found_ends
+    ends = footprint.total_bytes, footprint.upper_bytes
+    observed = footprint.observed_text
+    return Advised(figure, before_bytes, proposals, plan, subject, ends, ways, observed)
 
 
 def plan_for(
@@ -177,6 +184,9 @@ def plan_for(
     if before_bytes is not None and is_over:
         chosen = tuple(singles[:1]) or _combination(subject, figure, usable, budget_bytes)
     after = followed(subject, chosen)
+    if subject.request.observed is not None and after.request.observed is None:
+        # What is accepted are the observed runs, and none is of the changed model.
+        after = _without_accepted_data(after)
     return BudgetPlan(
         budget_bytes=budget_bytes,
         figure=figure,
@@ -186,6 +196,12 @@ def plan_for(
         singles=tuple(singles) if chosen else (),
         estimates=tuple(_estimates(proposals, before_bytes, budget_bytes)) if chosen else (),
     )
+
+
+def _without_accepted_data(subject: Subject) -> Subject:
+    request, settings = subject.request, subject.request.settings
+    accepted = tuple(code for code in settings.accepted if code != DATA)
+    return replace(subject, request=replace(request, settings=replace(settings, accepted=accepted)))
 
 
 def followed(subject: Subject, proposals: Iterable[Proposal]) -> Subject:

@@ -14,12 +14,13 @@ from typing import Any, Final
 import onnx
 
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
-from onnxmem.analysis.fitting.footprints import footprint_of
+from onnxmem.analysis.fitting.footprints import Footprint, footprint_of
 from onnxmem.analysis.fitting.verdicts import (
     BASES,
     Accuracy,
     Basis,
     Comparison,
+    Verdict,
     accuracy_of,
     compared_bytes,
 )
@@ -198,7 +199,10 @@ def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comp
     """Compare a subject with a limit, as other commands do if they have the figure."""
     basis, settings = _BASES.get(figure), subject.request.settings
     if basis is None or subject.has_half_floats:
-        return compared_bytes(bytes_of(figure, subject), limit_bytes)
+        found = compared_bytes(bytes_of(figure, subject), limit_bytes)
+        # What a run takes at most may be over the limit although no run is.
+        is_sure = found.verdict is not Verdict.OVER or subject.results().is_whole
+        return found if is_sure else replace(found, verdict=Verdict.UNKNOWN)
     setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(settings.accepted))
     try:
         return assess((replace(subject.request),), setup).compared(limit_bytes)
@@ -225,7 +229,9 @@ def with_shapes(shapes: dict[str, tuple[int, ...]], freed: frozenset[str]) -> Ch
         settings = subject.request.settings
         dims = {name: number for name, number in settings.dims.items() if name not in freed}
         changed = replace(settings, dims=dims, shapes={**settings.shapes, **shapes})
-        return replace(subject, request=replace(subject.request, settings=changed))
+        # Observed runs are of their own shapes alone.
+        request = replace(subject.request, settings=changed, observed=None)
+        return replace(subject, request=request)
 
     return change
 
@@ -272,9 +278,9 @@ def _step(subject: Subject) -> int | None:
     return None if results is None else _whole(results, results.training_peak_bytes)
 
 
-def ends_of(figure: Objective, subject: Subject) -> tuple[Ends, str] | None:
-    """A figure at both ends of what the data of a run decide, and what settles it; ``None``: they
-    decide nothing of it.
+def decided(figure: Objective, subject: Subject) -> tuple[Footprint, str] | None:
+    """What is taken at both ends of what the data of a run decide, and what settles it; ``None``:
+    they decide nothing of it.
     """
     basis, results = BASIS_OF.get(figure), subject.results()
     if basis is None or results.is_whole or not results.data_text():
@@ -283,12 +289,11 @@ def ends_of(figure: Objective, subject: Subject) -> tuple[Ends, str] | None:
         footprint = footprint_of(replace(subject.request), basis)
     except OnnxmemError:
         return None
-    ends = footprint.total_bytes, footprint.upper_bytes
     if figure in _WITHOUT_END:
         tensors = f", {_WITHOUT_END[figure]}" if results.at_most is not None else ""
-        return ends, f"no proof gives an allocator's figure an upper end{tensors}"
+        return footprint, f"no proof gives an allocator's figure an upper end{tensors}"
     flags = results.data_flags()
-    return ends, f"{flags} bounds it" if flags else results.data_text()
+    return footprint, f"{flags} bounds it" if flags else results.data_text()
 
 
 def _torch(subject: Subject) -> int | None:

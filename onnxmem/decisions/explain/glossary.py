@@ -14,6 +14,8 @@ from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_rows import JsonDict, ends_of
+from onnxmem.analysis.observed_memory import Spread
+from onnxmem.analysis.request import sum_bytes
 from onnxmem.runtimes.assumed import ORT_CONTEXT, Assumed, context, workspace
 
 _MOST_PARTS: Final = 8
@@ -21,6 +23,7 @@ _REST: Final = "the rest"
 _ROWS: Final = "activations.peak_rows"
 """The figure that is a list in JSON; its value is the length of the list."""
 Parts = tuple[tuple[str, int | None], ...]
+Ends = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,13 @@ class MetricValue:
     """The parts that add up to it, the largest first if they are tensors; empty if it has none."""
     assumed: Assumed | None = None
     """The assumption that it is, with the range of its sources."""
-    ends: tuple[int | None, int | None] | None = None
+    ends: Ends | None = None
     """At least and at most, where the data of a run decide it; an end is ``None``: there is none.
     The value itself then leaves out what is of unknown size."""
+    ways: str = ""
+    """What settles it then, where nothing bounds it."""
+    observed: Spread | None = None
+    """What it was in observed runs; ``None``: none are given, or they do not show it."""
 
 
 @cache
@@ -141,8 +148,76 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
         return MetricValue(None if assumed is None else assumed.size_bytes, (), assumed)
     reader = _PARTS.get(metric.key)
     parts = () if number is None or reader is None else _whole(reader(analysis), number)
-    name = metric.key.removeprefix("activations.").replace("training.", "training_")
-    return MetricValue(number, parts, ends=ends_of(report, name.removesuffix("_bytes")))
+    ends = _ends(metric, analysis, report)
+    return MetricValue(
+        number,
+        parts,
+        ends=ends,
+        ways="" if ends is None or ends[1] is not None else _ways(metric, analysis),
+        observed=_observed(metric, analysis),
+    )
+
+
+def _ends(metric: Metric, analysis: Analysis, report: JsonDict) -> Ends | None:
+    """A figure at least and at most; ``None``: the data of a run do not decide it."""
+    runtime = next(iter(analysis.runtimes), None)
+    if metric.key == "outputs_bytes":
+        return _ends_of_outputs(analysis)
+    if runtime is not None and metric.key == "runtime.requested_peak_bytes":
+        return runtime.requested_peak_ends
+    if _is_without_end(metric, analysis):
+        row: object = report
+        for word in metric.key.split("."):
+            row = cast("JsonDict", row).get(word) if isinstance(row, dict) else None
+        return row if isinstance(row, int) else None, None
+    return ends_of(report, _name_of(metric).removesuffix("_bytes"))
+
+
+def _ends_of_outputs(analysis: Analysis) -> Ends | None:
+    """The outputs of known size, and all at the upper end of what data decide."""
+    if analysis.outputs_bytes is not None:
+        return None
+    outputs = [analysis.graph.tensors[name] for name in analysis.graph.outputs]
+    known = [each.size_bytes for each in outputs if each.size_bytes is not None]
+    upper = None if analysis.at_most is None else analysis.at_most.graph
+    most = None if upper is None else sum_bytes(upper.tensors[name] for name in upper.outputs)
+    return sum(known) if known else None, most
+
+
+def _name_of(metric: Metric) -> str:
+    """What a report calls a figure that has two ends."""
+    return metric.key.removeprefix("activations.").replace("training.", "training_")
+
+
+def _is_without_end(metric: Metric, analysis: Analysis) -> bool:
+    """Whether a figure is an allocator's, which no proof bounds where data decide sizes."""
+    name = analysis.runtimes[0].name if analysis.runtimes else ""
+    key = metric.key.replace("runtime.", f"runtimes.{name}.", 1)
+    return key in analysis.without_upper_end
+
+
+def _ways(metric: Metric, analysis: Analysis) -> str:
+    """What settles a figure that nothing bounds."""
+    shows = "" if analysis.observed else "--observed FILE has what it was in runs"
+    if _is_without_end(metric, analysis) and not metric.key.endswith("requested_peak_bytes"):
+        return "; ".join(filter(None, ("no proof gives an allocator's figure an upper end", shows)))
+    flags = analysis.results.data_flags()
+    text = f"{flags} bounds it" if flags else analysis.results.data_text()
+    return "; ".join(filter(None, (text, shows)))
+
+
+def _observed(metric: Metric, analysis: Analysis) -> Spread | None:
+    seen = analysis.observed
+    if seen is None:
+        return None
+    if metric.needs_runtime and analysis.runtimes:
+        name = analysis.runtimes[0].name
+        of_runtimes = {
+            "runtime.requested_peak_bytes": seen.runtimes,
+            "runtime.process_bytes": seen.processes,
+        }
+        return of_runtimes.get(metric.key, {}).get(name)
+    return seen.figures.get(_name_of(metric))
 
 
 def _whole(parts: Parts, number: int) -> Parts:

@@ -107,6 +107,17 @@ class RuntimeMemory:
         return max(loading_bytes, first_bytes, self.process_bytes)
 
     @property
+    def requested_peak_ends(self) -> tuple[int, int | None] | None:
+        """The peak requested by kernels at least and at most; ``None``: the data of a run do not
+        decide it, else without an upper end.
+        """
+        least_bytes = self.requested_peak_lower_bytes
+        if least_bytes is None and not self.unknown.tensors:
+            return None
+        known_bytes = self.arena.requested_peak_bytes
+        return known_bytes if least_bytes is None else least_bytes, self.requested_peak_upper_bytes
+
+    @property
     def unknown_tensors(self) -> int:
         """How many tensors have no known size."""
         return len(self.unknown.tensors)
