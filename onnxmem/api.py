@@ -246,7 +246,8 @@ def explain(
         }
         return analyze(file, **(settings | needed))
 
-    return explanation(what, Model(_name_of(file), analysis_with))
+    batch, trains = settings.get("batch"), settings.get("train", False)
+    return explanation(what, Model(_name_of(file), analysis_with, batch, trains))
 
 
 def check(

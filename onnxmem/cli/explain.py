@@ -143,7 +143,8 @@ def _explained(
             refuse_unused_options(arguments, Settings(**checked))
         return analyze(path or "", observed=tuple(arguments.observed), **settings)
 
-    found = explanation(what, None if path is None else Model(path, analyze))
+    model = None if path is None else Model(path, analyze, arguments.batch, arguments.train)
+    found = explanation(what, model)
     return found.text, found.rows
 
 

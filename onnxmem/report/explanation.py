@@ -34,6 +34,7 @@ from onnxmem.decisions.explain.tensors import read_tensor
 from onnxmem.decisions.explain.topics import (
     Topic,
     asks_for_a_rule,
+    commands_for,
     is_word,
     name_of,
     search,
@@ -110,6 +111,9 @@ class Model:
 
     path: str
     analyze: Callable[[Needs], Analysis]
+    batch: int | None = None
+    """The batch and whether a step is requested, for commands that are suggested."""
+    trains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,8 @@ def is_rules(what: str) -> bool:
     is_printed = any(each.printed in numbers for each in WORKED_EXAMPLE)
     # A tensor's name such as block_2x_weight is no question.
     is_asked = " " in what.strip() and (asks_for_a_rule(what) or _is_rules_topic(what))
-    return bool(is_printed or _OF_RULES.search(what) or is_asked) and read_message(what) is None
+    is_rule = is_printed or _OF_RULES.search(what) or is_asked
+    return bool(is_rule) and read_tensor(what) is None and read_message(what) is None
 
 
 def _is_rules_topic(what: str) -> bool:
@@ -190,12 +195,17 @@ def _named(what: str, model: Model | None) -> Explanation | None:
         return Explanation(render_code(code), (code_row(code),))
     meant = _meant(what)
     if isinstance(meant, Topic):
-        return _topic(meant, (), model)
+        return _topic(meant, (), model, what)
     return _figures(meant, model) if meant else None
 
 
 def _meant(what: str) -> Topic | tuple[Metric, ...]:
-    """The figures or the topic of a name; a topic's wins over the last word of a figure's key."""
+    """The figures or the topic of a name; a topic's wins over the last word of a figure's key.
+
+    A question about a type is none: how many bytes is a long?
+    """
+    if " " in what.strip() and read_tensor(what) is not None:
+        return ()
     return metrics_named(what, is_whole=True) or topic_named(what) or metrics_named(what)
 
 
@@ -220,7 +230,7 @@ def _read(what: str, model: Model | None) -> Explanation | None:
         return None
     is_said = model is None and _is_cue(message) and not _PRINTED.search(what)
     topic = topic_named(_MESSAGES) if is_said else None
-    return _message(message, model) if topic is None else _topic(topic, (), None)
+    return _message(message, model) if topic is None else _topic(topic, (), None, what)
 
 
 def _is_cue(message: OutOfMemory | None) -> bool:
@@ -249,7 +259,7 @@ def _asked(what: str, model: Model | None) -> Explanation:
         return Explanation(render_questions(what, near), (questions_row(near),))
     first, names = found[0], tuple(name_of(each) for each in found[1:])
     if isinstance(first, Topic):
-        return _topic(first, names, model)
+        return _topic(first, names, model, what)
     if isinstance(first, Metric):
         return _figures((first,), model)
     return Explanation(render_code(first), (code_row(first),))
@@ -262,7 +272,9 @@ def _is_path(word: str) -> bool:
     return plain.endswith(".onnx") or ("/" in plain and (is_rooted or not is_word(plain)))
 
 
-def _topic(topic: Topic, near: tuple[str, ...], model: Model | None) -> Explanation:
+def _topic(topic: Topic, near: tuple[str, ...], model: Model | None, what: str) -> Explanation:
+    batch, trains = (None, False) if model is None else (model.batch, model.trains)
+    topic = replace(topic, commands=commands_for(topic, what, batch=batch, trains=trains))
     figures, row = _of_topic(topic), topic_row(topic)
     if model is None:
         return Explanation(render_topic(topic, near), (row,))

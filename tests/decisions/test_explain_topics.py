@@ -239,7 +239,7 @@ OF_USERS: Final = (
     ("how do I stop memory from creeping up on the server", "a server that runs for days"),
     ("block the merge if the peak goes up", "memory growth in CI"),
     ("what does one more token of context cost for SmolLM", "cache of a language model"),
-    ("does ResNet-50 train at batch 256 in 16 GB in bf16", "the largest batch"),
+    ("does ResNet-50 train at batch 256 in 16 GB in bf16", "whether a model fits"),
     ("will it train in 6 GiB", "whether a model fits"),
     ("what if I checkpoint", "activation checkpointing"),
     ("CI limit that fails when memory grows", "memory growth in CI"),
@@ -451,7 +451,7 @@ def test_the_commands_of_an_answer_name_the_model(capsys: Capture) -> None:
     model = str(MODELS / "mlp.onnx")
     assert main(["explain", "what batch fits 16GB", model]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"onnxmem fit {model} --device auto" in shown
+    assert f"onnxmem fit {model} --device 16GB" in shown
     assert "MODEL" not in shown
 
 
@@ -584,3 +584,71 @@ def test_the_peak_of_a_training_is_that_of_its_step(words: str, capsys: Capture)
     assert "training.peak_bytes" in capsys.readouterr().out
     assert main(["explain", words, model]) == 0
     assert "activations.in_place_peak_bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("how many activations per sample", "elements and bytes"),
+        ("how much does ZeRO-2 save on 8 gpus", "training on several devices"),
+        ("how many gpus do I need to train this", "training on several devices"),
+        ("gpu utilization", "measure a run of my own"),
+        ("watch a running process", "measure a run of my own"),
+        ("nvidia-smi", "more than predicted"),
+        ("why does tensorflow take all my gpu memory", "TensorFlow and Keras"),
+        ("set_memory_growth", "TensorFlow and Keras"),
+        ("TF_FORCE_GPU_ALLOW_GROWTH", "TensorFlow and Keras"),
+        ("training memory under keras", "TensorFlow and Keras"),
+        ("would smaller images help", "smaller networks and inputs"),
+        ("what if I halve the image size", "smaller networks and inputs"),
+        ("what do half as many channels save", "smaller networks and inputs"),
+        ("half_width", "smaller networks and inputs"),
+        ("smaller fully connected layer", "smaller networks and inputs"),
+        ("how much memory is free here", "whether a model fits"),
+        ("how do I compute training memory by hand", "rules of thumb"),
+        ("params", "parameters"),
+    ],
+)
+def test_a_question_of_a_walk_finds_its_answer(question: str, answer: str) -> None:
+    assert name_of(search(question)[0]) == answer
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["what batch fits 16 gigs"], "onnxmem fit MODEL --device 16GB\n"),
+        (["what batch fits 11.5 GiB"], "onnxmem fit MODEL --device 11.5GiB\n"),
+        (["largest batch on a 3060"], 'onnxmem fit MODEL --device "RTX 3060"\n'),
+        (["largest batch on a GTX 1060 6GB"], "onnxmem MODEL --train --budget 6GiB\n"),
+        (["can I train this on a 3060"], 'fit MODEL --device "RTX 3060" --train --batch 8\n'),
+        (
+            ["how much does keras take with a batch size of 48"],
+            "onnxmem explain keras MODEL --batch 48\n",
+        ),
+        (["how do I reduce memory in training"], "onnxmem advise MODEL --train\n"),
+    ],
+)
+def test_a_command_has_what_the_question_names(
+    words: list[str], command: str, capsys: Capture
+) -> None:
+    assert main(["explain", *words]) == 0
+    assert command in capsys.readouterr().out
+
+
+def test_what_the_question_names_comes_first(capsys: Capture) -> None:
+    assert main(["explain", "can I train this on a 3060"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (first,) = [line for line in lines if line.startswith("  try")]
+    assert first.endswith('onnxmem fit MODEL --device "RTX 3060" --train --batch 8')
+
+
+def test_a_command_has_the_batch_and_the_training_of_the_flags(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    net = str(tmp_path / "net.onnx")
+    write_model(tmp_path / "net.onnx")
+    assert main(["explain", "TensorFlow and Keras", net, "--batch", "5"]) == 0
+    assert f"onnxmem explain keras {net} --batch 5 " in " ".join(capsys.readouterr().out.split())
+    assert main(["explain", "the largest batch", net, "--train"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"onnxmem fit {net} --device auto --train " in shown

@@ -32,19 +32,34 @@ _ALIASES: Final = {
     **{f"u{bits}": DType(f"uint{bits}") for bits in (2, 4, 8, 16, 32, 64)},
 }
 """Names that frameworks and papers use; ONNX's own are those of ``DType``."""
-_TYPE: Final = r"(?:(?:torch|tf|np|numpy|tensorproto)\.|dt_)?(?P<type>[a-z][a-z0-9_]*)"
+_TYPE: Final = (
+    r"(?:(?:torch|tf|np|numpy|jnp|tensorproto|onnx\.tensorproto)\.|dt_)?(?P<type>[a-z][a-z0-9_]*)"
+)
 _DIMS: Final = r"[\[(]?(?P<dims>\d+(?:\s*[x\u00d7*,]\s*\d+)*,?)[\])]?"
 _FORMS: Final = tuple(
     re.compile(form)
-    for form in (rf"{_TYPE}", rf"{_DIMS}\s*:?\s*{_TYPE}", rf"{_TYPE}\s*:?\s*{_DIMS}", _DIMS)
+    for form in (rf"{_TYPE}", rf"{_DIMS}\s*[:,]?\s*{_TYPE}", rf"{_TYPE}\s*[:,]?\s*{_DIMS}", _DIMS)
 )
+_CALL: Final = re.compile(
+    r"\b(?P<module>torch|tf|np|numpy|jnp|jax\.numpy|cp|cupy)\.[\w.]{1,40}\((?P<inside>[^a-z]*[\w\s.,=()\[\]'-]*)\)"
+)
+"""A tensor as a program makes it: ``np.zeros((3, 5), dtype=np.int8)``."""
+_KEYWORD: Final = re.compile(r"\b(?:dtype|shape|size)\s*=\s*")
+_OTHER_KEYWORD: Final = re.compile(
+    r",\s*(?:device|requires_grad|name|layout|order|seed)\s*=\s*[^,]*"
+)
+_OF_MODULE: Final = dict.fromkeys(("np", "numpy", "cp", "cupy"), DType.FLOAT64)
+"""The type of a call that names none, where it is not float32."""
+_BY: Final = re.compile(r"(?<=\d) (?:by|times) (?=\d)")
+_OF_A_TYPE: Final = re.compile(r".*\b(?:size|bytes?|bits?)\b.* (?P<type>[a-z][a-z0-9_.]*)")
+"""A question about a type that has no digit: how many bytes is a double?"""
 _NOTATION: Final = re.compile(r"\d\s*[x\u00d7*,]\s*\d|[a-z]\d")
 """What a question must have to be one about a tensor or a type: 3x5, int8."""
 _MOST_DIMS: Final = 64
 _ASKING: Final = frozenset(
-    "a an and are array big bytes do does dtype element elements gib has have hold how in is it "
-    "kib large many matrix mb memory mib much need needs of shape size space take takes tensor "
-    "the type use uses what with".split()
+    "a activation activations an and are array big bytes do does dtype element elements gib has "
+    "have hold how in is it kib large many matrix mb memory mib much need needs of precision "
+    "shape size space take takes tensor the type use uses what with".split()
 )
 """Words of a question that say nothing of the tensor: how large is a 3x5 int8 tensor?"""
 
@@ -77,20 +92,29 @@ class TensorSize:
 def read_tensor(text: str) -> TensorSize | None:
     """Read a type, a shape, or both in either order; ``None`` if the text is something else.
 
-    A question about a shape or a type is read as these.
+    A question about a shape or a type is read as these, and so is the call that makes a tensor.
     """
-    plain = " ".join(text.lower().split())
-    asked = " ".join(word for word in plain.rstrip("?. ").split() if word not in _ASKING)
-    return _read(plain) or (_read(asked) if _NOTATION.search(asked) else None)
+    plain = _BY.sub("x", " ".join(text.lower().split())).rstrip("?. ")
+    call = _CALL.search(plain)
+    if call is not None:
+        inside = _OTHER_KEYWORD.sub("", _KEYWORD.sub("", call["inside"])).strip("\"' ")
+        return _read(inside, _OF_MODULE.get(call["module"], DType.FLOAT32))
+    asked = " ".join(word for word in plain.split() if word not in _ASKING)
+    of_type = _OF_A_TYPE.fullmatch(plain)
+    return (
+        _read(plain)
+        or (_read(asked) if _NOTATION.search(asked) else None)
+        or (None if of_type is None or of_type["type"] != asked else _read(asked))
+    )
 
 
-def _read(plain: str) -> TensorSize | None:
+def _read(plain: str, default: DType = DType.FLOAT32) -> TensorSize | None:
     for form in _FORMS:
         match = form.fullmatch(plain)
         if match is None:
             continue
         groups = match.groupdict()
-        dtype = _dtype(groups["type"]) if groups.get("type") else DType.FLOAT32
+        dtype = _dtype(groups["type"]) if groups.get("type") else default
         dims = re.findall(r"\d+", groups.get("dims") or "")
         if dtype is None or len(dims) > _MOST_DIMS or (form is _FORMS[-1] and len(dims) == 1):
             continue
@@ -100,7 +124,9 @@ def _read(plain: str) -> TensorSize | None:
 
 
 def _dtype(name: str) -> DType | None:
-    known = _ALIASES.get(name)
-    if known is None and name in set(DType):
-        return DType(name)
-    return known
+    # PyTorch and NumPy write float8_e4m3fn and bool_, and quantized integers with a q.
+    plain = name.replace("_", "")
+    for each in (plain, plain.removeprefix("q"), plain.removesuffix("s")):
+        if each in _ALIASES or each in set(DType):
+            return _ALIASES.get(each) or DType(each)
+    return None

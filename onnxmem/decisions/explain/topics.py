@@ -23,7 +23,7 @@ from math import log
 from operator import itemgetter
 from typing import Final
 
-from onnxmem.decisions.devices import catalog
+from onnxmem.decisions.devices import Device, catalog
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
 
 _FILLER: Final = frozenset(
@@ -55,6 +55,8 @@ _QUANTITY: Final = "amount count number size total"
 _MEMORY: Final = frozenset("memory ram".split())
 _OF_A_MODEL: Final = "an estimate before a run"
 """What is asked by ``how much memory``, without another word that counts."""
+_WHY: Final = "why"
+"""A figure does not say why."""
 _ENDINGS: Final = ("ings", "ing", "ed", "es", "s", "e")
 _LEAST_STEM: Final = 3
 _UNKNOWN_WEIGHT: Final = 0.6
@@ -103,6 +105,24 @@ _SYNONYMS: Final = {
 }
 """Of words in the singular."""
 _CAPACITY: Final = re.compile(r"\b\d+(?:\.\d+)?[ -]*(?:[kmgt]i?b|gigs?|gigabytes?)\b")
+_GIGABYTES: Final = re.compile(r"gigs?|gigabytes?")
+_BATCH_SAID: Final = re.compile(
+    r"\bbatch(?:es)?(?: ?size)?(?: of| is|:| ?=)? ?(\d{1,6})\b(?![.x\d])"
+)
+_AT_A_BATCH: Final = re.compile(
+    r"\b(?:with|at|for|using) (?:an? )?batch(?: ?size)?(?: of| is|:| ?=)? ?\d{1,6}\b(?![.x\d])"
+)
+"""A setting of what is asked about, which says nothing of what is asked."""
+_BATCH_OF_COMMAND: Final = re.compile(r"(?<=--batch )\d+(?![\d.])")
+_DEVICE_OF_COMMAND: Final = re.compile(r"(?<=--device )(?:\d+GiB|auto|T4|\"[^\"]*\")")
+_BUDGET_OF_COMMAND: Final = re.compile(r"(?<=--budget )\d+GiB")
+_MAY_TRAIN: Final = re.compile(
+    r"onnxmem (?:fit |advise |sweep |devices )?(?:--model )?MODEL\b"
+    r"(?!.* --(?:train|runtime|context)\b)"
+)
+_TRAINING: Final = "train"
+_MOST_WORDS: Final = 4
+"""Of the name of a device."""
 _WITHIN: Final = re.compile(rf"\b(?:in|into|within) (?=(?:an? )?{_CAPACITY.pattern})")
 """Who asks what happens within a size asks whether it fits."""
 _UNFIT: Final = re.compile(
@@ -120,6 +140,14 @@ _CONSUMER: Final = re.compile(
 )
 """Who asks what takes the memory, or where it goes, asks for the tensors that dominate it."""
 _WHICH_GPU: Final = re.compile(r"\bwhich (?=(?:graphics? |video )?(?:card|gpu|device)s?\b)")
+_SEVERAL_GPUS: Final = re.compile(
+    r"\bhow many (?:more )?(?:gpus?|cards?|devices?|[ahv]100s?|[345]090s?)"
+    r"(?= (?:do|would|does|will|should|are|to)\b)"
+)
+"""Who asks how many GPUs a model needs asks for a training on several."""
+_TENSORFLOW: Final = re.compile(r"\b(?:set_memory_growth|(?:tf_force_gpu_)?allow_growth)\b")
+_BY_HAND: Final = re.compile(r"\b(?:by hand|manually|on paper|with a calculator)\b")
+_FREE_NOW: Final = re.compile(r"\b(?:is|are) (?:free|available)\b(?! (?:after|again|once|when))")
 _FAR_OFF: Final = re.compile(r"\b(?:far|much|way) off\b|\boff by\b")
 _DOCKER: Final = re.compile(r"\bdocker\b(?=(?: \w+){0,3} limit)|(?<=\blimit of )docker\b")
 """Docker is named for the limit of a container, or for what onnxmem has nothing to do with."""
@@ -142,6 +170,7 @@ _OF_ANOTHER: Final = (
     "request run iteration server leak thread lora"
 )
 """What takes a multiple for a reason of its own, which another topic has."""
+_SOUND: Final = re.compile(r"[a-z0-9]+")
 _CARD: Final = re.compile(r"[a-z]{1,2}\d{1,3}|\d{4}")
 _TWICE: Final = re.compile(r"\b(?:twice|double|doubles|doubled)\b")
 
@@ -215,6 +244,8 @@ def search(question: str) -> tuple[Answer, ...]:
         elif is_topic and not found:
             # A less similar topic is no better answer.
             is_doubtful = True
+    if _WHY in _all_words(question):
+        found.sort(key=lambda each: not isinstance(each, Topic))
     return tuple(found[:_NEAR])
 
 
@@ -261,6 +292,64 @@ def asks_for_a_rule(question: str) -> bool:
         and not spoken.isdisjoint(_all_words(_OF_A_RULE))
         and spoken.isdisjoint(_all_words(_OF_ANOTHER))
     )
+
+
+def commands_for(
+    topic: Topic, question: str, *, batch: int | None = None, trains: bool = False
+) -> tuple[str, ...]:
+    """The commands of a topic with what the question names: a size or a device, a batch, training.
+
+    Those of the size or of the device come first.
+    """
+    device, size = _device_in(question), _size_in(question)
+    said = _BATCH_SAID.search(question.casefold())
+    batch_text = said[1] if said else "" if batch is None else str(batch)
+    trains = trains or _TRAINING in words_of(question)
+    ordered: list[tuple[bool, bool, str]] = []
+    for each in topic.commands:
+        command = each
+        if device is not None:
+            command = _DEVICE_OF_COMMAND.sub(f'"{device.name}"', command)
+            if device.kind == "cuda":
+                command = command.replace("ort-cpu", "ort-cuda")
+            size = f"{device.memory_bytes / 2**30:g}GiB"
+        elif size:
+            command = _DEVICE_OF_COMMAND.sub(size, command)
+        if size:
+            command = _BUDGET_OF_COMMAND.sub(size, command)
+        is_other = command == each
+        if batch_text:
+            command = _BATCH_OF_COMMAND.sub(batch_text, command)
+        if trains and _MAY_TRAIN.match(command):
+            command = f"{command} --train"
+        ordered.append((is_other, trains and " --train" not in command, command))
+    ordered.sort(key=itemgetter(0, 1))
+    return tuple(dict.fromkeys(command for _, _, command in ordered))
+
+
+def _size_in(question: str) -> str:
+    """A size of memory as ``--device`` takes it; empty: the question has none."""
+    found = _CAPACITY.search(question.casefold())
+    if found is None:
+        return ""
+    number, unit = re.findall(r"[\d.]+|[a-z]+", found[0])
+    if _GIGABYTES.fullmatch(unit):
+        return f"{number}GB"
+    return f"{number}{unit[0].upper()}{'iB' if 'i' in unit else 'B'}"
+
+
+def _device_in(question: str) -> Device | None:
+    """The device of the catalog that a question names, by its name or by a card's number."""
+    words = re.findall(r"[\w.-]+", question)
+    known = catalog()
+    for length in range(_MOST_WORDS, 0, -1):
+        for at in range(len(words) - length + 1):
+            device = known.get(" ".join(words[at : at + length]))
+            if device is not None:
+                return device
+    cards = _cards().intersection(_SOUND.findall(question.casefold()))
+    named = (each for each in known.devices if cards & {*_SOUND.findall(each.name.casefold())})
+    return min(named, key=lambda each: len(each.name), default=None)
 
 
 def similar(question: str) -> tuple[Topic, ...]:
@@ -343,7 +432,10 @@ def _all_words(text: str) -> Iterable[str]:
 
 
 def _split(text: str) -> Iterable[str]:
-    plain = _UNFIT.sub(" unfit", text.casefold().replace("_", " "))
+    plain = _SEVERAL_GPUS.sub("distributed", _TENSORFLOW.sub("tensorflow", text.casefold()))
+    plain = _AT_A_BATCH.sub("", plain)
+    plain = _BY_HAND.sub("arithmetic formula", _FREE_NOW.sub("machine fit", plain))
+    plain = _UNFIT.sub(" unfit", plain.replace("_", " "))
     plain = _CONSUMER.sub("dominates", plain)
     plain = _DOCKER.sub("container", _FAR_OFF.sub("error", _WHICH_GPU.sub("choose ", plain)))
     plain = _CAPACITY.sub(" gigabytes ", _WITHIN.sub("fit ", plain))
