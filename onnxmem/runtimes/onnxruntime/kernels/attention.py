@@ -40,8 +40,11 @@ def _self_attention(mask: int, past: int) -> ScratchRule:
         batch, queries, _ = call.dims(0)
         heads = call.integer("num_heads", 0)
         sizes = call.integers("qkv_hidden_sizes", (call.dims(1)[1] // 3,) * 3)
+        # The past is [2, B, N, P, H]: K and V of earlier steps in one tensor, hence axis 3.
         keys = queries + (call.dims(past)[3] if call.has(past) else 0)
         sizes_of = Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
+        # One block for the three: the kernel runs one product per sample, head and matrix, which
+        # writes its part of the block with the heads already separate.
         yield FLOAT_BYTES * batch * queries * sum(sizes)
         is_causal = call.integer("unidirectional", 0) == 1
         mask_index = mask if call.has(mask) else None
@@ -61,6 +64,9 @@ def _multi_head(call: KernelCall) -> Scratch:
     is_causal = call.integer("unidirectional", 0) == 1 and not are_separate
     needs_scores = are_separate or is_causal or call.has_output(1) or call.has_output(2)
     split = _split_heads(call, (0,) if are_separate else (0, 1, 2))
+    # ``MultiHeadAttention<T>::Compute`` calls the flash attention kernel only in floats and without
+    # a key padding mask, a bias of the scores, a past or a present, because that kernel has
+    # arguments for none of them.
     if needs_scores or any(call.has(index) for index in (4, 5, 6, 7)):
         return split.then(_all_scores(call, heads, 4 if call.has(4) else None, is_causal=is_causal))
     return split.then((_flash_bytes(call, heads),))
@@ -86,6 +92,9 @@ def _split_heads(call: KernelCall, indices: tuple[int, ...]) -> Scratch:
     for index in indices:
         batch, length, hidden = call.dims(index)
         separate = FLOAT_BYTES * batch * length * hidden
+        # attention_utils.cc, MaybeTransposeToBNSHAndAddBias: a single row needs no transposition,
+        # so ``AddBiasReshape`` adds the bias into the result; ``AddBiasTranspose`` adds it into a
+        # buffer and transposes that. Both copy their part of the joint bias of Q, K and V.
         biased = [FLOAT_BYTES * hidden, *([separate] if length > 1 else [])] if call.has(3) else []
         blocks += [*biased, separate]
         stops += [*(len(blocks),) * len(biased), None]
@@ -98,6 +107,8 @@ def _one_step(call: KernelCall) -> Scratch:
     heads = call.integer("num_heads", 0)
     if call.has(3) or queries != 1:
         raise UnknownError
+    # K and V of a cross-attention do not change between steps: they come with separate heads, are
+    # read where they are, and no past is added to them.
     is_cross = len(call.dims(1)) == _WITH_HEADS
     keys = call.dims(1)[2] if is_cross else call.scalar(7) + 1
     sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
@@ -113,6 +124,7 @@ def _all_scores(
     :param mask: index of the mask; ``None`` if there is none.
     """
     yield FLOAT_BYTES * heads.scores
+    # A causal mask of one row would hide nothing: a single query comes after all keys.
     if is_causal and heads.queries > 1:
         yield FLOAT_BYTES * heads.batch * heads.queries * heads.keys
     elif mask is not None:
@@ -134,7 +146,12 @@ def _group_query(call: KernelCall) -> Scratch:
     width = call.element_bytes()
     parts = (heads, groups, groups) if call.has(1) else (heads + 2 * groups,)
     size = hidden // parts[0]
+    # present_key is [B, M, L, H]. If the caller shares one buffer between past and present, L is
+    # its capacity; ``GQAAttentionBase::ApplyAttention`` gives each row of scores L floats however
+    # few of them are in use.
     buffer = call.out_dims(1)[2] if call.has_output(1) else _total_keys(call, queries)
+    # The rotation is not in place. V is not rotated, but in one tensor with Q and K it is copied
+    # too.
     rotated = parts[:2] if call.integer("do_rotary", 0) else ()
     split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
     keys = _total_keys(call, buffer)
@@ -145,6 +162,8 @@ def _group_query(call: KernelCall) -> Scratch:
     blocks = (*split, FLOAT_BYTES * batch * heads * queries * buffer)
     if width != HALF_BYTES:
         return Scratch(blocks)
+    # ``ComputeAttentionProbs`` converts K, ``ComputeVxAttentionScore`` V, each for one head and
+    # frees it after that head's product: two passes per head. Scores are floats in any case.
     return Scratch(
         (*blocks, *(FLOAT_BYTES * sizes.outputs,) * 2),
         freed_after=(*(None,) * len(blocks), len(blocks) + 1, None),
@@ -182,6 +201,8 @@ def _step_bytes(call: KernelCall, heads: Heads) -> int:
     head and tile a partial output with its maximum and its sum.
     """
     tile, lines = _flash_tile(call, heads), heads.batch * heads.heads
+    # One query has a line of work per head. Threads beyond that would be idle, unless keys are
+    # split.
     if call.info.threads > lines and heads.keys > tile:
         partial = lines * -(-heads.keys // tile) * (2 + heads.value_size)
         return FLOAT_BYTES * (call.info.threads * tile + partial)
@@ -202,6 +223,8 @@ def _attention(call: KernelCall) -> Scratch:
     keys = call.dims(1)[2 if len(call.dims(1)) == _WITH_HEADS else 1]
     keys += call.dims(4)[2] if call.has(4) else 0
     blocks = [width * batch * heads * length * keys]
+    # A mask in the type of the scores is added as it is; ``make_copy`` rewrites a boolean one in
+    # that type, and the causal one is merged into the copy.
     is_causal = call.integer("is_causal", 0) == 1 and not call.has(6)
     if is_causal or (call.has(3) and call.type(3) == "bool"):
         blocks.insert(0, width * (product(call.dims(3)) if call.has(3) else length * keys))
@@ -217,6 +240,8 @@ def _flash_bytes(call: KernelCall, heads: Heads) -> int:
     contrib_ops/cpu/bert/multihead_attention.cc: Compute.
     """
     tile = _flash_tile(call, heads)
+    # With more rows than H + Hv, the scores of a tile would take more of the cache than its K and
+    # V.
     rows = min(tile, heads.head_size + heads.value_size, heads.queries)
     columns = min(tile, heads.keys)
     return call.info.threads * FLOAT_BYTES * rows * (2 + columns + heads.value_size)
@@ -247,6 +272,8 @@ def _packed_floats(call: KernelCall) -> Iterator[Packed]:
         return
     depth, width = call.dims(1)
     hidden = call.integers("qkv_hidden_sizes", (width // 3,) * 3)
+    # The columns of one head are a matrix of their own, because each product computes one head:
+    # every matrix is padded to MLAS's panels by itself.
     yield Packed(1, sum(heads * packed_floats_bytes(depth, size // heads) for size in hidden))
 
 

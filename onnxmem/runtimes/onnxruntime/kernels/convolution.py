@@ -44,8 +44,11 @@ _FILTER_RANK = 3
 def _convolution(call: KernelCall) -> tuple[int, ...]:
     """MLAS's working buffer, or, beyond MLAS's ranks, the columns of one group of one image."""
     image, kernel, result = call.dims(0)[2:], call.dims(1)[2:], call.out_dims()[2:]
+    # ``Compute`` returns before it allocates.
     if not product(call.out_dims()):
         return ()
+    # ``Conv<float>::Compute`` gathers the columns itself; all groups and images use one buffer in
+    # turn.
     if len(kernel) > _MAX_MLAS_RANK:
         return (FLOAT_BYTES * product(call.dims(1)[1:]) * product(result),)
     return (FLOAT_BYTES * _working_floats(call, image, kernel, result),)
@@ -76,6 +79,8 @@ def _is_direct(call: KernelCall, image: Dims, kernel: Dims) -> bool:
         return False
     if product(kernel) == 1:
         return True
+    # With one channel per group, two kinds of windows already are the rows or columns of a matrix
+    # in the image: those over its whole width, and single columns over its whole height.
     if len(kernel) > 2 or call.dims(1)[1] != 1 or product(call.integers("dilations", (1,))) != 1:  # noqa: PLR2004 - a line or an image
         return False
     height, width = ((1, *kernel), (1, *image)) if len(kernel) == 1 else (kernel, image)
@@ -98,6 +103,8 @@ def _segments(complexity: int, positions: int, threads: int) -> int:
     count = min(complexity // _THREAD_COMPLEXITY + 1, threads)
     if count == 1:
         return 1
+    # MlasConvTryMultithread: parts are equal and rounded up to the alignment, so that the last
+    # thread may have nothing to do; it then gets no buffer.
     stride = -(-positions // count)
     stride = -(-stride // _THREAD_ALIGNMENT) * _THREAD_ALIGNMENT
     if stride >= positions:
@@ -154,11 +161,14 @@ def _quantized(call: KernelCall) -> tuple[int, ...]:
     image, result = (whole[1:-1], output[1:-1]) if is_last else (whole[2:], output[2:])
     outputs = call.dims(_WEIGHT)[0] * product(result)
     is_symmetric = _symmetric_pack_bytes(call) > 0
+    # ReorderFilter: from [M, C/g, K] to [K, C/g, M], the layout in which the products read it.
     blocks = [] if call.is_constant(_WEIGHT) else [product(call.dims(_WEIGHT))]
     if not is_symmetric:
         blocks.append(_SUM * outputs)
     if not is_last:
         blocks += [product(whole[1:]), outputs]
+    # A pointer costs 8 bytes for a position whatever its number of channels, and pixels outside the
+    # image point to one padding row; columns would copy all channels.
     if _is_depthwise(call) or (is_symmetric and not _is_pointwise(call, image, kernel)):
         images = whole[0] if is_symmetric and is_last else 1
         blocks.append(_POINTER * product(kernel) * product(result) * images)
@@ -206,6 +216,8 @@ def _packed_quantized(call: KernelCall) -> Iterator[Packed]:
     if not call.is_constant(_WEIGHT) or len(call.dims(_WEIGHT)) < _FILTER_RANK:
         return
     if symmetric := _symmetric_pack_bytes(call):
+        # Tried first, and without regard to ``PrePackedWeights``: equal weights of two nodes are
+        # packed twice.
         yield Packed(_WEIGHT, symmetric, is_reserved=False, is_shared=False)
     elif not _is_depthwise(call) and packs_weight(is_input_signed=call.type(0) == "int8"):
         groups, filters = call.integer("group", 1), call.dims(_WEIGHT)[0]
@@ -236,6 +248,9 @@ def _pads(call: KernelCall, image: Dims, kernel: Dims) -> Dims:
         return (0,) * 2 * rank
     strides = call.integers("strides", (1,) * rank)
     dilations = call.integers("dilations", (1,) * rank)
+    # core/providers/common.h, ComputePad: the output has ceil(size / stride) positions; what the
+    # last window needs beyond the image is padding, and an odd element of it goes to the side that
+    # the name of the mode says.
     needed = [
         max(0, (-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size)
         for size, stride, dilation, width in zip(image, strides, dilations, kernel, strict=True)

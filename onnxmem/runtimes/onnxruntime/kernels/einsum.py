@@ -85,6 +85,8 @@ def _einsum(call: KernelCall) -> Scratch:
         summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == index]
         pair = [result, operand]
         result, order = _product(allocations, pair, summed)
+        # The last product is transposed by ``FinalizeOutput`` into the output, not into the order
+        # of labels.
         if index < len(inputs) - 1:
             result = _in_label_order(allocations, result, order)
             for used in pair:

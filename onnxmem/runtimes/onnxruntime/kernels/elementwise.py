@@ -39,6 +39,8 @@ def _variadic(call: KernelCall) -> Scratch:
     indices = range(len(call.op_call.inputs))
     partial = tuple(accumulate((call.dims(index) for index in indices), _broadcast))[1:-1]
     blocks = tuple(product(dims) * call.element_bytes() for dims in partial)
+    # UntypedBroadcastVariadic: a result replaces the one before it once it is computed. The last
+    # result is written into the output.
     stops = (*range(2, len(blocks) + 1), *(None,) * (len(blocks) > 0))
     return Scratch(blocks, len(blocks), stops)
 
@@ -50,6 +52,8 @@ def _where(call: KernelCall) -> Scratch:
     """
     if not call.has(1):
         raise UnknownError
+    # UntypedSelect makes both selections, with a default where the condition selects the other
+    # side; UntypedMerge then allocates the output with the shape of both.
     blocks = tuple(_selections(call, 1, 2))
     return Scratch(blocks, len(blocks))
 

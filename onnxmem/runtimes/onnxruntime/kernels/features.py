@@ -15,6 +15,8 @@ def _characters(call: KernelCall) -> tuple[int, ...]:
     """words: [S, L], W: [E, 1, K, C]: the length of each word, the embeddings of its characters,
     the windows, and the outputs of the convolution before and after the activation.
     """
+    # ComputeConvMaxPoolWithActivation: windows are written out for all words at once, as if each
+    # had the full length, and one product multiplies those that are in use.
     (words, length), (filters, _, window, size) = call.dims(0), call.dims(1)
     windows = length - window + 1
     each = (length * size, windows * window * size, windows * filters, windows * filters)

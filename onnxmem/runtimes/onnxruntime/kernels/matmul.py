@@ -44,6 +44,7 @@ _ALIGNMENT = 64
 
 def _packed_floats(call: KernelCall) -> Iterator[Packed]:
     """B: [K, N], or [N, K] with ``transB``."""
+    # GemmPackBFp32: a batch of matrices is read as it is.
     if not call.is_constant(1) or call.type(1) != "float32" or len(call.dims(1)) != _MATRIX:
         return
     rows, columns = call.dims(1)
@@ -62,6 +63,8 @@ def _packed_integers(index: int) -> PackingRule:
             rows, columns = call.dims(index)
             is_transposed = call.integer("transB", 0) != 0
             depth, width = (columns, rows) if is_transposed else (rows, columns)
+            # ``MlasGemmPackB`` reads [K, N] only: a transposed weight is written out in that order
+            # first.
             transposed_bytes = rows * columns if is_transposed else 0
             yield Packed(
                 index,
@@ -86,6 +89,8 @@ def _gemm(call: KernelCall) -> tuple[int, ...]:
         (0, call.integer("transA", 0) != 0),
         (3, call.integer("transB", 0) != 0 and not is_packed),
     )
+    # MLAS's products of 8 bits take no transposed operands. A float output has the size of the
+    # sums, which are computed in it.
     copies = (product(call.dims(index)) for index, is_transposed in transposed if is_transposed)
     return (*copies, *(_sums(call) if call.has(_OUTPUT_SCALE) else ()))
 
@@ -105,6 +110,8 @@ def _blocks(call: KernelCall) -> Iterator[int]:
     rows, depth, columns = product(call.dims(0)[:-1]), call.integer("K", 0), call.integer("N", 0)
     is_half = call.element_bytes() == HALF_BYTES
     scales_bytes, bias_bytes = (_converted_bytes(call, index) for index in (2, 5))
+    # Without a kernel for the packed form, B is dequantized whole and a product of floats follows,
+    # for which an fp16 kernel converts its operands.
     if not _is_packed(call):
         yield scales_bytes
         yield FLOAT_BYTES * depth * columns
@@ -115,6 +122,9 @@ def _blocks(call: KernelCall) -> Iterator[int]:
         return
     if _is_in_int8(call):
         block = call.integer("block_size", 0)
+        # MlasQNBitGemmBatchWorkspaceSize: the kernel aligns the start of the workspace itself,
+        # hence the alignment less one byte on top. It has to quantize A before the product, as each
+        # column of B multiplies all of A.
         size = rows * -(-depth // block) * (block + _BLOCK_STATISTICS)
         yield -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT - 1
     elif is_half:

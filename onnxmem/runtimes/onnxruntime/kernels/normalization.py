@@ -48,6 +48,8 @@ def _skip_layer(*weights: int) -> ScratchRule:
         converted = (
             index for index in (1, *weights) if call.has(index) and not call.is_constant(index)
         )
+        # SkipLayerNorm::Compute, ConvertMLFloat16ToFloatIfNeeded: inputs in the sequence of the
+        # node, then what is rounded to fp16 at the end, the output and the sum.
         return (
             FLOAT_BYTES * count,
             *(FLOAT_BYTES * product(call.dims(index)) for index in converted),
@@ -60,6 +62,8 @@ def _skip_layer(*weights: int) -> ScratchRule:
 def _local_response(call: KernelCall) -> tuple[int, ...]:
     """X: [N, C, *D]: a scale per element, and the squares of one image, padded by size - 1."""
     batch, channels, *image = call.dims(0)
+    # Zeros beside the channels: the window of a channel differs from the last one by the square
+    # that comes in and the one that goes out, without a special case at both ends.
     padded = channels + call.integer("size", 1) - 1
     return (FLOAT_BYTES * batch * channels * product(image), FLOAT_BYTES * padded * product(image))
 
@@ -75,6 +79,7 @@ def _packed_halves(*indices: int) -> PackingRule:
 
     def packs(call: KernelCall) -> Iterator[Packed]:
         for index in indices:
+            # PrePack ignores ``PrePackedWeights``: equal weights of two nodes are converted twice.
             if call.is_constant(index) and call.element_bytes(index) == HALF_BYTES:
                 yield Packed(index, FLOAT_BYTES * product(call.dims(index)), is_shared=False)
 

@@ -70,6 +70,8 @@ def _quantized_lstm(call: KernelCall) -> tuple[int, ...]:
     and the sums of the product.
     """
     layer = _layer(call, call.dims(2)[1])
+    # AllocateQuantizeBuffers: X is quantized once for all steps, then H before each of them, in one
+    # buffer that fits the larger of both. The sums are needed for H only.
     quantized = max(layer.steps * layer.inputs, layer.state)
     sums = _INT * 4 * layer.state
     return (
@@ -83,6 +85,10 @@ def _lstm_directions(
 ) -> Iterator[int]:
     """The buffers of each direction; at the end those of its computation."""
     for index in range(layer.directions):
+        # ``UniDirectionalLstm<T>::AllocateBuffers``, in its sequence: the zero states of one sample
+        # (hidden0_, internal_memory_prev_), the states of all samples (hidden, cell, clipped cell),
+        # and output_iofc_: one product computes the gates of all steps from X before the first
+        # step. The four sums of input and recurrent bias follow.
         sizes = [layer.hidden] * 2 + [layer.state] * 3 + [4 * layer.states]
         sizes += [layer.hidden] * 4 if call.has(3) else []
         sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
@@ -106,6 +112,8 @@ def _gru_direction(call: KernelCall, layer: _Layer) -> Iterator[int]:
     is_split = call.integer("linear_before_reset", 0) != 0
     yield from (layer.state,) * 2
     if call.has(3):
+        # With ``linear_before_reset`` the reset gate multiplies the recurrent part of the hidden
+        # gate with its bias, so that Wbh and Rbh stay apart; else their sum is enough.
         yield from (layer.state,) * (4 if is_split else 3)
     if is_split:
         yield layer.state
@@ -147,6 +155,9 @@ def _packed_gates(call: KernelCall) -> Iterator[Packed]:
         yield Packed(1, directions * packed_floats_bytes(depth, width))
     if call.is_constant(2):
         directions, width, depth = call.dims(2)
+        # The hidden gate's product waits for the reset gate; update and reset gate need one
+        # product. Both parts are padded to panels (pre_packed_recurrent_ZR_,
+        # pre_packed_recurrent_H_).
         parts = packed_floats_bytes(depth, 2 * width // 3) + packed_floats_bytes(depth, width // 3)
         yield Packed(2, directions * parts)
 

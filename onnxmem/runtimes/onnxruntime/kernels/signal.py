@@ -54,6 +54,8 @@ def _framed(call: KernelCall) -> Scratch:
 def _bluestein(length: int, lines: int, complex_bytes: int) -> Scratch:
     if length & (length - 1) == 0 or not lines:
         return Scratch()
+    # b, its transform and the chirp depend on the length only, so that the first line makes them
+    # for all; the others are a line's own. b is no longer needed once it is transformed.
     vector = complex_bytes * (1 << (2 * length - 2).bit_length())
     stops = (None, None, 3)
     return Scratch((vector,) * 3, freed_after=stops, per_pass=(vector,) * 2, passes=lines)

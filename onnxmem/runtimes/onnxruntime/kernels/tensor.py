@@ -50,6 +50,8 @@ def _resized(call: KernelCall) -> tuple[int, ...]:
 def _interpolated(image: Dims, result: Dims) -> tuple[int, ...]:
     """Rows and columns of an image, channels first or last; else positions along three axes."""
     axes = _image_axes(image, result)
+    # SetupUpsampleBilinear, SetupUpsampleTrilinear: indices and weights in one block. They depend
+    # on one coordinate each, hence a sum, not a product, of the dims.
     if axes:
         return (_IMAGE * sum(result[axis] for axis in axes),)
     return (_VOLUME * sum(result[-3:]),)
@@ -70,7 +72,11 @@ def _filtered(call: KernelCall, support: int, image: Dims, result: Dims) -> Iter
     resized, in the type of the input.
     """
     axes = _image_axes(image, result)
+    # UpsampleBaseAntiAlias: SetupUpsampleFilterAntiAlias makes the weights of the width before
+    # those of the height. Bounds of windows are in vectors outside the arena.
     for axis in axes[::-1]:
+        # Enlarging keeps the support of scale 1; reducing covers all elements that an output
+        # replaces.
         window = ceil(support / 2 * max(1 / _scale(call, axis), 1.0)) * 2 + 1
         yield FLOAT_BYTES * window * result[axis]
     rows, columns = axes
@@ -98,6 +104,8 @@ def _scan(call: KernelCall) -> tuple[int, ...]:
     if not call.is_at_least(_FIRST_SCAN_OPSET) or any(axes):
         raise UnknownError
     between = max(call.dims(num_states)[0] - 1, 0)
+    # The first iteration reads the node's input and the last writes its output, so that T = 2 needs
+    # one buffer and more iterations two, however many they are.
     sizes = (call.size_bytes(index) for index in range(num_states))
     return tuple(size for size in sizes for _ in range(min(between, _NUM_STATE_BUFFERS)))
 
