@@ -531,6 +531,8 @@ def _load(arena: BfcArena, packed: ArenaInitializers, index: int = 0) -> None:
 
     :raises OutOfMemoryError: they do not fit.
     """
+    # Reserved blocks are outside the regions, so their order does not matter; that of the others
+    # decides which regions the arena adds.
     for size in packed.reserved_bytes:
         arena.reserve(size)
     arena.in_use_peak_bytes += packed.transient_bytes

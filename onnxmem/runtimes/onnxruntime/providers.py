@@ -128,6 +128,7 @@ class _Cpu:
         self, graph: Graph, options: SessionOptions, facts: SessionFacts
     ) -> ArenaInitializers:
         """Weights prepacked by kernels, and small weights, which are copied."""
+        # A weight that a kernel packed leaves no copy in the arena, hence the packed ones first.
         packed = () if options.disable_prepacking else prepacked(graph, facts)
         small = initializer_reserves(graph, packed)
         reserved = tuple(each for each in packed if each.is_reserved)
@@ -167,6 +168,7 @@ CPU: Final[ExecutionProvider] = _Cpu()
 
 
 def _transposed(packed: Iterable[Prepacked]) -> Iterator[tuple[int, int]]:
+    # The copy comes before the packed weight that it serves.
     num_allocated = 0
     for each in packed:
         if each.transposed_bytes:

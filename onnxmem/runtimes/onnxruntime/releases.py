@@ -178,6 +178,7 @@ def _has_shared_transpose(graph: Graph) -> bool:
     """
     num_readers = Counter(graph.outputs)
     num_readers.update(name for node in graph.all_nodes() for name in {*node.reads})
+    # One pass suffices, for the nodes are sorted: what reaches a node is known before it.
     reached: dict[str, bool] = {}  # by value behind a transpose: whether one up to it is shared
     for node in graph.all_nodes():
         before = [reached[name] for name in node.reads if name in reached]

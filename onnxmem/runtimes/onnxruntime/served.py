@@ -115,6 +115,8 @@ class RequestRuns:
 
     def run(self, dims: Dims, found: Found) -> Run:
         """The run of a request that finds these patterns."""
+        # What a run requests depends on its dims and on the patterns that it finds, on nothing
+        # else.
         key = (dims, found)
         if key not in self._runs:
             served = self.graph(dims)
@@ -170,6 +172,8 @@ class PatternStore:
         if self.runs.planned.recorded.has_bodies:
             # Bodies have patterns of their own, which other requests may have stored.
             return tuple(self._served)
+        # Without bodies only the pattern under the run's own key matters, which keeps the number of
+        # distinct runs small.
         first = self._first.get(self.runs.pattern_key(dims))
         return _NONE if first is None else (first,)
 

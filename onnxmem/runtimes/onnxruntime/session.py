@@ -295,6 +295,7 @@ def _packing_through(
     # How the CPU's kernels pack depends on more than sizes.
     if session.recorded.provider.is_host or any(each != names[0] for each in names):
         return None
+    # On CUDA each weight is one request by itself, so its size is all that may differ.
     sizes = Sizes.through([(n, Sizes.of(each.packed.allocated_bytes)) for n, each in points])
     if sizes is None:
         return None

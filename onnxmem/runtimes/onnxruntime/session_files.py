@@ -219,6 +219,7 @@ def write_runnable(
         write_external_data_tensors(model, folder)
     written = write_filled(model, elsewhere, Path(folder))
     if weights == "inline":
+        # ``write_filled`` puts the weights that it fills into a file beside the model.
         load_external_data_for_model(model, folder)
         written.path.write_bytes(model.SerializeToString())
     return {"path": str(written.path), "num_filled": written.num_filled}
@@ -272,6 +273,8 @@ def has_own_names(model: onnx.ModelProto) -> bool:
 
 def name_nodes(model: onnx.ModelProto) -> None:
     """Give each node a unique name, in place, which does not change the memory."""
+    # Names of the whole model: bodies count too, and a new name must not be one that a later node
+    # has.
     taken = {node.name for node in model_nodes(model)}
     seen = {""}
     numbers: Counter[str] = Counter()

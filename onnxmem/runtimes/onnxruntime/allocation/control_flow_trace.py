@@ -127,6 +127,7 @@ def possible_traces(
             return None
         is_one = in_loops and len(loop.traces) == 1
         loops.append([replace(loop, traces=(each,)) for each in found] if is_one else [loop])
+    # Counted before any is made, because the number grows exponentially with the Ifs.
     counts = [*(len(each) for each in branches), *(len(each) for each in loops)]
     if prod(counts) > at_most:
         return None

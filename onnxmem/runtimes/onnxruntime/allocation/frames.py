@@ -107,6 +107,8 @@ class Buffers:
     """The request of the memory-pattern buffer."""
 
     def __post_init__(self) -> None:
+        # ``ExecutionFrame::ExecutionFrame`` copies outputs that are initializers (``Init``) before
+        # it requests the block, so the copies get the lower addresses.
         for name in self.plan.stored_outputs:
             self.allocate(name)
         if self.pattern is not None:
@@ -115,6 +117,7 @@ class Buffers:
 
     def allocate(self, name: str) -> None:
         """Request a buffer, unless it was requested before or is part of the pattern."""
+        # A fetch allocator of the enclosing kernel: the body writes into the output of that node.
         if name in self.provided:
             self.provided[name]()
         elif name in self.plan.outputs:
@@ -160,6 +163,7 @@ class Buffers:
         return self.recorder.malloc(name, Category.ACTIVATION, size_bytes, tensors)
 
     def _is_allocated(self, name: str) -> bool:
+        # An empty buffer is in the pattern too, with no bytes: else a later frame would request it.
         return name in self._numbers or (self.pattern is not None and name in self.pattern.sizes)
 
     def _is_string(self, name: str) -> bool:
@@ -285,6 +289,8 @@ class Session:
         self.num_runs += 1
         self.recorder = Recorder(f"run {self.num_runs}")
         binding = _bound(self.plan, graph or self.plan.graph, trace or self.trace)
+        # utils::ExecuteGraphImpl holds the copies beside the feeds of the caller until the run is
+        # over.
         copies = [
             self.recorder.malloc(
                 name, Category.INPUT, self.requested_bytes(binding, binding.graph, name)
@@ -342,6 +348,9 @@ class Session:
         return {
             name: size
             for name, size in pattern.sizes.items()
+            # AllocateMLValueTensorSelfOwnBufferHelper compares sizes that are rounded to
+            # ``kAllocAlignment``: a buffer that grew within its last 256 bytes still has its
+            # offset.
             if rounded_up(self.size_bytes(binding, name) or 0) == size
         }
 
@@ -522,6 +531,7 @@ class _Frame:
         neither where the least counts.
         """
         branch = self.binding.trace.branches.get(step.node.name, _ANY)
+        # The outputs alone count then, which ``_step`` requests after the bodies.
         if branch.index is None and self.session.counts_least:
             return
         index = branch.index
@@ -573,6 +583,9 @@ class _Frame:
         ):
             is_own = outer in step.allocates
             allocate = partial(self.buffers.allocate, outer) if is_own else _nothing
+            # IfImpl::AllocateOutputTensors, ScanImpl::AllocateOutputTensors: a shape known at load
+            # is requested at once, any other is ``Delayed`` until the body asks its fetch allocator
+            # for it.
             if index < num_ahead or inner in body.sized_outputs:
                 allocate()
             provided[inner] = allocate
@@ -585,6 +598,9 @@ class _Frame:
         provided = self._provided(step, step.bodies[0], num_states)
         temporaries += self._scratch(step.node, scratch, _nothing)
         loop = self._loop_trace(step)
+        # An iteration reads and writes slices of whole tensors (``OrtValueTensorSlicer``), so it
+        # needs no buffer for what it scans, and leaves nothing to the next but its states, which
+        # are scratch.
         for iteration in range(self._num_simulated(loop)):
             self.buffers.recorder.begin(step.node)
             body = self.binding.inside(step, 0, loop.trace_of(iteration))
@@ -594,6 +610,9 @@ class _Frame:
         """Run a Loop's body; what lives to the end of the Loop goes to ``temporaries``."""
         recorder, loop = self.buffers.recorder, self._loop_trace(step)
         temporaries.append(self._temporary("iteration number", step.node, _NUMBER_BYTES))
+        # LoopImpl::CreateInitialFeeds: all iterations have one tensor for their number. The
+        # condition is an output of each iteration and an input of the next, like the carried
+        # values.
         num_carried = len(step.node.inputs) - 1
         inputs: Numbers = [self._temporary("condition", step.node, _CONDITION_BYTES)]
         carried = inputs
@@ -624,6 +643,8 @@ class _Frame:
             outputs = frame.buffers.plan.graph.outputs
             fetched = [_fetched(frame.buffers, name, inputs) for name in outputs]
             carried = fetched[:num_carried]
+            # ``loop_output_tensors_``: ConcatenateLoopOutput copies the scan outputs of all
+            # iterations at the end, so all of them are alive beside the Loop's output.
             temporaries += fetched[num_carried:]
         if not num_simulated:
             # No iteration owns what it would return: the Loop copies its inputs.
@@ -658,6 +679,8 @@ class _Frame:
     def _later_scan_outputs(self, step: Step, loop: LoopTrace, num_later: int) -> Iterator[int]:
         """Request the scan outputs of the iterations that are not simulated."""
         body = self.binding.inside(step, 0, loop.trace_of(len(loop.traces)))
+        # One request for all those iterations: the bytes are equal, only the rounding to chunks is
+        # not.
         for name in body.graph.outputs[len(step.node.inputs) - 1 :] if num_later > 0 else ():
             size = self.session.size_bytes(body, name) or 0
             yield self.buffers.recorder.malloc(name, Category.ACTIVATION, size * num_later)
@@ -675,6 +698,7 @@ class _Frame:
         """The number of simulated iterations; 1 if the number of iterations is unknown."""
         if loop.num_iterations is None:
             return 1
+        # Nested Loops multiply their iterations; this bounds the sum over all of them.
         is_late = self.session.num_frames > _MAX_FRAMES
         most = _FIRST_ITERATIONS if is_late else max(_MAX_ITERATIONS, len(loop.traces))
         return min(loop.num_iterations, most)

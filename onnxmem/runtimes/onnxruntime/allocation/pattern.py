@@ -31,6 +31,7 @@ class PatternTrace:
         """Place a buffer."""
         rounded = rounded_up(size_bytes)
         self.sizes[name] = rounded
+        # TraceAllocation gives an empty buffer a block without bytes, and no offset to merge later.
         if rounded == 0:
             return
         offset = self._best_offset(rounded)

@@ -135,6 +135,7 @@ class _Planner:
             Step(node, allocates, tuple(releases.get(index, ())), self._bodies(node))
             for index, (node, allocates) in enumerate(zip(nodes, own, strict=True))
         )
+        # Not in any step: ``IExecutionFrame::Init`` makes these copies before the first node.
         stored = self._stored_outputs(nodes)
         shapes = self.planning.shapes
         return Plan(
@@ -165,6 +166,8 @@ class _Planner:
 
     def _bodies(self, node: Node) -> tuple[Plan, ...]:
         return tuple(
+            # A subgraph has its own SessionState and plan: neither plan reuses a dead buffer of the
+            # other.
             _Planner(body, self.planning, node.outer_reads, node).planned()
             for _, body in node.subgraphs
         )

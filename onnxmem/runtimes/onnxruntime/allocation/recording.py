@@ -47,6 +47,7 @@ class Run:
         """The program until the session returns: the caller has the outputs, and releases them
         later.
         """
+        # ``ended`` appends one release for each output, and nothing after those.
         events = self.program.events[: len(self.program.events) - len(self.outputs)]
         event_steps = self.program.event_steps[: len(events)]
         return replace(self.program, events=events, event_steps=event_steps)
@@ -65,6 +66,7 @@ class Run:
     @cached_property
     def requested_bytes(self) -> ByteColumn:
         """Requested bytes at the end of each node."""
+        # A node that ends before the first event has no live bytes; ``live_bytes`` begins after it.
         return np.concatenate(([0], self.replay.live_bytes))[self.node_ends]
 
     @property
@@ -137,6 +139,7 @@ class Recorder:
 
     def free(self, number: int | None) -> None:
         """Record a release, unless the request is ``None``, shared or was released before."""
+        # A request has one release more than shares: the last one frees it, whoever makes it.
         if number is not None and self._shared[number]:
             self._shared[number] -= 1
         elif number in self._alive:

@@ -282,6 +282,7 @@ def read_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dic
                 whole = _pages(tensor)
                 read = ReadPages(whole, whole, whole)
                 read = _row_pages(session, node, tensor, read) if by_rows else read
+                # Two readers of a weight may read the same pages, so they do not add up.
                 pages[name] = pages.get(name, read).joined(read)
     return pages
 
@@ -383,6 +384,7 @@ class _Folding:
             # common_subexpression_elimination.cc: equal operators on equal inputs are one node.
             inputs = tuple(self.latest(name) for name in node.inputs)
             key = (node.op_type, inputs, repr(sorted(node.attributes.items())))
+            # A node comes after its producers in the file, so its inputs are joined already.
             for index, name in enumerate(node.outputs):
                 if name and self._join(name, (key, index)):
                     yield self._row(node, name)
@@ -409,6 +411,7 @@ class _Folding:
         return name if values is None else (tensor.dtype, tensor.shape, values)
 
     def _row(self, node: Node, name: str) -> CreatedWeight:
+        # Of several sources the largest decides the peak, for one temporary copy is simulated.
         known = {
             read: self._stored[read].size_bytes or 0 for read in node.reads if read in self._stored
         }

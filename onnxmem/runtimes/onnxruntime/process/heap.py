@@ -138,6 +138,8 @@ class SystemHeap:
 
     def allocate(self, size_bytes: int, *, is_aligned: bool = False) -> Block:
         """Allocate a block; its pages are not resident until they are written."""
+        # _int_memalign requests the alignment and the smallest chunk on top, so that an aligned
+        # chunk fits behind a lead that can be freed.
         needed = _chunk_bytes(size_bytes)
         request_bytes = (
             _chunk_bytes(needed + _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES) if is_aligned else needed
@@ -213,6 +215,7 @@ class SystemHeap:
 
     def _extend_top(self, needed: int) -> tuple[int, int]:
         """Extend the heap for a chunk (``sysmalloc``)."""
+        # New memory of ``sbrk`` continues the old top, whose rest therefore counts.
         lacking = needed + _TOP_PAD_BYTES + _MIN_CHUNK_BYTES - (self._end - self._top)
         self._end += _up(lacking, PAGE_BYTES)
         self._top += needed
@@ -274,6 +277,8 @@ class SystemHeap:
     def _shrink(self, pad_bytes: int) -> None:
         """Return the pages of the top but for so many bytes."""
         top_bytes = self._end - self._top
+        # systrim: the top stays a chunk (``MINSIZE`` and one byte), with the padding and whole
+        # pages.
         spare = (top_bytes - pad_bytes - _MIN_CHUNK_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
         if spare > 0:
             self._resident.remove(self._end - spare, self._end)

@@ -179,6 +179,8 @@ def process_parts(loads: Sequence["Loading"], heap: SystemHeap, mapped_bytes: in
     packed_bytes = sum(each.packed_bytes for each in loads)
     arena_bytes = sum(each.arena_bytes for each in loads)
     kernels_bytes = max(each.kernels_bytes for each in loads)
+    # The load reads pages of the library for its kernels, and the runs as many again. Sessions
+    # share them, so the one with the most kernels decides.
     library_bytes = known.shared_bytes - known.process_bytes + 2 * kernels_bytes
     named_bytes = weight_bytes + packed_bytes + arena_bytes
     return (
@@ -286,6 +288,7 @@ class Loading:
         """
         grown = copy(self)
         grown.heap = self.heap.copied() if heap is None else heap
+        # The first regions are those of the load, which did not know yet which shrink frees them.
         grown.live_regions = [
             (replace(loaded, freed_at=region.freed_at), block, handles)
             for region, (loaded, block, handles) in zip(regions, self.live_regions, strict=False)
@@ -393,6 +396,7 @@ class Loading:
             if name not in self._tensors and name not in read:
                 read.add(name)
                 self.file_pages_bytes += pages
+            # What a kernel packs into a region is written with that region (``add_region``).
             if packed.is_reserved:
                 block = self._tensor(packed.packed_bytes)
                 if packed.is_retained:

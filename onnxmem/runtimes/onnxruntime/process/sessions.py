@@ -48,6 +48,8 @@ class SessionsMemory:
     def load_peak_bytes(self) -> int:
         """The peak while the sessions are created one after another."""
         loads = self._loads(self.host.loaded[1])
+        # A load has the blocks of earlier ones on its own heap; what is not on the heap adds up
+        # here.
         peaks, earlier_bytes = [], 0
         for load in loads:
             peaks.append(load.peak_bytes + earlier_bytes)

@@ -131,6 +131,7 @@ class Knowledge:
 
         The types were inferred for the inputs of a first iteration, and may differ in later ones.
         """
+        # Read once for each graph: a body is entered in every iteration.
         if scope.prefix not in self._declared:
             declared = Scope()
             add_known(graph, declared.types, declared.values)
@@ -171,6 +172,8 @@ class Knowledge:
     def _may_be_folded(self, node: onnx.NodeProto, scope: Scope) -> bool:
         if onnx_op(node) in {"Shape", "Size"}:
             return True
+        # A node without inputs, as RandomUniform, follows from nothing known, hence ``[False]``
+        # below.
         are_known = [name in scope.values for name in node.input if name]
         return any(are_known) if onnx_op(node) in _ABSORBING else all(are_known or [False])
 
@@ -232,6 +235,7 @@ def simulate_control_flow(
     are known to be undecided.
     """
     is_observed = bool(observed.shapes or observed.bodies)
+    # Without values and bodies there is nothing that shape inference does not have already.
     if not values and not is_observed and not any(node.subgraphs for node in graph.nodes):
         return EMPTY_TRACE
     scope = Scope()
@@ -323,6 +327,8 @@ class _Simulation:
         loops: dict[str, LoopTrace] = {}
         for proto in graph.node:
             node = records.nodes.get(next(filter(None, proto.output), ""))
+            # Before the node, because inference merges with what is known; and after a body,
+            # because its walk may have replaced an observed shape by a declared one.
             _learn_shapes(proto, records, scope, observed)
             if node is None:
                 self.knowledge.evaluate(proto, scope)
@@ -454,6 +460,8 @@ class _Simulation:
         """The number of iterations, or a bound; ``None``: unknown."""
         if iterations.condition.truth is False or iterations.number == bound:
             return iterations.number
+        # The simulation was cut short. If the iterations repeat, or nothing but the trip count can
+        # end the Loop, it runs to its bound all the same.
         is_constant = trip_count(running.records.graph, running.node) == bound
         if iterations.is_certain and (iterations.is_steady or is_constant):
             return bound
@@ -468,6 +476,8 @@ class _Simulation:
         inner = running.scope.inside(records.prefix)
         # The condition of a body that runs is true, even if its computation is unknown.
         inputs = [Fact(_NUMBER, np.array(iterations.number)), _TRUE, *iterations.carried]
+        # The inferred types of a body hold for the shapes that it was inferred with; an iteration
+        # with the same shapes can use them too, and need not infer each node again.
         is_first = running.is_first and all(
             fact.kind is not None and shape_of(fact.kind) == shape_of(value.type)
             for value, fact in zip(graph.input[2:], iterations.carried, strict=False)
@@ -515,6 +525,7 @@ def _loop_outputs(
 
 def _without_tail(traces: list[ControlFlowTrace]) -> list[ControlFlowTrace]:
     """Traces of iterations without equal ones at the end."""
+    # ``LoopTrace.trace_of`` takes the last trace for all later iterations.
     while len(traces) > 1 and traces[-1] == traces[-2]:
         traces.pop()
     return traces
@@ -589,6 +600,7 @@ def deciding_inputs(
     tried = {tensor.name: fitted(tensor, (1,)) for tensor in settings}
 
     def undecided_with(fixed: Mapping[str, Array]) -> set[str]:
+        # All simulations together may take as long as the one that found the undecided nodes.
         share = MAX_EVALUATED // (len(tried) + 1)
         fixed = {**values, **fixed}
         found = simulate_control_flow(model, graph, fixed, share, candidates=frozenset(names))
@@ -598,6 +610,7 @@ def deciding_inputs(
     if not names or not tried:
         return {}
     never = undecided_with(tried)
+    # No input decides any of them, so it is not tried which one.
     if never.issuperset(names):
         return {}
     without = {

@@ -209,6 +209,7 @@ def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> R
 
     A shape may not be requested with a dim of 0, so these dims are bound by symbol.
     """
+    # A symbol may be bound to 0, from which ``bind`` computes the shape.
     declared = {value.name: input_dims(value) or () for value in required_inputs(model.graph)}
     dims = {
         dim: number
@@ -290,8 +291,8 @@ def varying_order(graph: Graph) -> Iterator[Finding]:
 
 def _varying(graph: Graph) -> Iterator[str]:
     """Names of the nodes whose order varies."""
-    # onnxruntime adds ReorderOutputs in the order of a table that is hashed by addresses
-    # (``Layout.finish``): two that one node reads, or that nobody reads, may change places.
+    # Two that one node reads, or that nobody reads, may have each other's index
+    # (``Layout.finish``).
     producers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
     read = {name for node in graph.nodes for name in node.reads}
     groups = [list(dict.fromkeys(filter(producers.get, node.reads))) for node in graph.nodes]

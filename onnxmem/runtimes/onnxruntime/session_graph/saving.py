@@ -169,6 +169,8 @@ def _saved(
 ) -> dict[str, JSON]:
     folder, level, overrides = Path(session["folder"]), session["level"], session["overrides"]
     folder.mkdir()
+    # onnxruntime opens the file of external weights by its name in the folder of the model, so a
+    # link of that name is enough to write gigabytes nowhere.
     Path(folder, _WEIGHTS).symlink_to(os.devnull)
     target = Path(folder, "optimized.onnx")
     options = _options(level, overrides)
