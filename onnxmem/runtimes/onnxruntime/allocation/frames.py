@@ -88,7 +88,8 @@ class Buffers:
 
     plan: Plan
     recorder: Recorder
-    size_bytes: Callable[[Graph, str], int]
+    size_bytes: Callable[[str], int]
+    """Bytes to request for a tensor in this run."""
     pattern: PatternTrace | None = None
     """The pattern of an earlier run; ``None``: there is none."""
     pattern_trace: PatternTrace | None = None
@@ -122,9 +123,9 @@ class Buffers:
             self.provided[name]()
         elif name in self.plan.outputs:
             if name not in self.outputs:
-                self.outputs[name] = self._requested(name, self._size_of(name))
+                self.outputs[name] = self._requested(name, self.size_bytes(name))
         elif not self._is_allocated(name):
-            size = self._size_of(name)
+            size = self.size_bytes(name)
             self._numbers[name] = self._requested(name, size)
             # Strings are constructed in place, so they are never part of a pattern.
             if self.pattern_trace is not None and not self._is_string(name):
@@ -154,9 +155,6 @@ class Buffers:
         for number in self._numbers.values():
             self.recorder.free(number)
         self.recorder.free(self._block)
-
-    def _size_of(self, name: str) -> int:
-        return self.size_bytes(self.plan.graph, name)
 
     def _requested(self, name: str, size_bytes: int) -> int:
         tensors = self.plan.sharing.get(name, ())
@@ -292,9 +290,7 @@ class Session:
         # utils::ExecuteGraphImpl holds the copies beside the feeds of the caller until the run is
         # over.
         copies = [
-            self.recorder.malloc(
-                name, Category.INPUT, self.requested_bytes(binding, binding.graph, name)
-            )
+            self.recorder.malloc(name, Category.INPUT, self.requested_bytes(binding, name))
             for name in self.copied
         ]
         self.open(binding).run()
@@ -336,7 +332,7 @@ class Session:
             self.sizes[name] = tensor_bytes(binding.graph, name)
         return self.sizes[name]
 
-    def requested_bytes(self, binding: FrameBinding, _: Graph, name: str) -> int:
+    def requested_bytes(self, binding: FrameBinding, name: str) -> int:
         """Bytes to request; 0 and a note if unknown."""
         size = binding.output_bytes.get(name) or self.size_bytes(binding, name)
         if size is None:
@@ -489,7 +485,7 @@ class _Frame:
 
     def _copied(self, name: str) -> int:
         """Request a copy of a tensor."""
-        size = self.session.requested_bytes(self.binding, self.binding.graph, name)
+        size = self.session.requested_bytes(self.binding, name)
         return self.buffers.recorder.malloc(f"copy of {name}", Category.ACTIVATION, size)
 
     def _shared(self, elements: Elements) -> Elements:
