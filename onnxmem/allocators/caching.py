@@ -576,7 +576,7 @@ class CachingAllocator:
         return self._small.split_bytes() + self._large.split_bytes()
 
     def layout(self) -> tuple[tuple[int, ...], ...]:
-        """Sizes of all blocks by segment: at equal layouts the same requests are served alike."""
+        """Sizes of all blocks by segment: at equal layouts, equal requests get equal blocks."""
         return (*self._small.layout(), (), *self._large.layout())
 
     def malloc(self, number: int, size_bytes: int) -> None:

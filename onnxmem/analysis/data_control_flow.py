@@ -113,10 +113,10 @@ def _counted(graph: Graph) -> Iterator[Node]:
 def _loop(results: StageResults, name: str, most: int | None, seen: int | None) -> DataLoop:
     last = _FAR_COUNT if most is None else most
     counts = sorted({*(each for each in _FIRST_COUNTS if each <= last), last})
-    asked = sorted({*counts, *(() if seen is None else (seen,))})
+    replayed = sorted({*counts, *(() if seen is None else (seen,))})
     outputs: dict[int, int | None] = {}
     totals: dict[int, int | None] = {}
-    for count in asked:
+    for count in replayed:
         limits = {**results.limits, f"{name}:iterations": (count, count)}
         upper = with_upper_dims(results.graph, results.prepared.proto, limits, results.values)
         if upper is None:

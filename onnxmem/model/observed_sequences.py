@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from onnxmem.model.graph import Graph, Node, body_prefix
 from onnxmem.model.observed import BodyRuns, GraphRun
-from onnxmem.model.sequences import erased_place, split_elements, with_piece
+from onnxmem.model.sequences import erased_index, split_elements, with_piece
 from onnxmem.ops.spec import Dims, known_dims
 
 _MAKING: Final = frozenset(
@@ -145,10 +145,10 @@ class _Walk:
 
     def _erased(self, node: Node, before: _Elements) -> _Elements | None:
         pieces = before.pieces
-        place = None if pieces is None else erased_place(self.main, node, pieces)
-        if pieces is None or place is None:
+        index = None if pieces is None else erased_index(self.main, node, pieces)
+        if pieces is None or index is None:
             return None
-        return _Elements.of((*pieces[:place], *pieces[place + 1 :]))
+        return _Elements.of((*pieces[:index], *pieces[index + 1 :]))
 
     def _split(self, node: Node) -> _Elements | None:
         """The pieces of a tensor: together its elements, however long each is."""

@@ -157,8 +157,8 @@ class RemoteWindow:
 
     def _next_start(self, offset: int) -> int:
         """The start of the next piece that was kept."""
-        place = bisect_right(self._starts, offset)
-        return self._starts[place] if place < len(self._starts) else self._size_bytes
+        index = bisect_right(self._starts, offset)
+        return self._starts[index] if index < len(self._starts) else self._size_bytes
 
     def _parts(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes of a range, those that were not kept fetched exactly."""

@@ -15,32 +15,36 @@ def with_piece(
     graph: Graph, node: Node, pieces: Sequence[int], added: int
 ) -> tuple[int, ...] | None:
     """The pieces after a SequenceInsert; ``None``: their order is unknown."""
-    place = _place(graph, node, 2, len(pieces))
-    if place is None and {*pieces, added} != {added}:
+    index = _piece_index(graph, node, 2, len(pieces))
+    if index is None and {*pieces, added} != {added}:
         return None
-    place = place or 0
-    return (*pieces[:place], added, *pieces[place:])
+    index = index or 0
+    return (*pieces[:index], added, *pieces[index:])
 
 
-def erased_place(graph: Graph, node: Node, sizes: Sequence[int]) -> int | None:
-    """Where a SequenceErase takes a piece out; ``None``: unknown, and they differ in size."""
-    place = _place(graph, node, 1, len(sizes) - 1)
-    if place is None and len(set(sizes)) == 1:
-        place = len(sizes) - 1
-    return place if place is not None and 0 <= place < len(sizes) else None
+def erased_index(graph: Graph, node: Node, sizes: Sequence[int]) -> int | None:
+    """The piece that a SequenceErase takes out; ``None``: unknown, and they differ in size."""
+    index = _piece_index(graph, node, 1, len(sizes) - 1)
+    if index is None and len(set(sizes)) == 1:
+        index = len(sizes) - 1
+    return index if index is not None and 0 <= index < len(sizes) else None
 
 
-def _place(graph: Graph, node: Node, index: int, last: int) -> int | None:
-    """A position among pieces, counted from the front; ``None``: unknown. By default the last."""
-    if len(node.inputs) <= index or not node.inputs[index]:
+def _piece_index(graph: Graph, node: Node, position: int, last: int) -> int | None:
+    """The index that an input has, counted from the front; ``None``: unknown. By default the last.
+
+    ``position`` is that of the input: 1 of a SequenceErase, 2 of a SequenceInsert.
+    """
+    if len(node.inputs) <= position or not node.inputs[position]:
         return last
-    found = graph.values.get(node.inputs[index])
+    found = graph.values.get(node.inputs[position])
     if found is None or len(found) != 1:
         return None
-    place = int(found[0])
-    # Counted from the end, -1 is the last piece that there is.
-    place += (last + (index == 1)) if place < 0 else 0
-    return place if 0 <= place <= last else None
+    index = int(found[0])
+    # Counted from the end, -1 is the last piece that there is: ``last`` of a SequenceErase, but one
+    # less of a SequenceInsert, which may also add a piece behind it.
+    index += (last + (position == 1)) if index < 0 else 0
+    return index if 0 <= index <= last else None
 
 
 def split_elements(graph: Graph, node: Node, dims: Dims) -> tuple[int, ...] | None:

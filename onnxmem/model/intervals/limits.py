@@ -37,18 +37,18 @@ def declared_names(graph: Graph, model: onnx.ModelProto) -> Mapping[str, str]:
     ``graph`` has upper ends. A name of other dims too is left out: a limit of it would not be one
     of that dim alone.
     """
-    places: dict[str, set[str]] = {
+    named: dict[str, set[str]] = {
         dim.dim_param: set()
         for value in model.graph.output
         for dim in value.type.tensor_type.shape.dim
         if dim.dim_param
     }
-    for value in (*model.graph.output, *model.graph.value_info) if places else ():
+    for value in (*model.graph.output, *model.graph.value_info) if named else ():
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_param in places:
-                places[dim.dim_param].add(_name_of(graph, value.name, axis))
+            if dim.dim_param in named:
+                named[dim.dim_param].add(_name_of(graph, value.name, axis))
     found: dict[str, str] = {}
-    for symbol, names in places.items():
+    for symbol, names in named.items():
         if len(names) == 1:
             found.setdefault(names.pop(), symbol)
     return {name: symbol for name, symbol in found.items() if name}

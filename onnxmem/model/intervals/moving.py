@@ -166,7 +166,7 @@ def flattened(site: Site) -> Found:
     axis = site.integer("axis", 1)
     axis = axis + len(dims) if axis < 0 else axis
     return [
-        tuple(_merged(site, place, part) for place, part in enumerate((dims[:axis], dims[axis:])))
+        tuple(_merged(site, index, part) for index, part in enumerate((dims[:axis], dims[axis:])))
     ]
 
 

@@ -1,4 +1,4 @@
-"""Rules of operators that are told the size of their output, or compute it from a number.
+"""Rules of operators that read the size of their output, or compute it from a number.
 
 Windows and spectra, resizing and cropping, and the loops of com.microsoft that generate text.
 """

@@ -1,7 +1,7 @@
 """Interval arithmetic of shape computations: the elements of a node's outputs.
 
 Each function takes the intervals of the inputs and returns that of the first output; ``None``: any
-value of its type. An operator that only moves elements moves both ends alike.
+value of its type. An operator that only moves elements moves both ends the same way.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Types at a batch other than the fixed one of the file, one rewrite for each distinct node.
 
 ``batch_rewrite`` resizes the constants that the batch is written in. Here that is done once for all
-nodes that are alike at both batches; a graph with other needs is rewritten as a whole.
+nodes that are equal at both batches; a graph with other needs is rewritten as a whole.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -116,8 +116,8 @@ def rewrite_batch(
 
 def _hollow(data_type: int, dims: Sequence[int]) -> onnx.TensorProto:
     """A tensor without elements."""
-    place = onnx.TensorProto.EXTERNAL
-    return onnx.TensorProto(data_type=data_type, dims=dims, data_location=place)
+    location = onnx.TensorProto.EXTERNAL
+    return onnx.TensorProto(data_type=data_type, dims=dims, data_location=location)
 
 
 def _constant_dims(graph: onnx.GraphProto) -> dict[str, Dims]:

@@ -324,8 +324,10 @@ def session_memory(sessions: SessionGraphs) -> RuntimeMemory:
 
 
 def with_loop_names(request: SessionRequest, file: Graph, optimized: Graph) -> SessionRequest:
-    """The request with the bounds of Loops by their names in the optimized graph: those of nodes
-    without a name follow their places, but what a node writes keeps its name.
+    """The request with the bounds of Loops by their names in the optimized graph.
+
+    A node without a name is named by its index, which the optimizer changes; what it writes keeps
+    its name.
     """
     names = {node.writes[0]: node.name for node in file.all_nodes() if node.onnx_op == "Loop"}
     bounds = {
@@ -379,17 +381,19 @@ def requested_peak_at_most(
     has its first iterations, and less of what they collect: so a Loop is replayed up to its bound.
     """
     raised, has_ends = at_upper_ends(session, request)
-    # Iterations are alike if what one leaves to the next has one size, whichever branches run. Then
+    # Iterations are equal if what one leaves to the next has one size, whichever branches run. Then
     # no mix of branches has a higher peak than the same ones in all iterations.
-    is_alike = all(_is_constant(session.graph, raised.graph, each) for each in _loops(raised.graph))
+    has_equal_iterations = all(
+        _is_constant(session.graph, raised.graph, each) for each in _loops(raised.graph)
+    )
     possible = PossibleRuns.of_each_branch(raised)
-    has_sequences = not is_alike and returns_sequences(raised.graph)
+    has_sequences = not has_equal_iterations and returns_sequences(raised.graph)
     if not (possible.are_all and has_ends) or has_sequences:
         return None
     peaks = []
     for each in possible.sessions:
         recorded = PlannedSession.of(each, options, provider).recorded
-        has_largest = possible.are_covering or not is_alike
+        has_largest = possible.are_covering or not has_equal_iterations
         runs = replace(recorded, has_largest_outputs=has_largest).runs
         if runs.unsized:
             return None

@@ -3,7 +3,7 @@
 The rules of this package are those of the newest verified release. Each earlier one was compared
 with them: its graphs, shapes, kernels and arena, case by case
 (``tests/data/onnxruntime/versions.json``). A ``Change`` stands for cases that differ, with the
-nodes that a model must have to be touched by it. The test of this module compares the changes with
+nodes that a model must have to be affected by it. The test of this module compares the changes with
 the cases, so that none is left out.
 """
 
@@ -43,7 +43,7 @@ class Change:
     """The last release that differs."""
     what: str
     """What is treated differently, in words."""
-    touches: Callable[[Graph], bool]
+    affects: Callable[[Graph], bool]
     """Whether a model has it."""
 
 
@@ -60,7 +60,7 @@ class Release:
         """What the release does otherwise than the rules, as far as a model has it."""
         here = VERIFIED.index(self.name)
         return tuple(
-            each for each in CHANGES if here <= VERIFIED.index(each.last) and each.touches(graph)
+            each for each in CHANGES if here <= VERIFIED.index(each.last) and each.affects(graph)
         )
 
     @property
@@ -71,7 +71,7 @@ class Release:
 
 # --------------------------------------------------------------------------------------------------
 # What a model must have. Each is as wide as the cases that differ, or wider: a model that is not
-# touched has none of them.
+# affected has none of them.
 
 
 _OWN_DOMAINS: Final = frozenset({"", "com.microsoft"})

@@ -287,7 +287,7 @@ class ServingSession:
 class SessionGroup:
     """Sessions of one model that have one arena; mutable.
 
-    They are handed requests in turn, and each runs the same number at once.
+    They serve requests in turn, and each runs the same number at once.
     """
 
     arena: BfcArena

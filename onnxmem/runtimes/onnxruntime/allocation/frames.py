@@ -44,7 +44,7 @@ from typing import Final, cast
 
 from onnxmem.model.control_flow import least_trips, trip_count
 from onnxmem.model.graph import DType, Graph, Node, Tensor
-from onnxmem.model.sequences import erased_place, split_elements, with_piece
+from onnxmem.model.sequences import erased_index, split_elements, with_piece
 from onnxmem.ops.spec import known_dims
 from onnxmem.program.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
@@ -471,11 +471,11 @@ class _Frame:
     def _erased(self, node: Node, before: Elements) -> Elements:
         """Share the elements but one; where it is unknown which, none is left out."""
         sizes_bytes = [self.buffers.recorder.size_bytes(number) for number in before]
-        place = erased_place(self.binding.graph, node, sizes_bytes)
-        if place is None:
+        index = erased_index(self.binding.graph, node, sizes_bytes)
+        if index is None:
             self.session.unsized[node.outputs[0]] = None
             return self._shared(before)
-        return self._shared((*before[:place], *before[place + 1 :]))
+        return self._shared((*before[:index], *before[index + 1 :]))
 
     def _copies(self, name: str, elements: Elements) -> Elements:
         """Request copies of all elements of a sequence."""
@@ -538,8 +538,8 @@ class _Frame:
         body = self.binding.inside(step, index, branch.trace_of(index))
         returning = range(len(step.bodies)) if self.session.has_largest_outputs else (index,)
         made = [self.binding.inside(step, each, branch.trace_of(each)) for each in returning]
-        for place, outer in enumerate(step.node.outputs):
-            names = [(each, each.graph.outputs[place : place + 1]) for each in made]
+        for number, outer in enumerate(step.node.outputs):
+            names = [(each, each.graph.outputs[number : number + 1]) for each in made]
             sizes = [self.session.size_bytes(each, name) for each, inner in names for name in inner]
             size = max(filter(None, sizes), default=None)
             if size:  # branches may return different sizes, which the If itself does not have

@@ -108,12 +108,12 @@ def optimized_together(
 
     :raises OnnxmemError: what ``on_disk`` raises.
     """
-    asked = [each for each in configs if each.asks_onnxruntime and each.is_of_this_machine()]
-    found = _optimized_by_onnxruntime(model.file, model.bound, asked) if asked else None
+    wanted = [each for each in configs if each.asks_onnxruntime and each.is_of_this_machine()]
+    found = _optimized_by_onnxruntime(model.file, model.bound, wanted) if wanted else None
     if found is None or isinstance(found, Finding):
         return {}
     made = {}
-    for config, each in zip(asked, found, strict=True):
+    for config, each in zip(wanted, found, strict=True):
         with_channel_block(each.proto, each.cpu.channel_block)
         made[config] = replace(each, findings=(*_cpu_findings(config), *each.findings))
     return made
