@@ -40,6 +40,7 @@ def _broadcast_dim(site: Site, axis: int, one: DimInterval, other: DimInterval) 
 
 def same(dims: Sequence[DimInterval]) -> DimInterval:
     """A dim that several tensors share: the narrowest."""
+    # The dims are equal in every run that succeeds, so what bounds one of them bounds all.
     narrowest = min(dims, key=lambda dim: inf if dim.high is None else dim.high)
     known = next((dim for dim in dims if dim.number is not None), None)
     return known or narrowest
@@ -64,9 +65,11 @@ def concatenated(site: Site) -> Found:
     rank = len(known[0])
     if any(len(dims) != rank for dims in known):
         return []
+    # A part of unknown rank has no upper end, but adds no less than 0 to the lower one.
     length = total(*(None if dims is None else dims[axis].high for dims in shapes))
     low = sum(dims[axis].low for dims in known)
     joined = known[0][axis] if len(shapes) == 1 else site.dim(0, axis, low, length)
+    # Numbers added to one open dim: what is sliced off again later has that dim, not just its ends.
     open_dims = [dims[axis] for dims in known if dims[axis].number is None]
     if len(open_dims) == 1 and len(known) == len(shapes) > 1:
         joined = joined.after(open_dims[0], sum(dims[axis].number or 0 for dims in known))
@@ -85,6 +88,7 @@ def multiplied(site: Site) -> Found:
     batch = broadcast(site, one[:-2], other[:-2])
     if batch is None:
         return []
+    # As numpy.matmul: a vector on the left has no m, one on the right no n.
     return [(*batch, *one[-2:-1], *(other[-1:] if len(other) > 1 else ()))]
 
 

@@ -79,6 +79,7 @@ def _types(
                     symbol = symbols.setdefault(dim.name, f"data_dim_{len(symbols)}")
                     added.dim_param = symbol
                     named[symbol] = dim
+                # A larger dim would overflow where onnx multiplies dims.
                 elif dim.high is not None and dim.high < _MAX_DIM:
                     added.dim_value = dim.high
         yield name, proto
@@ -125,6 +126,8 @@ def _read(
     for axis, (one, other) in enumerate(zip(symbolic, upper, strict=True)):
         if one is not None and one.HasField("dim_value"):
             made.append(DimInterval.exact(one.dim_value))
+        # A symbol that comes out says to which dim this one is equal in every run, which is more
+        # than an upper end of its own says.
         elif one is not None and one.dim_param in named:
             made.append(named[one.dim_param])
         else:

@@ -251,6 +251,7 @@ def product(dims: Sequence[DimInterval]) -> int | None:
 def times(*ends: int | None) -> int | None:
     """The product of upper ends; ``None``: one is infinite, and none is 0."""
     finite = [each for each in ends if each is not None]
+    # A dim of 0 leaves no element, however large the others are.
     return prod(finite) if len(finite) == len(ends) or 0 in finite else None
 
 
@@ -279,6 +280,7 @@ def join(one: DimInterval, other: DimInterval, name: str) -> DimInterval:
     """A dim that is one of two; ``name`` is that of the joined dim if they may differ."""
     if one == other:
         return one
+    # The joined dim may differ from both, so it has a name of its own.
     high = None if one.high is None or other.high is None else max(one.high, other.high)
     return DimInterval(min(one.low, other.low), high, name)
 

@@ -70,6 +70,7 @@ class Iterations:
         if self.tensors.body_steps > _MAX_ALL_STEPS:
             return self._unfollowed(passed, states)
         after = self._run(passed, states)
+        # What one iteration leaves as it was, all of them do.
         if all(_is_same(one, two) for one, two in zip(states, after, strict=False)):
             return self._collected(trips, states, after)
         tensors, first = self.tensors, states
@@ -78,6 +79,8 @@ class Iterations:
         found = self._collected(trips, states, after)
         if not trips.number:
             return found
+        # With a known number of iterations, what each of them adds to a dim gives the dim after the
+        # last, not only its upper end.
         changes = [_additions(*row) for row in zip(states, after, strict=True)]
         num_carried, count = len(first), trips.number
         grown = [
@@ -107,6 +110,7 @@ class Iterations:
         count = len(states)
         found: list[Known | None] = []
         for name, before, one in zip(self.node.outputs, states, after, strict=False):
+            # A Loop without an iteration returns what it was given.
             found.append(before if _is_same(before, one) else joined(before, one, name))
         axes = self.node.attributes.get("scan_output_axes", ())
         for index, each in enumerate(results[count:]):
@@ -208,6 +212,8 @@ class Iterations:
         node = self._producers.get(condition)
         if node is None:
             return None
+        # The first operand that fails ends the loop, so any known bound holds, and the least one
+        # best.
         if node.onnx_op == "And":
             return least(*(self._most_true(name, carried) for name in node.inputs))
         if node.onnx_op in {"Cast", "Identity", "Squeeze", "Reshape"}:
@@ -254,6 +260,7 @@ class Iterations:
         step, added = self._producers.get(name), 0.0
         if step is not None and step.onnx_op == "Add":
             # The condition may be computed after the counter grew.
+            # The iteration number is a counter, too: it begins at 0 and grows by 1.
             counters = {*carried, self.body.inputs[0]}
             name = next((each for each in step.inputs if each in counters), "")
             other = step.inputs[1] if step.inputs[0] == name else step.inputs[0]
@@ -337,6 +344,7 @@ class Iterations:
         while trips.high is None or len(history) < trips.high:
             after = self._run(passed, states)
             wider = [_union(*row) for row in zip(states, after, names, strict=False)]
+            # What an iteration starts from includes what it ends with, so no later one leaves it.
             if all(_is_within(one, two) for one, two in zip(wider, states, strict=True)):
                 break
             states = wider
@@ -392,6 +400,9 @@ class Iterations:
         following = (
             states if last is None else [_extrapolated(row, last + 1, rounds - 1) for row in rows]
         )
+        # The lines hold if an iteration that starts from the states before the last one ends within
+        # what they say of after it. A value for which that fails loses its ends, which may break
+        # the line of another one that is computed from it, hence the repetition.
         for _ in range(_LEAST_ROUNDS):
             after = self._run(passed, states)
             holds = [_is_within(a, b) for a, b in zip(after, following, strict=False)]
@@ -481,6 +492,8 @@ def _union(one: Known, other: Known, name: str) -> Known:
         # The product of the dims is the number of elements unless both say otherwise.
         found = replace(found, max_elements=None)
     found = replace(found, whole=None)
+    # Widened at once: an interval that grew by each iteration would take as many steps as there are
+    # iterations.
     value = one.value if other.value.within(one.value) else ValueInterval.any_of(found.dtype)
     return replace(found, value=value.shaped(found.exact_dims))
 

@@ -73,6 +73,7 @@ def _of_elements(
     if not count:
         # Beside a dim of 0, another one may be any number.
         return found
+    # A dim is largest where all others are at their least.
     least_count = prod(max(dim.low, 1) for dim in found)
     bounds = [count // (least_count // max(dim.low, 1)) for dim in found]
     return tuple(
@@ -150,6 +151,7 @@ def _with_chosen_ones(site: Site, dims: DimIntervals) -> Found:
         return []
     made = []
     for axis in range(len(dims) + added):
+        # Up to ``added`` ones may come before an axis, so the dim there is one of these, or a 1.
         near = dims[max(axis - added, 0) : axis + 1]
         highs = [dim.high for dim in near]
         known = [high for high in highs if high is not None]
@@ -277,6 +279,8 @@ def tiled(site: Site) -> Found:
         return []
     made = []
     for axis, (dim, count) in enumerate(zip(dims, repeats, strict=True)):
+        # A factor of 1 leaves the other one itself, which stays equal to dims of its name; a
+        # product would be another dim.
         if count.number == 1 or dim.number == 1:
             made.append(dim if count.number == 1 else as_dim(count))
             continue

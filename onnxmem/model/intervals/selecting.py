@@ -20,6 +20,7 @@ from onnxmem.model.intervals.values import slice_parts
 def non_zero(site: Site) -> Found:
     """[rank, n], n at most the elements of the input."""
     dims = site.dims(0)
+    # nonzero_op.cc: a scalar counts as a vector of one element, hence one row for it.
     count = site.dim(0, 1, 0, site.most_elements(0))
     return [None if dims is None else (DimInterval.exact(max(len(dims), 1)), count)]
 
@@ -30,6 +31,7 @@ def selected_boxes(site: Site) -> Found:
     boxes = site.dims(0)
     if scores is None or len(scores) != 3:  # noqa: PLR2004 - its rank
         return [(site.dim(0, 0, 0, None), DimInterval.exact(3))]
+    # By default max_output_boxes_per_class is 0, which selects no box.
     most = 0 if limit is None else limit.value.most
     spatial = least(scores[2].high, boxes[1].high if boxes and len(boxes) > 1 else None)
     per_class = least(spatial, end(most))
@@ -48,6 +50,7 @@ def unique(site: Site) -> Found:
         most = site.most_elements(0)
         low = 0 if dims is None else prod(dim.low for dim in dims)
         whole = site.dim(2, 0, low, most)
+    # Any element at all makes at least one distinct element.
     count = site.dim(0, axis or 0, min(whole.low, 1), whole.high)
     kept = (count,) if axis is None or dims is None else (*dims[:axis], count, *dims[axis + 1 :])
     return [kept, (count,), (whole,), (count,)]

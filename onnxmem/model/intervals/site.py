@@ -77,6 +77,7 @@ class Site:
             return None
         value = known.elements
         rows = zip(value.low.ravel(), value.high.ravel(), value.all_names.ravel(), strict=True)
+        # -1 stands for any negative number: rules only read whether a lower end is negative.
         return tuple(
             DimInterval(int(low) if isfinite(low) else -1, end(high), name or self._name(0, axis))
             if low != high

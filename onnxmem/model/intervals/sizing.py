@@ -75,6 +75,7 @@ def short_transforms(site: Site) -> Found:
         length = shape[0]
     if signal is None or len(signal) < 2 or step is None or length is None:  # noqa: PLR2004 - with a length
         return []
+    # Most frames: the shortest windows in the smallest steps. Fewest: the longest in the largest.
     whole = signal[1]
     high = None if whole.high is None else (whole.high - length.low) // max(step.low, 1) + 1
     low = 0
@@ -120,6 +121,7 @@ def image_of_columns(site: Site) -> Found:
     columns, image, block = site.dims(0), site.values(1), site.values(2)
     if columns is None or len(columns) != 3 or image is None or block is None:  # noqa: PLR2004 - [n, c x block, l]
         return []
+    # The columns hold c x block: most channels where the blocks are smallest.
     least_elements = product([DimInterval.exact(max(each.low, 1)) for each in block]) or 1
     most_elements = product(list(block))
     high = None if columns[1].high is None else columns[1].high // least_elements
@@ -184,6 +186,8 @@ def _to_sizes(
     """
     if policy == "stretch":
         return list(map(as_dim, sizes))
+    # The scale is the least of all ratios, so that no dim exceeds its size. Otherwise it is the
+    # largest, which is at its upper end where the dims that it divides by are at their least.
     if policy == "not_larger":
         return [site.dim(0, axis, 0, size.high) for axis, size in enumerate(sizes)]
     ratios = [
@@ -282,6 +286,8 @@ def path(site: Site) -> Found:
     if costs is None or len(costs) < 2:  # noqa: PLR2004 - a matrix
         return []
     rows, columns = costs[-2:]
+    # A path goes along both sides at most, and as far as the longer one at least, in diagonal
+    # steps.
     most = total(rows.high, columns.high)
     high = None if most is None else most - 1
     return [(_TWO, _computed(site, 1, max(rows.low, columns.low), high))]

@@ -99,6 +99,7 @@ class TensorIntervals:
         """An output within the shape in the graph and the limits of its dims."""
         dims = known.dims
         if tensor.shape is not None and not self.distrusts:
+            # A number in the graph holds in every run. Where it has none, the interval says more.
             of_graph = numbered(tensor.shape, tensor.name)
             if dims is None or len(dims) != len(of_graph):
                 dims = of_graph
@@ -128,6 +129,8 @@ class TensorIntervals:
 
     def _within(self, tensor: Tensor, axis: int, dim: DimInterval) -> DimInterval:
         """A dim within the limits that the user set."""
+        # A limit may name this dim, or the one that it is equal to. ``learned`` has it under the
+        # latter, by which the next walk limits all that are equal to it.
         for name in (f"{tensor.name}:{axis}", dim.name):
             if dim.number is None and name in self.limits and self.is_kept(name, dim.low):
                 self.applied.add(name)

@@ -266,6 +266,7 @@ def _transpose(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
 
 def _reshape(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
     target = integers(inputs[1]) if len(inputs) > 1 else None
+    # A 0 copies a dim of the input; numpy would read it as a dim of 0.
     if target is None or 0 in target:
         return None
     return _moved(lambda ends: ends.reshape(target), inputs[0])
@@ -468,6 +469,8 @@ def _reduced(inputs: Inputs, attributes: Attributes, operator: str) -> ValueInte
     value, keeps = known.elements, bool(attributes.get("keepdims", 1))
     reduce = _REDUCTIONS[operator]
     if value is not None and axes is not None and value.low.size:
+        # The ends of a sum, minimum or maximum are those of its elements' ends; a product with a
+        # negative factor falls as another one grows.
         is_monotone = operator != "ReduceProd" or value.least >= 0
         if is_monotone:
             try:
@@ -546,6 +549,7 @@ def _coordinates(inputs: Inputs, attributes: Attributes) -> ValueInterval | None
 
 
 def _range(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    # A range goes from the start towards the limit and never beyond it.
     start, limit, _ = inputs
     return _union((start, limit))
 
@@ -563,6 +567,7 @@ def _filled(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # 
 def _scattered(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     if attributes.get("reduction", "none") != "none":
         return None
+    # Which elements are replaced depends on the indices, which data decide.
     return _union((inputs[0], inputs[2]))
 
 

@@ -76,6 +76,7 @@ def with_upper_dims(
     if not any(tensor.is_open for tensor in graph.tensors.values()):
         return None
     inference = NodeInference(model)
+    # Each further walk knows a limit more, of a dim that had none, so this ends.
     while True:
         found = TensorIntervals(graph, limits, values)
         _Walk(inference, found).graph(graph)
@@ -351,6 +352,7 @@ class _Walk:
         for attribute, body in node.subgraphs:
             # Both are walked, whichever runs: the tensors of the other one have dims too.
             self.graph(body)
+            # An unknown condition is from 0 to 1: then both run.
             runs = condition.most >= 1 if attribute == "then_branch" else condition.least <= 0
             if runs or len(node.subgraphs) == 1:
                 found.append([self.tensors.of(name) for name in body.outputs])
