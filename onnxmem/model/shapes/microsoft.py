@@ -1,7 +1,8 @@
 """Shapes of onnxruntime's own operators: domains com.microsoft and com.microsoft.nchwc.
 
 The rules are those of onnxruntime's ``core/graph/contrib_ops``: ``contrib_defs.cc``,
-``bert_defs.cc``, ``quantization_defs.cc``, ``nchwc_schema_defs.cc`` and ``range_schema_defs.cc``.
+``bert_defs.cc``, ``shape_inference_functions.cc``, ``quantization_defs.cc``,
+``nchwc_schema_defs.cc``, ``nhwc_schema_defs.cc`` and ``range_schema_defs.cc``.
 Those of operators that a session writes (``SYMBOLIC``) keep symbolic and unknown dims, as
 onnxruntime does while it optimizes a graph; the others need every dim.
 
@@ -165,6 +166,7 @@ def _reordered_input(context: InferenceContext, dims: SymbolicShape, block: int)
     """X: [N, C, H, W] or [N, H, W, C] -> [N, blocks x block, H, W]."""
     is_last = context.integer("channels_last")
     batch, channels, *image = (dims[0], dims[3], *dims[1:3]) if is_last else dims
+    # RegisterNchwcSchemas rounds by ``MlasNchwcGetBlockSize``, which asks the CPU that it runs on.
     padded = -(-channels // block) * block if isinstance(channels, int) else channels
     return (batch, padded, *image)
 
@@ -193,6 +195,7 @@ def _upsampled(
     if len(scales) != _IMAGE_RANK:
         return None
     pairs = zip(dims, scales, strict=True)
+    # RegisterNchwcSchemas multiplies numbers only: a scaled symbol is an unknown dim.
     return tuple(dim * scale if isinstance(dim, int) else None for dim, scale in pairs)
 
 
@@ -232,6 +235,7 @@ def layer_normalization(context: InferenceContext) -> Found:
 
 
 def _fused_matmul(context: InferenceContext) -> Found:
+    # contrib_defs.cc: FusedMatMulShapeInference.
     left, right = (_as_read(context, index, side) for index, side in enumerate("AB"))
     return context.outputs(product(left, right), elem_type=context.elem_type(0))
 
@@ -241,6 +245,8 @@ def _as_read(context: InferenceContext, index: int, side: str) -> SymbolicShape 
     shape = context.shape(index)
     if shape is None or len(shape) < 2:  # noqa: PLR2004 - a vector has nothing to transpose
         return shape
+    # First the batch, then the matrix: ``trans`` swaps the last two dims of what ``transBatch``
+    # moved.
     if context.integer(f"transBatch{side}"):
         shape = (*shape[1:-1], shape[0], shape[-1])
     if context.integer(f"trans{side}"):
@@ -265,6 +271,7 @@ def _gathered_blocks(context: InferenceContext) -> Found:
         return {}
     axis %= len(data)
     if context.elem_type(0) == _UINT8:
+        # Types of 4 bits have their own elements in the shape; only in ``uint8`` they are packed.
         per_byte = _BITS_PER_BYTE // max(context.integer("bits", 4), 1)
         data = (*data[:-1], data[-1] * per_byte)
     dims = (*data[:axis], *indices, *data[axis + 1 :])
@@ -331,6 +338,8 @@ def _distances(context: InferenceContext) -> Found:
 
 def _quantized(context: InferenceContext) -> Found:
     """x, scale, zero point -> x in the zero point's type, uint8 where that is left out."""
+    # quantization_defs.cc. Of a zero point that a node leaves out, releases up to 1.30 know no
+    # type.
     elem_type = context.elem_type(2) if context.has(2) else _UINT8
     return context.outputs(context.shape(0), elem_type=elem_type)
 
@@ -342,6 +351,7 @@ def _dequantized(context: InferenceContext) -> Found:
 
 def _broadcast(context: InferenceContext) -> Found:
     """QLinearAdd and QLinearMul: operands stand first and fourth."""
+    # quantization_defs.cc: QLinearMathDocGenerator. Scale and zero point follow each operand.
     shape = broadcast(context.shape(0), context.shape(3))
     return context.outputs(shape, elem_type=context.elem_type(0))
 
@@ -367,6 +377,7 @@ def _gemm(context: InferenceContext) -> Found:
     left, right = context.shape(0), context.shape(3)
     if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004 - matrices
         return {}
+    # Without both, the sums are scaled to floats by the scales of A and B alone.
     is_quantized = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
     elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantized else _FLOAT
     rows = left[1] if context.integer("transA") else left[0]
@@ -379,6 +390,7 @@ def _lstm(context: InferenceContext) -> Found:
     data, recurrence = context.dims(0), context.dims(2)
     if data is None or recurrence is None or len(data) != 3 or len(recurrence) != 3:  # noqa: PLR2004 - ranks of the docstring
         return {}
+    # onnx's RNNShapeInference; it takes H from an attribute, which the recurrent weight has too.
     steps, batch = data[:2]
     directions, hidden = recurrence[:2]
     last = (directions, batch, hidden)
@@ -392,6 +404,8 @@ def _embedding(context: InferenceContext) -> Found:
     ids, words = context.dims(0), context.dims(2)
     if ids is None or words is None or len(words) != 2:  # noqa: PLR2004 - a matrix
         return {}
+    # shape_inference_functions.cc: EmbedLayerNormalizationShapeInference. The quantized operator
+    # adds up tables of 8 bits, but its output is in floats.
     found = context.outputs(None, ids[:1], elem_type=_INT32)
     return found | context.outputs((*ids, words[1]), elem_type=_FLOAT)
 
@@ -405,6 +419,8 @@ def _multi_head(context: InferenceContext) -> Found:
     found = context.outputs((*query[:2], heads * values[-1]), elem_type=context.elem_type(0))
     if len(context.dims(1) or ()) != _ROWS:
         return found
+    # bert_defs.cc, MultiHeadAttentionTypeAndShapeInference, has them with a past only; without one
+    # the kernel returns the keys and values of this call.
     present = (_cached(context, 6, keys), _cached(context, 7, values))
     return found | context.outputs(None, *present, elem_type=context.elem_type(0))
 
@@ -429,6 +445,8 @@ def _cached(context: InferenceContext, index: int, new: Dims) -> Dims | None:
 
 def _pooled(context: InferenceContext, *, is_last: bool | None = None) -> Found:
     """X: [N, C, *S] or [N, *S, C] -> [N, C, *windows] or [N, *windows, C]."""
+    # nhwc_schema_defs.cc, convPoolShapeInferenceNhwc: that of ONNX on dims with channels moved to
+    # axis 1, and back afterwards.
     last = bool(context.integer("channels_last")) if is_last is None else is_last
     dims = context.dims(0)
     spatial = _spatial(dims, last=last)
@@ -503,6 +521,8 @@ def _counts(context: InferenceContext, axis: tuple[int, ...]) -> Iterator[int]:
     if not context.integer("ceil_mode"):
         yield span // stride + 1
         return
+    # onnx's convPoolShapeInference: a window that would begin beyond the image and the padding
+    # before it does not count, for it would see padding only.
     count = -(-span // stride) + 1
     yield count - 1 if (count - 1) * stride >= size + before else count
 
@@ -582,6 +602,7 @@ def _transposed(context: InferenceContext) -> Found:
         - pads[axis + rank]
         for axis in range(rank)
     )
+    # contrib_defs.cc: convTransposeWithDynamicPadsShapeInference.
     channels = filters[1] * context.integer("group", 1)
     return context.outputs((dims[0], channels, *sizes), elem_type=context.elem_type(0))
 
