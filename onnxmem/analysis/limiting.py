@@ -5,7 +5,7 @@ candidate is tried: the figures are computed again with that dim, or that number
 its lower end.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,13 +53,19 @@ def deciding_limits(upper: UpperGraph, within: Within) -> tuple[str, ...]:
     now = within({})
     weights = _weights(now)
     tried = sorted(weights, key=lambda name: -weights[name])[:_MOST_TRIALS]
-    lowest = {name: upper.least.get(name, 1) for name in tried}
+    lowest = lowest_limits(tried, upper)
     most_bytes = now.size_bytes or 0
     saved = {name: most_bytes - (within({name: lowest[name]}).size_bytes or 0) for name in tried}
     if len(tried) > 1 and not any(saved.values()):
         # Several steps may have the same peak, which falls where all of their dims do.
         return tuple(tried) if (within(lowest).size_bytes or 0) < most_bytes else ()
     return tuple(sorted((name for name in tried if saved[name] > 0), key=lambda n: -saved[n]))
+
+
+def lowest_limits(names: Iterable[str], upper: UpperGraph | None) -> dict[str, int]:
+    """The least that each limit may be: no less than its dim is in any run, nor than 1."""
+    least = {} if upper is None else upper.least
+    return {name: max(least.get(name, 1), 1) for name in names}
 
 
 def _weights(ends: UpperEnds) -> dict[str, int]:

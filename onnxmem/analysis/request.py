@@ -4,7 +4,7 @@ An ``AnalysisRequest`` is a model that was read and prepared once, with settings
 same at another batch or other dims. Its ``StageResults`` are computed when they are first read.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from shlex import quote
@@ -265,13 +265,40 @@ class StageResults:
             return ()
         from onnxmem.analysis.limiting import deciding_limits
 
-        return deciding_limits(self.upper, self._within)
+        return deciding_limits(self.upper, lambda most: self.within(most).upper_ends())
 
-    def _within(self, most: Mapping[str, int]) -> "UpperEnds":
-        """The upper ends within more limits."""
+    def within(self, most: Mapping[str, int]) -> "StageResults":
+        """The results within more limits."""
         limits = {name: (0, number) for name, number in most.items()}
-        found = replace(self, limits={**self.limits, **limits}) if most else self
-        return found.upper_ends()
+        return replace(self, limits={**self.limits, **limits}) if most else self
+
+    def settling_limits(
+        self, most_of: "Callable[[StageResults], int | None]", limit_bytes: int
+    ) -> tuple[str, ...]:
+        """The names for ``--max`` with which what a run takes may be within a limit; empty: none.
+
+        ``most_of`` reads the figure that is compared, at most.
+        """
+        from onnxmem.analysis.limiting import lowest_limits
+
+        names: tuple[str, ...] = ()
+        found = self
+        while more := [name for name in found.deciding_limits if name not in names]:
+            names = (*names, *more)
+            found = self.within(lowest_limits(names, self.upper))
+            most_bytes = most_of(found)
+            if most_bytes is not None and most_bytes <= limit_bytes:
+                return names
+        return ()
+
+    @property
+    def deciding_inputs(self) -> tuple[str, ...]:
+        """The inputs whose value is the condition of an If or the iterations of a Loop that the
+        data of a run decide.
+        """
+        names, fed = set(self.data_nodes), set(self.graph.inputs)
+        read = (node.reads[0] for node in self.graph.nodes if node.name in names and node.reads)
+        return tuple(dict.fromkeys(name for name in read if name in fed))
 
     def upper_ends(self) -> "UpperEnds":
         """What a run takes at most, and what decides it."""
@@ -283,9 +310,9 @@ class StageResults:
         size_bytes = at_most.total_bytes + (at_most.training_peak_bytes or 0)
         return UpperEnds(self.upper, size_bytes, at_most.activations.live_at_peak)
 
-    def data_flags(self) -> str:
+    def data_flags(self, names: Sequence[str] | None = None) -> str:
         """The flags that bound the dims that the data decide: ``--max boxes:0=100``."""
-        names = self.shown(self.deciding_limits)
+        names = self.shown(self.deciding_limits if names is None else names)
         is_unbounded = self.upper is not None and self.upper.unbounded
         number = _EXAMPLE if is_unbounded else "N"
         flags = [f"--max {quote(f'{name}={number}')}" for name in names[:_MOST_FLAGS]]

@@ -204,3 +204,32 @@ def test_a_limit_of_a_sum_that_the_file_declares() -> None:
     at_most = onnxmem.analyze(model, dims=dims, most={"B + kept": 6}).at_most
     assert at_most is not None
     assert at_most.graph.tensors["w"].shape == (6, 7)
+
+
+LARGE_BRANCH = """agraph (float[64] x, bool c) => (float[k] z) {
+    z = If (c) <
+        then_branch = g1 () => (float[k] t) {
+            i = NonZero(x) j = Cast<to = 1>(i) t = Flatten<axis = 0>(j)
+        },
+        else_branch = g2 () => (float[k] u) { u = Neg(x) }
+    >
+}"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "settling"),
+    [("600B", "--max If_0/then_branch/i:1=N bounds it"), ("520B", "--value c=N sets")],
+)
+def test_only_a_limit_that_may_settle_a_verdict_is_named(
+    limit: str, settling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other branch takes 257 + 256 B, and whatever it is copied to: 521 B of 520."""
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model_of(LARGE_BRANCH), path)
+    assert main(["fit", path, "--device", limit]) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    assert settling in text
+    assert ("--max" in text) == settling.startswith("--max")
+    settled = ["--max", "If_0/then_branch/i:1=1"] if "--max" in settling else ["--value", "c=1"]
+    settled += [] if "--max" in settling else ["--max", "If_0/then_branch/i:1=2"]
+    assert main(["fit", path, "--device", limit, *settled]) == 0

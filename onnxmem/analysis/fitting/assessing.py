@@ -23,6 +23,7 @@ from onnxmem.analysis.fitting.footprints import (
     combined,
     footprint_of,
     footprint_together,
+    most_of,
     on_device,
 )
 from onnxmem.analysis.fitting.searching import (
@@ -776,7 +777,8 @@ def _doubts(
         # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
         is_open = not results.is_whole or results.data_nodes
         if is_open and not (footprint.is_whole or doubts):
-            doubts += _partial(results, footprint, setup)
+            alone = setup if len(requests) == 1 else replace(setup, memory_bytes=0)
+            doubts += _partial(request, footprint, alone)
     is_own = isinstance(setup.basis, RuntimeBasis)
     if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:
         text = f"{setup.basis.value} leaves out allocations of unknown size"
@@ -784,8 +786,9 @@ def _doubts(
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 
-def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> Iterator[Doubt]:
+def _partial(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) -> Iterator[Doubt]:
     """Tensors that are left out because their size is unknown, or depends on the data of a run."""
+    results = request.results
     dims = results.data_text()
     if not dims:
         if PARTIAL not in setup.accepted:
@@ -797,20 +800,34 @@ def _partial(results: StageResults, footprint: Footprint, setup: FitRequest) -> 
             text += f" ({footprint.observed_text})"
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
-        yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(_ways(results, footprint, setup)))
+        yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(_ways(request, footprint, setup)))
 
 
-def _ways(results: StageResults, footprint: Footprint, setup: FitRequest) -> Iterator[str]:
+def _ways(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) -> Iterator[str]:
     """What settles a figure that the data of a run decide."""
+    results = request.results
     if _may_fall(setup.basis) and footprint.upper_bytes is None:
         # More bytes of a tensor may lower what an allocator reserves: no limit on a dim bounds it.
         yield "no proof gives an allocator's figure an upper end"
         if results.at_most is not None:
             yield "--basis tensors has one"
-    elif flags := results.data_flags():
-        yield f"{flags} bounds it"
+    elif names := _settling(request, footprint, setup):
+        yield f"{results.data_flags(names)} bounds it"
+    elif inputs := results.deciding_inputs:
+        yield f"--value {inputs[0]}=N sets what decides it"
     if not footprint.num_observed:
         yield "--observe or --observed shows what runs took"
+
+
+def _settling(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) -> tuple[str, ...]:
+    """The limits with which the most may be within the memory; without one, those that lower it."""
+    results, basis, limit_bytes = request.results, setup.basis, setup.limit_bytes
+    upper_bytes = footprint.upper_bytes
+    is_between = footprint.total_bytes <= limit_bytes < (upper_bytes or limit_bytes + 1)
+    is_alone = setup.deployment.instances == 1
+    if not (is_between and is_alone and isinstance(basis, Basis)):
+        return results.deciding_limits
+    return results.settling_limits(lambda found: most_of(request, found, basis), limit_bytes)
 
 
 def _left_out(results: StageResults) -> str:

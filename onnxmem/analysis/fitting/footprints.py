@@ -213,6 +213,12 @@ def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
     return replace(footprint, weight_bytes=results.weight_bytes)
 
 
+def most_of(request: AnalysisRequest, results: StageResults, basis: Basis) -> int | None:
+    """What an instance takes at most, at other results of the request."""
+    at_most = _of_basis(request, results, basis).at_most()
+    return None if at_most is None else at_most.total_bytes
+
+
 def _of_basis(
     request: AnalysisRequest, results: StageResults, basis: Basis, run: "GraphRun | None" = None
 ) -> Footprint:
