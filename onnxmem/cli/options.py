@@ -309,21 +309,20 @@ def add_arena_options(session: _ArgumentGroup) -> None:
     )
 
 
-def add_requests(parser: ArgumentParser, *, is_required: bool = False) -> None:
+def add_requests(parser: ArgumentParser) -> None:
     """Add the requests of a server, and how many are served at once."""
     requests = parser.add_argument_group("requests")
     requests.add_argument(
         "--requests",
-        required=is_required,
         metavar="FILE|RANGES",
         help="a CSV file whose header names the dims, a JSONL file with an object per request, or "
-        "ranges to draw from, as in batch=1..8,seq=16..512:uniform",
+        "ranges to draw from, as in batch=1..8,seq=16..512:uniform; without it all are equal",
     )
     requests.add_argument(
         "--num-requests",
         type=dim,
         metavar="N",
-        help="how many are drawn from ranges (default: 500)",
+        help="how many are drawn from ranges, or equal (default: 500)",
     )
     requests.add_argument(
         "--seed", type=seed, metavar="N", help="of what is drawn from ranges (default: 0)"

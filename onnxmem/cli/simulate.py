@@ -53,7 +53,7 @@ def simulate_parser() -> ArgumentParser:
     """The flags of ``onnxmem simulate``."""
     parser = Parser(
         "simulate",
-        "MODEL --requests FILE|RANGES [options]",
+        "MODEL [--requests FILE|RANGES] [options]",
         "Say what a long-running process of onnxruntime takes: its arena keeps what the largest "
         "requests so far needed, and the order of requests decides how much that is.",
         run,
@@ -64,7 +64,7 @@ def simulate_parser() -> ArgumentParser:
     add_values(model)
     add_most(model)
     add_observed(parser.add_argument_group("data-dependent dims"))
-    add_requests(parser, is_required=True)
+    add_requests(parser)
     _add_session(parser)
     advice = parser.add_argument_group("advice")
     advice.add_argument(
@@ -129,7 +129,7 @@ def run(arguments: Namespace) -> int:
     from onnxmem.analysis.json_rows import document, document_text
     from onnxmem.report.simulation import failed_row, render_simulation, simulation_row
 
-    read = [arguments.model, arguments.requests, *arguments.beside]
+    read = [*filter(None, (arguments.model, arguments.requests)), *arguments.beside]
     check_output(arguments.output, read, force=arguments.force)
     refuse_contradictions(arguments)
     form = form_of(arguments.output, "json" if arguments.json else None, ("text", "json"))
@@ -252,7 +252,7 @@ def _emitted(arguments: Namespace, beside: tuple[ServedProcess, ...]) -> tuple[s
         f"process: {best.process_peak_bytes:,} B at most instead of {own.process_peak_bytes:,} B, "
         f"arena: {best.reserved_peak_bytes:,} B instead of {own.reserved_peak_bytes:,} B"
     )
-    load = f"requests: {arguments.requests}, {arguments.concurrency} at once in each session"
+    load = f"requests: {asked[1].source}, {arguments.concurrency} at once in each session"
     notes, code = [saved, load], EXIT_OK
     if not model.is_complete:
         notes.append("lower bounds: both leave out what is unknown of a run")

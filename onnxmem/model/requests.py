@@ -84,8 +84,11 @@ class Requests:
 
         :raises RequestsError: with its name, and the line.
         """
-        if not known:
-            message = f"{self._where(0)}the model has no dynamic dims: all requests are the same"
+        if not known and self.rows[0]:
+            message = (
+                f"{self._where(0)}the model has no dynamic dims: all requests are the same; leave "
+                "out --requests"
+            )
             raise RequestsError(message)
         for index, row in enumerate(self.rows):
             for name in row:
@@ -106,6 +109,12 @@ class Requests:
         known = input_symbols(prepared.inputs)
         batch = () if BATCH in known else sorted(prepared.batch_symbols)
         self.refuse_unknown([*known, *([BATCH] if batch else [])])
+        shaped = input_symbols(each for each in prepared.inputs if each.name in fixed.shapes)
+        left = [name for name in known if name not in (*fixed.dims, *shaped)]
+        if left and not self.rows[0]:
+            hint = f"--requests {shortened(left[0])}=1..8, or --dim {shortened(left[0])}=8"
+            message = f"the requests have no numbers for {listed(left)}: {hint}"
+            raise RequestsError(message)
 
         def bound(row: Mapping[str, int]) -> Request:
             of_batch = dict.fromkeys(batch, row[BATCH]) if BATCH in row else {}
@@ -123,7 +132,7 @@ class Requests:
 
 
 def listed_requests(rows: Sequence[Mapping[str, int]]) -> Requests:
-    """Requests of a program, each with a number for each dim.
+    """Requests of a program, each with a number for each dim that the model leaves free.
 
     :raises RequestsError: with the index of one that is not.
     """
@@ -136,7 +145,7 @@ def listed_requests(rows: Sequence[Mapping[str, int]]) -> Requests:
     found = []
     for index, row in enumerate(rows):
         where = f"requests[{index}]: "
-        if row.keys() != rows[0].keys() or not row:
+        if row.keys() != rows[0].keys():
             names = f"the dims {listed(list(row))}, and the first {listed(list(rows[0]))}"
             message = f"{where}has {names}"
             raise RequestsError(message)
@@ -144,11 +153,16 @@ def listed_requests(rows: Sequence[Mapping[str, int]]) -> Requests:
     return Requests(tuple(found), "requests")
 
 
-def read_requests(source: str, count: int | None = None, seed: int | None = None) -> Requests:
-    """Read a file of requests, or draw ``count`` of them from ranges.
+def read_requests(
+    source: str | None, count: int | None = None, seed: int | None = None
+) -> Requests:
+    """Read a file of requests, or draw ``count`` of them from ranges; ``None``: all are equal.
 
     :raises RequestsError: neither, a row that is not a request, or a count of a file.
     """
+    if source is None:
+        num_requests = DEFAULT_COUNT if count is None else count
+        return Requests(({},) * num_requests, f"{num_requests:,}, all equal")
     if "=" in source and not os.path.lexists(source):
         return drawn(source, DEFAULT_COUNT if count is None else count, seed or 0)
     if count is not None or seed is not None:

@@ -154,7 +154,8 @@ def _last_maximum(found: Simulation) -> str:
     served = found.timeline[last]
     added = format_bytes(served.reserved_peak_bytes - before)
     maxima = f"of {len(found.maxima):,}"
-    return f"request {last + 1:,} ({_dims_text(served.dims)}), {maxima}: {added} more"
+    dims = f" ({_dims_text(served.dims)})" if served.dims else ""
+    return f"request {last + 1:,}{dims}, {maxima}: {added} more"
 
 
 def _dims_text(dims: Mapping[str, int]) -> str:

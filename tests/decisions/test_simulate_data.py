@@ -147,3 +147,34 @@ def test_what_is_written_from_lower_bounds_says_so(
 def test_observed_runs_of_other_dims_than_all_requests_are_an_error(rows: str) -> None:
     with pytest.raises(ObservedFileError, match="the observed runs had x at 5,70001"):
         onnxmem.simulate(rows, REQUESTS, observed=[seen(rows, 5, 2)], asks_onnxruntime=False)
+
+
+def test_requests_of_a_model_without_dynamic_dims_are_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = ROWS.replace("N", "7")
+    found = onnxmem.simulate(model_of(fixed), [{}, {}], asks_onnxruntime=False)
+    assert found.ends == {DataEnd.AT_MOST: 2}
+    assert [each.dims for each in found.timeline] == [{}, {}]
+    at_7 = onnxmem.simulate(model_of(ROWS), [{"N": 7}, {"N": 7}], asks_onnxruntime=False)
+    assert found.process_peak_bytes == pytest.approx(at_7.process_peak_bytes, rel=0.001)
+    write_model(tmp_path / "fixed.onnx", fixed)
+    words = ["simulate", str(tmp_path / "fixed.onnx"), "--emulate-optimizer"]
+    assert main([*words, "--num-requests", "3", "--max", "kept:0=2"]) == 0
+    text = capsys.readouterr().out
+    assert "3 requests of 1 shape" in text
+    assert "Last new maximum            request 1, of" in text
+    assert "Requests                    3, all equal" in text
+    assert main([*words, "--requests", "N=7"]) == 2
+    assert "all requests are the same; leave out --requests" in capsys.readouterr().err
+
+
+def test_without_requests_each_dim_has_a_number(
+    rows: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", rows, "--emulate-optimizer"]) == 2
+    hint = "the requests have no numbers for 'N': --requests N=1..8, or --dim N=8"
+    assert hint in capsys.readouterr().err
+    for given in (["--dim", "N=7"], ["--shape", "x:7,70001"]):
+        assert main(["simulate", rows, "--emulate-optimizer", *given, "--num-requests", "2"]) == 0
+        assert "2 requests of 1 shape" in capsys.readouterr().out

@@ -118,7 +118,7 @@ def test_a_list_of_requests() -> None:
         ([], "is empty"),
         ([{"a": 1}, {"b": 1}], r"requests\[1\]: has the dims 'b'"),
         ([{"a": 0}], r"requests\[0\]: a is 0"),
-        ([{}], r"requests\[0\]: has"),
+        ([{}, {"a": 1}], r"requests\[1\]: has the dims 'a', and the first"),
     ):
         with pytest.raises(RequestsError, match=said):
             listed_requests(rows)
