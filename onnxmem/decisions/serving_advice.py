@@ -4,9 +4,10 @@ Settings of the session change what its arena reserves for the same requests: th
 memory patterns, of how the arena grows, of whether it shrinks at the end of each run, and of
 whether several sessions share it; with the best of them, whether buffers are reused. With
 the best of all, weights in a file of their own and fixed thresholds of the C library change what
-the load leaves in the heap. A server may change the requests too: serve the largest one first,
-before any other, or pad a dim to one of a few lengths, so that fewer shapes come. Padding costs
-arithmetic; its share is counted.
+the load leaves in the heap. Several sessions may also share the weights and their packed copies,
+which takes a program in C, C++ or C#. A server may change the requests too: serve the largest one
+first, before any other, or pad a dim to one of a few lengths, so that fewer shapes come. Padding
+costs arithmetic; its share is counted.
 
 The process decides, not the arena: an arena that returns its regions leaves holes in the heap, and
 the process may take more with it than without.
@@ -31,6 +32,12 @@ from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, SessionOptions
 _FEWEST, _MOST = 3, 6
 """Lengths of a dim that requests are padded to."""
 _OWN: Final = "as it is"
+_SHARED: Final = "weights and packed copies that all sessions share (C, C++, C#)"
+_SHARED_LINES: Final = (
+    "# not in Python. OrtApi::AddInitializer gives each session the weights of the program;",
+    "# CreateSessionWithPrepackedWeightsContainer, with one container, keeps one copy of each",
+    "# a session is refused where a kernel cannot share its copies, as some of int8 convolutions",
+)
 _FIRST_DRAW: Final = 0
 """The seed of the order in which concurrent runs allocate."""
 
@@ -54,7 +61,7 @@ class ServingChange:
     padded: tuple[Mapping[str, int], ...] | None = None
     """The requests as they are served then; ``None``: as given."""
     is_setting: bool = True
-    """Whether the session changes; else the requests do."""
+    """Whether the options of the session change; else the requests or the program do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ def advise_serving(
     changes = (
         *others,
         *_by_load(planned, rows, best, serving),
+        *_by_sharing(planned, rows, best, serving),
         _warmed_up(model, rows, serving),
         # No run was observed at padded dims: they would be compared by other runs.
         *(() if observed else _by_buckets(model, rows, serving)),
@@ -160,6 +168,21 @@ def _by_load(
             yield found
 
 
+def _by_sharing(
+    model: ServedModel, rows: Sequence[Dims], best: ServingChange, serving: Serving
+) -> Iterator[ServingChange]:
+    """Weights that the program holds once, beside the best settings."""
+    if serving.sessions == 1 or not model.runs.planned.recorded.provider.is_host:
+        return
+    served = (
+        replace(model, runs=model.runs.with_options(best.options)),
+        replace(serving, options=best.options),
+    )
+    found = _change(_SHARED, _SHARED_LINES, served, rows, shares_weights=True)
+    if found.process_peak_bytes < best.process_peak_bytes:
+        yield replace(found, is_setting=False)
+
+
 def _with_options(
     model: ServedModel, rows: Sequence[Dims], options: SessionOptions, serving: Serving
 ) -> ServingChange:
@@ -177,11 +200,21 @@ def _with_options(
 
 
 def _change(
-    name: str, lines: Sequence[str], served: tuple[ServedModel, Serving], rows: Sequence[Dims]
+    name: str,
+    lines: Sequence[str],
+    served: tuple[ServedModel, Serving],
+    rows: Sequence[Dims],
+    *,
+    shares_weights: bool = False,
 ) -> ServingChange:
     model, serving = served
     model.say(f"replaying requests with {name}")
     process, memory = Process(model.runs, serving), model.memory(serving, rows)
+    outside_bytes = 0
+    if shares_weights and memory.sessions is not None:
+        sessions = replace(memory.sessions, shares_weights=True)
+        memory = replace(memory, sessions=sessions)
+        outside_bytes = sessions.num_sessions * sessions.shared_packed_bytes
     timeline = [
         ServedRequest.of(dims, process, memory) for dims in process.serve(rows, _FIRST_DRAW)
     ]
@@ -189,8 +222,8 @@ def _change(
         name=name,
         options=serving.options,
         lines=tuple(lines),
-        reserved_peak_bytes=process.peak_bytes,
-        reserved_bytes=timeline[-1].reserved_bytes,
+        reserved_peak_bytes=process.peak_bytes - outside_bytes,
+        reserved_bytes=timeline[-1].reserved_bytes - outside_bytes,
         process_peak_bytes=max(
             memory.load_peak_bytes or 0, *(each.peak_bytes for each in timeline)
         ),

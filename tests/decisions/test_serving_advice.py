@@ -128,3 +128,29 @@ def test_the_command_shows_the_advice_and_emits_code_that_compiles(
         assert line in code
     assert main([*words, "--emit", "python", "--json"]) == 2
     assert "two forms of one result" in capsys.readouterr().err
+
+
+def test_sessions_of_a_program_in_c_may_share_the_weights_and_their_packed_copies() -> None:
+    text = """agraph (float[N,4099] x) => (float[N,2053] y) <float[4099,2053] w> {
+        y = MatMul(x, w)
+    }"""
+    settings = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    request, requests = request_of(model_of(text), settings), listed_requests([{"N": 3}] * 4)
+    weight_bytes = 4 * 4099 * 2053
+    shared = {}
+    for count in (1, 4):
+        advice = advise_serving(request, requests, Serving(sessions=count))
+        found = [each for each in advice.changes if "AddInitializer" in " ".join(each.lines)]
+        assert all(not each.is_setting and not each.padded for each in found)
+        shared[count] = advice, found
+    assert not shared[1][1]
+    advice, (change,) = shared[4]
+    best = advice.best_setting
+    saved_bytes = best.process_peak_bytes - change.process_peak_bytes
+    # Three packed copies less, and the program's own copy more.
+    assert saved_bytes == pytest.approx(2 * weight_bytes, rel=0.02)
+    # The container's copy is in no arena.
+    assert best.reserved_peak_bytes - change.reserved_peak_bytes > 4 * weight_bytes
+    assert change.reserved_bytes >= 0
+    assert advice.ranked[0] == change
+    assert all(line.startswith("#") for line in change.lines)

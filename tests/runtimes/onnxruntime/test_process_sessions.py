@@ -10,7 +10,12 @@ from onnxmem.decisions.simulate import ServedModel, Serving
 from onnxmem.model.requests import listed_requests
 from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
 from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
-from onnxmem.runtimes.onnxruntime.process.sessions import CALLERS, SHARED_BYTES, SessionsMemory
+from onnxmem.runtimes.onnxruntime.process.sessions import (
+    CALLERS,
+    HELD,
+    SHARED_BYTES,
+    SessionsMemory,
+)
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -21,8 +26,10 @@ WEIGHT_BYTES = 4 * 1009 * 2003
 ROWS = listed_requests([{"N": 3}])
 
 
-def memory(num_sessions: int, *, shares: bool = False, concurrency: int = 1) -> SessionsMemory:
-    request = request_of(model_of(LAYER), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
+def memory(
+    num_sessions: int, *, shares: bool = False, concurrency: int = 1, text: str = LAYER
+) -> SessionsMemory:
+    request = request_of(model_of(text), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
     options = SessionOptions(shares_arena=shares)
     model = ServedModel.of(request, ROWS, options)
     serving = Serving(sessions=num_sessions, concurrency=concurrency, options=options)
@@ -48,6 +55,33 @@ def test_a_further_session_adds_its_records_and_its_packed_weights() -> None:
     assert parts[1][packed] == 2 * parts[0][packed] > 2 * WEIGHT_BYTES
     assert WEIGHT_BYTES < totals[2] - totals[1] < 1.1 * WEIGHT_BYTES
     assert totals[0] > SHARED_BYTES
+
+
+def test_sessions_that_share_their_weights_keep_one_packed_copy() -> None:
+    """The program holds the weight; each load packs it, and all but the first free the copy."""
+    # So large that the C library maps each block and returns it: no heap keeps what is freed.
+    large = LAYER.replace("1009", "4099").replace("2003", "2053")
+    large_bytes = 4 * 4099 * 2053
+    for count in (1, 5):
+        own = memory(count, text=large)
+        shared = replace(own, shares_weights=True)
+        arenas = ((),) * count
+        before, after = dict(own.parts(arenas)), dict(shared.parts(arenas))
+        packed = "prepacked weights"
+        assert before[packed] == count * after[packed] == count * own.shared_packed_bytes
+        assert HELD not in before
+        assert after[HELD] == large_bytes
+        saved_bytes = (count - 1) * own.shared_packed_bytes - large_bytes
+        measured_bytes = own.total_bytes(arenas) - shared.total_bytes(arenas)
+        assert measured_bytes == pytest.approx(saved_bytes, abs=count << 14)
+        least_bytes = own.host.baseline.process_bytes + large_bytes + own.shared_packed_bytes
+        assert least_bytes < shared.load_peak_bytes < own.load_peak_bytes + large_bytes
+
+
+def test_a_weight_that_the_optimizer_made_is_packed_by_each_session() -> None:
+    text = LAYER.replace("MatMul(x, w)", "MatMul(x, t)\n t = Neg(w)")
+    assert memory(2).shared_packed_bytes > WEIGHT_BYTES
+    assert memory(2, text=text).shared_packed_bytes == 0
 
 
 def test_each_thread_that_runs_a_session_has_a_part_beside_the_main_one() -> None:

@@ -156,6 +156,8 @@ class LoadSpec:
     """The weights that the optimized graph reads."""
     packed: tuple[PackedWeight, ...] = ()
     """In the order in which the kernels prepack."""
+    shared: frozenset[str] = frozenset()
+    """Weights of the file that the caller holds for all sessions (``OrtApi::AddInitializer``)."""
     regions: tuple[Region, ...] = ()
     """Of the arena before the first run."""
     malloc_threshold_bytes: int | None = None
@@ -265,6 +267,10 @@ class Loading:
                     self._create(weight)
             if created:
                 self._free_unread(round_)
+        # A weight that the caller gave is not copied: SaveInitializedTensors of
+        # core/framework/session_state_utils.cc takes the caller's value.
+        for name in self.spec.shared & self._tensors.keys():
+            self.heap.free(self._tensors.pop(name))
         self._pack()
         for region in self.spec.regions:
             self.add_region(region)
@@ -393,7 +399,8 @@ class Loading:
             # The first reader of a mapped weight reads all its pages; the last one unmaps them.
             pages = -(-packed.weight_bytes // PAGE_BYTES) * PAGE_BYTES
             name = packed.weight
-            if name not in self._tensors and name not in read:
+            is_mapped = name not in self._tensors and name not in self.spec.shared
+            if is_mapped and name not in read:
                 read.add(name)
                 self.file_pages_bytes += pages
             # What a kernel packs into a region is written with that region (``add_region``).
@@ -405,7 +412,7 @@ class Loading:
                     self.heap.free(block)
             if packed.is_last and name in self._tensors:
                 self.heap.free(self._tensors.pop(name))
-            elif packed.is_last:
+            elif packed.is_last and is_mapped:
                 self.file_pages_bytes -= pages
 
     def _tensor(self, size_bytes: int) -> Block:

@@ -4,6 +4,11 @@ They are created one after another on one heap, so that a later load fills what 
 freed, and then the regions of their arenas are added: one arena for each session, or one for all.
 Python, the pages of the library and the registries of kernels and schemas are there once. Mapped
 weights count in each session, as in RSS; PSS and cgroups count their pages once.
+
+A program in C, C++ or C# may share more: ``OrtApi::AddInitializer`` gives each session the weights
+that the program holds, and sessions that are created with one ``PrepackedWeightsContainer`` keep
+one packed copy of those (``SessionState::PrepackConstantInitializedTensors``). A container alone
+shares nothing, nor is a weight shared that the optimizer made, as those of convolutions in blocks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +19,20 @@ from typing import Final
 from onnxmem.runtimes.onnxruntime.process.baselines import NEWEST
 from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, ReadPages
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import Loading, Parts, Region, process_parts
+from onnxmem.runtimes.onnxruntime.process.loading import (
+    Loading,
+    LoadSpec,
+    Parts,
+    Region,
+    process_parts,
+)
 
 SHARED_BYTES: Final = NEWEST.shared_bytes
 """What the models of a process have in common."""
 CALLERS: Final = "threads of callers"
 """The part of threads that run at once."""
+HELD: Final = "weights that the program holds"
+"""The part of weights that the program gives to all sessions."""
 _MOST_LOADED: Final = 8
 """Loads that are simulated; each further session adds what the last one did."""
 
@@ -40,9 +53,11 @@ class SessionsMemory:
     """Of mapped external weights, by the runs of a session."""
     num_sessions: int = 1
     shares_arena: bool = False
+    shares_weights: bool = False
+    """Whether the program gives its weights to all sessions, with one container of packed ones."""
     num_callers: int = 0
     """Threads beside the main one that run the sessions."""
-    _totals: dict[Arenas, int] = field(default_factory=dict)
+    _totals: dict[Arenas, int] = field(init=False, default_factory=dict)
 
     @property
     def load_peak_bytes(self) -> int:
@@ -56,7 +71,8 @@ class SessionsMemory:
             earlier_bytes += load.records_bytes + load.file_pages_bytes
         further = self.num_sessions - len(loads)
         growth = peaks[-1] - peaks[-2] if further else 0
-        return self.host.baseline.process_bytes + max(peaks) + further * max(growth, 0)
+        held_bytes = self.held_bytes + self.host.baseline.process_bytes
+        return held_bytes + max(peaks) + further * max(growth, 0)
 
     def total_bytes(self, arenas: Arenas) -> int:
         """All of it."""
@@ -86,7 +102,23 @@ class SessionsMemory:
         if further:
             before = dict(self._parts_of(loads[:-1], arenas))
             found = tuple((name, size + further * (size - before[name])) for name, size in found)
-        return (*found, (CALLERS, self.callers_bytes)) if self.num_callers else found
+        others = {CALLERS: self.callers_bytes, HELD: self.held_bytes}
+        return (*found, *((name, size) for name, size in others.items() if size))
+
+    @property
+    def shared_packed_bytes(self) -> int:
+        """Packed copies that a container keeps, which else each session reserves in its arena."""
+        spec = self.host.loaded[0]
+        stored = {weight.name for weight in spec.stored}
+        packed = (each for each in spec.packed if each.is_reserved and each.is_retained)
+        return sum(each.packed_bytes for each in packed if each.weight in stored)
+
+    @property
+    def held_bytes(self) -> int:
+        """The weights of the file that the program holds for all sessions."""
+        if not self.shares_weights:
+            return 0
+        return sum(weight.size_bytes for weight in self.host.loaded[0].stored)
 
     @property
     def callers_bytes(self) -> int:
@@ -103,11 +135,26 @@ class SessionsMemory:
 
     def _loads(self, first: Loading) -> list[Loading]:
         """The loads of the sessions, each on the heap that the one before left."""
-        spec = replace(first.spec, regions=()) if self.shares_arena else first.spec
+        spec = first.spec
+        if self.shares_weights:
+            spec = replace(spec, shared=frozenset(weight.name for weight in spec.stored))
+            first = Loading(spec).run()
+            spec = _further(spec)
+        if self.shares_arena:
+            spec = replace(spec, regions=())
         loads = [first]
         for _ in range(min(self.num_sessions, _MOST_LOADED) - 1):
             loads.append(loads[-1].another(spec))
         return loads
+
+
+def _further(spec: LoadSpec) -> LoadSpec:
+    """The load of a further session: it packs a shared weight to compare, and frees its copy."""
+    packed = tuple(
+        replace(each, is_retained=each.is_retained and each.weight not in spec.shared)
+        for each in spec.packed
+    )
+    return replace(spec, packed=packed)
 
 
 def _total(parts: Iterable[tuple[str, int]]) -> int:
