@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
-    from onnxmem.analysis.fitting.assessing import FitResult
-    from onnxmem.analysis.fitting.searching import MaxBatch
+    from onnxmem.analysis.fitting.assessing import BudgetBatch, FitResult
     from onnxmem.analysis.observed_memory import ObservedMemory
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
     from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
@@ -445,10 +444,14 @@ class Analysis:
         """False: some tensors of the graph do not have the requested batch."""
         return self.results.bound.follows_batch
 
-    @property
-    def max_batch(self) -> "MaxBatch | None":
+    @cached_property
+    def max_batch(self) -> "BudgetBatch | None":
         """The largest batch within the budget; ``None``: no budget, or bytes are unknown."""
-        return None if self.fit is None else self.fit.max_batch
+        if self.fit is None or self.fit.max_batch is None:
+            return None
+        from onnxmem.analysis.fitting.assessing import BudgetBatch
+
+        return BudgetBatch.of(self.fit, self.fit.max_batch, self.rule_max_batch)
 
     @property
     def verdict(self) -> "FitResult | None":
@@ -608,7 +611,7 @@ class Analysis:
             "inputs_bytes": self.inputs_bytes,
             "outputs_bytes": self.outputs_bytes,
             "batch_law": json_rows.affine_row(self.batch_law),
-            "activations": json_rows.activations_row(self.activations, self.schedule) | polynomials,
+            "activations": json_rows.activations_row(self.activations) | polynomials,
             "total_bytes": self.total_bytes,
             "training": json_rows.training_row(
                 self.training, (self.torch, self.tensorflow), self.training_range
@@ -620,7 +623,7 @@ class Analysis:
             "measured": json_rows.run_row(self.measurement, self.runtimes),
             "compute": json_rows.compute_row(self.compute),
             "elements": json_rows.elements_row(self.elements),
-            "max_batch": json_rows.max_batch_row(self.fit, self.rule_max_batch),
+            "max_batch": json_rows.max_batch_row(self.max_batch),
             "coverage": json_rows.coverage_row(self.coverage),
             "layers": None if nodes is None else [json_rows.layer_row(node) for node in nodes],
             "findings": json_rows.findings_row(self.findings),

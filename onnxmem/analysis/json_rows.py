@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.compute import Compute, Layer
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.data_control_flow import DataBranches, DataLoop
-    from onnxmem.analysis.fitting.assessing import FitResult
+    from onnxmem.analysis.fitting.assessing import BudgetBatch, FitResult
     from onnxmem.analysis.observed_memory import ObservedMemory, Spread
     from onnxmem.analysis.request import StageResults
     from onnxmem.analysis.rules_of_thumb import Elements, RulesOfThumb
@@ -205,7 +205,7 @@ def affine_row(line: "Affine | None") -> JsonDict | None:
     return {"fixed_bytes": line.fixed_bytes, "bytes_per_sample": line.bytes_per_sample}
 
 
-def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> JsonDict:
+def activations_row(memory: "ActivationMemory") -> JsonDict:
     """Activations: sums, peaks and the arena."""
     return {
         "naive_bytes": memory.naive_bytes,
@@ -220,14 +220,14 @@ def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> 
         "live_at_peak": [
             {"tensor": live.label, "bytes": live.size_bytes} for live in memory.live_at_peak
         ],
-        "order": None if schedule is None else _order(schedule),
+        "order": None if memory.order is None else _order(memory.order),
     }
 
 
 def _order(schedule: "Schedule") -> JsonDict:
     return {
-        "file_in_place_peak_bytes": schedule.file_peak_bytes,
-        "lower_bound_bytes": schedule.floor_bytes,
+        "file_in_place_peak_bytes": schedule.file_in_place_peak_bytes,
+        "lower_bound_bytes": schedule.lower_bound_bytes,
         "is_proven": schedule.is_proven,
         "is_file_order": schedule.is_file_order,
     }
@@ -559,17 +559,17 @@ def elements_row(elements: "Elements") -> JsonDict:
     }
 
 
-def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict | None:
+def max_batch_row(found: "BudgetBatch | None") -> JsonDict | None:
     """The largest batch that fits the budget, and the one of the rule of thumb."""
-    if fit is None or fit.max_batch is None:
+    if found is None:
         return None
     return {
-        "batch": fit.max_batch.batch,
-        "budget_bytes": fit.memory_bytes,
-        "peak_bytes": fit.max_batch.peak_bytes,
-        "over_bytes": fit.max_batch.over_bytes,
-        "limiting_phase": None if fit.limiting is None else fit.limiting.peak.phase,
-        "rule_batch": rule_batch,
+        "batch": found.batch,
+        "budget_bytes": found.budget_bytes,
+        "peak_bytes": found.peak_bytes,
+        "over_bytes": found.over_bytes,
+        "limiting_phase": found.limiting_phase,
+        "rule_batch": found.rule_batch,
     }
 
 

@@ -373,10 +373,12 @@ class StageResults:
         """The memory of activations."""
         larger = self.larger
         if larger is None:
-            return activation_memory(self.graph, self.pack, self._buffers)
-        is_same = larger.graph is self.graph
-        memory = larger.activations if is_same else activation_memory(self.graph, self.pack)
-        return memory.of_smaller_branches()
+            memory = activation_memory(self.graph, self.pack, self._buffers)
+        else:
+            is_same = larger.graph is self.graph
+            whole = larger.activations if is_same else activation_memory(self.graph, self.pack)
+            memory = whole.of_smaller_branches()
+        return memory if self.schedule is None else replace(memory, order=self.schedule)
 
     @cached_property
     def _buffers(self) -> Scope:

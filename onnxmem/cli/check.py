@@ -185,7 +185,7 @@ def _refuse_process_of_run(budgets: Iterable[Budget]) -> None:
 def _codes(checkup: Checkup) -> Iterator[int]:
     from onnxmem.analysis.fitting.verdicts import Verdict
 
-    counts = checkup.counts()
+    counts = checkup.counts
     if counts[Verdict.OVER]:
         yield EXIT_GATE_FAILED
     if counts[Verdict.UNKNOWN]:

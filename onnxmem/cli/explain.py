@@ -145,7 +145,7 @@ def _explained(
 
     model = None if path is None else Model(path, analyze, arguments.batch, arguments.train)
     found = explanation(what, model)
-    return found.text, found.rows
+    return found.text, found.explained
 
 
 def _settings(arguments: Namespace, needs: Needs) -> Mapping[str, Any]:

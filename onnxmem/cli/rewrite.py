@@ -118,7 +118,7 @@ def run_reorder(arguments: Namespace) -> int:
         changed = in_order(graph, schedule)
         own = [onnxruntime_schedule(problem_of(each)).peak_bytes for each in (graph, changed)]
         write_stdout(render_gain(name, graph, schedule, (own[0], own[1])))
-        is_better = schedule.peak_bytes < schedule.file_peak_bytes
+        is_better = schedule.peak_bytes < schedule.file_in_place_peak_bytes
         if is_better and output is not None:
             indices = file_indices(file.proto, graph)
             with regular_file(file.path) as window:

@@ -108,7 +108,7 @@ def _peak_text(check: Check) -> str:
 
 def _summary(checkup: Checkup) -> str:
     """How many of what: ``2 models, 4 checks: 3 fit, 1 does not fit``."""
-    counts = checkup.counts()
+    counts = checkup.counts
     checked = sum(1 for _ in checkup.checks())
     models = f"{plural(len(checkup.models), 'model')}, {plural(checked, 'check')}"
     outcomes = [
@@ -124,7 +124,7 @@ def as_text(checkup: Checkup) -> str:
     lines: list[str] = []
     for model in checkup.models:
         lines += [*_model_lines(model, allows=checkup.allows_uncovered), ""]
-    for budget in checkup.unmatched:
+    for budget in checkup.unmatched_budgets:
         name = f"budget {shortened(budget.name)}: "
         lines += [*prose(name, f"unknown: {_UNMATCHED} {shortened(budget.path)}"), ""]
     lines.append(f"{checkup.outcome.upper()}  {_summary(checkup)}")
@@ -157,14 +157,14 @@ _SCHEMA_VERSION: Final = "1.0"
 
 def as_json(checkup: Checkup) -> str:
     """Write the checkup in ASCII: no name can reach a terminal as a command."""
-    counts = checkup.counts()
+    counts = checkup.counts
     content: JsonDict = {
         "outcome": checkup.outcome.replace(" ", "_"),
         "counts": {outcome.replace(" ", "_"): count for outcome, count in counts.items()},
         "models": [_model_row(model) for model in checkup.models],
         "unmatched_budgets": [
             {"budget": printable(budget.name), "path": printable(budget.path)}
-            for budget in checkup.unmatched
+            for budget in checkup.unmatched_budgets
         ],
     }
     return document_text(document(_SCHEMA, _SCHEMA_VERSION, content))
@@ -272,7 +272,7 @@ def _table_without(checkup: Checkup) -> Iterator[str]:
     what = "no budget is of this model" if checkup.allows_uncovered else _UNCOVERED
     for model in checkup.uncovered():
         yield f"| {sign} | {code(model.path)} | | | | {what} |"
-    for budget in checkup.unmatched:
+    for budget in checkup.unmatched_budgets:
         sign = _SIGNS[Verdict.UNKNOWN]
         yield f"| {sign} | {code(budget.path)} | {code(budget.name)} | | | {_UNMATCHED} |"
 
@@ -336,7 +336,7 @@ def _annotations(checkup: Checkup) -> Iterator[str]:
             yield _annotation(level, model.path, "uncovered", _UNCOVERED)
         for finding in model.findings:
             yield _annotation("notice", model.path, finding.code, finding_text(finding))
-    for budget in checkup.unmatched:
+    for budget in checkup.unmatched_budgets:
         message = f"budget {budget.name}: {_UNMATCHED} {budget.path}"
         yield f"::error title=onnxmem unmatched::{_data(message)}"
 
@@ -388,7 +388,7 @@ def as_sarif(checkup: Checkup) -> str:
         ]
     results += [
         _bare_result("unmatched", f"budget {budget.name}: {_UNMATCHED} {budget.path}")
-        for budget in checkup.unmatched
+        for budget in checkup.unmatched_budgets
     ]
     notes = [_notification(model, each) for model in checkup.models for each in model.findings]
     log = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [_run(results, notes)]}
@@ -495,7 +495,7 @@ def as_junit(checkup: Checkup) -> str:
             # The schema has it last in a suite.
             output = ET.SubElement(suite, "system-out")
             output.text = "\n".join(map(finding_text, model.findings))
-    for budget in checkup.unmatched:
+    for budget in checkup.unmatched_budgets:
         suite = _suite(suites, f"budget {budget.name}")
         message = f"{_UNMATCHED} {budget.path}"
         _outcome(_bare_case(suite, budget.path, "models"), "error", "unmatched", message)

@@ -121,7 +121,7 @@ class Explanation:
     """An answer; ``str`` of it is what ``onnxmem explain`` prints."""
 
     text: str
-    rows: tuple[JsonDict, ...]
+    explained: tuple[JsonDict, ...]
     """The same in JSON, a row for each thing that is explained."""
 
     def __str__(self) -> str:

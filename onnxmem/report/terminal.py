@@ -225,7 +225,7 @@ def _layer_cells(layer: "Layer") -> tuple[str, ...]:
 
 def render_gain(name: str, graph: "Graph", schedule: "Schedule", own: tuple[int, int]) -> str:
     """What a copy in the new order saves; ``own``: peaks in onnxruntime's order, old and new."""
-    file_bytes, best_bytes = schedule.file_peak_bytes, schedule.peak_bytes
+    file_bytes, best_bytes = schedule.file_in_place_peak_bytes, schedule.peak_bytes
     unknown = sum(graph.tensors[x].size_bytes is None for n in graph.nodes for x in n.writes)
     return "\n".join(
         (

@@ -10,10 +10,10 @@ is the same, the range grows to it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from html import escape
-from typing import Final
+from typing import Final, Self
 
 from onnxmem.analysis.coverage import dims_line, unbound_dims_text
 from onnxmem.analysis.fitting.footprints import (
@@ -433,6 +433,31 @@ class FitResult:
             return False
         lost = self.max_batch.number - self.power_of_two.number
         return 0 < lost * _WORTH <= self.max_batch.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetBatch(MaxBatch):
+    """The largest batch within a budget, and the one of the rule of thumb."""
+
+    result: FitResult = field(repr=False, compare=False)
+    rule_batch: int | None
+    """The largest by rule of thumb; ``None``: sizes are unknown."""
+
+    @classmethod
+    def of(cls, result: FitResult, found: MaxBatch, rule_batch: int | None) -> Self:
+        """What a comparison with a budget found."""
+        values = {each.name: getattr(found, each.name) for each in fields(found)}
+        return cls(**values, result=result, rule_batch=rule_batch)
+
+    @property
+    def budget_bytes(self) -> int:
+        """The budget."""
+        return self.result.memory_bytes
+
+    @property
+    def limiting_phase(self) -> str | None:
+        """The phase of the training step that has the peak; ``None``: inference."""
+        return None if self.result.limiting is None else self.result.limiting.peak.phase
 
 
 @dataclass(slots=True)

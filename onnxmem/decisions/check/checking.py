@@ -142,7 +142,7 @@ class Checkup:
     """The checks of all models."""
 
     models: tuple[CheckedModel, ...]
-    unmatched: tuple[Budget, ...] = ()
+    unmatched_budgets: tuple[Budget, ...] = ()
     """Budgets that cover none of the models, if all models of the project were checked."""
     allows_uncovered: bool = False
     """Whether models without a budget pass."""
@@ -162,16 +162,17 @@ class Checkup:
     @property
     def outcome(self) -> Verdict:
         """The verdict on all checks: unknown if one is unknown, then over, then tight."""
-        counts = self.counts()
+        counts = self.counts
         order = (Verdict.UNKNOWN, Verdict.OVER, Verdict.TIGHT)
         return next((each for each in order if counts[each]), Verdict.FITS)
 
+    @property
     def counts(self) -> dict[Verdict, int]:
         """Checks by outcome; a budget without models and a model without budgets are unknown."""
         found = dict.fromkeys(Verdict, 0)
         for check in self.checks():
             found[check.outcome] += 1
-        found[Verdict.UNKNOWN] += len(self.unmatched)
+        found[Verdict.UNKNOWN] += len(self.unmatched_budgets)
         if not self.allows_uncovered:
             found[Verdict.UNKNOWN] += len(self.uncovered())
         return found

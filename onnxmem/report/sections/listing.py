@@ -282,7 +282,7 @@ def _order_lines(analysis: "Analysis") -> Iterator[Line]:
     schedule = analysis.schedule
     if schedule is not None:
         key = "activations.order"
-        file_bytes = schedule.file_peak_bytes
+        file_bytes = schedule.file_in_place_peak_bytes
         yield Line("in file's order", file_bytes, key=f"{key}.file_in_place_peak_bytes", depth=2)
         text = f"{analysis.settings.order}: {order_text(schedule)}"
         yield Line("order", text=text, words_key=f"{key}.standing", depth=2)

@@ -498,7 +498,7 @@ def _also_requested(analysis: "Analysis") -> Iterator[Section]:
     if schedule is not None:
         lines = (
             Line(analysis.settings.order, schedule.peak_bytes),
-            Line("the file's order", schedule.file_peak_bytes),
+            Line("the file's order", schedule.file_in_place_peak_bytes),
         )
         yield Section(key="order", title="Order of execution", lines=lines, layout=Layout.TERMS)
 

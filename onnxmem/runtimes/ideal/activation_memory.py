@@ -6,6 +6,7 @@ weights and graph inputs. The numbers of definitions are those of docs/definitio
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from onnxmem.allocators.packed import EFFORTS, Packing, pack
 from onnxmem.model.graph import Graph
@@ -18,6 +19,9 @@ from onnxmem.runtimes.ideal.lifetimes import (
     shared_buffers,
     tensor_buffers,
 )
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes.ideal.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class ActivationMemory:
     """Tensors of unknown size: the figures leave them out and are lower bounds."""
     pack: str = "quick"
     """How far a smaller packed block is searched for, a name of ``EFFORTS``."""
+    order: "Schedule | None" = None
+    """The requested order of execution; ``None``: that of the file."""
 
     def of_smaller_branches(self) -> "ActivationMemory":
         """The same graph, of which the smaller branch of each If counts, of each figure on its

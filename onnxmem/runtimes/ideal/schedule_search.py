@@ -100,7 +100,7 @@ class _Part:
     nodes: tuple[int, ...]
     """In the file's order."""
     start_bytes: int
-    file_peak_bytes: int
+    file_in_place_peak_bytes: int
     peak_bytes: int
     order: tuple[int, ...]
     """Indices into ``nodes``."""
@@ -114,10 +114,10 @@ class _Part:
 
     def in_file_order(self, peak_bytes: int) -> "_Part":
         """The part in the file's order, if its peak is not above that of the whole."""
-        if self.file_peak_bytes > peak_bytes:
+        if self.file_in_place_peak_bytes > peak_bytes:
             return self
         file_order = tuple(range(len(self.order)))
-        return replace(self, peak_bytes=self.file_peak_bytes, order=file_order)
+        return replace(self, peak_bytes=self.file_in_place_peak_bytes, order=file_order)
 
 
 def schedule_of(graph: Graph, order: str) -> Schedule:
@@ -147,10 +147,10 @@ def best_schedule(problem: Problem) -> Schedule:
     # Each stage returns early where the peak is at the floor. Contraction and cuts preserve the
     # optimum, so that exact search of the segments proves it for the whole.
     file_order = tuple(range(len(problem.steps)))
-    file_peak_bytes = problem.peak_bytes(file_order)
+    file_in_place_peak_bytes = problem.peak_bytes(file_order)
     floor_bytes = problem.floor_bytes()
-    if file_peak_bytes <= floor_bytes:
-        return Schedule(file_order, file_peak_bytes, file_peak_bytes, floor_bytes)
+    if file_in_place_peak_bytes <= floor_bytes:
+        return Schedule(file_order, file_in_place_peak_bytes, file_in_place_peak_bytes, floor_bytes)
     small = contracted(problem)
     floor_bytes = max(floor_bytes, small.problem.floor_bytes())
     idle = idle_nodes(small.problem)
@@ -158,12 +158,12 @@ def best_schedule(problem: Problem) -> Schedule:
     parts = _with_quick_orders(small.problem, parts, floor_bytes)
     parts, floor_bytes = _with_exact_orders(small.problem, parts, floor_bytes)
     peak_bytes = max((part.peak_bytes for part in parts), default=0)
-    if peak_bytes >= file_peak_bytes:
-        return Schedule(file_order, file_peak_bytes, file_peak_bytes, floor_bytes)
+    if peak_bytes >= file_in_place_peak_bytes:
+        return Schedule(file_order, file_in_place_peak_bytes, file_in_place_peak_bytes, floor_bytes)
     parts = [part.in_file_order(peak_bytes) for part in parts]
     order = [part.nodes[job] for part in parts for job in part.order]
     whole = tuple(small.whole_order(with_idle(small.problem, order, idle)))
-    return Schedule(whole, problem.peak_bytes(whole), file_peak_bytes, floor_bytes)
+    return Schedule(whole, problem.peak_bytes(whole), file_in_place_peak_bytes, floor_bytes)
 
 
 def _parts(problem: Problem, idle: frozenset[int]) -> Iterator[_Part]:

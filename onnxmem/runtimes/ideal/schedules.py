@@ -33,14 +33,14 @@ class Schedule:
     order: tuple[int, ...]
     """The indices of the nodes in the file's order."""
     peak_bytes: int
-    file_peak_bytes: int
-    floor_bytes: int
+    file_in_place_peak_bytes: int
+    lower_bound_bytes: int
     """A lower bound for any order."""
 
     @property
     def is_proven(self) -> bool:
         """Whether the order is optimal: its peak is the lower bound."""
-        return self.peak_bytes <= self.floor_bytes
+        return self.peak_bytes <= self.lower_bound_bytes
 
     @property
     def is_file_order(self) -> bool:

@@ -158,13 +158,13 @@ def test_a_proven_order_has_the_least_peak_of_all_orders() -> None:
         problem = random_problem(draws)
         found = best_schedule(problem)
         assert found.peak_bytes == peak(problem, found.order)
-        assert found.file_peak_bytes == peak(problem, range(len(problem.steps)))
-        assert found.peak_bytes <= found.file_peak_bytes
+        assert found.file_in_place_peak_bytes == peak(problem, range(len(problem.steps)))
+        assert found.peak_bytes <= found.file_in_place_peak_bytes
         least = least_peak(problem)
-        assert found.floor_bytes <= least
+        assert found.lower_bound_bytes <= least
         assert found.is_proven == (found.peak_bytes == least)
         num_proven += found.is_proven
-        num_better += found.peak_bytes < found.file_peak_bytes
+        num_better += found.peak_bytes < found.file_in_place_peak_bytes
     assert num_proven == 200
     assert num_better > 25
 
@@ -184,7 +184,7 @@ def test_the_peak_of_an_order_equals_that_of_the_reordered_graph() -> None:
 def test_branches_run_one_after_the_other() -> None:
     found = best_schedule(problem_of(graph_of(TWO_BRANCHES)))
     assert found.order in {(0, 2, 1, 3, 4), (1, 3, 0, 2, 4)}
-    assert (found.file_peak_bytes, found.peak_bytes) == (184, 104)
+    assert (found.file_in_place_peak_bytes, found.peak_bytes) == (184, 104)
     assert found.is_proven
     assert not found.is_file_order
 
@@ -206,7 +206,7 @@ def test_a_search_that_runs_out_of_work_proves_nothing(monkeypatch: pytest.Monke
     draws = Random(8)  # noqa: S311 - the same problems each time
     found = [best_schedule(random_problem(draws)) for _ in range(60)]
     assert not all(each.is_proven for each in found)
-    assert all(each.peak_bytes <= each.file_peak_bytes for each in found)
+    assert all(each.peak_bytes <= each.file_in_place_peak_bytes for each in found)
     monkeypatch.setattr(schedule_search, "_MAX_JOBS", 0)
     assert not best_schedule(problem_of(graph_of(TWO_BRANCHES))).is_proven
 
@@ -230,7 +230,7 @@ def test_constants_and_casts_of_weights_run_right_before_their_reader() -> None:
     found = best_schedule(problem_of(graph))
     assert found.is_proven
     assert found.peak_bytes < 1700
-    assert found.file_peak_bytes > 3200
+    assert found.file_in_place_peak_bytes > 3200
     ran = [node.writes[0] for node in in_order(graph, found).nodes]
     assert ran.index("k") + 1 == ran.index("a")
 
@@ -273,7 +273,7 @@ def test_the_orders_of_real_models_are_proven(path: Path, ratio: float) -> None:
     found = best_schedule(problem_of(graph))
     assert found.is_proven
     assert activation_memory(in_order(graph, found)).in_place_peak_bytes == found.peak_bytes
-    assert found.peak_bytes / found.file_peak_bytes == pytest.approx(ratio, abs=5e-4)
+    assert found.peak_bytes / found.file_in_place_peak_bytes == pytest.approx(ratio, abs=5e-4)
 
 
 def test_the_peak_of_onnxruntimes_order_may_be_above_the_files() -> None:
@@ -283,5 +283,5 @@ def test_the_peak_of_onnxruntimes_order_may_be_above_the_files() -> None:
         graph = random_graph(draws)
         found = onnxruntime_schedule(problem_of(graph))
         assert activation_memory(in_order(graph, found)).in_place_peak_bytes == found.peak_bytes
-        num_more += found.peak_bytes > found.file_peak_bytes
+        num_more += found.peak_bytes > found.file_in_place_peak_bytes
     assert num_more > 0
