@@ -343,14 +343,88 @@ def _quotients(one: ValueInterval, other: ValueInterval) -> tuple[Ends, Ends]:
 
 
 def _div(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
-    found = _of_two(lambda a, b: _quotients(a, b)[0], lambda a, b: _quotients(a, b)[1])(
-        inputs, attributes
+    is_whole = _is_integer(inputs[0])
+    quotients = _whole_quotients if is_whole else _quotients
+    rule = _of_two(lambda a, b: quotients(a, b)[0], lambda a, b: quotients(a, b)[1])
+    return rule(inputs, attributes)
+
+
+def _is_integer(known: Known | None) -> bool:
+    dtype = None if known is None else known.dtype
+    return dtype is not None and dtype.is_integer
+
+
+def _whole_quotients(one: ValueInterval, other: ValueInterval) -> tuple[Ends, Ends]:
+    """The ends of a quotient of integers, which are divided toward zero.
+
+    No run divides by 0, so a quotient is never further from 0 than the dividend.
+    """
+    divisor = _without_zero(other)
+    low, high = _quotients(one, divisor)
+    most = np.maximum(np.abs(one.low), np.abs(one.high))
+    has_both = (divisor.low < 0) & (divisor.high > 0)
+    return np.trunc(np.where(has_both, -most, low)), np.trunc(np.where(has_both, most, high))
+
+
+def _without_zero(value: ValueInterval) -> ValueInterval:
+    """Integers of which 0 is none, if it is one of the ends."""
+    low = np.where((value.low == 0) & (value.high > 0), 1, value.low)
+    high = np.where((value.high == 0) & (value.low < 0), -1, value.high)
+    return ValueInterval(low, high)
+
+
+def _pow(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    """Powers as ``std::pow`` has them, cast to the type of the base."""
+    base, exponent = inputs
+    if base is None or exponent is None:
+        return None
+    ends = partial(_powers, is_whole=_is_integer(exponent), most=_LARGEST.get(base.dtype, inf))
+    return _of_two(lambda a, b: ends(a, b)[0], lambda a, b: ends(a, b)[1])(inputs, attributes)
+
+
+_LARGEST: Final[Mapping[DType | None, int]] = MappingProxyType(
+    {DType.INT32: 2**31 - 1, DType.INT64: 2**63 - 1}
+)
+"""A floating-point number beyond these, or one that is infinite, is cast to no certain integer."""
+
+
+def _powers(
+    one: ValueInterval, other: ValueInterval, *, is_whole: bool, most: float
+) -> tuple[Ends, Ends]:
+    """The ends of powers; infinite where they may be infinite, no number, or beyond an integer.
+
+    A power of a positive number rises or falls in the base, and in the exponent, so its ends are
+    those of the corners. Of a negative base only whole exponents have one.
+    """
+    low, high = _ends_of(_abs_of(one), other)
+    is_exact = (other.low == other.high) & (other.low == np.rint(other.low))
+    is_odd = is_exact & (np.mod(other.low, 2) == 1)
+    # Of an odd number the power has the sign of the base; of an unknown one either.
+    is_signed = (one.low < 0) & (is_odd | ~is_exact)
+    is_negative = is_odd & (one.high <= 0)
+    top = np.where(
+        is_negative, -low, np.where(is_odd, np.power(np.maximum(one.high, 0), other.high), high)
     )
-    dtype = None if inputs[0] is None else inputs[0].dtype
-    if found is not None and dtype is not None and dtype.is_integer:
-        # Integers are divided toward zero.
-        return ValueInterval.of(np.trunc(found.low), np.trunc(found.high))
-    return found
+    bottom = np.where(is_odd & ~is_negative, -np.power(np.abs(one.low), other.low), -high)
+    low, high = np.where(is_signed, bottom, low), np.where(is_signed, top, high)
+    has_zero = (one.low <= 0) & (one.high >= 0)
+    is_open = has_zero & (other.low < 0)
+    is_open |= (one.low < 0) & ~(is_exact | is_whole)
+    is_open |= np.maximum(np.abs(low), np.abs(high)) > most
+    if isfinite(most):
+        low, high = np.trunc(low), np.trunc(high)
+    return np.where(is_open, -inf, low), np.where(is_open, inf, high)
+
+
+def _abs_of(value: ValueInterval) -> ValueInterval:
+    ends = np.abs(value.low), np.abs(value.high)
+    has_zero = (value.low <= 0) & (value.high >= 0)
+    return ValueInterval(np.where(has_zero, 0, np.minimum(*ends)), np.maximum(*ends))
+
+
+def _ends_of(one: ValueInterval, other: ValueInterval) -> tuple[Ends, Ends]:
+    corners = [np.power(a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
+    return np.minimum.reduce(corners), np.maximum.reduce(corners)
 
 
 def _each(function: Callable[[Ends], Ends]) -> Rule:
@@ -374,10 +448,7 @@ def _neg(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noq
 def _abs(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
     if inputs[0] is None:
         return None
-    value = inputs[0].value
-    ends = np.abs(value.low), np.abs(value.high)
-    has_zero = (value.low <= 0) & (value.high >= 0)
-    return ValueInterval.of(np.where(has_zero, 0, np.minimum(*ends)), np.maximum(*ends))
+    return _abs_of(inputs[0].value)
 
 
 def _clip(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
@@ -441,7 +512,13 @@ def _mod(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     one, other = inputs
     if one is None or other is None:
         return None
-    divisor, value = other.value, one.value
+    divisor, value = other.value.uniform(), one.value
+    if _is_integer(one):
+        divisor = _without_zero(divisor)
+        if divisor.least < 0 < divisor.most:
+            # A remainder is nearer to 0 than the divisor, which is 0 in no run.
+            most = max(-divisor.least, divisor.most) - 1
+            return ValueInterval.of(-most, most)
     if divisor.least <= 0 <= divisor.most:
         return None
     if value.least >= 0 and value.most < divisor.least:
@@ -623,6 +700,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Or": _of_two(
             lambda a, b: np.maximum(a.low, b.low), lambda a, b: np.maximum(a.high, b.high)
         ),
+        "Pow": _pow,
         "Range": _range,
         "ReduceMax": _reduction("ReduceMax"),
         "ReduceMin": _reduction("ReduceMin"),
