@@ -58,6 +58,8 @@ def value_of(
             found = _as_rounded(found, bits, is_often=operator in _ROUNDED_OFTEN)
     # Beyond the limits of its type an integer wraps around.
     is_in_range = found is not None and found.within(limits)
+    if found is not None and (most := _LARGEST.get(dtype)) is not None:
+        is_in_range &= all(abs(end) <= most for end in (found.least, found.most) if isfinite(end))
     return (found if found is not None and is_in_range else limits).shaped(dims)
 
 
