@@ -87,6 +87,7 @@ def write_type(known: ValueType) -> onnx.TypeProto:
     if known.dims is None:
         return proto
     shape = proto.tensor_type.shape
+    # A shape without dims is a scalar's; no shape at all is one of unknown rank.
     shape.SetInParent()
     for dim in known.dims:
         if dim is None:

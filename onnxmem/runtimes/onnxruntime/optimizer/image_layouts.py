@@ -228,6 +228,7 @@ def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
     if list(tensor.dims) not in ([channels, 1, 1], [1, channels, 1, 1]):
         return
     padded = layout.padded(channels)
+    # A filter of one element per channel is the same product, and its kernel reads blocks.
     weight = add_absent(graph, graph.fresh_name("mul_scale"), FLOAT, [padded, 1, 1, 1])
     node_name = graph.fresh_node_name(f"{node.outputs[0]}_mul_nchwc")
     conv = add_node(graph, NewNode("Conv", [found.name, weight], (), NCHWC, node_name))
@@ -251,6 +252,7 @@ def _fuse_hard_swish(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bo
     is_only_use = (gate.num_uses, conv.num_uses) == (1, _PAIR)
     if not is_same or not is_only_use or "activation" in conv.node.attributes:
         return False
+    # HardSwish(x) = x max(0, min(1, x / 6 + 1 / 2)): other slopes and offsets are no HardSwish.
     slope, offset = number(gate.node, "alpha"), number(gate.node, "beta")
     if abs(slope - 1 / 6) > _TOLERANCE or abs(offset - 0.5) > _TOLERANCE:
         return False
@@ -292,6 +294,7 @@ def _sum_by_reshaping(layout: Layout, node: Node, parts: Sequence[Blocked]) -> N
     names = list(node.inputs)
     inputs = []
     for name, part in zip(names, parts, strict=True):
+        # With [N, C / block, H, W, block], dims of 1 broadcast as in the plain layout.
         split = graph.fresh_name("reshape")
         _add_reshape(layout, part.name, split, channels, is_split=True)
         layout.take(name)
@@ -366,6 +369,8 @@ def transform_batch_norm(layout: Layout, node: Node) -> None:
         if tensor is None or tensor.data_type != FLOAT or list(tensor.dims) != [found.channels]:
             return
     padded = layout.padded(found.channels)
+    # y = x s + (B - mean s) with s = scale / sqrt(var + epsilon): a filter of one element per
+    # channel and a bias.
     weight = add_absent(graph, graph.fresh_name("bn_scale"), FLOAT, [padded, 1, 1, 1])
     bias = add_absent(graph, graph.fresh_name("bn_B"), FLOAT, [padded])
     name = graph.fresh_node_name(f"{node.outputs[0]}_bn_nchwc")
@@ -496,6 +501,7 @@ def transform_pool(layout: Layout, node: Node) -> None:
     channels = dims[1]
     if not isinstance(channels, int) or channels % layout.block:
         return
+    # A pool has no weights that could be padded: it needs whole blocks, and their number at load.
     pool = _blocked_node(layout, node, node.op_type, node.inputs)
     origins = layout.plain(node.outputs[0])
     name, before = layout.in_blocks(node.inputs[0])
@@ -517,6 +523,8 @@ def window_origins(
     spatial = []
     for axis in range(NUM_DIMS - 2):
         stride = strides[axis] if strides else 1
+        # With padding of kernel - 1 elements, or SAME, there are ceil(size / stride) windows
+        # whatever the size is, so equal dims remain equal. Any other window makes a dim of its own.
         is_plain = (not dilations or dilations[axis] == 1) and stride in (1, 2)
         padding = 0
         if pads and padding_mode == "NOTSET":

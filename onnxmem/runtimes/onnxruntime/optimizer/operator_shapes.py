@@ -295,6 +295,7 @@ def _as_onnx_op(graph: Graph, node: Node, op_type: str, inputs: Sequence[int]) -
     }
     names = [name for name in known if name not in skipped.get(op_type, ("group",))]
     proto.attribute.extend(node.attributes[name] for name in names if name in node.attributes)
+    # onnx refuses attributes that the operator does not have, and would infer nothing.
     found = onnx_types(graph, proto, types).get("out")
     if not isinstance(found, TensorType) or found.dims is None:
         return None
@@ -434,6 +435,8 @@ def _by_shared_rule(graph: Graph, node: Node) -> dict[str, ValueType]:
         inferred = layer_normalization(context)
     read = {name: read_type(proto) for name, proto in inferred.items()}
     if node.op_type in SYMBOLIC or node.domain != MICROSOFT:
+        # onnxruntime propagates the element type before it looks at shapes, so it has one without
+        # these.
         without_shape = TensorType(_elem_type(graph, node), None)
         for name in filter(None, (node.output_at(0), node.output_at(_SUM))):
             read.setdefault(name, without_shape)

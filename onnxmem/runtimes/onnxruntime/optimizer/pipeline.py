@@ -215,6 +215,7 @@ def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Di
     resolve(graph)
     shapes: dict[str, Dims | None] = {}
     for inner in graph.graphs():
+        # Outer graphs come first, and their types stay.
         for name, known in inner.types.items():
             shapes.setdefault(name, known.dims if isinstance(known, TensorType) else None)
     return shapes

@@ -308,6 +308,8 @@ def _pattern(node: Node) -> _Pattern:
 def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) -> None:
     """Insert a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
     producer = graph.producers.get(name)
+    # The name stays with what is read by others: a graph input is written by nobody, and a graph
+    # output gets it from the DequantizeLinear without a reader.
     source = name if producer is None else graph.fresh_name(f"{name}_pre_q")
     middle = graph.fresh_name(f"{name}_q_to_dq")
     quantize = NewNode(
@@ -417,6 +419,7 @@ def _add_weight(graph: Graph, node: Node) -> str:
     """Quantize a weight to int8 with one scale, and return the scale's name."""
     source = node.inputs[_WEIGHT]
     value = graph.array(source)
+    # Symmetric: the element of the largest magnitude becomes 127 or -127, and 0 stays 0.
     largest = 1.0 if value is None or not value.size else float(np.abs(value).max())
     step = np.array(largest / np.iinfo(np.int8).max, np.float32)
     scale = add_array(graph, graph.fresh_name(f"{node.name}_weight_scale"), step)
@@ -549,6 +552,7 @@ def _convert(graph: Graph, quantize: Node, dequantize: Node) -> bool:
         if other_zero is None or other_zero.size != 1 or other_zero.dtype != np.int8:
             return False
         other = int(other_zero.ravel()[0])
+    # Numbers and zero point move by 128 together, so what they stand for stays the same.
     value = int(zero.ravel()[0])
     if value != other:
         return False

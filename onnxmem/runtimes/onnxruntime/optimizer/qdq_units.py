@@ -133,6 +133,7 @@ def is_complete(
         return False
     if not unit.quantizers:
         return may_be_float
+    # A reader that is no QuantizeLinear, or the caller, would need the float that goes.
     num_outputs = sum(map(bool, node.outputs))
     are_quantized = num_outputs == len(unit.quantizers) == graph.num_edges(node)
     return are_quantized and not graph.is_output(node)
@@ -509,6 +510,7 @@ def _bias_fits(graph: Graph, unit: Unit) -> bool:
     )
     if data is None or weight is None or bias is None:
         return True
+    # The kernel adds the integers of the bias to its sums, which have the scale of a product.
     expected = data * weight
     return bool(np.all(np.abs(bias - expected) <= _ABSOLUTE + _RELATIVE * expected))
 
@@ -568,6 +570,7 @@ def replace_gemm(graph: Graph, unit: Unit) -> bool:
         return False
     inputs = [*_operands(graph, unit, 2), bias[0].inputs[0] if bias else ""]
     inputs += _output(graph, unit) if unit.quantizers else []
+    # QGemm has no ``beta``: a bias was accepted with 1 only.
     gemm = _replace_unit(graph, unit, "QGemm", inputs, MICROSOFT)
     gemm.attributes.pop("beta", None)
     return True
@@ -677,6 +680,7 @@ def select_units(graph: Graph) -> bool:
             continue
         unit = unit_of(graph, node) if rules else None
         if unit is not None:
+            # ``any`` ends with the first rule that replaces the unit.
             changed.append(any(rule(graph, unit) for rule in rules))
     return any(changed)
 

@@ -87,6 +87,8 @@ def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
                 graph.provider,
             )
             read.bodies[attribute.name] = read_graph(attribute.g, inner)
+            # A set has no order; names are sorted so that a graph is read the same way in every
+            # process.
             read.implicit.extend(
                 name for name in sorted(outer_reads(attribute.g)) if name not in read.implicit
             )

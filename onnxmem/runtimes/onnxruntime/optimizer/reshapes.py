@@ -390,6 +390,7 @@ def _slice_by(graph: Graph, ranged: Node, gather: Node) -> None:
         graph.types[bound] = TensorType(elem_type, (1,))
         if not has_axes_input:
             put(unsqueeze, "axes", [0])
+    # All index inputs of a Slice have one type.
     dtype = np.int32 if elem_type != _INT64 else np.int64
     axis = add_array(
         graph, graph.fresh_name("slice_axes"), np.array([integer(gather, "axis")], dtype)

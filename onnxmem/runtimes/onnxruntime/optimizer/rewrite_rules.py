@@ -243,6 +243,7 @@ def drop_expand(graph: Graph, node: Node) -> Effect:
     dims = graph.dims_of(node.inputs[0])
     if target is None or dims is None or len(target) > len(dims) or not can_remove(graph, node):
         return Effect.NONE
+    # Broadcasting aligns shapes at the end.
     last = dims[len(dims) - len(target) :]
     if any(new > 1 and new != dim for new, dim in zip(target, last, strict=True)):
         return Effect.NONE
@@ -271,6 +272,7 @@ def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
     if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != _PAIR:
         return Effect.NONE
     bias = other_operand(total, node)
+    # A Sum broadcasts both ways, a Gemm only its third input to the product.
     dims, product = graph.dims_of(bias), graph.dims_of(node.outputs[0])
     if dims is None or product is None or not is_gemm_bias(dims, product):
         return Effect.NONE
@@ -694,6 +696,7 @@ def fold_unsqueeze(graph: Graph, node: Node) -> Effect:
         return Effect.NONE
     rank = len(tensor.dims) + len(axes)
     new_axes = {axis % rank for axis in axes}
+    # The elements and their order stay: only the dims are written anew.
     dims = iter(tensor.dims)
     reshaped = onnx.TensorProto()
     reshaped.CopyFrom(tensor)

@@ -208,6 +208,8 @@ def push_shape(push: Push) -> bool:
     if "end" in node.attributes:
         end = node.attributes["end"].i
     untranspose_inputs(push)
+    # ``start`` and ``end`` count axes behind the Transpose, so that the Gather selects by them and
+    # the Shape in front of it takes all dims.
     perm = list(push.perm)[start:end]
     node.attributes.pop("start", None)
     node.attributes.pop("end", None)

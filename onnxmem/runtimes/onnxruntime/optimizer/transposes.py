@@ -317,6 +317,7 @@ def _insert_pair(graph: Graph, like: Node, producer: Node, target: str, axis: in
         quantized = like.inputs[0]
     middle, quantize = _add(graph, "QuantizeLinear", ["", *parameters], axis, like.domain)
     _, dequantize = _add(graph, "DequantizeLinear", [middle, *parameters], axis, like.domain)
+    # The new value gets the new name, so that no reader, and no graph output, has to change.
     source = graph.fresh_name(producer.name)
     graph.set_outputs(producer, [source if name == target else name for name in producer.outputs])
     graph.set_outputs(dequantize, [target])

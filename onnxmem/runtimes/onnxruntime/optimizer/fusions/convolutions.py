@@ -106,6 +106,7 @@ def _fuse_conv_add_activation(graph: Graph, node: Node) -> bool:
             "FusedConv", [*conv.inputs, *added], (), MICROSOFT, conv.name, dict(conv.attributes)
         ),
     )
+    # FusedConv computes activation(conv + bias + z), so the activation after the Add can go along.
     activation = graph.children(add)[0] if has_single_reader(graph, add) else None
     parameters = None if activation is None else activation_parameters(graph, activation)
     if activation is None or parameters is None:

@@ -162,6 +162,7 @@ def _reshape_around(graph: Graph, old: Sequence[Node], bias: str, rows: int) -> 
     shape = [dim for dim in graph.dims_of(matmul.inputs[0]) or () if isinstance(dim, int)]
     inner, columns = (dim for dim in graph.dims_of(matmul.inputs[1]) or () if isinstance(dim, int))
     outputs = list(add.outputs)
+    # Gemm takes matrices only: all leading dims become rows, and come back after the product.
     flat = _named(graph, "gemm_input", (rows, inner), elem_type)
     target = add_array(graph, graph.fresh_name("gemm_input_shape"), np.array([rows, inner]))
     add_node(
@@ -400,6 +401,8 @@ def _recast(graph: Graph, matmul: Node, input_index: int) -> _Transposed | None:
     found = _transposed(graph, old)
     if old is None or found is None:
         return None
+    # A Cast is elementwise, so the order of both does not matter; now the Transpose is next to the
+    # product, where it can become a flag.
     target, source = cast.outputs[0], old.inputs[0]
     name = graph.fresh_name(f"{target}_transformed")
     graph.types[name] = TensorType(graph.elem_type_of(target), graph.dims_of(source))
