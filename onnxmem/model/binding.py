@@ -28,6 +28,7 @@ _MAX_LENGTH = 200
 """Longer names are not parsed: no exporter writes one, and parsing stays cheap."""
 _MAX_DIM = 2**63 - 1
 
+# Possessive quantifiers: a long name that does not match is given up without trying other splits.
 _ARITHMETIC = re.compile(r"(?:\s*+(?:[A-Za-z_]\w*+|\d++(?!\w)|[-+*/()]))+\s*", re.ASCII)
 """Names, integers and operators. Python's parser may print a warning about anything else."""
 
@@ -67,6 +68,7 @@ def _parsed(expression: str) -> ast.expr | None:
         return None
 
 
+# Neither the depth of a tree nor a product in it is large: the text has at most ``_MAX_LENGTH``.
 def _value(tree: ast.expr, dims: Mapping[str, int]) -> int | None:
     if isinstance(tree, ast.Constant):
         # ``True`` is a constant too, and an instance of int.

@@ -157,6 +157,8 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     """
     binding = bind(prepared.inputs, request)
     has_effect = request.batch is None or binding.batch is not None
+    # The memo infers each distinct node once; what it cannot infer is left to the whole inference,
+    # whose findings a memo would not have.
     types = prepared.memoized_types(binding)
     if types is not None:
         graph = retyped(prepared.records, types, frozenset())
@@ -187,6 +189,8 @@ def _is_refused(shaped: Shaped) -> bool:
 def _leading_numbers(graph: onnx.GraphProto) -> Iterator[int]:
     """What constants that may be shapes begin with, the most frequent number first."""
     of_nodes = (constant_tensor(node) for node in graph.node)
+    # A trace writes the batch of its example first in the targets of its Reshape and Expand nodes,
+    # so the most frequent first number is tried first.
     constants = (*graph.initializer, *(each for each in of_nodes if each is not None))
     found: Counter[int] = Counter()
     for constant in constants:

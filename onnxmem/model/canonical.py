@@ -550,6 +550,7 @@ def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
     """A message with the nodes of one cycle and the tensor that closes it."""
     import networkx as nx
 
+    # The last node of the list writes what the first one reads: that tensor closes the cycle.
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
     written = {*steps.outputs[cycle[-1]]} - {""}
     closing = next(name for name in steps.inputs[cycle[0]] if name in written)

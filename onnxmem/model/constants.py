@@ -75,6 +75,7 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
             integers = attribute.ints if attribute.name.endswith("s") else [attribute.i]
             return _tensor(onnx.TensorProto.INT64, attribute, np.array(integers, np.int64))
         if attribute.name in {"value_string", "value_strings"}:
+            # Without the text, which decides no shape.
             dims = [len(attribute.strings)] if attribute.name.endswith("s") else []
             return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=dims)
     return None

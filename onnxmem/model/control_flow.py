@@ -179,6 +179,7 @@ class LoopBody:
         """Whether the body passes its condition on unchanged, or makes it constantly true."""
         same = {step[2]: step[1][0] for step in self.steps if step[0] == "Identity"}
         last = self.outputs[0]
+        # This ends: in static single assignment form a chain of Identity nodes has no cycle.
         while last in same:
             last = same[last]
         return last == self.inputs[1] or bool(self.known(last))
@@ -293,6 +294,7 @@ def _least_written(graph: Graph, idle: set[str]) -> int:
         elif bodies:
             least_bytes, least = min(bodies, key=lambda each: each[0])
             total_bytes += least_bytes
+            # What is idle in the branch that stays was added when its own bytes were counted.
             idle.update(name for _, body in bodies if body is not least for name in _written(body))
     return total_bytes
 
@@ -388,6 +390,7 @@ def _taken(operation: str, row: _Elements, numbers: Sequence[int]) -> _Elements 
     if operation == "Gather":
         index = numbers[0] if numbers else len(row)
         return (row[index],) if -len(row) <= index < len(row) else None
+    # ONNX counts negative numbers from the end and clamps both ends, as a slice of Python does.
     start, stop, _, step = (*numbers, *_SLICE_DEFAULTS[len(numbers) :])
     # Before opset 10 a Slice has all of them as attributes.
     return row[start:stop:step] if step and len(numbers) > 1 else None

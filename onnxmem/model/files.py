@@ -92,6 +92,8 @@ _ZIP = "a zip archive (a PyTorch .pt file, perhaps); export or unpack the model 
 _HTML = "an HTML page; the download went to a web page instead of the file"
 _PICKLE = "a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
 
+# Where each format has it: FlatBuffers (ORTM, TFL3) after the offset of the root table, tar in the
+# header of the first member, pickle after the opcode PROTO.
 _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"version https://git-lfs", _LFS),
     (0, b"PK\x03\x04", _ZIP),
@@ -128,6 +130,7 @@ def other_kind(head: bytes) -> str | None:
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith(_HTML_STARTS):
         return _HTML
+    # The length of the header, 8 bytes, and the header, which is JSON.
     if head[_SAFETENSORS_BRACE : _SAFETENSORS_BRACE + 2] == b'{"':
         return "a safetensors file: weights without a graph; export the model to ONNX"
     if _is_text(head):

@@ -133,6 +133,8 @@ class HttpFile:
             raise MissingFileError(message) from None
         except ConnectionRefusedError:
             message = "file or server not found; check the URL"
+            # At the first request, nobody listens at that address; later the server may be starting
+            # again.
             if is_first:
                 raise MissingFileError(message) from None
             again = "the server refused the connection"
@@ -162,6 +164,8 @@ class HttpFile:
         first, last, self.size_bytes = _range_of(reply)
         if first != 0 or last != min(num_bytes, self.size_bytes) - 1:
             raise self._refused(_OTHER_RANGE)
+        # A weak tag does not say that bytes are equal, and must not be in an If-Range (RFC 9110,
+        # 13.1.5).
         tag = reply.getheader("ETag")
         self.validator = tag if tag and not tag.startswith("W/") else None
         self._date = reply.getheader("Last-Modified")
@@ -235,6 +239,7 @@ class HttpFile:
         sent = {
             "User-Agent": f"onnxmem/{__version__}",
             "Accept": "*/*",
+            # Ranges of a packed body are no ranges of the file.
             "Accept-Encoding": "identity",
             **headers,
         }
@@ -354,6 +359,8 @@ class HttpFile:
         if len(body) < num_bytes:
             message = "the connection was cut"
             raise _TransientError(message)
+        # Also reads the end of a chunked body, without which the connection serves no other
+        # request.
         if reply.read(1):
             raise self._refused(_OTHER_RANGE)
         return body

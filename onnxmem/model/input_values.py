@@ -95,6 +95,8 @@ def _numbers(tensor: Tensor, elements: Values) -> Array:
             numbers = np.array(elements, np.dtype(dtype.value))
         except OverflowError:
             numbers = np.array(())
+        # numpy cuts 1.5 to an integer and makes any number a bool without an error: only what comes
+        # back as it was is a value of such a type.
         if (dtype.is_floating and len(numbers)) or tuple(numbers.tolist()) == elements:
             return numbers
     kind = "not numeric" if dtype is None else dtype.value

@@ -12,6 +12,7 @@ from typing import Final
 from onnxmem.model.graph import Node
 
 _NAME_SCOPES: Final = "pkg.torch.onnx.name_scopes"
+# The list is written as Python prints it. It is matched, not evaluated: the text is that of a file.
 _QUOTED: Final = re.compile(r"'([^']*)'")
 _MAX_DEPTH: Final = 32
 """Modules nest less deeply; names of a hostile file do not."""
@@ -34,6 +35,8 @@ def paths_of(nodes: Sequence[Node]) -> list[Modules]:
     """
     found: list[Modules] = []
     after: Modules = ()
+    # From the end: the modules of the next node that names some are known when one without is
+    # reached.
     for node in reversed(nodes):
         if _NAME_SCOPES in node.metadata or "/" in node.name:
             after = modules_of(node)

@@ -144,6 +144,7 @@ class Observed:
 
 def digest_of(model: ModelFile) -> str:
     """A digest of a model: of its graph and small constants, not of its large weights."""
+    # Maps have no order in protobuf, so a digest needs the deterministic form.
     content = model.proto.SerializeToString(deterministic=True)
     return hashlib.sha256(content).hexdigest()
 
@@ -246,6 +247,7 @@ def _repeated(rows: Sequence[Mapping[str, Any]]) -> Iterator[GraphRun]:
     left = _MOST_ITERATIONS
     for row in rows:
         times = row.get("times", 1)
+        # ``times`` is whatever the file says: it is bounded before a list of so many runs is made.
         left -= _dims([times])[0]
         if left < 0:
             raise ValueError
@@ -396,6 +398,7 @@ def graph_of(graph: Graph, upper: Graph, seen: Shapes) -> Graph:
 
 
 def _observed(tensor: Tensor, shapes: set[Dims]) -> Tensor:
+    # Of shapes with equally many elements always the same one, in whatever order a set has them.
     largest = max(shapes, key=lambda dims: (prod(dims), dims))
     dynamic = tensor.dynamic if len(tensor.dynamic) == len(largest) else ()
     return replace(tensor, shape=largest, dynamic=dynamic, max_elements=None)

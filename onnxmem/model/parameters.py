@@ -178,6 +178,7 @@ _PACKED_BITS = {
     "QMoE": "expert_weight_bits",
 }
 """Operators with several weights per byte, and the attribute of their width."""
+# The default of all three (graph/contrib_ops/contrib_defs.cc).
 _PACKED_DEFAULT_BITS = 4
 _BYTE_BITS = 8
 
@@ -297,6 +298,9 @@ class _Search:
         is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
         if is_named or is_of_hook(weight.name, self.graph.tensors):
             return False
+        # In order of certainty: what torch.export lists is a parameter or buffer whatever reads it,
+        # then comes the operator that reads it, and only for arithmetic the name and form of the
+        # weight.
         is_known = weight.name in self.graph.of_parameters
         if not may_be_literal:
             # A matrix in a MatMul is always a parameter, but a vector may be frequencies.
@@ -352,6 +356,7 @@ class _Search:
         """
         if name not in self.producers:
             return (name,)
+        # An id is not used again here: the graph holds all records.
         key = id(reader.operator), self._multiplies_normed(reader)
         return self._followed(name, self.followed.setdefault(key, set()))
 

@@ -144,6 +144,8 @@ class _Reader:
             scope.update((name, prefix + name) for names in read[0].outputs for name in names)
         visible = outer.visible
         if read[0].bodies:
+            # Sorted, so that ``_first_from`` finds a name, or the first one with a prefix, by
+            # bisection.
             visible = (*visible, sorted({*scope.maps[0].values()}))
         nodes = self._nodes(*read, prefix, _Outside(scope, visible))
         outputs = _scoped([value.name for value in proto.output], prefix, scope)
@@ -165,6 +167,8 @@ class _Reader:
         inputs = []
         for value in proto.input:
             name = prefix + value.name
+            # An initializer of that name is the default of the input, which makes it a weight:
+            # before version 4 of the IR, every initializer had to be an input too.
             if name in self.tensors and scope.get(value.name) == name:
                 continue
             scope[value.name] = name

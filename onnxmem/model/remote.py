@@ -30,6 +30,8 @@ _HUB_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_LISTED_BYTES: Final = 2**24
+# A request costs a round trip, in which most connections carry far more than a short range. So short
+# requests are for what comes after weights, and what is near is fetched with the rest.
 _HEAD_BYTES: Final = 2**16
 _LEAST_BYTES: Final = 2**12
 _SHORT_BYTES: Final = 2**15
@@ -127,6 +129,8 @@ class RemoteWindow:
 
     def _kept(self, offset: int) -> tuple[int, bytes] | None:
         """The start and the bytes of the piece with a byte."""
+        # ``_starts`` is sorted and begins with 0, the start of the head: some piece starts at or
+        # before every offset.
         start = self._starts[bisect_right(self._starts, offset) - 1]
         piece = self._pieces[start]
         return (start, piece) if offset < start + len(piece) else None
@@ -172,6 +176,7 @@ class RemoteWindow:
             else:
                 end = min(stop, self._next_start(start), start + _ONE_READ_BYTES)
                 part = self._source.read(start, end)
+                # A longer part is of weights or of a copy of the whole file, which is read once.
                 if len(part) <= _MOST_BYTES:
                     self._keep(start, part)
             yield part
@@ -218,6 +223,7 @@ class _StoreFile:
             raise RemoteError(CHANGED)
 
     def _version_now(self) -> list[str]:
+        # Each filesystem of fsspec has the names of its store; what it lacks is equal both times.
         names = ("size", "ETag", "etag", "generation", "mtime", "LastModified", "created")
         return [str(self._info.get(name)) for name in names]
 
@@ -234,6 +240,8 @@ def remote_window(url: str) -> Iterator[RemoteWindow]:
                 head = web.head(_HEAD_BYTES)
             yield RemoteWindow(web, head)
         return
+    # A read of fsspec has no condition (as ``If-Range`` of HTTP is one), so versions are compared
+    # before the first range and after the last.
     store = _StoreFile(url)
     if store.size_bytes is None:
         message = "the store does not say how large the file is; download it first"
@@ -309,6 +317,7 @@ def _hub_token() -> str | None:
     :raises UsageError: it could not be sent.
     """
     token = os.environ.get("HF_TOKEN", "").strip()
+    # A line feed would end the header in which it is sent.
     if not (token.isascii() and token.isprintable()):
         message = "HF_TOKEN has characters that no token has; set it again"
         raise UsageError(message)

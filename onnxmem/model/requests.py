@@ -74,6 +74,7 @@ class Requests:
         names, ranges = tuple(self.ranges), tuple(self.ranges.values())
         found: Iterable[tuple[int, ...]] = product(*ranges)
         if self.num_in_range > most:
+            # Peaks mostly grow with dims, so the largest are at corners, which a draw rarely has.
             corners = product(*(dict.fromkeys((each[0], each[-1])) for each in ranges))
             others = (tuple(row[name] for name in names) for row in self.shapes)
             found = dict.fromkeys((*corners, *others))
@@ -279,6 +280,7 @@ def _of_jsonl(source: str, text: str) -> Iterator[tuple[int, dict[str, int]]]:
 def _number(where: str, name: str, value: object) -> int:
     """A dim from a cell, or from a value of JSON."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    # ``isdigit`` accepts digits of every script, and superscripts, which ``int`` rejects.
     if text.isascii() and text.isdigit() and text.strip("0") and len(text) <= _MOST_DIGITS:
         return int(text)
     if value == "":

@@ -116,6 +116,7 @@ def outer_reads(graph: onnx.GraphProto) -> set[str]:
         read.update(node.input)
         for _, inner in subgraphs(node):
             read |= outer_reads(inner)
+    # Only at the end: the nodes may not be sorted yet, so a name may be read before it is defined.
     return read - own - {""}
 
 

@@ -65,6 +65,8 @@ def conflict_findings(conflicts: Sequence[tuple[Node, str]]) -> Iterator[Finding
 
 def _declared_otherwise(node: Node, outputs: _Types, declared: Mapping[str, DType | None]) -> str:
     """A message if an output is declared with another type than the node computes, else ``""``."""
+    # Where the declared and the inferred type differ, the graph has the declared one
+    # (``value_types.merged``); what a Cast computes is in its attribute too.
     target = node.attributes.get("to") if node.onnx_op == "Cast" else None
     computed = (dtype_of(target),) if isinstance(target, int) else outputs
     for name, dtype in zip(node.outputs, computed, strict=False):
@@ -74,6 +76,7 @@ def _declared_otherwise(node: Node, outputs: _Types, declared: Mapping[str, DTyp
     return ""
 
 
+# Most nodes of a model have the operator and the types of another one.
 @cache
 def _conflict(operator: tuple[str, int, str], inputs: _Types, outputs: _Types) -> str:
     """The conflict between the types of a node and its schema; ``""`` if there is none."""

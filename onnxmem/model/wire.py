@@ -49,6 +49,7 @@ _KEEP_BYTES = 512
 """Messages up to this size are copied as they are."""
 _KEEP_INTEGER_BYTES = 8192
 """Integer tensors up to this size keep their payload: shapes, axes, indices, splits."""
+# ``CodedInputStream::default_recursion_limit_`` (google/protobuf/io/coded_stream.cc).
 _MAX_DEPTH = 100
 """Protobuf's limit of nested messages."""
 _VARINT_BITS = 70
@@ -181,6 +182,7 @@ def _tensor_pieces(data: ByteSource, start: int, end: int) -> list[Piece]:
     while position < end:
         field_start = position
         number, content, position = _next_field(data, position, end, _TENSOR)
+        # Of a number that is written twice the last counts, as protobuf reads it.
         if number == _TENSOR_DATA_TYPE:
             elem_type = _read_varint(data, content, end)[0]
         if number in _TENSOR_PAYLOADS:
@@ -203,6 +205,7 @@ def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tu
         stop = content + length
     elif wire_type == _VARINT:
         stop = _read_varint(data, content, end)[1]
+    # Groups (3 and 4) are refused with the rest: onnx.proto3 has none.
     elif wire_type in _FIXED_SIZES:
         stop = content + _FIXED_SIZES[wire_type]
     else:
