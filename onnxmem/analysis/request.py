@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.coverage import dequantized_findings, model_findings
 from onnxmem.errors import Finding, OnnxmemError, ShapeError, UsageError, listed
 from onnxmem.kv_cache.candidates import candidates
-from onnxmem.model.binding import (
-    Request,
-    guessed_dims,
-    input_dims,
-    names_in,
-    required_inputs,
-)
+from onnxmem.model.binding import Request, bind, input_dims, names_in, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.control_flow import (
     trip_count,
@@ -782,7 +776,7 @@ class AnalysisRequest:
         """Dynamic dims of the file without a value; an optimized graph may have numbers instead."""
         settings = self.settings
         request = Request(settings.batch, settings.dims, settings.shapes)
-        return guessed_dims(required_inputs(self.source.proto.graph), request)
+        return bind(required_inputs(self.source.proto.graph), request).unbound
 
     def findings(
         self, results: StageResults, of_runs: Iterable[Finding] = ()

@@ -125,7 +125,7 @@ class Binding:
     """The fixed batch of the file, if ``batch`` replaces it."""
     findings: tuple[Finding, ...]
     unbound: tuple[str, ...] = field(default=(), compare=False)
-    """Symbols without a value, which count as 1, except for the batch."""
+    """Symbols without a value, which count as 1, except for the batch, which may well be 1."""
 
     @property
     def shapes_at_old_batch(self) -> dict[str, tuple[int, ...]]:
@@ -169,24 +169,19 @@ def bind(inputs: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
 
 def batch_symbols(inputs: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
     """The symbols that ``--batch`` binds; empty if the batch is a number."""
-    declared = {value.name: input_dims(value) for value in inputs}
-    batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
+    batch = _declared_batch(inputs)
     return frozenset(batch.symbols if batch else ())
-
-
-def guessed_dims(inputs: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
-    """Symbols without a value, which count as 1, except for the batch, which may well be 1.
-
-    :raises ShapeError: as ``bind`` does.
-    """
-    return bind(inputs, request).unbound
 
 
 def fixed_batch(inputs: Iterable[onnx.ValueInfoProto]) -> int | None:
     """The batch that is a number in the file; ``None``: it is a symbol, or there is none."""
-    declared = {value.name: input_dims(value) for value in inputs}
-    batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
+    batch = _declared_batch(inputs)
     return None if batch is None else batch.number
+
+
+def _declared_batch(inputs: Iterable[onnx.ValueInfoProto]) -> Batch | None:
+    declared = {value.name: input_dims(value) for value in inputs}
+    return find_batch({name: dims for name, dims in declared.items() if dims is not None})
 
 
 def fixed_sequence(inputs: Iterable[onnx.ValueInfoProto]) -> int | None:

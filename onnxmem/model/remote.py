@@ -30,8 +30,8 @@ _HUB_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_LISTED_BYTES: Final = 2**24
-# A request costs a round trip, in which most connections carry far more than a short range. So short
-# requests are for what comes after weights, and what is near is fetched with the rest.
+# A request costs a round trip, in which most connections carry far more than a short range: only
+# what comes after weights is requested in short ranges, and what is near is fetched with the rest.
 _HEAD_BYTES: Final = 2**16
 _LEAST_BYTES: Final = 2**12
 _SHORT_BYTES: Final = 2**15
