@@ -116,6 +116,8 @@ class BatchMemo:
         )
         interned = self.memo.interner.interned
         for name, (_, new, axis) in moved.items():
+            # Of a graph the rules read only this of each operand; what else they would reach for is
+            # refused below, so the node alone gives the result of the whole.
             walk.types[name] = interned[new].type
             value = interned[new].value
             if value is not None:

@@ -98,6 +98,7 @@ def rewrite_batch(
     add_types(at_old.graph, old_types)
     whole_types: dict[str, onnx.TypeProto] = {}
     counted = count_on(model.graph, old, new)
+    # If constants were counted on, onnx inferred the new batch with what they were before.
     if at_new is not None and not counted:
         add_types(at_new.graph, whole_types)
     engines = NodeInference(model), Folder(model.opset_import)

@@ -102,6 +102,7 @@ class Folder:
         largest = max(extents, default=0)
         if largest <= MAX_ELEMENTS and self.num_elements <= MAX_TOTAL_ELEMENTS:
             return True
+        # A value of unknown size is not left out because of the limit: a higher one would not help.
         if largest < float("inf"):
             self.left_out.append(node.output[0])
         return False
@@ -167,6 +168,8 @@ def _evaluated(
     outputs = [name for name in node.output if name]
     inputs = [values[name] if name else None for name in node.input]
     try:
+        # An integer divided by 0 is 0 in numpy, with a warning, and undefined in C++: such a value
+        # stays unknown. Floats overflow to infinity and underflow to 0 in both.
         with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
             whole = run(node, inputs)
             made = [whole] if whole is not None else by_reference(node, values, opsets)

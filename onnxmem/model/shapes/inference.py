@@ -426,6 +426,7 @@ def _at_old_batch(
         return cached[key]
     at_old, _ = inferred(with_bound_inputs(model, shapes))
     if cached is not None:
+        # One entry is enough: the batches of a search are new ones, and all have the same old one.
         cached.clear()
         cached[key] = at_old
     return at_old
@@ -531,6 +532,7 @@ def with_bound_inputs(
     """Copy a model with numbers for the dims of inputs, and without declared shapes."""
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
+    # ``_complete`` compares the declared shapes with what is inferred without them.
     for graph in graphs_in(bound.graph):
         forget_shapes(graph)
     for value in required_inputs(bound.graph):

@@ -93,6 +93,7 @@ def as_onnx(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
         known = onnx.defs.get_schema(op_type, opset).attributes
     except onnx.defs.SchemaError:  # ONNX has it from a later opset on
         return node
+    # onnx infers nothing for a node with an attribute that the schema lacks.
     attributes = [attribute for attribute in node.attribute if attribute.name in known]
     return onnx.NodeProto(
         op_type=op_type,

@@ -103,6 +103,7 @@ def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Ele
     lengths = _lengths(context, dims[axis])
     if lengths is None or sum(lengths) != dims[axis]:
         return None
+    # By the operator's text, keepdims has no effect where lengths are given.
     is_kept = context.has(1) or context.integer("keepdims", 1)
     return tuple(
         dense_type(
@@ -282,6 +283,8 @@ class _Walk:
         if is_followed(node):
             _merge(known, self.sequences.follow(InferenceContext(node, known, constants)))
         derived = self._derived(node, known, constants)
+        # Types before elements: whether elements are few enough to be computed follows from the
+        # type.
         for name, folded in self.folder.values_of(node, constants, derived).items():
             constants[name] = folded
             known[name] = type_with_value(known.get(name), folded)
