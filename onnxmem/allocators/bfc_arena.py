@@ -210,6 +210,7 @@ class BfcArena:
             self._remove_free(chunk.before)
             self._merge(chunk.before, chunk)
             chunk = chunk.before
+        # The order of ``Bin::ChunkComparator``: by size, then by address.
         insort(self._free, (chunk.size_bytes, chunk.address))
 
     def rename(self, number: int, new_number: int) -> None:

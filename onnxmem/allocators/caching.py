@@ -636,6 +636,8 @@ class CachingAllocator:
 
         :raises OutOfMemoryError: the device still has too little memory.
         """
+        # ``release_available_cached_blocks``, then ``release_cached_blocks``; only the second
+        # attempt counts as a retry (``alloc_block`` with ``isRetry``).
         if pool.release_oversize(rounded) and (block := pool.reserved(rounded)) is not None:
             return block
         self.release_cached()

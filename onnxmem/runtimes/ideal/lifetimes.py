@@ -254,6 +254,7 @@ class Pairs:
     def of(self, node: Node) -> Sequence[tuple[str, str]]:
         """The (output, input) tensors of a node."""
         operator = node.operator
+        # The memo holds the operator too: as long as it does, no other one can get the same id.
         memo = self.found.get(id(operator))
         if memo is None:
             pairs = [
@@ -422,6 +423,9 @@ def _live_at_peak(buffers: Buffers) -> tuple[int, list[int]]:
     released = sorted(order, key=last_uses.__getitem__, reverse=True)
     live_bytes = most_bytes = num_made = 0
     for made, number in enumerate(order, start=1):
+        # What ended before the step of this block goes first, so that ``live_bytes`` is that of its
+        # step as far as it is allocated. A peak is where something was allocated, so nowhere else
+        # is compared.
         while last_uses[released[-1]] < starts[number]:
             live_bytes -= sizes[released.pop()] or 0
         live_bytes += sizes[number] or 0

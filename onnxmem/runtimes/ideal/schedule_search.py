@@ -184,6 +184,7 @@ def _with_quick_orders(problem: Problem, parts: Sequence[_Part], floor_bytes: in
     if all(part.peak_bytes <= floor_bytes for part in parts):
         return list(parts)
     walks = [_positions(walk(problem)) for walk in (onnxruntime_walk, largest_first_walk)]
+    # One budget for the beams of all parts: more parts must not take longer.
     work = Work(_BEAM_WORK)
     return [
         part
@@ -202,6 +203,8 @@ def _with_quick_order(
     floor_bytes: int,
     work: Work,
 ) -> _Part:
+    # The cheapest first: the walks are known already, and each beam is wider than the one before.
+    # At the floor nothing is left to gain.
     searches = [partial(_walked, segment, walk) for walk in walks]
     searches += [partial(beam, segment, width, floor_bytes, work) for width in _WIDTHS]
     for search in searches:

@@ -206,6 +206,7 @@ def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None
 
     :raises UnprovenError: one differs.
     """
+    # Of tensors with the same polynomial and the same dims one is enough: all agree, or none does.
     seen = {
         (index, tensor.shape, tensor.dtype): name
         for name, index in sizes.indices.items()
