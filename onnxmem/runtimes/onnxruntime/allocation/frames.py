@@ -244,6 +244,8 @@ def _with_types(
             name: replace(tensors[name], dtype=each.dtype, shape=each.shape)
             for name, each in trace.types.items()
         }
+        # A run changes few types of many, and a body has one such graph per iteration: nothing is
+        # copied.
         tensors = ChainMap(changed, cast("MutableMapping[str, Tensor]", tensors))
     return graph if tensors is graph.tensors else replace(graph, tensors=tensors)
 

@@ -184,6 +184,8 @@ def _is_flash(call: KernelCall, keys: int) -> bool:
     It needs floats, a present buffer and more than one key, and no option that needs all scores of
     a row at once.
     """
+    # ``use_flash`` in contrib_ops/cpu/bert/group_query_attention.cc: a head sink (input 11), the
+    # output of Q K^T, smooth softmax and softcap need every score of a row at once.
     needs_rows = (
         not call.has_output(1)
         or call.has(11)

@@ -105,6 +105,10 @@ def _dequantized_weight(call: KernelCall) -> tuple[int, ...]:
     return (FLOAT_BYTES * call.integer("K", 0) * call.integer("N", 0),)
 
 
+# ``ComputeBPacked`` and ``ComputeBUnpacked`` of contrib_ops/cpu/quantization/matmul_nbits.cc, in
+# whose order blocks are allocated. ``PrePack`` decides between them: it returns before it packs if
+# there is a ``g_idx`` or the zero points are not in uint8 (``has_unquantized_zero_point_``), or if
+# MLAS has no kernel (``MlasIsQNBitGemmAvailable``).
 def _blocks(call: KernelCall) -> Iterator[int]:
     """With packed B: A quantized by blocks, or A in floats. Otherwise B in floats."""
     rows, depth, columns = product(call.dims(0)[:-1]), call.integer("K", 0), call.integer("N", 0)

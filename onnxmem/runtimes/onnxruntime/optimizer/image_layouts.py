@@ -214,6 +214,8 @@ def transform_binary(layout: Layout, node: Node, *, is_sum: bool) -> None:
         if is_sum and len(found) == _PAIR and _fuse_sum(layout, node, found):
             return
         layout.record(node, node, found[0].channels, found[0].origins)
+    # A product would be right as well, but most are by [N, C, 1, 1], for which onnxruntime's Mul is
+    # slow over blocks: it keeps those in the plain layout.
     elif is_sum:
         _sum_by_reshaping(layout, node, found)
 

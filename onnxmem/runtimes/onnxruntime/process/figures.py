@@ -309,6 +309,9 @@ def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iter
     readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
     seen: Counter[str] = Counter()
     for each in sorted(packed, key=lambda each: indices.get(each.node, len(indices))):
+        # ``SessionState::PrepackConstantInitializedTensors`` counts down the readers of a constant
+        # as their kernels pack it, and erases it with the last one: a reader that does not pack
+        # keeps it.
         seen[each.weight] += each.drops_original
         yield PackedWeight(
             each.weight,

@@ -105,6 +105,7 @@ def session_graph(
     if values or observed is not NO_RUN:
         return _read(optimized, inputs, values, observed)
     key, last = tuple(sorted(inputs.items())), optimized.last_read
+    # Only the last graph is kept: a request reads one several times, a search many, each once.
     if key not in last:
         found = _read(optimized, inputs, values, observed)
         last.clear()
@@ -162,6 +163,7 @@ class SessionGraphReader:
             self._first = session_graph(self.optimized, inputs, self.values)
             self._prepared = prepare(ModelFile("", self.optimized.proto, 0))
             return self._first
+        # The trace of control flow may follow from the shapes, so it is simulated again.
         if self._prepared.columns.bodies:
             return session_graph(self.optimized, inputs, self.values)
         bound = build(self._prepared, _request(self.optimized.proto, inputs))
