@@ -79,6 +79,7 @@ def compute(graph: Graph) -> Compute:
     """Count the MACs and FLOPs of every node, subgraphs included."""
     by_node = dict(_by_node(_Counter(graph), graph))
     total = _sum(by_node[node.name] for node in graph.nodes)
+    # A node with subgraphs is unknown through the nodes in them, which are named instead.
     unknown = tuple(
         node.name
         for node in graph.all_nodes()

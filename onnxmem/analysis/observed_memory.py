@@ -27,6 +27,7 @@ class Spread:
         """Of at least one number."""
         found = sorted(numbers)
         last = len(found) - 1
+        # By nearest rank: every figure is that of a run, none is a mean of two.
         return cls(found[0], found[last // 2], found[ceil(0.99 * len(found)) - 1], found[last])
 
 
@@ -129,5 +130,6 @@ def _dims(shapes: Shapes, names: Sequence[str]) -> dict[str, int]:
 def _spreads(rows: Sequence[Mapping[str, int]]) -> Iterator[tuple[str, Spread]]:
     for name in rows[0]:
         numbers = [row[name] for row in rows if name in row]
+        # A spread of only those runs in which a figure is known would read as that of all.
         if len(numbers) == len(rows):
             yield name, Spread.of(numbers)

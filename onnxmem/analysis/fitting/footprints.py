@@ -509,6 +509,7 @@ def _session(
         each.total_bytes(arena.held_steady_bytes, arena.steady_regions) + outside_bytes
         for each, arena in zip(possible, arenas, strict=True)
     ]
+    # Data decide which of these programs runs: the least is the figure, the most its upper end.
     num_bytes = min(totals)
     made, arena = possible[totals.index(num_bytes)], arenas[totals.index(num_bytes)]
     largest = arenas[totals.index(max(totals))]
