@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ from onnxmem.cli.options import (
 )
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
 from onnxmem.cli.parsing import Parser
-from onnxmem.errors import UsageError, fault_of, printable
+from onnxmem.errors import UsageError, fault_of, printable, shortened
 from onnxmem.files import blocks, reason_of
 from onnxmem.settings import BACKENDS, Settings
 
@@ -65,7 +66,7 @@ def explain_parser() -> ArgumentParser:
         nargs="*",
         metavar="WHAT [MODEL]",
         help="a figure (process), a code (OM301, batch_fixed), a tensor or a node of MODEL by its "
-        "name, a tensor (2x3x5 float16), rules (of thumb), a message, a question; - reads it from "
+        "name, a tensor (2x3x5 float16), rules (of thumb), a message, a question; a log, or - for "
         "stdin (default: list what is known); and the path of an .onnx file",
     )
     model = parser.add_argument_group("model")
@@ -165,8 +166,48 @@ def _settings(arguments: Namespace, needs: Needs) -> Mapping[str, Any]:
 
 
 def _what(words: str | None) -> str | None:
-    if words != "-":
-        return words
+    """What is asked: the words, or the end of a log on stdin or in the file that they name."""
+    if words == "-":
+        return _stdin()
+    if words is None and _is_redirected():
+        return _stdin().strip() or None
+    is_named = words is not None and ("." in words or os.sep in words) and os.path.isfile(words)
+    return _message_in(words) if is_named and words is not None else words
+
+
+def _message_in(path: str) -> str:
+    """The end of a log that has a message; the name of any other file, which may be a model.
+
+    :raises UsageError: it is a text without a message.
+    """
+    from onnxmem.decisions.explain.messages import read_message
+
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(os.path.getsize(path) - _TAIL_BYTES, 0))
+            end = file.read(_TAIL_BYTES)
+    except OSError as fault:
+        message = f"{shortened(path)} cannot be read: {reason_of(fault)}"
+        raise UsageError(message) from fault
+    if path.endswith(_MODEL_SUFFIX) or b"\0" in end:
+        return path
+    text = end.decode("utf-8", "replace")
+    if read_message(text) is None:
+        message = f"{shortened(path)}: no out-of-memory message is in it"
+        raise UsageError(message)
+    return text
+
+
+def _is_redirected() -> bool:
+    """Whether a file or another program is behind stdin, as in ``onnxmem explain < log.txt``."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
+
+
+def _stdin() -> str:
     tail = b""
     try:
         for block in blocks(sys.stdin.buffer, _MOST_BYTES):

@@ -162,7 +162,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("onnxmem explain", "all figures, codes, questions"),
             ),
             options=(
-                ("WHAT", "a figure, code, tensor, message, question; - stdin"),
+                ("WHAT", "a figure, code, tensor, message or log, question"),
                 ("MODEL", "the .onnx file that it is about"),
                 *_SIZED,
                 *_TRAINING,

@@ -75,7 +75,9 @@ _OF_RULES: Final = re.compile(
     r"(?i)\brules? of thumb\b|\brule\b.{0,60}?\b\d(?:\.\d)? ?(?:x\b|times\b)"
     r"|\b\d(?:\.\d)? ?(?:x\b|times\b).{0,60}?\brule\b"
 )
-_PRINTED: Final = re.compile(r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled")
+_PRINTED: Final = re.compile(
+    r"[:_\d]|\w\.\w|[a-z][A-Z]|OOMKilled|^(?:Killed|SIGKILL)$|bad allocation"
+)
 """What names of errors have that programs print, and words of people have not."""
 _PROCESS: Final = "runtime.process_bytes"
 _LOAD: Final = "runtime.load_peak_bytes"

@@ -3,10 +3,12 @@
 import ast
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jsonschema
 import pytest
@@ -607,3 +609,34 @@ def test_a_model_that_does_not_fit_names_the_next_command(
     command, found = "next                      onnxmem fit net.onnx --device", "at batch 4  "
     assert (command in out) is follows
     assert not follows or out.index(command) < out.index(found)
+
+
+def asked(*words: str, stdin: bytes | IO[bytes] = b"") -> str:
+    """What another process prints, whose stdin is a pipe or a file."""
+    given: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
+    command = [sys.executable, "-m", "onnxmem", "explain", *words]
+    printed: subprocess.CompletedProcess[bytes] = subprocess.run(
+        command, capture_output=True, check=True, **given
+    )
+    return printed.stdout.decode()
+
+
+def test_a_message_is_read_from_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(f"step 1\n{ARENA}\ndone\n", encoding="utf-8")
+    with log.open("rb") as file:
+        answer = asked(stdin=file)
+    assert answer.startswith("Message  ")
+    assert asked(str(log)) == answer
+    assert asked(stdin=log.read_bytes()) == answer
+
+
+def test_nothing_on_stdin_lists_what_is_known() -> None:
+    assert asked().startswith("Figures\n")
+
+
+def test_a_text_without_a_message_is_no_question(tmp_path: Path, capsys: Capture) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n", encoding="utf-8")
+    assert main(["explain", str(script)]) == 2
+    assert "train.py: no out-of-memory message is in it" in capsys.readouterr().err

@@ -62,6 +62,11 @@ and, with the rules mended for it, 58 of 60 of the twenty-seventh. Corrected sin
 request that the C library rounded before it failed, of the second the device of a message that
 names ``gpu_memory_utilization``.
 
+The twenty-eighth is what programs of 2020 to 2026 print, written down from memory with its facts,
+by somebody who had not seen the rules; half of it begins as an earlier text does. 37 of 40 at first
+sight, 39 with the limit of a process, which is no capacity, and a peak, which is no use, corrected
+since.
+
 Of texts that are none, from the same threads, 29 of 40, 28 of 30, 19 of 21 and 34 of 36 were read
 as none at first sight.
 """

@@ -377,7 +377,7 @@ _PROGRAMS: Final = (
     _Program(
         "Linux",
         r"(?i:oom[-_ ]?kill|(exit(ed)?( with)?( status)?( code)?|code)[ :=]+137\b)|\bKilled(: 9)?$"
-        r"|\bline \d+: \d+ Killed\b|zsh: killed\b",
+        r"|\bline \d+: \d+ Killed\b|zsh: killed\b|\A\W{0,3}(?:137|-9|SIGKILL)\W{0,3}\Z",
         "the process was killed (signal 9), most often because its container or the machine was "
         "out of memory; the message does not name a request",
     ),

@@ -838,6 +838,9 @@ def requested_shape(text: str, asked: Quantity | None) -> Shape | None:
             gap = text[min(asked.start, match.start()) : max(asked.start, match.start())]
             if len(gap) > near or _STOP.search(gap):
                 continue
+        if asked is not None and match.start() <= asked.start < match.end() and not asked.has_unit:
+            # One number cannot be a size in bytes and a dim: ``Buffer size (3185049600)``.
+            continue
         named = groups["count"] or next((value for value in groups.values() if value), "")
         dims = tuple(int(dim) for dim in re.findall(r"\d{1,18}", named))
         return Shape(dims, _element_type(text, match), match.start())
@@ -868,7 +871,7 @@ _DEVICE: Final = re.compile(
     # A word of CamelCase begins at its capital: ``IOGPUMetalError``.
     r"(?i)(?:(?<![A-Za-z])|(?-i:(?=[A-Z][a-z])))(?P<kind>"
     + "|".join(each for _, each in _DEVICES)
-    + r")(?:(?:[ :_=#]|: |\s(?:device|index) | ?[\[(])?"
+    + r")(?:(?:[ :_=#]|: |\s(?:device|index) | ?[\[(](?:id ?[:=] ?)?)?"
     r"(?P<index>\d{1,3})(?!\d|\.\d|\s?(?:[KMG]i?B|%|m\b|x\b|bytes)))?"
 )
 _OPTION: Final = re.compile(r"(?<!\S)--[\w-]{0,20}$")
