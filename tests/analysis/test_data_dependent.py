@@ -716,3 +716,27 @@ def test_an_exact_figure_has_no_ends_and_an_endless_one_null(
     )
     assert printed(capsys, "fit", *words, "--device", "500B")["upper_bytes"] is None
     assert printed(capsys, "sweep", *words)["points"][0]["upper_bytes"] is None
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_what_runs_do_not_show_of_strings_leaves_a_verdict_unknown(
+    is_observed: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No run's shapes have the bytes of a text, so what data are accepted says nothing of them."""
+    pytest.importorskip("onnxruntime")
+    path, npz = str(tmp_path / "named.onnx"), str(tmp_path / "one.npz")
+    onnx.save(
+        model_of("agraph (float[30] x) => (string[1,A] y) { i = NonZero(x)  y = Cast<to = 8>(i) }"),
+        path,
+    )
+    np.savez(npz, x=np.ones(30, np.float32))
+    words = ["fit", path, "--device", "100KiB", "--accept", "data_dependent"]
+    words += ["--observe", npz] if is_observed else []
+    assert main(words) == 3
+    text = " ".join(capsys.readouterr().out.split())
+    seen = ", which the observed runs do not show" if is_observed else ""
+    left = f"a lower bound, without the bytes of the strings of 'y'{seen} (onnxmem measure"
+    assert left in text
+    assert main([*words, "--accept", "partial"]) == 0

@@ -51,6 +51,7 @@ from onnxmem.analysis.fitting.verdicts import (
 from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
+from onnxmem.model.graph import DType, Role
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
 from onnxmem.units import format_bytes, format_limit
@@ -111,8 +112,13 @@ class FitRequest:
     @property
     def accepts_data(self) -> bool:
         """Whether the user accepts what a run takes at least where data decide what it takes."""
+        return DATA in self.accepted or self.accepts_partial
+
+    @property
+    def accepts_partial(self) -> bool:
+        """Whether the user accepts that what has no size in any run's shapes is left out."""
         is_session = self.basis in {Basis.ORT_CPU, Basis.ORT_CUDA}
-        return not self.accepted.isdisjoint({DATA, PARTIAL, *(_LEFT_OUT if is_session else ())})
+        return not self.accepted.isdisjoint({PARTIAL, *(_LEFT_OUT if is_session else ())})
 
     @property
     def limit_bytes(self) -> int:
@@ -826,6 +832,23 @@ def _partial(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) 
         if upper_bytes is not None:
             text += f" and at most {format_bytes(upper_bytes)}"
         yield Doubt(DATA, f"{text}: {dims}", flags=", ".join(_ways(request, footprint, setup)))
+    elif not setup.accepts_partial and (left := _unseen(results, footprint)):
+        text = f"the figure is a lower bound, without {left}"
+        yield Doubt(PARTIAL, text, flags="onnxmem measure has the process")
+
+
+def _unseen(results: StageResults, footprint: Footprint) -> str:
+    """What has no size whatever data are accepted: of the runs that were observed, or strings."""
+    if footprint.num_observed:
+        names = footprint.unseen
+        where = ", which the observed runs do not show"
+    else:
+        fed = results.graph.fed_tensors
+        written = [x for x in results.graph.tensors.values() if x.role is Role.ACTIVATION]
+        strings = (each for each in (*fed, *written) if each.dtype is DType.STRING)
+        names = tuple(dict.fromkeys(each.name for each in strings if each.size_bytes is None))
+        where = ""
+    return f"{results.size_text(names)}{where}" if names else ""
 
 
 def _ways(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) -> Iterator[str]:

@@ -104,6 +104,8 @@ class Footprint:
     """Whether all of them were of random inputs."""
     iterations: Mapping[str, int] = field(default_factory=dict)
     """The iterations of each Loop in the largest of them."""
+    unseen: tuple[str, ...] = ()
+    """Tensors whose size one of them does not show, such as strings."""
     taken_in: Callable[[int], int | None] | None = field(default=None, compare=False, repr=False)
     """What it takes of a device with fewer bytes, by retries of its allocator (``Demand``)."""
 
@@ -243,6 +245,7 @@ def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> F
         for each in runs
     ]
     largest = max(found, key=lambda each: (each.total_bytes, each.least_bytes))
+    unseen = (name for each in runs for name in each.at_least.activations.unknown_tensors)
     upper_bytes = footprint.upper_bytes
     if upper_bytes is not None and upper_bytes < largest.total_bytes:
         upper_bytes = None  # A run was beyond what rules say: they bound no other one either.
@@ -252,6 +255,7 @@ def _observed(request: AnalysisRequest, basis: Basis, footprint: Footprint) -> F
         is_whole=largest.is_whole and upper_bytes == largest.total_bytes,
         num_observed=len(request.observed_runs),
         are_random=request.observed is not None and request.observed.are_random,
+        unseen=tuple(dict.fromkeys(unseen)),
     )
 
 
