@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from onnxmem.analysis.fitting.verdicts import (
+    Accuracy,
     AnyBasis,
     Comparison,
     Verdict,
@@ -160,6 +161,8 @@ class Fitting:
     does_not_fit: int
     unknown_paths: tuple[str, ...]
     """The models that failed, or whose verdict is unknown."""
+    accuracy: Accuracy | None
+    """Of the compared figure, with the settings of the models."""
 
     @property
     def unknown(self) -> int:
@@ -229,6 +232,8 @@ class Tally:
     """How many models have a finding, by its code."""
     _bases: dict[str, AnyBasis] = field(default_factory=dict)
     """The compared figure by the name of the target."""
+    _accuracies: dict[str, Accuracy] = field(default_factory=dict)
+    """That of the figure, likewise."""
 
     def add(self, row: JsonDict) -> None:
         """Add the JSON object of a model."""
@@ -239,6 +244,11 @@ class Tally:
         self._note(row)
         devices = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
         self._bases |= {each["name"]: basis_named(each["basis"]) for each in devices}
+        self._accuracies |= {
+            each["name"]: Accuracy(**found)
+            for each in devices
+            if (found := cast("dict[str, Any] | None", each.get("accuracy"))) is not None
+        }
         self._models.append(
             _Model(
                 path=cast("str", row["path"]),
@@ -278,7 +288,13 @@ class Tally:
             heaviest_by=by,
             heaviest=tuple(heaviest[:NUM_HEAVIEST]),
             fittings=tuple(
-                _fitting(target, self._bases.get(target.name), self._models) for target in targets
+                _fitting(
+                    target,
+                    self._bases.get(target.name),
+                    self._accuracies.get(target.name),
+                    self._models,
+                )
+                for target in targets
             ),
             notes=tuple(sorted(self._notes.values(), key=lambda each: -each.num_models)),
             findings=dict(self._codes.most_common()),
@@ -371,7 +387,9 @@ def _key(finding: Mapping[str, str]) -> str:
     return f"{finding['code']} {flag}" if flag.startswith("--") else finding["code"]
 
 
-def _fitting(target: Target, basis: AnyBasis | None, models: Sequence[_Model]) -> Fitting:
+def _fitting(
+    target: Target, basis: AnyBasis | None, accuracy: Accuracy | None, models: Sequence[_Model]
+) -> Fitting:
     each = [(model, model.verdicts.get(target.name, Verdict.UNKNOWN)) for model in models]
     verdicts = Counter(verdict for _, verdict in each)
     return Fitting(
@@ -381,6 +399,7 @@ def _fitting(target: Target, basis: AnyBasis | None, models: Sequence[_Model]) -
         verdicts[Verdict.TIGHT],
         verdicts[Verdict.OVER],
         tuple(model.path for model, verdict in each if verdict is Verdict.UNKNOWN),
+        accuracy,
     )
 
 

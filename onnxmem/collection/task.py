@@ -218,6 +218,7 @@ def _outcome(task: Task, analysis: Analysis) -> Outcome:
                 "basis": each.basis.value,
                 "bytes": each.compared.num_bytes,
                 "verdict": each.compared.verdict.value,
+                "accuracy": None if each.assessment is None else each.assessment.accuracy.row,
             }
             for each in verdicts_on(analysis.request, task.targets)
         ]

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import layers as node_layers
-from onnxmem.analysis.fitting.verdicts import AnyBasis, Comparison, Verdict, basis_named
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    Accuracy,
+    AnyBasis,
+    Comparison,
+    Verdict,
+    basis_named,
+)
 from onnxmem.analysis.json_rows import (
     SavedObject,
     both_ends_of,
@@ -93,6 +100,8 @@ class BudgetVerdict:
     limit_bytes: int | None
     basis: AnyBasis | None
     """The figure that was compared; ``None`` if it does not exist."""
+    accuracy: Accuracy | None
+    """Of that figure, with the settings of its side."""
     row: Mapping[str, object]
     """The whole verdict, as in a report."""
 
@@ -632,6 +641,7 @@ def _saved_verdict(row: SavedObject) -> BudgetVerdict | None:
         fault = row.fault("verdict", "is not a verdict")
         raise fault
     basis = row.text("basis")
+    known = None if basis is None else basis_named(basis)
     return BudgetVerdict(
         compared=Comparison(
             verdict=Verdict(word),
@@ -640,9 +650,21 @@ def _saved_verdict(row: SavedObject) -> BudgetVerdict | None:
             unlimited_bytes=row.size_bytes("unlimited_bytes") or row.size_bytes("bytes"),
         ),
         limit_bytes=row.size_bytes("limit_bytes"),
-        basis=None if basis is None else basis_named(basis),
+        basis=known,
+        accuracy=_saved_accuracy(row.table("accuracy"), known),
         row=row.values,
     )
+
+
+def _saved_accuracy(row: SavedObject | None, basis: AnyBasis | None) -> Accuracy | None:
+    """The error that was saved with a verdict, by its settings; else that of the figure."""
+    if row is None:
+        return None if basis is None else ACCURACIES[basis]
+    percent = row.values.get("percent")
+    if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int | float)):
+        fault = row.fault("percent", "is not a number")
+        raise fault
+    return Accuracy(percent, row.text("source") or "")
 
 
 def _saved_finding(row: SavedObject) -> Finding:
@@ -671,6 +693,9 @@ def _recipe(row: SavedObject) -> dict[str, Any]:
     except UsageError as error:
         fault = row.fault("", f"not a training configuration: {error}")
         raise fault from error
+    # A report has the size also where nobody set it, and the error of a verdict differs by that.
+    if read.get("cublas_workspace_bytes") == TrainingConfig().cublas_bytes():
+        del read["cublas_workspace_bytes"]
     return read
 
 

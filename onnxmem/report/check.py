@@ -195,9 +195,7 @@ def _check_row(check: Check) -> JsonDict:
         "is_lower_bound": check.is_lower_bound,
         **({"is_upper_bound": True} if check.is_upper_bound else {}),
         **({"observed": check.observed} if check.observed else {}),
-        "accuracy": None
-        if check.accuracy is None
-        else {"percent": check.accuracy.percent, "source": check.accuracy.source},
+        "accuracy": None if check.accuracy is None else check.accuracy.row,
         "reason": printable(check.reason)[:_LONGEST_REASON] or None,
         "message": printable(_sentence(check)),
         "peak_node": check.node and printable(check.node),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
+from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.diff import (
     Change,
@@ -132,7 +132,15 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     for basis in bases:
         name = f" ({basis})" if len(bases) > 1 else ""
         yield fact("  compared" + name, BASES[basis])
-        yield fact("  error" + name, error_text(ACCURACIES[basis]))
+        errors = {
+            letter: each.accuracy
+            for letter, each in sides.items()
+            if each is not None and each.basis is basis and each.accuracy is not None
+        }
+        for accuracy in dict.fromkeys(errors.values()):
+            of = [letter for letter, each in errors.items() if each == accuracy]
+            side = "" if len({*errors.values()}) == 1 else f" of {of[0]}"
+            yield fact("  error" + name + side, error_text(accuracy))
 
 
 def _budget(difference: Difference) -> list[str]:

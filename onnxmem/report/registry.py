@@ -331,7 +331,14 @@ def _fitting_section(summary: Summary) -> list[str]:
         lines += prose("  unknown: ", f"{names}{more}")
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
-        lines += prose("  error: ", error_text(ACCURACIES[basis]))
+        named: dict[Accuracy, list[str]] = {}
+        for each in summary.fittings:
+            if each.basis == basis:
+                named.setdefault(each.accuracy or ACCURACIES[basis], []).append(each.target.name)
+        # One line where all targets have the same error; else each says of which it is.
+        for accuracy, targets in named.items():
+            of = "" if len(named) == 1 else f" ({', '.join(targets)})"
+            lines += prose(f"  error{of}: ", error_text(accuracy))
     return lines
 
 

@@ -259,6 +259,28 @@ def test_the_words_of_a_summary() -> None:
         assert words in text
 
 
+def test_the_error_of_what_fits_is_that_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A card sets the workspace of cuBLAS, as an option does; a size alone does not."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.onnx", "b.onnx"):
+        write_model(tmp_path / name)
+    step = ["a.onnx", "b.onnx", "--summary", "--train", "--batch", "2"]
+
+    def errors(*options: str) -> list[str]:
+        main([*step, *options])
+        text = capsys.readouterr().out.partition("\nFits, each model alone\n")[2]
+        return re.findall(r"^  (error.*? %)", text, re.MULTILINE)
+
+    assert errors("--device", "24GiB") == ["error: +-11 %"]
+    assert errors("--device", "24GiB", "--cublas-workspace", "8MiB") == ["error: +-9 %"]
+    assert errors("--device", "24GiB", "--device", "H100") == [
+        "error (24GiB): +-11 %",
+        "error (H100 SXM): +-9 %",
+    ]
+
+
 def test_each_model_has_one_line() -> None:
     head = table_head(train=True)
     lines = [table_row(row, train=True) for row in ROWS]

@@ -59,6 +59,27 @@ def test_both_sides_have_a_verdict_on_the_budget(capsys: Capture) -> None:
     assert "--basis: no effect without a budget; add --budget SIZE" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("folder")
+def test_the_error_of_a_verdict_is_that_of_its_settings(capsys: Capture) -> None:
+    """A side whose workspace of cuBLAS is set has the error of such settings, saved or not."""
+    step = ["--train", "--batch", "2", "--budget", "1GiB"]
+    given = [*step, "--cublas-workspace", "8MiB"]
+    for name, options in (("plain", step), ("set", given)):
+        assert main(["a.onnx", *options, "--json", "-o", f"{name}.json"]) == 0
+    capsys.readouterr()
+    main(["diff", "plain.json", "set.json", "--budget", "1GiB"])
+    reported = capsys.readouterr().out
+    assert "  error of A                +-11 %" in reported
+    assert "  error of B                +-9 %" in reported
+    main(["diff", "a.onnx", "set.json", *given])
+    assert "  error                     +-9 %" in capsys.readouterr().out
+    row = json.loads(Path("set.json").read_text("utf-8"))
+    del row["models"][0]["verdict"]["accuracy"]
+    Path("old.json").write_text(json.dumps(row), "utf-8")
+    main(["diff", "old.json", "old.json", "--budget", "1GiB"])
+    assert "  error                     +-11 %" in capsys.readouterr().out
+
+
 def test_a_saved_verdict_applies_to_its_own_budget_only(folder: Path, capsys: Capture) -> None:
     assert main("a.onnx --batch 2 --budget 1GiB --json -o saved.json".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 1GiB".split()) == 0

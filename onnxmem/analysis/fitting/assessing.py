@@ -309,7 +309,7 @@ class FitResult:
             "margin_bytes": self.margin_bytes,
             "context_bytes": self.context_bytes.to_dict(),
             "workspace_bytes": self.workspace_bytes.to_dict(),
-            "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
+            "accuracy": self.accuracy.row,
             **({"observed_runs": observed_runs} if observed_runs else {}),
             "doubts": [each.text for each in self.doubts],
             "fits_up_to": self.fits_up_to,

@@ -141,6 +141,11 @@ class Accuracy:
         source = f"{share} are within it, the largest is {worst_percent} %"
         return cls(percent, source, share)
 
+    @property
+    def row(self) -> dict[str, object]:
+        """The same in JSON."""
+        return {"percent": self.percent, "source": self.source}
+
     def high_bytes(self, size_bytes: int) -> int:
         """A figure plus its error."""
         return size_bytes + round(size_bytes * (self.percent or 0) / 100)
