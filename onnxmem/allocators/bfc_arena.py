@@ -30,6 +30,7 @@ _MIB: Final = 1 << 20
 _NO_LIMIT: Final = (1 << 63) - 1
 _BACKPEDAL: Final = 0.8999999761581421
 """``kBackpedalFactor``: 0.9 as a float of 32 bits."""
+# ``BFCArena::Extend`` gives up below this size, as it does below that of the request.
 _LEAST_REGION_BYTES: Final = 8 * 1024
 
 

@@ -634,6 +634,7 @@ _FIRST_PART: Final = 0.85
 """The lower bound is tried first as a limit, then so large a part of the gap above it."""
 
 
+# The search ends there: half a percent of the gap is not worth its steps.
 _LAST_PART: Final = 0.995
 
 

@@ -19,6 +19,7 @@ _MOST_NODES: Final = 4
 """Ifs and Loops of a model that are looked into: each costs two to five analyses of the model, and
 a model has one in each block.
 """
+# Two points are always on a line: the third shows whether these bytes are.
 _FIRST_COUNTS: Final = (1, 2, 3)
 _FAR_COUNT: Final = 50
 """In place of the most iterations, where they are not bounded."""

@@ -85,6 +85,7 @@ class FileWindow:
         return b"".join(pieces)
 
 
+# Enough for every format below: the magic of tar ends at byte 262.
 HEAD_BYTES: Final = 512
 
 _LFS = "a git-lfs pointer, not the model itself; run `git lfs pull`"

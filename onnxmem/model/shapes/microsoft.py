@@ -63,6 +63,7 @@ _EQUIVALENTS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
 _POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 _BLOCK: Final = "onnxmem.channel_block"
 """A key of ``metadata_props``."""
+# ``MlasNchwcGetBlockSize``: the floats of a register, 16 with AVX-512, else 8.
 _LARGE: Final = 16
 _SMALL: Final = 8
 _LENGTH: Final = 8

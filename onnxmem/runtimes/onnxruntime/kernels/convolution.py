@@ -35,6 +35,8 @@ _POINTER = 8
 _WEIGHT = 3
 _ZERO_POINT = 5
 """Indices of QLinearConv's inputs."""
+# ``MlasConvSymPackWSize`` packs no fewer filters than a block, only channels in fours, and
+# depthwise only whole blocks (its ``GroupAlign``: 8 on ARM64).
 _CHANNEL_BLOCK = 16
 _CHANNEL_BLOCK_ON_ARM = 8
 _DEPTH_ALIGNMENT = 4

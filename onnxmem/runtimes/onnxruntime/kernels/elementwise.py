@@ -23,9 +23,13 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 
 _ACCUMULATED_BYTES = {"float16": 4, "float32": 4, "bfloat16": 4, "float64": 8}
 """Of a sum, by the type of its elements."""
+# core/providers/cuda/reduction/reduction_functions.cu: ``MAX_NUM_ELEMENTS_PER_THREAD`` of each
+# thread of a warp, ``MAX_NUM_WARPS_PER_BLOCK`` and ``MAX_NUM_BLOCKS_IN_GRID_ROW``.
 _WARP_ELEMENTS = 4 * 32
 _MOST_WARPS, _MOST_BLOCKS = 8, 256
 """In a block, and in a row."""
+# An int that counts the blocks of a row that are done, and ``alignof(max_align_t) - 1`` bytes, in
+# which the kernel aligns the buffer itself.
 _COUNTER_BYTES, _PADDING_BYTES = 4, 15
 _TABLE_BYTES = 256
 """A result for each of the 256 values of a byte."""

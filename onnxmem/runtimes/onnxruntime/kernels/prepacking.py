@@ -25,6 +25,7 @@ from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, Packed, UnknownError
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 
+# ``kSmallTensorExternalDataThreshold``; a tensor of exactly so many bytes is small.
 _SMALL_BYTES: Final = 127
 
 

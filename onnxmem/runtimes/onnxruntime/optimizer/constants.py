@@ -333,6 +333,7 @@ def _sized(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
 # hash table there; here it is the first.
 
 
+# ``TENSOR_ELEM_COUNT_THRESHOLD`` of constant_sharing.h.
 _MAX_ELEMENTS = 8
 _SHARED_TYPES = frozenset({10, 1, 11, 6, 7})
 """float16, float, double, int32 and int64."""

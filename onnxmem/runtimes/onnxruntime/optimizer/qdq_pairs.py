@@ -54,6 +54,8 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 # onnxruntime/core/optimizer/double_qdq_pairs_remover.cc (``DoubleQDQPairsRemover``).
 
 
+# The literal in ``FindNewZeroPointAndScale``. Two usual scales that differ at all differ by more:
+# only equal ones leave the constants of the outer pair as they are.
 _SAME_SCALE = 1e-20
 
 

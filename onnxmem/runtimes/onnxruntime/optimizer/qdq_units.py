@@ -216,6 +216,8 @@ def has_positive_scale(graph: Graph, node: Node) -> bool:
 
 
 _MATRIX = 2
+# ``ValidateDQForMatMulNBits``: a block is a power of two, and at least 16. A scale for a whole
+# column or matrix has no blocks: it is repeated for blocks of the default size.
 _MIN_BLOCK, _DEFAULT_BLOCK = 16, 32
 _BITS: Final = {INT4: 4, UINT4: 4, INT8: 8, UINT8: 8, 25: 2, 26: 2}
 """Bits by element type; 25 and 26 have 2 bits."""

@@ -221,6 +221,7 @@ def _is_single(graph: Graph, node: Node, input_index: int, value: str) -> bool:
 # ``GatherToSliceFusion``.
 
 
+# Squeeze and Split got inputs in place of attributes then: onnxruntime writes the later form only.
 _MIN_OPSET = 13
 _MIN_PARTS = 2
 _STARTS, _ENDS, _AXES, _STEPS = 1, 2, 3, 4

@@ -38,6 +38,8 @@ _FILE_BUFFER_BYTES: Final = 4 << 20
 _SAFE_STRING_BYTES: Final = 50_000_000
 _SMALLEST_BYTES: Final = 1 << 10
 """Smaller weights are included in the measured bytes per weight."""
+# ``AllocationRegion`` of core/framework/bfc_arena.h: a ``ChunkHandle``, which is a size_t, per
+# ``kMinAllocationSize``.
 _HANDLE_BYTES: Final = 8
 _HANDLE_SPAN_BYTES: Final = 256
 """The arena has one handle for every 256 bytes of a region."""

@@ -138,6 +138,7 @@ _INLINE_BYTES: Final = "8192"
 
 The reader of the file omits larger integers as well (``onnxmem.model.wire``).
 """
+# ``ORT_LOGGING_LEVEL_FATAL``.
 _QUIET: Final = 4
 _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 """Of weights in bytes: a file in onnxruntime's own format is limited to 2 GiB."""

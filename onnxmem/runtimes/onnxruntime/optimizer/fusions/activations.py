@@ -77,6 +77,7 @@ def _fused_type(gelu: Node) -> str | None:
 
 _ARITHMETIC = frozenset({7, 13, 14})
 _POW = frozenset({7, 12, 13, 15})
+# The literals of the source: 0.044715 and sqrt(2 / pi) in 32 bits.
 _CUBIC, _SCALE = 0.044714998453855515, 0.7978845834732056
 _Match = tuple[list[Node], str]
 """The matched nodes, and the value x."""

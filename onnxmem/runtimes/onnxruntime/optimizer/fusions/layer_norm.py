@@ -44,6 +44,7 @@ POWER = frozenset({7, 12, 13, 15})
 ROOT = frozenset({6, 13})
 _CAST = frozenset({9, 13, 19, 21, 23, 24, 25})
 FLOATS = (FLOAT16, FLOAT, DOUBLE)
+# ``DEFAULT_LAYERNORM_EPSILON``, which is the operator's default too.
 _DEFAULT_EPSILON = 1e-5
 _MAX_DIFFERENCES = 2
 """Older exporters compute the difference twice."""
