@@ -343,6 +343,9 @@ class SessionGroup:
             for index, session in enumerate(self.sessions)
             for run in session.started(islice(waiting[index], concurrency))
         ]
+        # Exponential times have no memory: which thread is next follows from what each does now,
+        # and not from how long it has waited. So a turn is drawn once, when its thread is
+        # scheduled.
         turns = [
             (draw.expovariate(1 / _CALL_SECONDS), thread, index, run)
             for thread, (index, run) in enumerate(threads)

@@ -240,6 +240,7 @@ def _folded_shape(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
     dims = graph.dims_of(node.inputs[0])
     if dims is None:
         return None
+    # ``ConstantFoldShapeNode``: dims decide the result, so the input itself need not be constant.
     known = [dim for dim in dims if isinstance(dim, int)]
     if len(known) != len(dims):
         return None
@@ -272,6 +273,9 @@ def _whole_unit_folds(graph: Graph, node: Node) -> bool:
     Otherwise folding would replace an integer weight by a float one, four times its size, and break
     the QDQ unit.
     """
+    # ``ConstantFolding::ApplyImpl`` has only this form of a unit: nothing else reads the node or
+    # the one behind it, which has one input and one output. Whether that input is constant is left
+    # out: it is once the DequantizeLinear is folded.
     if not has_single_reader(graph, node):
         return False
     reader = graph.children(node)[0]

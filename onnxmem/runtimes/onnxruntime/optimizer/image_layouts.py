@@ -283,6 +283,8 @@ def _fuse_sum(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
     for part, other in zip(parts, reversed(parts), strict=True):
         conv = part.node
         is_free = len(conv.inputs) <= _SUM_INPUT and "activation" not in conv.attributes
+        # The first operand that can take the other one: a Conv adds its fourth input before it
+        # applies an activation, so one that has an activation already cannot.
         if conv.op_type == "Conv" and conv.domain == NCHWC and is_free and part.num_uses == 1:
             layout.graph.set_input(conv, _SUM_INPUT, other.name)
             layout.fuse(node, part)

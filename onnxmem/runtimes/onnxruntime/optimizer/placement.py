@@ -64,6 +64,8 @@ def _on_cuda(graph: Graph) -> Placed:
     }
     # The readers of values on the host, and behind them the readers of what runs there then.
     candidates = [position[reader.index] for name in on_host for reader in graph.readers(name)]
+    # By position in the order of execution, as the queue of ``GetCpuPreferredNodes`` is: what a
+    # node reads has its place before the node gets one.
     heapify(candidates)
     visited: set[int] = set()
     while candidates:
@@ -107,8 +109,10 @@ def _falls_back(node: Node) -> bool:
 
 def _prefers_host(graph: Graph, node: Node, kernel: CudaKernel, on_host: Collection[str]) -> bool:
     for index, name in enumerate(node.inputs):
+        # ``GetCpuPreferredNodes`` moves no node of half precision: the CPU has few kernels for it.
         if graph.elem_type_of(name) in _HALVES:
             return False
+        # No kernel writes them, so no result has to be copied for them.
         if _is_small_constant(graph, name) or _is_input(graph, name):
             continue
         # A kernel that takes the value from the host itself needs no copy.
@@ -154,6 +158,8 @@ def _place(graph: Graph, placed: dict[int, Placed]) -> None:
             is_here = kernel is not None and index not in kernel.host_outputs
             (from_cuda if is_here else from_host).add(name)
     inputs = {name for name in graph.inputs if _is_input(graph, name)}
+    # Only those that both read: an input that CUDA alone reads is copied before the run starts
+    # (``utils::CopyInputsAcrossDevices``), so no node does it.
     for name in sorted(inputs & read_on_cuda & read_on_host):
         _copy_to_cuda(graph, name, on_cuda)
     for name in sorted((from_host & read_on_cuda) - {""}):

@@ -428,6 +428,8 @@ class _Simulation:
             if iterations.number and self._is_spent:
                 break
             self._iterate(running, iterations, run)
+            # An unknown condition makes the simulated number of iterations uncertain; that of a run
+            # is not.
             iterations.is_certain = True
         for name, fact in _loop_outputs(running, iterations, len(runs)):
             running.scope.learn(name, fact)
