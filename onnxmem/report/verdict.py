@@ -207,12 +207,7 @@ def largest_text(result: "FitResult") -> str:
     """The largest number that fits, what the next one lacks, and where tight begins."""
     max_batch = result.max_batch
     if max_batch is None:
-        if not result.has_number:
-            return "unknown: the model has no batch"
-        if result.is_fixed:
-            return f"unknown: {shortened(result.setup.dim or 'batch')} is fixed by --shape"
-        is_least = result.requested.num_bytes is not None
-        return f"unknown: bytes at 1 are {'a lower bound' if is_least else 'not known'}"
+        return _unknown_text(result)
     if max_batch.number is None:
         from onnxmem.analysis.scaling import LARGEST_BATCH
 
@@ -225,7 +220,20 @@ def largest_text(result: "FitResult") -> str:
         doubt = ", by the least that a run takes"
     elif at is not None and at.is_at_most:
         doubt = ", whatever the data are"
+        if not max_batch.number and at.verdict is Verdict.UNKNOWN:
+            # With some data 1 does fit.
+            return "0" + doubt.removeprefix(",") + _next(result).replace("more)", "more at most)")
     return f"{max_batch.number:,}{_next(result)}{_tight(max_batch)}{doubt}"
+
+
+def _unknown_text(result: "FitResult") -> str:
+    """Why no largest number is known."""
+    if not result.has_number:
+        return "unknown: the model has no batch"
+    if result.is_fixed:
+        return f"unknown: {shortened(result.setup.dim or 'batch')} is fixed by --shape"
+    is_least = result.requested.num_bytes is not None
+    return f"unknown: bytes at 1 are {'a lower bound' if is_least else 'not known'}"
 
 
 def held_text(result: "FitResult") -> str:

@@ -740,3 +740,49 @@ def test_what_runs_do_not_show_of_strings_leaves_a_verdict_unknown(
     left = f"a lower bound, without the bytes of the strings of 'y'{seen} (onnxmem measure"
     assert left in text
     assert main([*words, "--accept", "partial"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("200B", "0 (1 needs 1.31 KiB more), whatever the data are"),
+        ("700B", "0 whatever the data are (1 needs 837 B more at most)"),
+    ],
+)
+def test_the_largest_batch_says_whether_data_decide_that_none_fits(
+    limit: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "branches.onnx")
+    onnx.save(
+        model_of(
+            """agraph (float[64,N] x, bool c) => (float[64,N] z) {
+                z = If (c) <
+                    then_branch = g1 () => (float[64,N] t) {
+                        a = Exp(x) b = Exp(a) d = Mul(a, b) e = Sub(d, b) f = Mul(a, e)
+                        t = Add(f, b)
+                    },
+                    else_branch = g2 () => (float[64,N] u) { u = Neg(x) }
+                >
+            }"""
+        ),
+        path,
+    )
+    main(["fit", path, "--device", limit, "--batch", "1"])
+    assert text in capsys.readouterr().out
+
+
+def test_the_process_of_a_run_that_data_decide_says_what_judges_it(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([path, "--runtime", "ort-cpu", "--emulate-optimizer", "--budget", "1GiB"]) == 3
+    words = " ".join(capsys.readouterr().out.split())
+    judged = "--observe or --observed with --accept data_dependent judges by what runs took"
+    assert f"--basis tensors has one, {judged}" in words
+
+
+def test_a_refused_limit_names_the_dims_that_data_decide(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([path, "--max", "rows:0=3"]) == 2
+    said = "no dim of that name; rows is the name of a dim: --max rows=N; the data of a run decide"
+    assert f"{said} 'rows'" in capsys.readouterr().err

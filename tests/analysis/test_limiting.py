@@ -182,8 +182,8 @@ def test_a_limit_of_a_sum_or_of_an_input_names_what_to_give() -> None:
         y = Compress<axis = 0>(x, c)  w = Concat<axis = 0>(y, x)  z = Neg(w)
     }"""
     for name, told in (
-        ("kept + N", "limit what it is computed from, --max kept=N, or give TENSOR:AXIS"),
-        ("N", "inputs have it: --dim N=N; for another one give TENSOR:AXIS"),
+        ("kept + N", "limit what it is computed from, --max kept=N; the data of a run decide"),
+        ("N", "inputs have it: --dim N=N; the data of a run decide"),
     ):
         with pytest.raises(ShapeError, match=re.escape(told)):
             onnxmem.analyze(model_of(text), batch=5, most={name: 3})

@@ -859,6 +859,9 @@ def _ways(request: AnalysisRequest, footprint: Footprint, setup: FitRequest) -> 
         yield "no proof gives an allocator's figure an upper end"
         if results.at_most is not None:
             yield "--basis tensors has one"
+        if not footprint.num_observed:
+            yield "--observe or --observed with --accept data_dependent judges by what runs took"
+        return
     elif names := _settling(request, footprint, setup):
         yield f"{results.data_flags(names)} bounds it"
     elif inputs := results.deciding_inputs:

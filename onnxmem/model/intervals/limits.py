@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
-from onnxmem.errors import nearest
+from onnxmem.errors import listed, nearest, shortened
 from onnxmem.model.binding import input_symbols, names_in, required_inputs
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph
@@ -72,18 +72,30 @@ def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -
             text = f"the data of a run do not decide it, it is {known[0]:,}"
             yield f"--max {name}: {text}; omit --max, or set dims of inputs with --dim"
         elif not (declared or _is_named(graph, name)):
+            names = _shown(graph, model)
             hint = _parts_hint(graph, model, name)
-            hint = hint or nearest(name, [each for each in graph.tensors if each])
-            yield f"--max {name}: no dim of that name; {hint}give TENSOR:AXIS, as a warning does"
+            hint = hint or nearest(name, [*names, *filter(None, graph.tensors)])
+            decided = f"the data of a run decide {listed(names) if names else 'no dim'}"
+            yield f"--max {name}: no dim of that name; {hint}{decided}"
+
+
+def _shown(graph: Graph, model: onnx.ModelProto) -> list[str]:
+    """The dims that data decide, as warnings name them: by what ``--max`` takes."""
+    declared = declared_names(graph, model)
+    found = (name for tensor in graph.tensors.values() for name in tensor.dynamic if name)
+    return [declared.get(name, name) for name in dict.fromkeys(found)]
 
 
 def _parts_hint(graph: Graph, model: onnx.ModelProto, name: str) -> str:
     """What to give in place of a dim of the inputs, or of a sum or a product; "": it is neither."""
     if name in input_symbols(required_inputs(model.graph)):
-        return f"inputs have it: --dim {name}=N; for another one "
+        return f"inputs have it: --dim {name}=N; "
     known = set(declared_names(graph, model).values())
+    named = name.rpartition(":")[0]
+    if named in known:
+        return f"{shortened(named)} is the name of a dim: --max {shortened(named)}=N; "
     flags = [f"--max {each}=N" for each in sorted(names_in(name) & known)]
-    return f"limit what it is computed from, {' and '.join(flags)}, or " if flags else ""
+    return f"limit what it is computed from, {' and '.join(flags)}; " if flags else ""
 
 
 def _declared(model: onnx.ModelProto, symbol: str) -> Iterator[str]:
