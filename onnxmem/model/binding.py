@@ -309,8 +309,10 @@ def _numbered(
     free = [symbol for symbol in symbols if symbol not in derived]
     dims = {symbol: numbers.get(symbol, 1) for symbol in free}
     values = {symbol: evaluated(symbol, {**dims, **numbers}) for symbol in derived}
-    unbound = [s for s in symbols if s not in numbers and values.get(s) is None]
-    return {s: dims.get(s) or values.get(s) or 1 for s in symbols}, unbound
+    # 0 is a number too: a past that is ``total - sequence`` may be empty.
+    dims |= {symbol: number for symbol, number in values.items() if number is not None}
+    unbound = [symbol for symbol in symbols if symbol not in numbers and values.get(symbol) is None]
+    return {symbol: dims.get(symbol, 1) for symbol in symbols}, unbound
 
 
 def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str, int]:

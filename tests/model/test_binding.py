@@ -264,6 +264,16 @@ def test_an_expression_is_computed_from_dynamic_dims_without_a_value() -> None:
     ]
 
 
+def test_an_expression_may_be_0() -> None:
+    """A past of ``total - length`` is empty where the whole prompt is one step."""
+    found = requested(
+        {"x": ["N", "length"], "past": ["N", "total - length"], "mask": ["total"]},
+        dims={"N": 2, "length": 8, "total": 8},
+    )
+    assert found.shapes == {"x": (2, 8), "past": (2, 0), "mask": (8,)}
+    assert found.findings == ()
+
+
 def test_a_number_for_an_expression_overrides_its_terms() -> None:
     found = requested({"x": ["N", "a + b", "a", "b"]}, dims={"N": 1, "a": 2, "b": 3, "a + b": 9})
     assert found.shapes == {"x": (1, 9, 2, 3)}
