@@ -9,17 +9,19 @@ than ``onnxmem --help`` should take to answer.
 import atexit
 import gc
 import os
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children.safe_path import leave_current_folder_out
 from onnxmem.cli.output import WAITING, open_closed_streams, report_fault
 from onnxmem.cli.parsing import Parser
-from onnxmem.errors import UsageError, fault_of, nearest
+from onnxmem.errors import UsageError, fault_of, nearest, shortened
 
 COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -44,6 +46,7 @@ HELP: Final = "help"
 COMPLETING: Final = "_ARGCOMPLETE"
 """The variable of a shell that completes a line: the number of words before the arguments."""
 
+_PATH: Final = frozenset("/\\*@:[")
 _OBJECTS_PER_COLLECTION: Final = 1_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
 
@@ -113,7 +116,17 @@ def _command(words: list[str]) -> tuple[str, list[str]]:
         if hint:
             message = f"{first}: no command or file of that name; {hint}see onnxmem --help"
             raise UsageError(message)
+    asked = list(takewhile(lambda word: not word.startswith("-"), words))
+    if len(" ".join(asked).split()) > 1 and not any(map(_is_path, asked)):
+        question = shortened(shlex.quote(" ".join(asked)))
+        message = f"{shortened(first)}: no such file or command; to ask: onnxmem explain {question}"
+        raise UsageError(message)
     return _DEFAULT, words
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word is a file or written like one: a path, a pattern, a list, an address."""
+    return os.path.lexists(word) or word.endswith(".onnx") or not _PATH.isdisjoint(word)
 
 
 def _freeze() -> None:

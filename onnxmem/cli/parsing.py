@@ -5,6 +5,7 @@ that ``--help`` is quick.
 """
 
 import re
+import shlex
 from argparse import (
     SUPPRESS,
     Action,
@@ -28,6 +29,7 @@ _UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\
 _QUOTED: Final = re.compile("'([^']+)'")
 _INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
 _LEFT_OVER: Final = re.compile(r"unrecognized arguments: \d+(?: |$)")
+_NO_SIZE: Final = re.compile(r"argument --budget\S*: size '([A-Za-z][^']{0,40})'")
 _NO_VALUE: Final = re.compile(r"argument (\S+): expected one argument")
 _DEVICE: Final = ("--budget", "--device", "--budget-peak")
 _CARDS: Final = ("--cards", "--world")
@@ -166,6 +168,9 @@ class Parser(ArgumentParser):
             return self._nearest_flag(refused[1].lstrip("-").casefold())
         if _LEFT_OVER.match(message):
             return "a list has commas and no spaces, as in 1,8,32; "
+        device = _NO_SIZE.match(message)
+        if device is not None:
+            return f"of a device: onnxmem fit MODEL --device {shlex.quote(device[1])}; "
         refused = _INVALID_CHOICE.match(message)
         flag = (refused or _NO_VALUE.match(message) or ("", ""))[1].partition("/")[0]
         action = self._option_string_actions.get(flag)

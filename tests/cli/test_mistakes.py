@@ -74,6 +74,10 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
         ("measure 4242", "of a process: --pid 4242"),
         ("measure models/resnet50.onnx --train", "onnxmem.torch.measure(module, inputs)"),
         ("explain 4x4 --dtype float16", "the type stands beside the shape"),
+        ("how much memory does it take", "onnxmem explain 'how much memory does it take'"),
+        ("4096x4096 fp16", "onnxmem explain '4096x4096 fp16'"),
+        ("models/resnet50.onnx --budget auto", "onnxmem fit MODEL --device auto"),
+        ("advise models/resnet50.onnx --budget T4", "onnxmem fit MODEL --device T4"),
     ],
 )
 def test_the_word_of_another_tool_leads_to_the_option(

@@ -652,3 +652,16 @@ def test_a_command_has_the_batch_and_the_training_of_the_flags(
     assert main(["explain", "the largest batch", net, "--train"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"onnxmem fit {net} --device auto --train " in shown
+
+
+@pytest.mark.parametrize("options", ["", "--train --batch 8"])
+def test_the_name_of_each_advice_is_known(options: str, capsys: Capture) -> None:
+    words = ["advise", str(MODELS / "mobilenet_v2.train.onnx"), "--json", *options.split()]
+    assert main(words) == 0
+    names = re.findall(r'"id": "([^"]+)"', capsys.readouterr().out)
+    assert len(names) > 5
+    for name in names:
+        assert main(["explain", name]) == 0
+        shown = capsys.readouterr().out
+        assert "No one answer" not in shown
+        assert "A GPU to buy" not in shown

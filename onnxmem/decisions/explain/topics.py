@@ -57,6 +57,21 @@ _OF_A_MODEL: Final = "an estimate before a run"
 """What is asked by ``how much memory``, without another word that counts."""
 _WHY: Final = "why"
 """A figure does not say why."""
+_ADVICE: Final = re.compile(
+    r"(?:accumulate_\d+|checkpoint_(?:best|cheap)|session_[a-z]+|malloc_[a-z]+"
+    r"|external_thresholds|in_place|order|reorder|int[48]_weights|precision_[\w-]+|optimizer_[\w-]+"
+    r"|shard_[\w-]+)"
+)
+"""The names of what ``advise`` lists."""
+_LOWER: Final = "lower the memory"
+_OF_ADVICE: Final = {
+    "checkpoint": "activation checkpointing",
+    "session": "the arena of onnxruntime",
+    "precision": "half precision",
+    "shard": "training on several devices",
+    "int8": "quantized models",
+    "int4": "quantized models",
+}
 _ENDINGS: Final = ("ings", "ing", "ed", "es", "s", "e")
 _LEAST_STEM: Final = 3
 _UNKNOWN_WEIGHT: Final = 0.6
@@ -226,7 +241,10 @@ def topic_named(name: str) -> Topic | None:
     wanted, words = " ".join(name.casefold().split()), words_of(name)
     named = (each for each in topics() if each.name.casefold() == wanted)
     alike = (each for each in topics() if words and words_of(each.name) == words)
-    return next(named, None) or next(alike, None)
+    found = next(named, None) or next(alike, None)
+    if found is None and _ADVICE.fullmatch(wanted):
+        return topic_named(_OF_ADVICE.get(wanted.partition("_")[0], _LOWER))
+    return found
 
 
 def search(question: str) -> tuple[Answer, ...]:
