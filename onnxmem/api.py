@@ -230,7 +230,7 @@ def explain(
         settings (default: None, no figures).
     :raises OnnxmemError: nothing is known about it, or the model cannot be read.
     """
-    from onnxmem.report.explanation import Model, Needs, explanation
+    from onnxmem.report.explanation import Model, Needs, batch_of, explanation
 
     if source is None:
         return explanation(what)
@@ -238,6 +238,8 @@ def explain(
         known = _analyzed(source, settings)
         return explanation(what, Model(known.path, lambda _: known))
     file = source
+    if settings.get("batch") is None:
+        settings["batch"] = batch_of(what)
 
     def analysis_with(needs: Needs) -> Analysis:
         needed = {

@@ -46,6 +46,7 @@ _MOST_BYTES: Final = 2**30
 _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
 _TYPE_BESIDE: Final = "the type stands beside the shape: onnxmem explain '1000x1000 float16'"
+_LOG_ALONE: Final = "a log is named without an option: onnxmem explain train.log"
 _MODEL_SUFFIX: Final = ".onnx"
 _PEAK: Final = "activations.in_place_peak_bytes"
 _PEAK_OF_STEP: Final = "training.peak_bytes"
@@ -60,7 +61,7 @@ def explain_parser() -> ArgumentParser:
         "says to it; or answer a question.",
         run,
     )
-    parser.refused = {"--dtype": _TYPE_BESIDE}
+    parser.refused = {"--dtype": _TYPE_BESIDE, "--file": _LOG_ALONE}
     parser.add_argument(
         "words",
         nargs="*",
@@ -121,9 +122,18 @@ def split_words(words: list[str]) -> tuple[str | None, str | None]:
 def _explained(
     what: str | None, path: str | None, arguments: Namespace
 ) -> tuple[str, tuple[JsonDict, ...]]:
-    from onnxmem.report.explanation import Model, explanation, figures_of, is_rules, needs_of
+    from onnxmem.report.explanation import (
+        Model,
+        batch_of,
+        explanation,
+        figures_of,
+        is_rules,
+        needs_of,
+    )
 
     figures = figures_of(what)
+    if arguments.batch is None and path is not None:
+        arguments.batch = batch_of(what)
     if arguments.train and [each.key for each in figures] == [_PEAK] and what != _PEAK:
         # ``explain peak MODEL --train`` asks for the peak of the step.
         what, figures = _PEAK_OF_STEP, figures_of(_PEAK_OF_STEP)

@@ -34,6 +34,7 @@ from onnxmem.decisions.explain.tensors import read_tensor
 from onnxmem.decisions.explain.topics import (
     Topic,
     asks_for_a_rule,
+    batch_in,
     commands_for,
     is_word,
     name_of,
@@ -163,9 +164,14 @@ def figures_of(what: str | None) -> tuple[Metric, ...]:
         found = search(what)
         first = found[0] if found else None
         if isinstance(first, Metric):
-            return (first,)
+            return _of_one_name(first, found)
         topic = first if isinstance(first, Topic) else None
     return () if topic is None else _of_topic(topic)
+
+
+def batch_of(what: str | None) -> int | None:
+    """The batch that a question names; ``None``: it names none, or is a message."""
+    return None if what is None or read_message(what) is not None else batch_in(what)
 
 
 def is_rules(what: str) -> bool:
@@ -263,8 +269,17 @@ def _asked(what: str, model: Model | None) -> Explanation:
     if isinstance(first, Topic):
         return _topic(first, names, model, what)
     if isinstance(first, Metric):
-        return _figures((first,), model)
+        return _figures(_of_one_name(first, found), model)
     return Explanation(render_code(first), (code_row(first),))
+
+
+def _of_one_name(first: Metric, found: Sequence[object]) -> tuple[Metric, ...]:
+    """The figures that share a name with the first, as TensorFlow's and PyTorch's memory do."""
+    return tuple(
+        each
+        for each in found
+        if isinstance(each, Metric) and not {*each.labels}.isdisjoint(first.labels)
+    )
 
 
 def _is_path(word: str) -> bool:

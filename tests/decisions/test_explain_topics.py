@@ -10,6 +10,7 @@ import pytest
 from models_on_disk import write_model
 from paths import MODELS
 
+import onnxmem
 from onnxmem.cli import COMMANDS, main
 from onnxmem.decisions.explain.glossary import code_named, metrics, metrics_named
 from onnxmem.decisions.explain.topics import (
@@ -607,6 +608,9 @@ def test_the_peak_of_a_training_is_that_of_its_step(words: str, capsys: Capture)
         ("how much memory is free here", "whether a model fits"),
         ("how do I compute training memory by hand", "rules of thumb"),
         ("params", "parameters"),
+        ("data parallel on 2 gpus", "training on several devices"),
+        ("save memory", "lower the memory"),
+        ("how many floats does a forward pass store", "elements and bytes"),
     ],
 )
 def test_a_question_of_a_walk_finds_its_answer(question: str, answer: str) -> None:
@@ -625,6 +629,7 @@ def test_a_question_of_a_walk_finds_its_answer(question: str, answer: str) -> No
             ["how much does keras take with a batch size of 48"],
             "onnxmem explain keras MODEL --batch 48\n",
         ),
+        (["can my laptop train this"], "fit MODEL --device auto --train --batch 8\n"),
         (["how do I reduce memory in training"], "onnxmem advise MODEL --train\n"),
     ],
 )
@@ -665,3 +670,31 @@ def test_the_name_of_each_advice_is_known(options: str, capsys: Capture) -> None
         shown = capsys.readouterr().out
         assert "No one answer" not in shown
         assert "A GPU to buy" not in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "number"),
+    [
+        ("elements with gradients", "1,820"),
+        ("elements with gradients at batch 256", "465,920"),
+        ("elements with gradients for a batch size of 256", "465,920"),
+    ],
+)
+def test_a_question_names_its_batch(asked: str, number: str, capsys: Capture) -> None:
+    model = str(MODELS / "mlp.onnx")
+    assert main(["explain", asked, model]) == 0
+    shown = capsys.readouterr().out.replace("466 k   ", "")
+    assert f"elements with gradients     {number}" in shown
+    assert number in str(onnxmem.explain(asked, model))
+
+
+def test_the_batch_of_a_flag_comes_before_that_of_the_question(capsys: Capture) -> None:
+    words = ["elements with gradients at batch 256", str(MODELS / "mlp.onnx"), "--batch", "1"]
+    assert main(["explain", *words]) == 0
+    assert "1,820" in capsys.readouterr().out
+
+
+def test_figures_of_one_name_answer_together(capsys: Capture) -> None:
+    assert main(["explain", "tensorflow uses the whole gpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "TensorFlow reserves nearly the" in shown

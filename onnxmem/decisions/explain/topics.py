@@ -136,6 +136,8 @@ _MAY_TRAIN: Final = re.compile(
     r"(?!.* --(?:train|runtime|context)\b)"
 )
 _TRAINING: Final = "train"
+_MACHINE: Final = "machin"
+"""The stem of ``machine``, and of a laptop or a computer."""
 _MOST_WORDS: Final = 4
 """Of the name of a device."""
 _WITHIN: Final = re.compile(rf"\b(?:in|into|within) (?=(?:an? )?{_CAPACITY.pattern})")
@@ -160,6 +162,9 @@ _SEVERAL_GPUS: Final = re.compile(
     r"(?= (?:do|would|does|will|should|are|to)\b)"
 )
 """Who asks how many GPUs a model needs asks for a training on several."""
+_DATA_PARALLEL: Final = re.compile(r"\b(?:data[ -]?parallel|multi[ -]?gpu)\b")
+_SAVING: Final = re.compile(r"\bsav(?:e|es|ing) (?=(?:\w+ )?(?:memory|v?ram|space|gigabytes)\b)")
+"""Who saves memory asks for less of it, not for what is saved for backward."""
 _TENSORFLOW: Final = re.compile(r"\b(?:set_memory_growth|(?:tf_force_gpu_)?allow_growth)\b")
 _BY_HAND: Final = re.compile(r"\b(?:by hand|manually|on paper|with a calculator)\b")
 _FREE_NOW: Final = re.compile(r"\b(?:is|are) (?:free|available)\b(?! (?:after|again|once|when))")
@@ -175,7 +180,7 @@ _MULTIPLIED_BY: Final = re.compile(
 _MULTIPLE: Final = re.compile(r"\d+(?:\.\d+)?x")
 _OF_A_RULE: Final = (
     "file model models network size weight parameter checkpoint disk train inference finetune "
-    "fine-tune"
+    "fine-tune keras tensorflow"
 )
 """What a rule of thumb multiplies, and what for."""
 _OF_ANOTHER: Final = (
@@ -320,8 +325,9 @@ def commands_for(
     Those of the size or of the device come first.
     """
     device, size = _device_in(question), _size_in(question)
-    said = _BATCH_SAID.search(question.casefold())
-    batch_text = said[1] if said else "" if batch is None else str(batch)
+    is_here = _MACHINE in words_of(question)
+    said = batch_in(question)
+    batch = batch if said is None else said
     trains = trains or _TRAINING in words_of(question)
     ordered: list[tuple[bool, bool, str]] = []
     for each in topic.commands:
@@ -331,18 +337,24 @@ def commands_for(
             if device.kind == "cuda":
                 command = command.replace("ort-cpu", "ort-cuda")
             size = f"{device.memory_bytes / 2**30:g}GiB"
-        elif size:
-            command = _DEVICE_OF_COMMAND.sub(size, command)
+        elif size or is_here:
+            command = _DEVICE_OF_COMMAND.sub(size or "auto", command)
         if size:
             command = _BUDGET_OF_COMMAND.sub(size, command)
         is_other = command == each
-        if batch_text:
-            command = _BATCH_OF_COMMAND.sub(batch_text, command)
+        if batch is not None:
+            command = _BATCH_OF_COMMAND.sub(str(batch), command)
         if trains and _MAY_TRAIN.match(command):
             command = f"{command} --train"
         ordered.append((is_other, trains and " --train" not in command, command))
     ordered.sort(key=itemgetter(0, 1))
     return tuple(dict.fromkeys(command for _, _, command in ordered))
+
+
+def batch_in(question: str) -> int | None:
+    """The batch that a question names: ``how many elements at batch 256``."""
+    said = _BATCH_SAID.search(question.casefold())
+    return None if said is None else int(said[1]) or None
 
 
 def _size_in(question: str) -> str:
@@ -451,7 +463,7 @@ def _all_words(text: str) -> Iterable[str]:
 
 def _split(text: str) -> Iterable[str]:
     plain = _SEVERAL_GPUS.sub("distributed", _TENSORFLOW.sub("tensorflow", text.casefold()))
-    plain = _AT_A_BATCH.sub("", plain)
+    plain = _SAVING.sub("reduce ", _DATA_PARALLEL.sub("distributed", _AT_A_BATCH.sub("", plain)))
     plain = _BY_HAND.sub("arithmetic formula", _FREE_NOW.sub("machine fit", plain))
     plain = _UNFIT.sub(" unfit", plain.replace("_", " "))
     plain = _CONSUMER.sub("dominates", plain)
