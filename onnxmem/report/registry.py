@@ -6,7 +6,7 @@ CSV has flat columns. Any frame library makes Parquet of it and of JSON lines:
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from onnxmem.analysis.coverage import unbound_dims_text
@@ -15,6 +15,7 @@ from onnxmem.analysis.fitting.verdicts import (
     BASES,
     DATA,
     Accuracy,
+    AnyBasis,
     Basis,
     Comparison,
     Verdict,
@@ -331,15 +332,19 @@ def _fitting_section(summary: Summary) -> list[str]:
         lines += prose("  unknown: ", f"{names}{more}")
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
-        named: dict[Accuracy, list[str]] = {}
-        for each in summary.fittings:
-            if each.basis == basis:
-                named.setdefault(each.accuracy or ACCURACIES[basis], []).append(each.target.name)
-        # One line where all targets have the same error; else each says of which it is.
-        for accuracy, targets in named.items():
-            of = "" if len(named) == 1 else f" ({', '.join(targets)})"
-            lines += prose(f"  error{of}: ", error_text(accuracy))
+        for which, error in errors_of(summary, basis):
+            lines += prose(f"  error{which}: ", error)
     return lines
+
+
+def errors_of(summary: Summary, basis: AnyBasis) -> Iterator[tuple[str, str]]:
+    """The errors of a compared figure, each with its targets where they differ in it."""
+    named: dict[Accuracy, list[str]] = {}
+    for each in summary.fittings:
+        if each.basis == basis:
+            named.setdefault(each.accuracy or ACCURACIES[basis], []).append(each.target.name)
+    for accuracy, targets in named.items():
+        yield "" if len(named) == 1 else f" ({', '.join(targets)})", error_text(accuracy)
 
 
 def _faults_section(summary: Summary) -> list[str]:

@@ -95,6 +95,17 @@ def test_devices_and_budgets_are_lines(tmp_path: Path) -> None:
     assert "Compared" in fits
 
 
+def test_what_fits_has_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.onnx", "b.onnx"):
+        write_model(tmp_path / name)
+    step = ["a.onnx", "b.onnx", "--train", "--batch", "2", "--html", "page.html"]
+    assert main([*step, "--device", "H100", "--device", "24GiB"]) == 0
+    fits = section(Path("page.html").read_text("utf-8"), "fits")
+    assert "Error (H100 SXM): +-9 %" in fits
+    assert "Error (24GiB): +-11 %" in fits
+
+
 def test_without_devices_there_is_no_section_of_them(tmp_path: Path) -> None:
     assert 'id="fits"' not in page(rows_of(tmp_path))
 

@@ -26,7 +26,7 @@ from onnxmem.report.page.markup import (
     section,
     table,
 )
-from onnxmem.report.registry import LABELS
+from onnxmem.report.registry import LABELS, errors_of
 from onnxmem.units import format_bytes, format_count, plural
 
 _MOST_ROWS: Final = 5000
@@ -233,8 +233,10 @@ def _fits(summary: Summary) -> Iterator[str]:
         )
         for each in summary.fittings
     ]
-    bases = dict.fromkeys(BASES[each.basis] for each in summary.fittings if each.basis)
-    remark = f"Each model alone. Compared: {'; '.join(bases)}."
+    bases = dict.fromkeys(each.basis for each in summary.fittings if each.basis)
+    remark = f"Each model alone. Compared: {'; '.join(BASES[basis] for basis in bases)}."
+    errors = (f"{which}: {error}" for basis in bases for which, error in errors_of(summary, basis))
+    remark += "".join(f" Error{each}." for each in dict.fromkeys(errors))
     yield section("fits", "What fits", table("fits-table", heads, rows, is_narrow=True), remark)
 
 
