@@ -108,6 +108,9 @@ def _command(words: list[str]) -> tuple[str, list[str]]:
     first = words[0] if words else ""
     if first == HELP:
         command, rest = _command(words[1:])
+        if words[1:] and words[1] not in COMMANDS and not words[1].startswith("-"):
+            message = f"{shortened(words[1])}: no command of that name; see onnxmem --help"
+            raise UsageError(message)
         return command, ["--help", *rest]
     if first in COMMANDS:
         return first, words[1:]

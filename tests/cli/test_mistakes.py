@@ -71,6 +71,7 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
         ("measure models/resnet50.onnx --device gpu", "did you mean 'cuda'?"),
         ("sweep models/resnet50.onnx --batch 1 2 4", "a list has commas and no spaces"),
         ("models/resnet50.onnx --batch 1..64", "onnxmem sweep MODEL --batch 1..64"),
+        ("help qqqq", "qqqq: no command of that name"),
         ("measure 4242", "of a process: --pid 4242"),
         ("measure models/resnet50.onnx --train", "onnxmem.torch.measure(module, inputs)"),
         ("explain 4x4 --dtype float16", "the type stands beside the shape"),
