@@ -47,6 +47,14 @@ def test_each_chart_has_a_point_for_each_batch_at_both_widths(tmp_path: Path) ->
     assert "Time per sample" in page(tmp_path, MLP, "--batch", "1..4", "--device", "T4")
 
 
+def test_the_memory_of_the_device_is_a_line_where_it_is_near(tmp_path: Path) -> None:
+    """A limit that is far above the curve would only flatten it."""
+    for size, is_drawn in (("600KiB", True), ("16GiB", False)):
+        text = page(tmp_path, MLP, "--batch", "1..64", "--device", size)
+        assert (f"{size}: " in section(text, "memory")) is is_drawn
+        assert f"{size}: " not in section(text, "cost")
+
+
 def test_one_batch_has_no_chart(tmp_path: Path) -> None:
     assert "<circle" not in page(tmp_path, MLP, "--batch", "8")
 

@@ -33,22 +33,26 @@ def curve_svg(
     label: Callable[[float], str],
     marks: Mapping[int, str],
     frame: Frame,
+    limit: tuple[float, str] | None = None,
 ) -> str:
     """Draw (batch, value) in order, from 0 to the largest value.
 
     ``ticks`` are values and what is written beside them, ``label`` writes the value of a point, and
-    ``marks`` are named batches, each with a line across the plot.
+    ``marks`` are named batches, each with a line across the plot; ``limit`` is a value with its
+    name, and a line along it.
     """
     bottom, right = _TOP + _HEIGHT, frame.width - MARGIN
     batches = [batch for batch, _ in points]
     low, high = (math.log2(batch) for batch in (batches[0], batches[-1]))
     x = Scale(low, high, LEFT + 6, right - 6)
-    y = Scale(0, max(*(value for _, value in points), 0) or 1, bottom, _TOP)
+    values = [*(value for _, value in points), 0, *([] if limit is None else [limit[0]])]
+    y = Scale(0, max(values) or 1, bottom, _TOP)
     places = [(x(math.log2(batch)), y(value)) for batch, value in points]
     body = [
         *grid([(y(value), text) for value, text in ticks], LEFT, right),
         *_axis(batches, x, bottom),
         *_marks(marks, x, bottom, right),
+        *(() if limit is None else _limit(y(limit[0]), limit[1], right)),
         _path(places),
         *(
             with_tooltip(_dot(*place), f"batch {batch:,}: {label(value)}")
@@ -76,6 +80,12 @@ def _marks(marks: Mapping[int, str], x: Scale, bottom: float, right: float) -> I
         yield line(at, _TOP, at, bottom, dash="4 3")
         is_left = at + text_width(text) / 2 > right
         yield words(min(at, right), _TOP - 8, text, "end" if is_left else "middle")
+
+
+def _limit(at: float, text: str, right: float) -> Iterator[str]:
+    """A line along the plot, its name over the left end, or below it where the plot ends."""
+    yield line(LEFT, at, right, at, dash="6 3")
+    yield words(LEFT + 6, at - 4 if at - LINE > _TOP else at + LINE - 2, text, "start")
 
 
 def _path(places: Sequence[tuple[float, float]]) -> str:

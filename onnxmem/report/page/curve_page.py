@@ -15,6 +15,8 @@ from onnxmem.units import format_bytes
 
 _FEWEST: Final = 2
 """Points of a curve."""
+_FARTHEST: Final = 4
+"""How many times the largest value a limit may be to be drawn."""
 
 
 def curve_page(path: str, curve: BatchCurve, memory: ComparedMemory | None) -> str:
@@ -26,20 +28,22 @@ def curve_page(path: str, curve: BatchCurve, memory: ComparedMemory | None) -> s
     )
     sections = [
         section("answers", "Answers", f"<dl>{pairs}</dl>"),
-        *_charts(curve),
+        *_charts(curve, memory),
         section("batches", "Batches", _table(curve)),
     ]
     title = f"Batches of {path}{where}"
     return document(title, sections, heading=f"Batches of {name(path)}{escape(where)}")
 
 
-def _charts(curve: BatchCurve) -> Iterator[str]:
+def _charts(curve: BatchCurve, memory: ComparedMemory | None) -> Iterator[str]:
     points = rows_of(curve)
     if len(points) < _FEWEST:
         return
     marks = {} if curve.knee is None else {curve.knee.batch: f"knee {curve.knee.batch:,}"}
     sizes = [(point.batch, float(point.num_bytes)) for point in points]
-    yield section("memory", "Memory", _chart("memory", sizes, _bytes_ticks, _bytes_text, marks))
+    limit = _limit(memory, max(size for _, size in sizes))
+    chart = _chart("memory", sizes, _bytes_ticks, _bytes_text, marks, limit)
+    yield section("memory", "Memory", chart)
     costs = [(point.batch, point.cost) for point in points]
     known = [(batch, cost) for batch, cost in costs if cost is not None]
     if len(known) < len(costs):
@@ -56,19 +60,27 @@ def _chart(
     ticks: Callable[[float], Sequence[tuple[float, str]]],
     text: Callable[[float], str],
     marks: Mapping[int, str],
+    limit: tuple[float, str] | None = None,
 ) -> str:
     first, last = points[0], points[-1]
     described = (
         f"{text(first[1])} at batch {first[0]:,}, {text(last[1])} at batch {last[0]:,}, over a "
         "scale of powers of two"
     )
-    top = max(value for _, value in points)
+    top = max(*(value for _, value in points), 0 if limit is None else limit[0])
 
     def draw(width: int, suffix: str) -> str:
         frame = Frame(f"onnxmem-{chart_id}{suffix}", f"{chart_id} by batch", described, width)
-        return curve_svg(points, ticks(top), text, marks, frame)
+        return curve_svg(points, ticks(top), text, marks, frame, limit)
 
     return f"<figure>{on_both(draw, f'{chart_id} by batch')}</figure>"
+
+
+def _limit(memory: ComparedMemory | None, top: float) -> tuple[float, str] | None:
+    """The memory of the device, where the curve is not flat below it."""
+    if memory is None or memory.memory_bytes > _FARTHEST * top:
+        return None
+    return float(memory.memory_bytes), f"{memory.name}: {format_bytes(memory.memory_bytes)}"
 
 
 def _bytes_ticks(top: float) -> Sequence[tuple[float, str]]:
