@@ -40,6 +40,7 @@ from onnxmem.model.graph import DType
         ("np.zeros((13, 17), np.uint8)", DType.UINT8, (13, 17), 221),
         ("np.ones((13, 17))", DType.FLOAT64, (13, 17), 1768),
         ("tf.random.normal([13, 17], dtype=tf.float64)", DType.FLOAT64, (13, 17), 1768),
+        ("what does a 13x17 double matrix cost", DType.FLOAT64, (13, 17), 1768),
         ("bytes per fp8 element", DType.FLOAT8E4M3FN, None, 1),
         ("embedding table of 13 x 17 floats", DType.FLOAT32, (13, 17), 884),
         ("torch.Size([13, 17])", DType.FLOAT32, (13, 17), 884),

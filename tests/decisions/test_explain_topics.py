@@ -610,6 +610,9 @@ def test_the_peak_of_a_training_is_that_of_its_step(words: str, capsys: Capture)
         ("params", "parameters"),
         ("data parallel on 2 gpus", "training on several devices"),
         ("save memory", "lower the memory"),
+        ("count the activations and gradients for a batch of 256", "elements and bytes"),
+        ("how close is the prediction to reality", "the error of a figure"),
+        ("shrink the classifier", "smaller networks and inputs"),
         ("how many floats does a forward pass store", "elements and bytes"),
     ],
 )

@@ -57,9 +57,9 @@ _NOTATION: Final = re.compile(r"\d\s*[x\u00d7*,]\s*\d|[a-z]\d")
 """What a question must have to be one about a tensor or a type: 3x5, int8."""
 _MOST_DIMS: Final = 64
 _ASKING: Final = frozenset(
-    "a activation activations an and are array big bytes do does dtype each element elements "
-    "embedding embeddings filter gib has have hold how image in is it kernel kib large many "
-    "mask matrix mb memory mib much need needs of per precision quantized shape size space "
+    "a activation activations an and are array big bytes cost costs do does dtype each element "
+    "elements embedding embeddings filter gib has have hold how image in is it kernel kib large "
+    "many mask matrix mb memory mib much need needs of per precision quantized shape size space "
     "table take takes tensor the type use uses weight weights what with".split()
 )
 """Words of a question that say nothing of the tensor: how large is a 3x5 int8 tensor?"""

@@ -346,7 +346,7 @@ def commands_for(
             command = _BATCH_OF_COMMAND.sub(str(batch), command)
         if trains and _MAY_TRAIN.match(command):
             command = f"{command} --train"
-        ordered.append((is_other, trains and " --train" not in command, command))
+        ordered.append((is_other, trains and " --runtime " in command, command))
     ordered.sort(key=itemgetter(0, 1))
     return tuple(dict.fromkeys(command for _, _, command in ordered))
 
