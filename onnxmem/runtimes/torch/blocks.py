@@ -1,16 +1,20 @@
 """The blocks that a network repeats: the layers of a transformer, residual blocks of convolutions.
 
 ``repeated_blocks`` finds those that frameworks run under ``torch.utils.checkpoint``, by the modules
-that exporters write into a file.
+that exporters write into a file. Where a file names none, the names of its weights do
+(``transformer.h.3.mlp.c_fc.weight``): a block reaches from the first to the last node that reads
+one of its weights, and to the nearest points around them that the fewest tensors cross.
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate, pairwise
 
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.module_paths import Modules, dotted_path, modules_of
 from onnxmem.runtimes.torch.framework import CUDNN_RNN
 from onnxmem.runtimes.torch.recurrent import RECURRENT
@@ -21,6 +25,8 @@ COMPUTE_INTENSIVE = frozenset({*MATMUL_LIKE, *RECURRENT, CUDNN_RNN.op_type})
 
 _NUMBERED = re.compile(r"(?P<stem>.*?)(?P<number>\d+)(?:[_@]\d+)?")
 """A module of a list: ``layers.3``, ``denselayer3``; called again it is ``layers.3_1``."""
+_MAX_DEPTH = 32
+"""Modules nest less deeply; names of a hostile file do not."""
 _MIN_PRODUCTS = 2
 """Fewer are a single layer, of which a checkpoint saves nothing."""
 _ALIKE = 0.5
@@ -52,12 +58,14 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
     by side, are none, and a stage is none if it consists of blocks itself. A module without
     siblings is a block if it has all operators of one: the only block of a middle stage.
     """
-    siblings: dict[tuple[str, ...], list[Block]] = {}
-    by_module = _by_module(graph.nodes)
+    return _blocks_of(graph, _by_module(graph.nodes)) or _blocks_of(graph, _by_weights(graph))
+
+
+def _blocks_of(graph: Graph, by_module: Mapping[Modules, Sequence[Node]]) -> tuple[Block, ...]:
+    siblings: dict[Modules, list[Block]] = {}
     for modules, nodes in by_module.items():
-        numbered = _NUMBERED.fullmatch(modules[-1])
-        if numbered is not None and _num_products(nodes) >= _MIN_PRODUCTS:
-            key = (*modules[:-1], numbered["stem"])
+        key = _list_of(modules)
+        if key is not None and _num_products(nodes) >= _MIN_PRODUCTS:
             siblings.setdefault(key, []).append(Block(modules, tuple(nodes)))
     position = {node.name: index for index, node in enumerate(graph.nodes)}
     chosen: dict[Modules, Block] = {}
@@ -76,7 +84,7 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
 
 
 def _like_blocks(
-    by_module: Mapping[Modules, list[Node]], chosen: Mapping[Modules, Block]
+    by_module: Mapping[Modules, Sequence[Node]], chosen: Mapping[Modules, Block]
 ) -> dict[Modules, Block]:
     """The modules outside of all blocks with the operators of one."""
     kinds = {_kind(block.nodes) for block in chosen.values()}
@@ -97,11 +105,14 @@ def _kind(nodes: Iterable[Node]) -> frozenset[tuple[str, int]]:
 
 def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
     """The outermost modules whose path matches a pattern, as ``encoder.layer.*``."""
-    found = {
-        modules: nodes
-        for modules, nodes in _by_module(graph.nodes).items()
-        if fnmatchcase(dotted_path(modules), pattern)
-    }
+    for by_module in (_by_module(graph.nodes), _by_weights(graph)):
+        found = {
+            modules: nodes
+            for modules, nodes in by_module.items()
+            if fnmatchcase(dotted_path(modules), pattern)
+        }
+        if found:
+            break
     return tuple(
         Block(modules, tuple(nodes))
         for modules, nodes in found.items()
@@ -109,7 +120,13 @@ def blocks_named(graph: Graph, pattern: str) -> tuple[Block, ...]:
     )
 
 
-def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, list[Node]]:
+def _list_of(modules: Modules) -> Modules | None:
+    """What the members of one list of modules share; ``None`` for a module without a number."""
+    numbered = _NUMBERED.fullmatch(modules[-1])
+    return None if numbered is None else (*modules[:-1], numbered["stem"])
+
+
+def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, Sequence[Node]]:
     """The nodes inside of each module, at any depth."""
     found: dict[Modules, list[Node]] = {}
     for node in nodes:
@@ -117,6 +134,84 @@ def _by_module(nodes: Iterable[Node]) -> Mapping[Modules, list[Node]]:
         for depth in range(1, len(modules) + 1):
             found.setdefault(modules[:depth], []).append(node)
     return found
+
+
+def _by_weights(graph: Graph) -> Mapping[Modules, Sequence[Node]]:
+    """The nodes of each numbered module, by the names of the weights that they read."""
+    # By module of a list: the first and the last node that reads one of its weights. What several
+    # nodes read may be an initializer that the exporter merged with those of other modules.
+    num_readers = Counter(name for node in graph.nodes for name in node.reads)
+    spans: dict[Modules, tuple[int, int]] = {}
+    readers: list[int] = []
+    num_layers: list[int] = []
+    for index, node in enumerate(graph.nodes):
+        weights = [name for name in node.reads if _is_parameter(graph, name)]
+        num_layers.append((num_layers[-1] if num_layers else 0) + bool(weights))
+        own = [name for name in weights if num_readers[name] == 1]
+        if own:
+            readers.append(index)
+        for path in {path for name in own for path in _numbered_modules(name)}:
+            spans[path] = spans.get(path, (index, index))[0], index
+    lists: dict[Modules, list[Modules]] = {}
+    for path in spans:
+        lists.setdefault(_list_of(path) or path, []).append(path)
+    # Points by how many tensors cross them, and how many nodes before them read a weight.
+    points = list(zip(_crossing_counts(graph), num_layers, strict=True))
+    return {
+        path: nodes
+        for members in lists.values()
+        for path, nodes in _members(graph.nodes, {m: spans[m] for m in members}, readers, points)
+    }
+
+
+def _is_parameter(graph: Graph, name: str) -> bool:
+    return graph.tensors[name].role is Role.WEIGHT and "." in name
+
+
+def _numbered_modules(weight: str) -> Iterator[Modules]:
+    """The members of lists of modules around a weight: ``h.3`` of ``h.3.mlp.weight``."""
+    parts = tuple(weight.split(".")[:_MAX_DEPTH])
+    paths = (parts[:end] for end in range(1, len(parts)))
+    yield from (path for path in paths if _list_of(path) is not None)
+
+
+def _members(
+    nodes: Sequence[Node],
+    spans: Mapping[Modules, tuple[int, int]],
+    readers: Sequence[int],
+    points: Sequence[tuple[int, int]],
+) -> Iterator[tuple[Modules, Sequence[Node]]]:
+    """The nodes of the members of one list of modules, if they run one after another."""
+    ordered = sorted(spans.items(), key=lambda each: each[1])
+    if any(last >= first for (_, (_, last)), (_, (first, _)) in pairwise(ordered)):
+        return
+    # A member ends where the fewest tensors cross: of several such points at the last, for what
+    # reads no weight completes it, as the activation behind a residual sum.
+    starts, ends = {}, {}
+    for (path, (_, last)), (following, (first, _)) in pairwise(ordered):
+        cut = min(range(last, first), key=lambda index: (points[index], -index))
+        ends[path], starts[following] = cut - last, first - cut - 1
+    # The first member begins and the last one ends as its neighbor does, unless a node that reads
+    # another weight comes between.
+    for index, (path, (first, last)) in enumerate(ordered):
+        before = readers[bisect_left(readers, first) - 1] if first > readers[0] else -1
+        after = readers[bisect_right(readers, last)] if last < readers[-1] else len(nodes)
+        lead = starts.get(path, starts.get(ordered[min(1, len(ordered) - 1)][0], 0))
+        rest = ends.get(path, ends.get(ordered[index - 1][0], 0))
+        yield path, nodes[max(before + 1, first - lead) : min(after, last + 1 + rest)]
+
+
+def _crossing_counts(graph: Graph) -> list[int]:
+    """How many tensors are written before the point after each node and read after it."""
+    last_read: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        last_read |= dict.fromkeys(node.reads, index)
+    changes = [0] * (len(graph.nodes) + 1)
+    for index, node in enumerate(graph.nodes):
+        for name in node.writes:
+            changes[index] += 1
+            changes[max(index, last_read.get(name, index))] -= 1
+    return list(accumulate(changes[:-1]))
 
 
 def _alike(members: Iterable[Block]) -> list[Block]:

@@ -168,6 +168,50 @@ def test_single_layers_of_a_list_are_no_blocks() -> None:
     assert names_of(chain(1)) == []
 
 
+def named_by_weights(path: str, lines: list[str], count: int) -> Graph:
+    """Unnamed nodes; the weights of each block have names of a list of modules."""
+    model = model_of(network_of_layers(lines, count))
+    parts = {"v": "up", "w": "down"}
+    names = {f"{key}{n}": path.format(n, parts[key]) for n in range(count) for key in parts}
+    for each in model.graph.initializer:
+        each.name = names.get(each.name, each.name)
+    for each in model.graph.node:
+        each.name = ""
+        each.input[:] = [names.get(name, name) for name in each.input]
+    return build(prepare(ModelFile("<text>", model, 0)), Request()).graph
+
+
+@pytest.mark.parametrize(
+    ("path", "first"),
+    [
+        ("h.{}.{}.weight", "h.0"),
+        ("model.decoder.layer_{}.{}.weight", "model.decoder.layer_0"),
+    ],
+)
+def test_names_of_weights_show_the_same_blocks(path: str, first: str) -> None:
+    """The residual sum reads no weight; it belongs to the block in which it ends."""
+    lines, _ = layers(3)
+    graph = named_by_weights(path, lines, 3)
+    found = repeated_blocks(graph)
+    assert found[0].name == first
+    assert [[node.outputs[0] for node in block.nodes] for block in found] == [
+        [f"{key}{n}" for key in "arbs"] for n in range(3)
+    ]
+    assert blocks_named(graph, first) == found[:1]
+    steps = [trained(each, "blocks") for each in (graph, chain())]
+    assert happenings(steps[0], Phase.FORWARD) == happenings(steps[1], Phase.FORWARD)
+    assert steps[0].peak_bytes == steps[1].peak_bytes
+
+
+def test_a_weight_that_blocks_share_shows_none_of_them() -> None:
+    """An exporter makes one initializer of equal ones."""
+    lines, _ = layers(3)
+    graph = named_by_weights("h.{}.{}.weight", [each.replace("v2", "v1") for each in lines], 3)
+    assert names_of(graph) == ["h.0", "h.1", "h.2"]
+    graph = named_by_weights("h.0.{1}{0}.weight", lines, 3)
+    assert names_of(graph) == []
+
+
 def test_modules_are_chosen_by_a_pattern() -> None:
     graph = chain()
     assert [each.name for each in blocks_named(graph, "layers.[02]")] == ["layers.0", "layers.2"]
@@ -253,16 +297,20 @@ TRUTH: list[dict[str, Any]] = json.loads((DATA / "training_blocks" / "truth.json
     "rows"
 ]
 EXPORTERS = ("train", "legacy", "dynamo")
-"""Of `training_new` the legacy exporter's files alone have names of modules."""
+"""Of `training_new` the legacy exporter's files alone name modules; in the others names of weights
+show the blocks."""
+MERGED = frozenset({"convnext.dynamo.onnx", "llama_like.dynamo.onnx"})
+"""Equal weights of untrained blocks are one initializer: few of a block's own are left, or none."""
 CASES = [
     pytest.param(row, path, id=path.stem)
     for row in TRUTH
     for exporter in EXPORTERS
     if (path := DATA / row["folder"] / f"{row['model']}.{exporter}.onnx").exists()
-    if (row["folder"], exporter) != ("training_new", "dynamo")
+    if path.name not in MERGED
 ]
-LARGEST_ERROR = {"dilated.legacy.onnx": 0.06}
-"""Its pieces of a chunk, which variables hold, are slices like any other in this file."""
+LARGEST_ERROR = {"dilated.legacy.onnx": 0.06, "swin_like.dynamo.onnx": 0.03}
+"""The pieces of a chunk, which variables hold, are slices like any other in the first file. In the
+second, what rearranges patches between blocks has no weight, and counts as the end of a block."""
 
 
 def measured(row: dict[str, Any], path: Path) -> TrainingMemory:
