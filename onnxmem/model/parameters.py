@@ -137,7 +137,7 @@ _FOLLOWED = _LAYOUT | {"Constant", "DequantizeLinear"}
 """Operators whose outputs are traced back to their producer."""
 
 _LITERAL_OPERANDS = _LAYOUT | {
-    *("Abs", "Add", "Div", "Exp", "Expand", "Max", "Min", "Mul", "Neg"),
+    *("Abs", "Add", "Clip", "Div", "Exp", "Expand", "Max", "Min", "Mul", "Neg"),
     *("Pow", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Tile"),
     "Where",
 }

@@ -279,6 +279,7 @@ _ACTIVATIONS = (
         op_type="Clip",
         inputs=("input", "min", "max"),
         outputs=("output",),
+        parameters=("input",),  # a scale that is learned within bounds
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 saves its input, ReLU not
         gradients=(Gradient("input", GradientRule.NEW, _clip_masks),),

@@ -15,6 +15,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 ATTENTION_KINDS = ("math", "fused")
 _HALF = frozenset({torch.float16, torch.bfloat16})
 _HEAD_ALIGNMENT = 8
+_RANK = 4
+"""Of the operands of attention: batch, heads, rows, width."""
 _FLAT = 2
 """Dims of a matrix."""
 
@@ -46,13 +48,19 @@ def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
 
     Source: `_select_sdp_backend` and `scaled_dot_product_attention` of
     aten/src/ATen/native/transformers/attention.cpp; FlashAttention takes half floats and no mask,
-    and alone takes fewer heads of keys and values than of queries (cuda/sdp_utils.cpp:
-    check_batch_size_and_num_heads_dense). Real tensors have no such kernel on the CPU.
+    and alone takes fewer heads of keys and values than of queries, where they are asked for; no
+    kernel takes operands of another rank than 4, or broadcasts heads (sdp_utils_cpp.h:
+    check_tensor_shapes, check_batch_size_and_num_heads_dense). Real tensors have no such kernel on
+    the CPU.
     """
     is_flash = attn_mask is None and query.dtype in _HALF
-    if enable_gqa and query.size(-3) != key.size(-3) and not is_flash:
+    has_rank = {query.dim(), key.dim(), value.dim()} == {_RANK}
+    has_heads = has_rank and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    if not (has_heads or (has_rank and enable_gqa and is_flash)):
         weighed: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
-            *(query, key, value, attn_mask, dropout_p, is_causal), scale=scale, enable_gqa=True
+            *(query, key, value, attn_mask, dropout_p, is_causal),
+            scale=scale,
+            enable_gqa=enable_gqa,
         )[0]
         return weighed
     if is_flash:

@@ -367,7 +367,9 @@ def test_vectors_of_spectral_norm_are_not_trained() -> None:
     assert parameters(graph_of(renamed)).trained == ("weight_u", "weight")
 
 
-@pytest.mark.parametrize("function", ["Neg", "Relu", "Sigmoid", "Softmax", "Softplus", "Tanh"])
+@pytest.mark.parametrize(
+    "function", ["Clip", "Neg", "Relu", "Sigmoid", "Softmax", "Softplus", "Tanh"]
+)
 def test_a_function_of_a_parameter_alone_trains_it(function: str) -> None:
     text = f"""
         agraph (float[2,3] x) => (float[2,3] y) <float[3] gate> {{

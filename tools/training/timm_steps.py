@@ -1,15 +1,18 @@
 """Counted steps of networks that are drawn from timm by chance, and their files.
 
     export PYTHONPATH=tools:tools/training:.
-    python tools/training/timm_steps.py draw 64 30 < NAMES
+    python tools/training/timm_steps.py draw timm 64 30 < NAMES
     python tools/training/timm_steps.py measure FOLDER DRAW [NETWORK ...]
 
 Needs what `tools/training/requirements.txt` names, torchvision and timm. `draw` prints names: of
 timm's own list, shuffled by the seed, those with fewer than 100 million parameters and images of at
 most 384 x 384, less the names that it reads. (The first draw, with seed 30, took fewer than 30
-million parameters and images of at most 256 x 256.) `measure` writes each network's files to a
-folder, one of the script exporter and one of torch.export (NETWORK.dynamo.onnx), and its peaks to
-`timm_steps.csv`: batch 4, SGD with momentum, cross entropy, in float32 and under bfloat16 autocast.
+million parameters and images of at most 256 x 256.) It draws from the classifiers of torchvision
+and from the architectures of transformers too (`torchvision/NAME`, `transformers/NAME`), the latter
+with their default configuration but for four layers, on 128 tokens or on an image. `measure` writes
+each network's files to a folder, one of the script exporter and one of torch.export
+(NETWORK.dynamo.onnx), and its peaks to `timm_steps.csv`: batch 4, SGD with momentum, cross
+entropy, in float32 and under bfloat16 autocast.
 Attention is as the network is installed, in PyTorch's kernels where it calls them; the first draw
 has it written out, and files of the script exporter alone. A stage that takes more than ten minutes
 is left out and leaves its reason in the row.
@@ -20,18 +23,26 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest import mock
 
 import timm
 import torch
+import torchvision
+import transformers
 from autocast_truth import cuda_lists
 from exporting_steps import EXPORTERS, SEED, draw_values
-from settings import Network, Settings
+from settings import Network, Settings, Tensors
 from step import measure
 from stripping import strip_weights
+from torch import nn
+from transformers import masking_utils
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from onnxmem.torch.measuring import WithoutData, copy_of
 
@@ -39,6 +50,8 @@ DATA = Path(__file__).with_name("timm_steps.csv")
 BATCH = 4
 MOST_PARAMETERS, MOST_PIXELS = 100_000_000, 384
 MOST_SECONDS = 600
+NUM_LAYERS, NUM_TOKENS = 4, 128
+"""Of networks of transformers."""
 OPSET = 17
 """Of the script exporter."""
 STAGES = {"legacy": "script", "dynamo": "dynamo"}
@@ -47,10 +60,23 @@ FIELDS = (
     *(f"{stage}_error" for stage in STAGES.values()),
 )
 
+_HEADS = tuple(
+    (
+        getattr(transformers, f"AutoModelFor{head}"),
+        getattr(modeling_auto, f"MODEL_FOR_{kinds}_MAPPING_NAMES"),
+    )
+    for head, kinds in (
+        ("ImageClassification", "IMAGE_CLASSIFICATION"),
+        ("MaskedLM", "MASKED_LM"),
+        ("CausalLM", "CAUSAL_LM"),
+    )
+)
+"""Of a network of transformers the first that it has, and which have it."""
 
-def drawn(count: int, seed: int, known: set[str]) -> Iterator[str]:
-    """Names in the order of the draw; those that timm cannot build without data are left out."""
-    names = [name for name in timm.list_models() if name not in known]
+
+def drawn(library: str, count: int, seed: int, known: set[str]) -> Iterator[str]:
+    """Names in the order of the draw; those that cannot be built without data are left out."""
+    names = [name for name in _listed(library) if name.rpartition("/")[2] not in known]
     Random(seed).shuffle(names)  # noqa: S311 - a draw that can be repeated
     for name in names:
         if count == 0:
@@ -60,32 +86,82 @@ def drawn(count: int, seed: int, known: set[str]) -> Iterator[str]:
             yield name
 
 
+def _listed(library: str) -> list[str]:
+    if library == "timm":
+        return list(timm.list_models())
+    if library == "torchvision":
+        kinds = torchvision.models.list_models(module=torchvision.models)
+    else:
+        kinds = [kind for kind in CONFIG_MAPPING if any(kind in heads for _, heads in _HEADS)]
+    return [f"{library}/{kind}" for kind in kinds]
+
+
 def _is_small(name: str) -> bool:
-    if image_size(name) > MOST_PIXELS:
-        return False
     try:
+        if image_size(name) > MOST_PIXELS:
+            return False
         with torch.device("meta"):
-            module = timm.create_model(name)
+            module = _built(name)
     except Exception:  # noqa: BLE001 - a network that needs data to be built
         return False
     return sum(each.numel() for each in module.parameters()) < MOST_PARAMETERS
 
 
 def image_size(name: str) -> int:
-    """The side of the images that a network is made for."""
+    """The side of the images that a network is made for; 0: it reads tokens."""
+    library, _, kind = name.rpartition("/")
+    if library == "transformers":
+        config = _config(kind)
+        return config.image_size if kind in _HEADS[0][1] else 0
+    if library == "torchvision":
+        return 224
     config = timm.get_pretrained_cfg(name, allow_unregistered=True)
     return max(config.input_size[1:]) if config is not None else 224
+
+
+def _config(kind: str) -> Any:  # noqa: ANN401 - of any class
+    config = CONFIG_MAPPING[kind]()
+    for name, value in (("num_hidden_layers", NUM_LAYERS), ("use_cache", False)):
+        if hasattr(config, name):
+            setattr(config, name, value)
+    return config
+
+
+def _built(name: str) -> nn.Module:
+    library, _, kind = name.rpartition("/")
+    if library == "torchvision":
+        module: nn.Module = torchvision.models.get_model(kind, weights=None)
+        return module
+    if library == "transformers":
+        head = next(head for head, kinds in _HEADS if kind in kinds)
+        return Logits(head.from_config(_config(kind)))
+    made: nn.Module = timm.create_model(name)
+    return made
+
+
+class Logits(nn.Module):
+    """A model of transformers that returns its logits alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """Logits of each sample, or of each token."""
+        logits: torch.Tensor = self.model(given).logits
+        return logits
 
 
 def network_of(name: str) -> Network:
     """What is counted and exported."""
     size = image_size(name)
-    return Network(
-        name,
-        lambda: timm.create_model(name),
-        lambda batch: (torch.zeros(batch, 3, size, size),),
-        (BATCH, BATCH),
-    )
+
+    def inputs(batch: int) -> Tensors:
+        if size:
+            return (torch.zeros(batch, 3, size, size),)
+        return (torch.ones(batch, NUM_TOKENS, dtype=torch.int64),)
+
+    return Network(name, lambda: _built(name), inputs, (BATCH, BATCH))
 
 
 def count(name: str) -> str:
@@ -98,7 +174,12 @@ def count(name: str) -> str:
     peaks = []
     for is_mixed in (False, True):
         settings = Settings(optimizer="momentum", autocast=is_mixed, attention="fused")
-        with cuda_lists() if is_mixed else nullcontext():
+        with ExitStack() as stack:
+            # Of tensors without data transformers makes masks, as in a trace and unlike in a step.
+            for asked, value in (("is_tracing", False), ("find_packed_sequence_indices", None)):
+                stack.enter_context(mock.patch.object(masking_utils, asked, return_value=value))
+            if is_mixed:
+                stack.enter_context(cuda_lists())
             peaks.append(measure(network, BATCH, settings)["peak_bytes"])
     return ",".join(str(each) for each in peaks)
 
@@ -115,7 +196,9 @@ def write_file(folder: Path, exporter: str, name: str) -> None:
         model = EXPORTERS[exporter](module, network.inputs(2), ("x",), OPSET)
     # The metadata stays: it is in the files that people have.
     strip_weights(model, "absent.bin")
-    (folder / f"{name}{suffix}.onnx").write_bytes(model.SerializeToString())
+    file = folder / f"{name}{suffix}.onnx"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(model.SerializeToString())
 
 
 def write(folder: Path, draw: str, names: list[str]) -> None:
@@ -150,8 +233,8 @@ def _run(*words: str) -> tuple[str, str]:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["draw", number, seed]:
-            for each in drawn(int(number), int(seed), set(sys.stdin.read().split())):
+        case ["draw", library, number, seed]:
+            for each in drawn(library, int(number), int(seed), set(sys.stdin.read().split())):
                 print(each, flush=True)
         case ["count", name]:
             print(count(name))

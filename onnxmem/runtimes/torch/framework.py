@@ -19,6 +19,9 @@ FRAMEWORK = "torch"
 CALL = "call"
 """The attribute of an operand's node that names the node at whose end the call returns."""
 
+MATH = "math"
+"""The attribute of a node of an attention that runs as matmuls: inside of it autocast is off."""
+
 _HALF_BITS = 16
 _LOG_SUM_BYTES = 4
 _LOG_SUM_ALIGNMENT = 32

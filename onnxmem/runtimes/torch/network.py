@@ -33,6 +33,7 @@ from onnxmem.runtimes.torch.composites.attention import (
     GroupedHeads,
     attentions,
     unfused_attentions,
+    with_float32_products,
     with_padded_heads,
 )
 from onnxmem.runtimes.torch.composites.layers import (
@@ -336,7 +337,7 @@ def as_run(
             view = GraphView.of(graph)
         graph = with_matches(graph, find(view))
     if heads is GroupedHeads.FLASH:
-        graph = with_padded_heads(graph)
+        graph = with_float32_products(with_padded_heads(graph))
     return with_contractions(without_unread_weights(graph, before))
 
 

@@ -39,7 +39,7 @@ from onnxmem.model.graph import FX_NODE, DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
 from onnxmem.runtimes.torch.autocast_lists import Lists, Policy, lists_of
-from onnxmem.runtimes.torch.framework import FRAMEWORK, SQUARE, is_idle_cast
+from onnxmem.runtimes.torch.framework import FRAMEWORK, MATH, SQUARE, is_idle_cast
 from onnxmem.runtimes.torch.recurrent import is_recurrent
 
 _CASTABLE = frozenset(
@@ -273,7 +273,8 @@ def _round_trips(graph: Graph, autocast: Autocast, weights: frozenset[str]) -> M
     squared = {n.outputs[0]: n.inputs[0] for n in graph.nodes if n.op_type == SQUARE.op_type}
     for node in graph.nodes:
         begun = next((starts[name] for name in node.reads if name in starts), None)
-        is_idle = is_idle_cast(graph, node) and node.inputs[0] not in weights
+        is_own = MATH not in node.attributes
+        is_idle = is_own and is_idle_cast(graph, node) and node.inputs[0] not in weights
         if is_idle and begun is not None:
             trips[begun.outputs[0]] = ""
             trips[node.outputs[0]] = squared.get(begun.inputs[0], begun.inputs[0])
@@ -295,7 +296,9 @@ class _Casting:
     """See `_round_trips`."""
     nodes: list[Node] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
-    """What identifies a parameter, transposed or not, by its names."""
+    """What identifies a parameter, by its names."""
+    transposed: dict[str, Node] = field(default_factory=dict)
+    """The nodes that transpose parameters, by what they write."""
     cached: dict[tuple[str, Shape | None], str] = field(default_factory=dict)
     callers: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
@@ -376,16 +379,13 @@ class _Casting:
             self.widening.update(dict.fromkeys(wide))
 
     def _track_parameters(self, node: Node) -> None:
-        """Give keys to the parameters that a node reads, and to transposed ones."""
-        # `linear` casts the parameter and transposes the copy, where the file transposes first:
-        # the transposed parameter shares the copy in the cache.
+        """Give keys to the parameters that a node reads, and note transposed ones."""
         for name in node.reads:
             tensor = self.graph.tensors[name]
             if tensor.role is Role.WEIGHT and tensor.storage_key in self.autocast.trained:
                 self.keys[name] = tensor.storage_key
         if node.onnx_op == "Transpose" and node.inputs[0] in self.keys:
-            perm = node.attributes.get("perm", "")
-            self.keys[node.outputs[0]] = f"{self.keys[node.inputs[0]]} {perm}"
+            self.transposed[node.outputs[0]] = node
 
     def _resolve_parameter_casts(self, node: Node) -> None:
         """Find the type of parameters that the network itself casts to an activation's type."""
@@ -408,6 +408,8 @@ class _Casting:
                 self.tensors[name] = replace(self.tensors[name], dtype=low)
 
     def _policy(self, node: Node) -> Policy | None:
+        if MATH in node.attributes:
+            return None if node.onnx_op == "Cast" else Policy.FLOAT32
         is_known = node.domain in {"", FRAMEWORK}
         policy = self.autocast.lists.get(node.op_type) if is_known else None
         # The kernel reads float16 and writes float32; bfloat16 is cast first (`softmax` of
@@ -461,6 +463,8 @@ class _Casting:
         trip = self.round_trips.get(node.outputs[0])
         if trip is not None:
             return DType.FLOAT32 if trip == "" else self._promoted((trip,))
+        if MATH in node.attributes:
+            return self.autocast.low
         if is_idle_cast(self.graph, node):
             return self._promoted(node.inputs)
         after = self.graph.tensors[node.writes[0]].dtype
@@ -491,6 +495,8 @@ class _Casting:
         # cached_cast of aten/src/ATen/autocast_mode.cpp: only float32 leaves that require a
         # gradient are cached, which are the trained parameters.
         tensor = self.tensors[name]
+        if name in self.transposed:
+            return self._transposed_copy(node, index, name, target)
         key = self.keys.get(name)
         if key is not None and (key, tensor.shape) in self.cached:
             return self.cached[key, tensor.shape]
@@ -507,3 +513,17 @@ class _Casting:
         )
         self.callers[cast] = node.name
         return copy
+
+    def _transposed_copy(self, node: Node, index: int, name: str, target: DType) -> str:
+        """Cast the parameter and transpose the copy, as `linear` does; the file transposes first.
+
+        Its gradient is cast last, so that the engine adds another one to it in place.
+        """
+        found = self.transposed[name]
+        copy = self._copied(node, index, found.inputs[0], target)
+        turned = f"{name} of {copy}"
+        if turned not in self.tensors:
+            self.tensors[turned] = replace(self.tensors[name], name=turned, dtype=target)
+            inputs, name = (copy, *found.inputs[1:]), f"{found.name} of {copy}"
+            self.nodes.append(replace(found, name=name, inputs=inputs, outputs=(turned,)))
+        return turned

@@ -112,6 +112,29 @@ def test_a_layer_reads_copies_which_are_freed_unless_they_are_saved(precision: s
     assert (found.weight_bytes, found.gradient_bytes) == (4 * 20, 4 * 20)
 
 
+def test_a_transposed_parameters_copy_is_transposed_and_its_gradient_is_cast_last() -> None:
+    """So `linear` runs, where the file transposes first; a second gradient is added in place.
+
+    A table [11,5] that embeds 2 x 3 words and is the output's matrix: its gradient of the output is
+    cast, that of the words is added to it and freed.
+    """
+    found = step(
+        """
+        agraph (int64[2,3] words, float[2,3] x) => (float[2,3,11] y) <float[11,5] t, float[5] s> {
+            e = Gather(t, words)
+            a = Mul(e, s)
+            turned = Transpose <perm = [1, 0]> (t)
+            y = MatMul(a, turned)
+        }""",
+        precision="mixed-bf16",
+    )
+    made = sizes(found)
+    assert made["copy of t"] == [2 * 11 * 5]
+    assert "copy of turned" not in made
+    events = [each for each in happenings(found) if each[1:] == "gradient of t"]
+    assert events == ["+gradient of t", "+gradient of t", "-gradient of t"]
+
+
 def test_a_parameters_gradient_is_computed_in_16_bits_and_cast() -> None:
     found = step(LAYER, precision="mixed-bf16")
     assert happenings(found) == [

@@ -435,6 +435,45 @@ def test_grouped_heads_in_float32_run_as_matmuls(text: str) -> None:
     assert not {"Add", "IsNaN", "Softmax"}.intersection(found)
 
 
+WINDOWS = """
+    agraph (float[{first}5,7] q, float[{second}5,7] k, float[{second}5,7] v) =>
+           (float[{first}5,7] y) <float s = {{0.61}}, float[5,5] bias> {{
+        a = Mul(q, s)  t = Transpose <perm = [{perm}]> (k)  b = Mul(t, s)  c = MatMul(a, b)
+        {scores}  y = MatMul(d, v)
+    }}"""
+"""Attention of windows [batch, heads, windows, rows, width], of heads folded into the batch, and of
+one head of keys that all heads of queries read."""
+DIMS = {
+    "windows": {"first": "2,3,4,", "second": "2,3,4,", "perm": "0,1,2,4,3"},
+    "folded": {"first": "6,", "second": "6,", "perm": "0,2,1"},
+    "one head": {"first": "2,3,", "second": "2,1,", "perm": "0,1,3,2"},
+}
+PLAIN_SCORES = "d = Softmax <axis = -1> (c)"
+ADDED = "e = Add(c, bias)  d = Softmax <axis = -1> (e)"
+
+
+@pytest.mark.parametrize("dims", DIMS.values(), ids=DIMS)
+@pytest.mark.parametrize("scores", [PLAIN_SCORES, ADDED], ids=["plain", "bias"])
+def test_no_kernel_takes_other_ranks_or_broadcast_heads(dims: dict[str, str], scores: str) -> None:
+    """``check_tensor_shapes`` and ``check_batch_size_and_num_heads_dense`` of sdp_utils_cpp.h."""
+    found = run_as(WINDOWS.format(**dims, scores=scores))
+    added = ["Add"] if scores is ADDED else []
+    assert found[-3 - len(added) :] == ["MatMul", *added, "softmax", "MatMul"]
+
+
+@pytest.mark.parametrize("scores", [PLAIN_SCORES, ADDED], ids=["plain", "bias"])
+def test_without_a_kernel_attention_under_autocast_is_float32(scores: str) -> None:
+    """``_scaled_dot_product_attention_math`` casts its operands, and its result back."""
+    text = WINDOWS.format(**DIMS["folded"], scores=scores)
+    made = sizes(step(text, precision="mixed-bf16"))
+    rows, weights = 4 * 6 * 5 * 7, 4 * 6 * 5 * 5
+    assert made["c"] == made["d"] == [weights]
+    assert made["y in float32"] == [rows]
+    assert made["y"] == [rows // 2]
+    network = network_of(graph_of(text), recipe_of(precision="mixed-bf16", torch="2.0"))
+    assert "Cast" not in {node.op_type for node in network.graph.nodes}
+
+
 def test_the_weights_of_grouped_heads_are_saved_and_have_no_warning() -> None:
     graph = graph_of(GROUPED.format(seen=CAUSAL, window=3), Request(dims={"b": 2, "s": 11}))
     found = network_of(graph, recipe_of())

@@ -207,7 +207,8 @@ def test_another_mask_is_not_dropout(body: str) -> None:
 
 LINEAR = """
     agraph (float[2,5,7] x, float[11] v, float[2,7,11] z) => (float[2,5,11] y)
-    <float[7,11] w, float[11] b, float[22] long, float[5,11] table, float[11,7] t,
+    <float[7,11] w, float[11] b, float[4] four, float[3] no = {{0, 0, 0}},
+     float[22] long, float[5,11] table, float[11,7] t,
      int64[1] flat = {{-1}}> {{
         {body}
     }}"""
@@ -220,6 +221,7 @@ LINEAR = """
         "m = MatMul(x, w)  y = Add(b, m)",
         "m = MatMul(x, w)  c = Reshape(b, flat)  y = Add(m, c)",
         "m = MatMul(x, w)  c, d = Split <num_outputs = 2> (long)  y = Add(m, c)",
+        "m = MatMul(x, w)  c = Concat <axis = 0> (four, no, four)  y = Add(c, m)",
     ],
 )
 def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
@@ -234,6 +236,7 @@ def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
         "m = MatMul(x, z)  y = Add(m, b)",
         "m = MatMul(x, w)  a = Add(m, b)  y = Add(a, m)",
         "m = MatMul(x, w)  e = Exp(b)  y = Add(m, e)",
+        "m = MatMul(x, w)  e = Exp(four)  c = Concat <axis = 0> (four, no, e)  y = Add(m, c)",
     ],
 )
 def test_no_linear_layer(body: str) -> None:

@@ -18,6 +18,7 @@ from onnxmem.runtimes.torch.framework import (
     ATTENTION,
     ATTENTION_WEIGHTS,
     CALL,
+    MATH,
     PADDED_HEADS,
     data_reads,
 )
@@ -38,6 +39,7 @@ _COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _FOLDED_COMPARISON = re.compile(r"(ge|gt|le|lt)(?:_\d+)?")
 """Names that torch.export gives to what the exporter computed of comparisons."""
 _HEAD_ALIGNMENT = 8
+_KERNEL_RANK = 4
 _NUM_OPERANDS = 3
 """The query, the key and the value; masks follow."""
 _SCORING = frozenset({"Add", "Cast", "Div", "Max", "Mul", "Reshape", "Sub", "Where"})
@@ -71,16 +73,60 @@ def attentions(view: GraphView, heads: GroupedHeads = GroupedHeads.REPEATED) -> 
         value = product.inputs[1]
         mask, bias = _bias(view, weights)
         repeats = () if bias else _repeats(view, weights, operands.key, value)
-        if repeats and heads is GroupedHeads.MATH:
-            inner = (node for node in weights.nodes[1:] if node.onnx_op != "Dropout")
-            yield Match((*mask, *inner), ATTENTION_WEIGHTS, weights.scores.outputs)
+        if (repeats and heads is GroupedHeads.MATH) or not _has_kernel(view, weights, value):
+            # A bias is added by a node of its own, through which its gradient passes.
+            left = {"Add", "Dropout"} if bias else {"Dropout"}
+            inner = [node for node in weights.nodes[1:] if node.onnx_op not in left]
+            read = inner[0].inputs[:1] if bias else weights.scores.outputs
+            yield Match((*(() if bias else mask), *inner), ATTENTION_WEIGHTS, tuple(read))
             continue
         nodes = (*operands.nodes, *mask, *weights.nodes, product)
-        read: tuple[str, ...] = (operands.query, operands.key, value)
+        read = (operands.query, operands.key, value)
         if repeats and heads is GroupedHeads.FLASH:
             nodes = (*(node for repeat in repeats for node in repeat.nodes), *nodes)
             read = (operands.query, *(repeat.source for repeat in repeats))
         yield Match(nodes, ATTENTION, (*read, *bias))
+
+
+def with_float32_products(graph: Graph) -> Graph:
+    """Mark the products of attention that no kernel takes: under autocast they are float32."""
+    # _scaled_dot_product_attention_math of aten/src/ATen/native/transformers/attention.cpp, where
+    # autocast is off: it converts operands of 16 bits, and its result back.
+    scores = {node.inputs[0] for node in graph.nodes if node.operator is ATTENTION_WEIGHTS}
+    if not scores:
+        return graph
+    # Before a bias is added they are scores too.
+    sums = [node for node in graph.nodes if node.onnx_op == "Add" and node.outputs[0] in scores]
+    scores.update(name for node in sums for name in node.inputs)
+    weights: set[str] = set()
+    tensors, nodes = dict(graph.tensors), []
+    for node in graph.nodes:
+        is_dropout = node.onnx_op == "Dropout" and node.inputs[0] in weights
+        if node.operator is ATTENTION_WEIGHTS or is_dropout:
+            weights.add(node.outputs[0])
+        is_last = node.onnx_op == "MatMul" and node.inputs[0] in weights
+        is_first = node.onnx_op == "MatMul" and not scores.isdisjoint(node.outputs)
+        if not is_last and not is_first:
+            nodes.append(node)
+            continue
+        product = replace(node, attributes={**node.attributes, MATH: True})
+        if is_last:
+            result, wide = node.outputs[0], f"{node.outputs[0]} in float32"
+            tensors[wide] = replace(tensors[result], name=wide, role=Role.ACTIVATION)
+            name, operator = f"{node.name}/Cast of the result", lookup("Cast")
+            cast = replace(
+                node,
+                name=name,
+                op_type="Cast",
+                inputs=(wide,),
+                outputs=(result,),
+                operator=operator,
+                attributes={MATH: True},
+            )
+            nodes += (replace(product, outputs=(wide,)), cast)
+        else:
+            nodes.append(product)
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
 def with_padded_heads(graph: Graph) -> Graph:
@@ -217,6 +263,20 @@ class _Weights:
     def scores(self) -> Node:
         """The matmul of query and key."""
         return self.nodes[0]
+
+
+def _has_kernel(view: GraphView, weights: _Weights, value: str) -> bool:
+    """Whether fused kernels take operands of these dims; what is unknown counts as taken.
+
+    ``check_tensor_shapes`` and ``check_batch_size_and_num_heads_dense`` of
+    aten/src/ATen/native/transformers/sdp_utils_cpp.h: batch, heads, rows and width, and as many
+    heads of keys and values as of queries.
+    """
+    operands = [view.dims(name) for name in (*weights.scores.inputs, value)]
+    known = [dims for dims in operands if dims is not None]
+    if any(len(dims) != _KERNEL_RANK for dims in known):
+        return False
+    return len({dims[1] for dims in known}) <= 1
 
 
 def _weights(view: GraphView, name: str) -> _Weights | None:

@@ -242,12 +242,27 @@ def linears(view: GraphView) -> Iterator[Match]:
             continue
         for name, bias in view.operands(node):
             product = view.producer(name, "MatMul")
-            # A piece too: `_in_projection_packed` of torch/nn/functional.py chunks the packed bias.
-            is_bias = len(view.dims(bias) or ()) == 1 and view.is_weight(bias, or_piece=True)
-            if product is None or not is_bias:
+            if product is None or not _is_bias(view, bias):
                 continue
             if any(len(view.dims(each) or ()) == _MATRIX_RANK for each in product.inputs):
                 yield Match((product, node), LINEAR, (*product.inputs, bias))
+
+
+def _is_bias(view: GraphView, name: str) -> bool:
+    """Whether a tensor is a vector of weights, or several of them and of constants joined.
+
+    A piece of a vector too: ``_in_projection_packed`` of torch/nn/functional.py chunks the packed
+    bias. Networks whose keys have no bias join zeros to those of queries and values.
+    """
+    if len(view.dims(name) or ()) != 1:
+        return False
+    joined = view.producers.get(name)
+    parts = joined.inputs if joined is not None and joined.onnx_op == "Concat" else (name,)
+    return all(
+        view.is_weight(part, or_piece=True)
+        or ((producer := view.producers.get(part)) is not None and producer.onnx_op == "Constant")
+        for part in parts
+    )
 
 
 _PAIR = 2
