@@ -173,8 +173,8 @@ def named_by_weights(path: str, lines: list[str], count: int) -> Graph:
     model = model_of(network_of_layers(lines, count))
     parts = {"v": "up", "w": "down"}
     names = {f"{key}{n}": path.format(n, parts[key]) for n in range(count) for key in parts}
-    for each in model.graph.initializer:
-        each.name = names.get(each.name, each.name)
+    for weight in model.graph.initializer:
+        weight.name = names.get(weight.name, weight.name)
     for each in model.graph.node:
         each.name = ""
         each.input[:] = [names.get(name, name) for name in each.input]
