@@ -356,7 +356,9 @@ def shapes_of(run: GraphRun, graph: Graph) -> Shapes:
 
 def _add_shapes(runs: Sequence[GraphRun], graph: Graph, prefix: str, found: Shapes) -> None:
     """Add those of all runs of one graph."""
-    for name in {name for run in runs for name in run.shapes}:
+    # A graph optimizer may have removed a tensor of the run.
+    names = {name for run in runs for name in run.shapes}
+    for name in (name for name in names if prefix + name in graph.tensors):
         # An iteration omits a shape that is the graph's, which is that of the first one.
         usual = known_dims(graph.tensors[prefix + name].shape)
         shapes = {run.shapes.get(name, usual) for run in runs}

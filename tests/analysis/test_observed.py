@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from data_dependent import requested_peak_of_run
 from data_dependent_models import MODELS
 from graphs import SEQUENCE, model_of
 from jsonschema import Draft202012Validator
@@ -496,3 +497,31 @@ def test_the_first_iteration_counts_where_later_ones_are_smaller(tmp_path: Path)
         taken.append(found.observed.total_bytes.most)
     # A later iteration has less: only what the Loop returns is 16 elements fewer each time.
     assert taken == [taken[0], taken[0] - 16 * 4, taken[0] - 2 * 16 * 4]
+
+
+HALVES = """agraph (float16[40] s, float16[40,5] x) => (float16[n,5] y) <float zero = {0.0}> {
+    th = Cast<to = 10>(zero)  m = Greater(s, th)  c = Compress<axis = 0>(x, m)  y = Exp(c)
+}"""
+
+
+@pytest.mark.parametrize("graph", ["raw", "ort-all"])
+def test_a_run_of_halves_is_exact_and_its_optimized_graph_may_lack_tensors(
+    graph: str, tmp_path: Path
+) -> None:
+    """Kernels without halves compute in floats, and the optimizer removes casts to and fro."""
+    model = model_of(HALVES)
+    draws = np.random.default_rng(3)
+    feeds = {
+        "s": draws.normal(0, 1, 40).astype(np.float16),
+        "x": draws.normal(0, 1, (40, 5)).astype(np.float16),
+    }
+    fed: dict[str, Any] = {**feeds}
+    np.savez(tmp_path / "run.npz", **fed)
+    seen = onnxmem.observe(model, inputs=[str(tmp_path / "run.npz")])
+    analysis = onnxmem.analyze(
+        model, observed=seen, runtimes=("ort-cpu",), graph=graph, asks_onnxruntime=False
+    )
+    assert analysis.observed is not None
+    if graph == "raw":
+        requested = requested_peak_of_run(model, feeds, tmp_path)
+        assert analysis.observed.runtimes["ort-cpu"].most == requested

@@ -38,8 +38,9 @@ _PASSING: Final = frozenset(
 """Operators whose first output has no element beyond the ends of their first input."""
 _CONVERTING: Final = frozenset({"Cast", "Identity"})
 _UNIT: Final = frozenset({"HardSigmoid", "Sigmoid", "Softmax"})
+_SIGNED_UNIT: Final = frozenset({"Cos", "Erf", "Sign", "Sin", "Softsign", "Tanh"})
 _ROUNDED_OFTEN: Final = frozenset(
-    "CumSum Exp MatMul Mean Pow Range ReduceMean ReduceProd ReduceSum Sum".split()
+    "CumSum Exp Log MatMul Mean Pow Range ReduceMean ReduceProd ReduceSum Sum".split()
 )
 """Operators whose floats are rounded in several steps, in an order that kernels choose."""
 _MANTISSA_BITS: Final[Mapping[DType | None, int]] = MappingProxyType(
@@ -73,6 +74,8 @@ def _found(
     first = inputs[0] if inputs else None
     if operator in _UNIT:
         return ValueInterval.of(0, 1)
+    if operator in _SIGNED_UNIT:
+        return ValueInterval.of(-1, 1)
     if operator in _CONVERTING and first is not None:
         found = _cast(first.value, dtype)
         # Terms are sums of integers: a cast to floats rounds them, and one from floats truncates.
@@ -654,10 +657,31 @@ def _reduction(operator: str) -> Rule:
     return lambda inputs, attributes: _reduced(inputs, attributes, operator)
 
 
+def _summed(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    """Sum of any number of inputs."""
+    return None if None in inputs else _ADD(inputs, attributes)
+
+
+def _averaged(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    """Mean of any number of inputs."""
+    found = _summed(inputs, attributes)
+    count = len(inputs)
+    return None if found is None else ValueInterval.of(found.low / count, found.high / count)
+
+
+def _mean(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # noqa: ARG001 - a rule like the others
+    """ReduceMean: between the least and the most element; of none it is no number."""
+    known = inputs[0]
+    if known is None or known.dims is None or any(dim.low == 0 for dim in known.dims):
+        return None
+    return known.value.uniform()
+
+
+_ADD: Final = _of_two(lambda a, b: a.low + b.low, lambda a, b: a.high + b.high)
 _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "Abs": _abs,
-        "Add": _added(1, _of_two(lambda a, b: a.low + b.low, lambda a, b: a.high + b.high)),
+        "Add": _added(1, _ADD),
         "And": _of_two(
             lambda a, b: np.minimum(a.low, b.low), lambda a, b: np.minimum(a.high, b.high)
         ),
@@ -681,9 +705,11 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "GreaterOrEqual": _compared(lambda a, b: a.low >= b.high, lambda a, b: a.high < b.low),
         "Less": _compared(lambda a, b: a.high < b.low, lambda a, b: a.low >= b.high),
         "LessOrEqual": _compared(lambda a, b: a.high <= b.low, lambda a, b: a.low > b.high),
+        "Log": _each(lambda ends: np.log(np.maximum(ends, 0))),
         "Max": _of_two(
             lambda a, b: np.maximum(a.low, b.low), lambda a, b: np.maximum(a.high, b.high)
         ),
+        "Mean": _averaged,
         "Min": _of_two(
             lambda a, b: np.minimum(a.low, b.low), lambda a, b: np.minimum(a.high, b.high)
         ),
@@ -705,6 +731,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Pow": _pow,
         "Range": _range,
         "ReduceMax": _reduction("ReduceMax"),
+        "ReduceMean": _mean,
         "ReduceMin": _reduction("ReduceMin"),
         "ReduceProd": _reduction("ReduceProd"),
         "ReduceSum": _reduction("ReduceSum"),
@@ -719,6 +746,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Sqrt": _each(lambda ends: np.sqrt(np.maximum(ends, 0))),
         "Squeeze": _squeeze,
         "Sub": _added(-1, _of_two(lambda a, b: a.low - b.high, lambda a, b: a.high - b.low)),
+        "Sum": _summed,
         "Transpose": _transpose,
         "Unsqueeze": _unsqueeze,
         "Where": _where,

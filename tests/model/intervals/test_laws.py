@@ -40,7 +40,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "GreaterOrEqual": np.greater_equal,
     "Less": np.less,
     "LessOrEqual": np.less_equal,
+    "Log": lambda a: np.log(a) if a > 0 else -inf,
     "Max": np.maximum,
+    "Mean": lambda a, b: (a + b) / 2,
     "Min": np.minimum,
     "Mod": lambda a, b: a % b if b else 0,
     "Mod of C": lambda a, b: np.fmod(a, b) if b else 0,
@@ -53,12 +55,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "Round": np.round,
     "Sqrt": lambda a: np.sqrt(max(a, 0)),
     "Sub": np.subtract,
+    "Sum": lambda a, b: a + b,
+    "Tanh": np.tanh,
     "Where": lambda c, a, b: a if c >= 1 else b,
 }
 TRUTHS = frozenset({"And", "Not", "Or"})
 COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 NUM_INPUTS = {"Clip": 3, "Where": 3} | dict.fromkeys(
-    ("Abs", "Ceil", "Floor", "Neg", "Not", "Relu", "Round", "Sqrt"), 1
+    ("Abs", "Ceil", "Floor", "Log", "Neg", "Not", "Relu", "Round", "Sqrt", "Tanh"), 1
 )
 
 

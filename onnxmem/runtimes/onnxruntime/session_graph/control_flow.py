@@ -40,6 +40,7 @@ from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import (
     TensorType,
     undecided,
 )
+from onnxmem.runtimes.onnxruntime.optimizer.casts import PREFIX
 
 # --------------------------------------------------------------------------------------------------
 # Known types and elements of the values in the scope of a graph.
@@ -550,7 +551,8 @@ def _learn_shapes(
 ) -> None:
     """Learn the observed shapes of a node's outputs."""
     for name in proto.output:
-        dims = observed.shapes.get(name)
+        # A kernel without halves writes the same tensor in floats.
+        dims = observed.shapes.get(name, observed.shapes.get(name.removeprefix(PREFIX)))
         tensor = records.graph.tensors.get(records.prefix + name)
         before = scope.types.get(name)
         if dims is None or tensor is None:
