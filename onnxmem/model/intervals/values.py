@@ -55,8 +55,8 @@ def value_of(
     limits = ValueInterval.any_of(dtype)
     with np.errstate(all="ignore"):
         found = _found(operator, inputs, attributes, dtype)
-        if found is not None and (bits := _MANTISSA_BITS.get(dtype)) is not None:
-            found = _as_rounded(found, bits, is_often=operator in _ROUNDED_OFTEN)
+        if found is not None and dtype is not None and dtype in _MANTISSA_BITS:
+            found = _as_computed(found, dtype, is_often=operator in _ROUNDED_OFTEN)
     # Beyond the limits of its type an integer wraps around.
     is_in_range = found is not None and found.within(limits)
     if found is not None and (most := _LARGEST.get(dtype)) is not None:
@@ -85,6 +85,22 @@ def _found(
     if operator in _PASSING and first is not None:
         return first.value.uniform()
     return None
+
+
+def _as_computed(value: ValueInterval, dtype: DType, *, is_often: bool) -> ValueInterval:
+    """The ends of what kernels compute, whose halves may be floats.
+
+    onnxruntime computes halves in floats where no kernel has them, and removes the casts between
+    (``InsertedPrecisionFreeCast``): which results are rounded to halves depends on the graph.
+    """
+    found = _as_rounded(value, _MANTISSA_BITS[DType.FLOAT32], is_often=is_often)
+    bits = _MANTISSA_BITS[dtype]
+    if bits == _MANTISSA_BITS[DType.FLOAT32]:
+        return found
+    half = _as_rounded(value, bits, is_often=is_often)
+    return replace(
+        found, low=np.minimum(found.low, half.low), high=np.maximum(found.high, half.high)
+    )
 
 
 def _as_rounded(value: ValueInterval, bits: int, *, is_often: bool) -> ValueInterval:
