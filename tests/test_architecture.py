@@ -54,7 +54,6 @@ CHAPTERS = {
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
     "onnxmem.runtimes.torch.fully_sharded": "what ranks gather and reduce, with its source",
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
-    "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",
     "onnxmem.runtimes.torch.merged": "activations that several modules compute and a file once",
     "onnxmem.runtimes.torch.unfolded": "what exporters merged or computed, each with its source",

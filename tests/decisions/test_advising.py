@@ -563,6 +563,15 @@ def test_suggestions_that_keep_the_training_the_same_come_first(
     assert "the training" not in capsys.readouterr().out
 
 
+def test_adapters_are_no_advice_where_no_layer_is_linear() -> None:
+    text = """agraph (float[N,3,11,11] x) => (float[N,5,9,9] y) <float[5,3,3,3] w> {
+        y = Conv(x, w)
+    }"""
+    linear = "agraph (float[N,307] x) => (float[N,503] y) <float[307,503] w> { y = MatMul(x, w) }"
+    assert "lora" not in by_id(advice_on(model_of(text), train=True, basis="tensors"))
+    assert "lora" in by_id(advice_on(model_of(linear), train=True, basis="tensors"))
+
+
 def test_a_model_without_a_weight_or_a_batch_has_advice_too() -> None:
     model = helper.make_model(
         helper.make_graph(

@@ -36,6 +36,7 @@ from onnxmem.runtimes.onnxruntime.session_options import (
     Strategy,
 )
 from onnxmem.runtimes.torch.memory import CheckpointOption
+from onnxmem.runtimes.torch.network import adapted_nodes
 from onnxmem.units import format_bytes, format_count
 
 _BATCH_GROUP = "batch"
@@ -506,17 +507,19 @@ def _shards(world: int) -> Iterator[Suggestion]:
 
 
 def _parts(subject: Subject) -> Iterator[Suggestion]:
-    yield Suggestion(
-        id="lora",
-        group="parts",
-        what=f"--lora-rank {_LORA_RANK}: train only adapters of the linear layers",
-        tradeoff=Tradeoff.ACCURACY,
-        cost="for fine-tuning; the rest of the model does not change",
-        change=with_recipe(lora_rank=_LORA_RANK),
-        settings={"lora_rank": _LORA_RANK},
-        changes_training=True,
-    )
-    patterns = _all_but_the_last(subject.results().parameters.trained)
+    results = subject.results()
+    if adapted_nodes(results.graph, results.parameters):
+        yield Suggestion(
+            id="lora",
+            group="parts",
+            what=f"--lora-rank {_LORA_RANK}: train only adapters of the linear layers",
+            tradeoff=Tradeoff.ACCURACY,
+            cost="for fine-tuning; the rest of the model does not change",
+            change=with_recipe(lora_rank=_LORA_RANK),
+            settings={"lora_rank": _LORA_RANK},
+            changes_training=True,
+        )
+    patterns = _all_but_the_last(results.parameters.trained)
     if patterns:
         flags = " ".join(f"--freeze '{pattern}'" for pattern in patterns[:_LISTED])
         more = len(patterns) - _LISTED

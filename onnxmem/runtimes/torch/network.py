@@ -93,6 +93,10 @@ _LAYER_NORMS = frozenset(
 )
 
 
+_NO_LINEAR = (
+    "the network has no linear layer with a trained weight, which adapters are for, so nothing is "
+    "trained; peft refuses it"
+)
 _NO_BATCHNORM = Finding(
     "no_batchnorm",
     "--assume-batchnorm has no effect: no layer shows a folded BatchNormalization, and none could "
@@ -261,12 +265,24 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
         findings += _in_place_findings(graph)
     found = parameters(graph)
     findings += _factor_findings(graph, found)
+    graph, found, missed = _trained_in_part(graph, found, recipe)
+    return Network(graph, found, (*findings, *missed), batchnorms)
+
+
+def _trained_in_part(
+    graph: Graph, found: Parameters, recipe: TrainingConfig
+) -> tuple[Graph, Parameters, list[Finding]]:
+    """Freeze parameters and add adapters, and report what neither applies to."""
+    findings = []
     if recipe.freeze:
         found, missed = _frozen(found, recipe.freeze)
-        findings += (Finding("freeze_matches_nothing", _no_match(each)) for each in missed)
+        findings += [Finding("freeze_matches_nothing", _no_match(each)) for each in missed]
     if recipe.lora_rank is not None:
+        if not adapted_nodes(graph, found):
+            text = f"--lora-rank {recipe.lora_rank}: {_NO_LINEAR}"
+            findings.append(Finding("lora_adapts_nothing", text))
         graph, found = with_adapters(graph, found, recipe.lora_rank)
-    return Network(graph, found, tuple(findings), batchnorms)
+    return graph, found, findings
 
 
 def _with_batchnorms(
@@ -446,20 +462,24 @@ def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Grap
     A layer ``y = x @ W`` becomes ``y + scale * ((x @ A) @ B)`` with A: [in, rank], B: [rank, out]
     (Hu et al. 2021, arXiv 2106.09685), as in peft/tuners/lora/layer.py: ``Linear.forward``.
     """
-    trained = frozenset(parameters.trained)
     insertion = Insertion(graph)
-    sources = {
-        node.outputs[0]: node.inputs[0] for node in graph.nodes if node.onnx_op == "Transpose"
-    }
     factors: list[str] = []
-    for node in graph.nodes:
-        layer = _linear(graph, node, trained, sources)
-        if layer is not None:
-            factors += _adapt(insertion, node, layer, rank)
+    for node, layer in adapted_nodes(graph, parameters):
+        factors += _adapt(insertion, node, layer, rank)
     adapted = insertion.done()
     frozen = (*parameters.buffers, *parameters.trained)
     count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
     return adapted, Parameters(tuple(factors), parameters.quantized, frozen, count)
+
+
+def adapted_nodes(graph: Graph, parameters: Parameters) -> list[tuple[Node, tuple[str, int, int]]]:
+    """The linear layers that adapters are for: each node, its input, and its widths in and out."""
+    trained = frozenset(parameters.trained)
+    sources = {
+        node.outputs[0]: node.inputs[0] for node in graph.nodes if node.onnx_op == "Transpose"
+    }
+    layers = ((node, _linear(graph, node, trained, sources)) for node in graph.nodes)
+    return [(node, layer) for node, layer in layers if layer is not None]
 
 
 def _linear(

@@ -106,6 +106,18 @@ def test_an_adapter_runs_beside_its_layer() -> None:
     assert graph.tensors["MatMul_0/MatMul_0_output"].shape == (2, 2)
 
 
+def test_adapters_of_a_network_without_linear_layers_are_reported() -> None:
+    text = """agraph (float[N,3,11,11] x) => (float[N,5,9,9] y) <float[5,3,3,3] w> {
+        y = Conv(x, w)
+    }"""
+    found = network(text, lora_rank=2)
+    assert found.parameters.trained == ()
+    assert [(each.code, each.message[:14]) for each in found.findings] == [
+        ("lora_adapts_nothing", "--lora-rank 2:")
+    ]
+    assert not network(TWO, lora_rank=2).findings
+
+
 def test_events_of_the_last_adapter() -> None:
     """Gradients reach its factors through the scaled matmul; the layer itself passes none on."""
     text = "agraph (float[2,3] x) => (float[2,7] y) <float[3,7] w> { y = MatMul(x, w) }"
