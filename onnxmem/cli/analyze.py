@@ -147,7 +147,10 @@ def _add_options(parser: ArgumentParser) -> None:
     add_packing_option(parser)
     measurement = parser.add_argument_group("measurement")
     measurement.add_argument(
-        "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
+        "--measure",
+        choices=BACKENDS,
+        help="run the model in onnxruntime too, in a child process, beside the prediction of "
+        "--runtime ort-cpu or ort-cuda",
     )
     add_context_option(parser)
     budget = parser.add_argument_group("budget")
@@ -304,7 +307,11 @@ def _settings(arguments: Namespace) -> dict[str, Any]:
     # A page draws the packed block.
     pack = arguments.pack or ("quick" if arguments.html is None else "best")
     own = {"order": arguments.order, "pack": pack, "measure": arguments.measure}
-    return analyze_settings(arguments) | verdict_settings(arguments) | own
+    found = analyze_settings(arguments) | verdict_settings(arguments) | own
+    if arguments.measure and not found["runtimes"]:
+        # What was measured stands beside what is predicted of the same runtime.
+        found["runtimes"] = (f"ort-{arguments.measure}",)
+    return found
 
 
 def _refuse_unused(arguments: Namespace, settings: dict[str, Any]) -> None:

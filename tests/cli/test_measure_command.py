@@ -219,6 +219,21 @@ def test_a_gpu_is_predicted_where_one_is_measured(
     assert [question for _, _, question in predicted] == [SessionRequest(name="ort-cuda")]
 
 
+def test_a_report_that_measures_predicts_the_same_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    assert main("net.onnx --measure cpu --json".split()) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert [each["name"] for each in row["runtimes"]] == ["ort-cpu"]
+    measured, predicted = row["measured"], row["runtimes"][0]
+    assert measured["requested_peak_bytes"] == predicted["requested_peak_bytes"]
+    assert measured["error_percent"] == 0
+    assert main("net.onnx --train --measure cpu".split()) == 0
+    assert "Measured inference  " in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("asked", "predicted")
 def test_the_error_is_in_the_row_and_nodes_are_compared(capsys: Capture) -> None:
     run(parsed("m.onnx --json"))

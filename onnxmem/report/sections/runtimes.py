@@ -60,7 +60,8 @@ def runtime_sections(analysis: "Analysis") -> Iterator[Section]:
         name = analysis.measurement.backend.replace("onnxruntime", "ort")
         measured = next((each for each in analysis.runtimes if each.name == name), None)
         predicted = None if measured is None else predicted_by(measured)
-        yield measured_section(analysis.measurement, predicted)
+        title = "Measured inference" if analysis.settings.train else "Measured"
+        yield measured_section(analysis.measurement, predicted, title)
     if len(analysis.runtimes) > 1:
         lines = tuple(_differences(*analysis.runtimes[:2]))
         names = " compared with ".join(SESSIONS[each.name] for each in analysis.runtimes[:2])
@@ -156,7 +157,9 @@ def change_percent(choice: "Choice", own: "Choice") -> str:
     return f"{100 * (choice.resident_bytes / own.resident_bytes - 1):+.0f} %"
 
 
-def measured_section(measurement: "Measurement", predicted: Predicted | None) -> Section:
+def measured_section(
+    measurement: "Measurement", predicted: Predicted | None, title: str = "Measured"
+) -> Section:
     """The measured figures, each beside its prediction if there is one."""
     predictions = {} if predicted is None else predicted.figures
     lines = [
@@ -167,7 +170,7 @@ def measured_section(measurement: "Measurement", predicted: Predicted | None) ->
     runs = plural(measurement.runs, "run")
     return Section(
         key="measured",
-        title="Measured",
+        title=title,
         remark=f"{measurement.backend} {measurement.onnxruntime_version}, {runs}",
         lines=(*known, *_utilization(measurement), _time(measurement)),
         layout=Layout.LINES if predicted is None else Layout.COMPARED,
