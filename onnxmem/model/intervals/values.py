@@ -43,6 +43,8 @@ _ROUNDED_OFTEN: Final = frozenset(
     "CumSum Exp Log MatMul Mean Pow Range ReduceMean ReduceProd ReduceSum Sum".split()
 )
 """Operators whose floats are rounded in several steps, in an order that kernels choose."""
+_WRAPPING: Final = frozenset("Add Mul Pow ReduceProd Sub Sum".split())
+"""Operators whose integers may be beyond those of their inputs."""
 _MANTISSA_BITS: Final[Mapping[DType | None, int]] = MappingProxyType(
     {DType.FLOAT32: 24, DType.FLOAT16: 11, DType.BFLOAT16: 8}
 )
@@ -60,8 +62,17 @@ def value_of(
     # Beyond the limits of its type an integer wraps around.
     is_in_range = found is not None and found.within(limits)
     if found is not None and (most := _LARGEST.get(dtype)) is not None:
-        is_in_range &= all(abs(end) <= most for end in (found.least, found.most) if isfinite(end))
+        ends = found.least, found.most
+        is_in_range &= all(abs(end) <= most for end in ends if isfinite(end))
+        # Of numbers with ends, a result without one may be beyond 64 bits.
+        is_in_range &= all(map(isfinite, ends)) or not (
+            operator in _WRAPPING and all(map(_has_ends, inputs))
+        )
     return (found if found is not None and is_in_range else limits).shaped(dims)
+
+
+def _has_ends(known: Known | None) -> bool:
+    return known is None or (isfinite(known.value.least) and isfinite(known.value.most))
 
 
 def _found(

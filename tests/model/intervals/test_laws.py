@@ -286,10 +286,14 @@ def test_the_training_peak_at_most_is_no_less_than_at_least(seed: int) -> None:
     assert analysis.training.peak_bytes <= most
 
 
-def test_an_integer_of_32_bits_that_wraps_around_is_any() -> None:
+def test_an_integer_that_wraps_around_is_any() -> None:
     """46,341 squared is 2**31 and 4,633 more, which onnxruntime has as a negative number."""
     inputs = [known(DType.INT32, 0, 46_341)] * 2
     assert value_of("Mul", inputs, {}, DType.INT32, ()).least == -inf
+    inputs = [known(DType.INT64, 0, 2**40)] * 2
+    assert value_of("Mul", inputs, {}, DType.INT64, ()).least == -inf
+    inputs = [known(DType.INT64, 0, inf), known(DType.INT64, 0, 2)]
+    assert value_of("Mul", inputs, {}, DType.INT64, ()).least == 0
     inputs = [known(DType.INT32, 0, 46_340)] * 2
     assert value_of("Mul", inputs, {}, DType.INT32, ()).most == 46_340**2
 
