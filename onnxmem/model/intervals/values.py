@@ -448,6 +448,25 @@ def _powers(
     return np.where(is_open, -inf, low), np.where(is_open, inf, high)
 
 
+def _bit_shift(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
+    """BitShift of unsigned integers, as C++ shifts them; by all bits or more it has no meaning."""
+    shifted, by = inputs
+    bits = None if shifted is None or shifted.dtype is None else shifted.dtype.bits
+    if by is None or bits is None or by.value.most >= bits:
+        return None
+    if attributes.get("direction") in {"LEFT", b"LEFT"}:
+        left = _of_two(
+            lambda a, b: np.ldexp(a.low, b.low.astype(int)),
+            lambda a, b: np.ldexp(a.high, b.high.astype(int)),
+        )
+        return left(inputs, attributes)
+    right = _of_two(
+        lambda a, b: np.floor(np.ldexp(a.low, -b.high.astype(int))),
+        lambda a, b: np.floor(np.ldexp(a.high, -b.low.astype(int))),
+    )
+    return right(inputs, attributes)
+
+
 def _abs_of(value: ValueInterval) -> ValueInterval:
     ends = np.abs(value.low), np.abs(value.high)
     has_zero = (value.low <= 0) & (value.high >= 0)
@@ -714,6 +733,7 @@ _RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         ),
         "ArgMax": _index_of,
         "ArgMin": _index_of,
+        "BitShift": _bit_shift,
         "Ceil": _each(np.ceil),
         "Clip": _clip,
         "Concat": _concat,

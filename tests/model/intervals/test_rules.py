@@ -187,6 +187,16 @@ CASES = [
         f'{SELECTED} u = Cast<to = 13>(z)  y = BitShift<direction = "LEFT">(u, u)',
         "<=13 7",
     ),
+    *(
+        (
+            "ConstantOfShape",
+            f"""{SELECTED} u = Cast<to = 13>(r)  t = Cast<to = 13>(two)
+            v = BitShift<direction = "{direction}">(u, t)
+            m = Cast<to = 7>(v)  y = ConstantOfShape(m)""",
+            bound,
+        )
+        for direction, bound in (("LEFT", "<=52"), ("RIGHT", "<=3"))
+    ),
     ("Where", f"{SELECTED} {BOOLEANS} y = Where(p, z, overlap)", "<=13 7"),
     ("StringNormalizer", f"{WORDS} y = {NORMALIZED}", "<=13"),
     *((f"{name}Window", f"{SIZE} y = {name}Window(number)", "<=5") for name in WINDOWS),
