@@ -28,9 +28,9 @@ def unbound_dims_text(dims: Sequence[str]) -> str:
     return f"{listed(dims)} {verb} as 1; set {dims_line(dims)}"
 
 
-def dims_line(dims: Sequence[str]) -> str:
+def dims_line(dims: Sequence[str], number: object = _EXAMPLE) -> str:
     """The flags that set dims, quoted for a shell: ``--dim sequence=512``."""
-    return " ".join(f"--dim {quote(f'{name}={_EXAMPLE}')}" for name in dims)
+    return " ".join(f"--dim {quote(f'{name}={number}')}" for name in dims)
 
 
 @dataclass(frozen=True, slots=True)

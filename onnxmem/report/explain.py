@@ -419,7 +419,7 @@ def _fits(report: OomReport) -> Iterator[str]:
     yield from laid_out(assessment_lines(assessment, compared))
     if result is not None:
         capacity_bytes = result.setup.memory_bytes
-        text = verdict_text(result.requested, capacity_bytes)
+        text = verdict_text(result.requested, capacity_bytes, result.doubts)
         yield rounded("  capacity", capacity_bytes, f"{text}, if the device were empty")
         yield from laid_out(max_batch_lines(result))
     yield from _distance(report)

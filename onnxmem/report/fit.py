@@ -236,7 +236,7 @@ def _verdict_section(
     result: FitResult, memory: ComparedMemory, prefill: Prefill | None
 ) -> list[str]:
     setup = result.setup
-    text = verdict_text(result.requested, setup.limit_bytes)
+    text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
     lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
@@ -265,7 +265,7 @@ def _prefill_line(prefill: Prefill, setup: FitRequest) -> Line:
     compared, assessment = prefill.compared, prefill.assessment
     num_bytes = compared.num_bytes
     end = end_text(assessment, compared)
-    text = verdict_text(compared, setup.limit_bytes)
+    text = verdict_text(compared, setup.limit_bytes, assessment.doubts_at(setup.limit_bytes))
     return Line(
         "prefill",
         assessment.footprint.total_bytes if num_bytes is None else num_bytes,
@@ -361,6 +361,8 @@ def _power(result: FitResult) -> Iterator[str]:
     why = ""
     if power.is_retried:
         why = ", as it fits only because the allocator retries"
+    elif power.fits is None:
+        why = ", as whether it fits is unknown"
     elif not result.is_power_better:
         why = ", as that is more than 10 %"
     pick = "recommended" if result.is_power_better else "not recommended"

@@ -42,7 +42,7 @@ def _verdict(analysis: "Analysis") -> str:
     result, budget_bytes = analysis.fit, analysis.settings.budget_bytes
     if result is None or budget_bytes is None:
         return ""
-    text = verdict_text(result.requested, budget_bytes)
+    text = verdict_text(result.requested, budget_bytes, result.doubts)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = f"; largest batch that fits: {largest:,}" if largest else ""
     return f"<p><b>{format_limit(budget_bytes)}: {escape(text)}</b>{batch}</p>"

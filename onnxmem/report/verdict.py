@@ -40,8 +40,16 @@ def alone_text(basis: AnyBasis) -> str:
     return ", by the tensors alone" if basis is Basis.TOTAL else ""
 
 
-def verdict_text(compared: Comparison, limit_bytes: int) -> str:
-    """A verdict and by how much.
+def until_text(doubts: Iterable[Doubt]) -> str:
+    """What an unknown verdict waits for: `` until --dim sequence=N is given``; empty: no flag.
+
+    Other doubts may be left when it is given.
+    """
+    return "".join(f" until {doubt.until}" for doubt in doubts if doubt.until)
+
+
+def verdict_text(compared: Comparison, limit_bytes: int, doubts: Iterable[Doubt] = ()) -> str:
+    """A verdict and by how much; an unknown one names the flag that it waits for.
 
     >>> verdict_text(compared_bytes(3 * 2**30, 4 * 2**30), 4 * 2**30)
     'fits: 1.00 GiB free'
@@ -56,8 +64,11 @@ def verdict_text(compared: Comparison, limit_bytes: int) -> str:
     if verdict is Verdict.TIGHT:
         return f"tight: {margin} free, {_RETRIES if compared.is_retried else _IN_RANGE}"
     if verdict is Verdict.UNKNOWN:
-        return f"unknown: {'at most ' if free_bytes >= 0 else ''}{margin} " + (
-            "free" if free_bytes >= 0 else "over"
+        doubts = tuple(doubts)
+        return (
+            f"unknown{until_text(doubts)}: {'at most ' if free_bytes >= 0 else ''}{margin} "
+            + ("free" if free_bytes >= 0 else "over")
+            + at_text(doubts)
         )
     # Bytes over the limit on an empty device may run all the same, and bytes within it may not.
     return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
@@ -82,7 +93,7 @@ def budget(analysis: "Analysis") -> Section | None:
         total = Line("", budget_bytes, "unknown: the figure is not known; see Notes")
         return Section(key="fits", title="Budget", total=total)
     batch = analysis.settings.batch
-    text = verdict_text(result.requested, budget_bytes)
+    text = verdict_text(result.requested, budget_bytes, result.doubts)
     at = "" if batch is None else f"batch {batch:,} "
     affine = analysis.batch_law if analysis.training is None else analysis.training_law
     return Section(
@@ -238,7 +249,12 @@ def _unknown_text(result: "FitResult") -> str:
 
 def held_text(result: "FitResult") -> str:
     """The dims that a number is found at, where nothing gave them; at others it is another."""
-    return "".join(f", at {doubt.at}" for doubt in result.doubts if doubt.at)
+    return at_text(result.doubts)
+
+
+def at_text(doubts: Iterable[Doubt]) -> str:
+    """The dims that figures are of, where nothing gave them: ``, at sequence = 1``."""
+    return "".join(f", at {doubt.at}" for doubt in doubts if doubt.at)
 
 
 def max_batch_lines(result: "FitResult") -> Iterator[Line]:

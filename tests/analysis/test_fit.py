@@ -383,6 +383,46 @@ def test_the_largest_batch_and_its_neighbor() -> None:
     assert [row.number for row in found.table] == [1, 3, 8, 16, 32, 64, 101, 102, 128]
 
 
+@pytest.mark.parametrize(
+    ("dims", "until", "at"),
+    [
+        ("float[N,S]", "--dim S=N is given", "S = 1"),
+        ("float[N,S,T]", "--dim S=N --dim T=N are given", "S = 1, T = 1"),
+    ],
+)
+def test_the_first_line_of_an_unknown_verdict_names_the_dims_that_settle_it(
+    dims: str, until: str, at: str, tmp_path: Path, capsys: Capture
+) -> None:
+    text = f"agraph ({dims} x) => ({dims} y) {{ y = Relu(x) }}"
+    net = str(tmp_path / write_model(tmp_path / "net.onnx", text))
+    assert main(["fit", net, "--device", "1MiB", "--batch", "4"]) == 3
+    verdict, largest = capsys.readouterr().out.partition("Verdict")[2].split("Largest batch")
+    assert " ".join(verdict.split()).startswith(
+        f"unknown until {until}: at most 1.00 MiB free, at {at}"
+    )
+    assert ": recommended" not in largest
+    assert main([net, "--budget", "1MiB", "--batch", "4"]) == 3
+    title = capsys.readouterr().out.partition("Unknown if it fits")[2]
+    assert " ".join(title.split()).startswith(f"1.00 MiB until {until}: takes")
+    assert main([net, "--budget", "1MiB", "--batch", "4", "-q"]) == 3
+    assert f": unknown until {until}: " in capsys.readouterr().out
+    # Where the user accepts it, the verdict is as any other.
+    given = ["--device", "1MiB", "--batch", "4", "--accept", "unbound_dims"]
+    assert main(["fit", net, *given]) == 0
+    assert " until " not in capsys.readouterr().out
+
+
+def test_a_power_of_two_of_an_unknown_verdict_is_not_recommended(tmp_path: Path) -> None:
+    text = "agraph (float[N,S] x) => (float[N,S] y) { y = Relu(x) }"
+    write_model(tmp_path / "net.onnx", text)
+    request = request_of(str(tmp_path / "net.onnx"), Settings(batch=1))
+    for accepted, is_better in ((frozenset({"unbound_dims"}), True), (frozenset[str](), False)):
+        found = fit([request], FitRequest(memory_bytes=8 * 66, accepted=accepted))
+        assert found.power_of_two is not None
+        assert (found.power_of_two.number, found.fits_up_to) == (64, 66)
+        assert found.is_power_better is is_better
+
+
 def test_a_power_of_two_that_costs_little_is_recommended() -> None:
     found = answer(memory_bytes=140 + 48 * 70)
     assert found.is_power_better

@@ -431,11 +431,11 @@ class FitResult:
     def is_power_better(self) -> bool:
         """Whether a power of two costs at most a tenth (a rule of thumb for kernel tiles).
 
-        One that succeeds only by the allocator's retries is not recommended.
+        One that is not known to fit, or only by the allocator's retries, is not recommended.
         """
         if self.power_of_two is None or self.max_batch is None or not self.max_batch.number:
             return False
-        if self.power_of_two.is_retried:
+        if self.power_of_two.is_retried or not self.power_of_two.fits:
             return False
         lost = self.max_batch.number - self.power_of_two.number
         return 0 < lost * _WORTH <= self.max_batch.number
@@ -894,7 +894,8 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
     names = [name for name in request.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
         at = ", ".join(f"{shortened(name)} = 1" for name in names)
-        yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names), at=at)
+        until = f"{shortened(dims_line(names, 'N'))} {'is' if len(names) == 1 else 'are'} given"
+        yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names), at=at, until=until)
 
 
 def _none_fits(search: Search) -> MaxBatch:

@@ -228,6 +228,8 @@ class Doubt:
     """The flags that settle it, if known."""
     at: str = ""
     """The dims that the figure is of, where nothing gave them: ``sequence = 1``."""
+    until: str = ""
+    """What has to be given first, where that is what is missing: ``--dim sequence=N is given``."""
 
     @property
     def text(self) -> str:

@@ -38,6 +38,7 @@ from onnxmem.report.verdict import (
     observed_lines,
     retries_text,
     short_error,
+    until_text,
     verdict_text,
 )
 from onnxmem.units import format_bytes, format_ends, format_limit, plural
@@ -117,7 +118,8 @@ def one_line(analysis: "Analysis") -> str:
         takes = format_ends(result.footprint.total_bytes, result.footprint.upper_bytes)
     largest = None if result.max_batch is None else result.max_batch.number
     batch = "" if largest is None else f", largest batch {largest:,}"
-    verdict = _DEPENDS.lower() if result.depends_on_data else result.verdict.value
+    verdict = result.verdict.value + _until(result)
+    verdict = _DEPENDS.lower() if result.depends_on_data else verdict
     return f"{name}: {verdict}: {takes} of {format_limit(budget_bytes)}{batch}"
 
 
@@ -174,14 +176,14 @@ def answer(analysis: "Analysis") -> Section:
 
 
 def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Section:
-    _, _, margin = verdict_text(result.requested, budget_bytes).partition(": ")
+    _, _, margin = verdict_text(result.requested, budget_bytes, result.doubts).partition(": ")
     end = end_text(result.assessment, result.requested)
     at = batch_text(analysis)
     takes = f"takes {end}{format_bytes(result.taken_bytes)}{at}, {margin}"
     return Section(
         key="answer",
         title=_title(result),
-        summary=f"{format_limit(budget_bytes)}: {takes}",
+        summary=f"{format_limit(budget_bytes)}{_until(result)}: {takes}",
         lines=(
             *(
                 Line("warning", text=shortened(_doubt_text(each), _LONGEST))
@@ -231,6 +233,11 @@ def _retries(result: "FitResult") -> Iterator[Line]:
     """What a run that succeeds only by retries takes elsewhere."""
     if result.requested.is_retried:
         yield Line("retries", text=retries_text(result.requested, result.assessment.basis))
+
+
+def _until(result: "FitResult") -> str:
+    """What an unknown verdict waits for."""
+    return until_text(result.doubts) if result.verdict is Verdict.UNKNOWN else ""
 
 
 def _title(result: "FitResult") -> str:
