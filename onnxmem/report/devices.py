@@ -17,7 +17,7 @@ from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
 from onnxmem.report.fit import assumptions
 from onnxmem.report.text import aligned, fact, laid_out, prose, rounded
-from onnxmem.report.verdict import doubt_line
+from onnxmem.report.verdict import doubt_line, until_text
 from onnxmem.settings import RANKS
 from onnxmem.units import common_power, format_bytes, format_count, in_unit, plural
 
@@ -29,6 +29,8 @@ _UNRANKED: Final = MappingProxyType(
 _UNFIT_SHOWN: Final = 3
 """Of the devices that are too small, the largest."""
 _FIT_SHOWN: Final = 20
+_UNKNOWN_HEAD: Final = "Unknown, LEFT at most"
+_SMALL_HEAD: Final = "Too small, the largest of them"
 _ROOFLINE: Final = (
     "no run is faster that fuses nothing and computes at the device's peaks; real ones are slower"
 )
@@ -141,6 +143,7 @@ def render_ranking(
     lines = [
         "  ".join(shortened(request.model.path) for request in requests),
         *assumptions(requests, setup, binding.dims, [*step, at]),
+        *_unknown(found, choice),
         *laid_out(doubt_line(doubt) for doubt in ranking_doubts(found)),
         "",
     ]
@@ -159,28 +162,79 @@ def render_ranking(
         )
         for label, each in zip(labels, (taken[key] for key in keys), strict=True)
     ]
-    lines += _unranked(found, choice)
+    lines += [*_per_card(found, choice, requests[0]), *_unranked(found, choice)]
     fitting = [each for each in found if each.ranked.verdict is Verdict.FITS]
     tight = [each for each in found if each.ranked.verdict is Verdict.TIGHT]
-    others = [each for each in found if not each.ranked.verdict.is_met]
+    unknown = [each for each in found if each.ranked.verdict is Verdict.UNKNOWN]
+    small = [each for each in found if each.ranked.verdict is Verdict.OVER]
     names = ["FITS", "COMPARED WITH", "MEMORY", "LEFT", "BOUND", shortened(choice.prices.currency)]
     by = [] if choice.order in _ONLY_IN_ORDER else [_VALUE_HEADS[choice.order]]
-    nearest = sorted(others, key=lambda each: -each.ranked.margin_bytes)[:_UNFIT_SHOWN]
+    nearest = _nearest(unknown) or _nearest(small)
     met = [*_placed(fitting, choice), *_placed(tight, choice)]
     units = _Units.of(met or nearest, choice)
-    rows = _first(fitting, choice, units) or [("none",)]
+    rows = _first(fitting, choice, units) or [("none known" if unknown else "none",)]
     table: list[Sequence[str]] = [[*names, *by], *rows]
     if tight:
         table += [("",), (_TIGHT,), *_first(tight, choice, units)]
-    if others:
-        unknown = any(each.ranked.verdict is Verdict.UNKNOWN for each in others)
-        what = "Unknown or too small" if unknown else "Too small, the largest of them"
-        table += [("",), (what,), *(_offer_cells(each, choice, units) for each in nearest)]
+    for what, others in ((_UNKNOWN_HEAD, unknown), (_SMALL_HEAD, small)):
+        if others:
+            rows = [_offer_cells(each, choice, units) for each in _nearest(others)]
+            table += [("",), (what,), *rows]
         if len(others) > _UNFIT_SHOWN:
             table.append((f"{len(others) - _UNFIT_SHOWN:,} more",))
     lines += ["", *aligned(table, _NUM_TEXTS, _SPARE_OF_RANKING).splitlines()]
     lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE), *_notes(found, choice)]
     return "\n".join(lines) + "\n"
+
+
+def _nearest(found: Iterable[Offer]) -> list[Offer]:
+    """Of devices without a verdict, or that are too small, those with the most memory left."""
+    return sorted(found, key=lambda each: -each.ranked.margin_bytes)[:_UNFIT_SHOWN]
+
+
+def _unknown(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
+    """On how many devices the verdict is unknown, and the flag that settles it."""
+    num_unknown = sum(each.ranked.verdict is Verdict.UNKNOWN for each in found)
+    if not num_unknown:
+        return
+    rows = "devices" if choice.cards == (1,) else "rows"
+    of = (
+        f"all {len(found):,}" if num_unknown == len(found) else f"{num_unknown:,} of {len(found):,}"
+    )
+    until = until_text(ranking_doubts(found))
+    yield from prose(f"{'  verdict':<28}", f"unknown on {of} {rows}{until}")
+
+
+def _per_card(found: Sequence[Offer], choice: Choice, request: AnalysisRequest) -> Iterator[str]:
+    """That the batch is of each card, and what several cards save of the memory of each."""
+    batch, recipe = request.results.bound.binding.batch, request.settings.recipe
+    first = next((each for each in found if each.cards > 1), None)
+    if first is None or batch is None:
+        return
+    same = (first.ranked.basis, first.ranked.cublas_bytes)
+    rows = {x.cards: x.ranked for x in found if (x.ranked.basis, x.ranked.cublas_bytes) == same}
+    one = rows.get(min(choice.cards))
+    shard = "ddp" if recipe.shard == "none" else recipe.shard
+    how = f" ({shard})" if request.settings.train else ""
+    yield ""
+    for cards in sorted(rows):
+        if cards == 1:
+            continue
+        each = rows[cards].assessment.footprint.total_bytes
+        text = f"{cards:,}{how}: a batch of {batch:,} on each, {cards * batch:,} samples in all; "
+        text += f"each takes {format_bytes(each)}"
+        if one is not None and one is not rows[cards]:
+            text += _against(each, one.assessment.footprint.total_bytes, min(choice.cards))
+        yield from prose("Cards  ", text)
+
+
+def _against(num_bytes: int, base_bytes: int, base: int) -> str:
+    """What a card takes beside one of fewer cards: ``, 489 MiB less than 1 card does``."""
+    than = f"{plural(base, 'card')} {'does' if base == 1 else 'do'}"
+    if num_bytes == base_bytes:
+        return f", as much as {than}"
+    word = "less" if num_bytes < base_bytes else "more"
+    return f", {format_bytes(abs(num_bytes - base_bytes))} {word} than {than}"
 
 
 def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
@@ -198,7 +252,10 @@ def _unranked(found: Sequence[Offer], choice: Choice) -> list[str]:
     fit = "fit"
     if any(each.ranked.verdict is Verdict.TIGHT for each in met):
         fit = "fit or are tight"
-    text = f"{len(ranked):,} of {len(met):,} that {fit}: of the others no {unknown} is known{hint}"
+    rest = len(met) - len(ranked)
+    others = f"the other {rest:,} have no" if ranked else "none has a"
+    count = f"{len(ranked):,}" if ranked else "none"
+    text = f"{count} of {len(met):,} that {fit}: {others} known {unknown}{hint}"
     return ["", *prose("Ranked  ", text)]
 
 
@@ -247,8 +304,8 @@ def _notes(found: Sequence[Offer], choice: Choice) -> Iterator[str]:
     span = f"of {' to '.join(dict.fromkeys((dates[0], dates[-1])))}" if dates else "no date"
     if dates and any(each.date is None for each in prices):
         span += ", some with no date"
-    none = f"of {unpriced:,} of all {num_devices:,} devices, too small ones included, none is known"
-    yield from prose("PRICE: ", f"{unit}, {span}; {none}")
+    listed = f"the price list has {num_devices - unpriced:,} of {num_devices:,} devices"
+    yield from prose("PRICE: ", f"{unit}, {span}; {listed}")
     for source in sorted({each.source for each in prices if each.source})[:_SOURCES_SHOWN]:
         yield from prose("  source: ", source)
 

@@ -23,6 +23,7 @@ from onnxmem.decisions.offers import (
 from onnxmem.decisions.prices import Price, PriceError, Prices, launch_prices, read_prices
 from onnxmem.errors import UsageError
 from onnxmem.settings import RANKS, Settings, TrainingConfig
+from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 MLP = str(MODELS / "mlp.onnx")
@@ -251,7 +252,10 @@ def test_fit_ranks_devices_by_a_file_of_prices(
     text = capsys.readouterr().out
     assert "RANKED by samples for one EUR" in text
     head, _, table = text.partition("FITS")
-    assert "Ranked  1 of " in head
+    fitting = re.search(r"Ranked  1 of (\d+) that fit: the other (\d+) have no known ", head)
+    assert fitting is not None
+    assert int(fitting[1]) == int(fitting[2]) + 1
+    assert re.search(r"the price list has 1 of \d+ devices", " ".join(text.split()))
     assert "add theirs to the file of --prices" in " ".join(head.split())
     assert "without a known price or time" in table
     assert "PRICE: EUR per hour, of 2026-01-02" in text
@@ -269,7 +273,14 @@ def test_a_ranking_says_at_the_top_what_it_assumes_and_why_it_is_unknown(capsys:
     assert "batch 7 on each card, sequence = 1" in " ".join(head.split())
     reason = "'sequence' counts as 1; set --dim sequence=512 (or --accept unbound_dims)"
     assert " ".join(head.split()).count(reason) == 1
+    assert re.search(r"verdict +unknown on \d+ of \d+ rows until --dim sequence=N is given\n", head)
+    unknown, small = text.split("\nUnknown, LEFT at most\n")[1].split(
+        "\nToo small, the largest of them\n"
+    )
+    assert "GiB  -" not in unknown
+    assert all("-" in line for line in small.split("\n\n")[0].splitlines()[:3])
     assert "each runs a batch of its own" in text
+    assert "Cards  2 (ddp): a batch of 7 on each, 14 samples in all; each takes " in text
     assert main([*words, "--json"]) == 3
     (doubt,) = json.loads(capsys.readouterr().out)["doubts"]
     assert doubt.startswith("unbound_dims: 'sequence' counts as 1")
@@ -277,6 +288,25 @@ def test_a_ranking_says_at_the_top_what_it_assumes_and_why_it_is_unknown(capsys:
     text = capsys.readouterr().out
     assert "batch 7, sequence = 5\n\n" in text
     assert "uncertain" not in text
+
+
+@pytest.mark.parametrize(("shard", "word"), [("zero3", "less"), ("ddp", "more")])
+def test_what_cards_save_is_said_in_words(shard: str, word: str, capsys: Capture) -> None:
+    bert = str(MODELS / "bert_base.onnx")
+    words = ["fit", bert, "--train", "--batch", "7", "--dim", "sequence=5", "--which-device"]
+    words += ["--cards", "1,2", "--shard", shard]
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["devices"]
+    one, two = (
+        {x["name"]: x["bytes"] for x in rows if x["cards"] == n}["RTX 4090"] for n in (1, 2)
+    )
+    assert main(words) == 0
+    (line,) = re.findall(r"Cards  .*(?:\n  .*)?", capsys.readouterr().out)
+    compared = (
+        f"each takes {format_bytes(two)}, {format_bytes(abs(one - two))} {word} than 1 card does"
+    )
+    assert " ".join(line.split()).endswith(compared)
+    assert (two < one) == (word == "less")
 
 
 @pytest.mark.parametrize("order", RANKS)
