@@ -579,6 +579,20 @@ class AnalysisRequest:
         named = {each for dims in fixed for each in dims if isinstance(each, str)}
         return any(each in sought or names_in(each) & sought for each in named)
 
+    def freeing_shapes(self) -> "dict[str, tuple[int | str, ...]]":
+        """The requested shapes that fix the batch, with its name in the file where they do."""
+        shapes, sought = self._free_settings.shapes, self.prepared.batch_symbols
+        found = {}
+        for each in self.prepared.inputs:
+            named = input_dims(each) or ()
+            freed = tuple(
+                name if isinstance(name, str) and (name in sought or names_in(name) & sought) else n
+                for name, n in zip(named, shapes.get(each.name, ()), strict=False)
+            )
+            if freed and freed != tuple(shapes[each.name]):
+                found[each.name] = freed
+        return found
+
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
         """The results for inference at a batch and at dims."""
         return stage_results(self.prepared, replace(self.at(batch, dims).settings, train=False))

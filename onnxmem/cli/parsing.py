@@ -191,9 +191,10 @@ class Parser(ArgumentParser):
             return f"did you mean '{same} {metavar}'?; " if metavar else f"did you mean {same!r}?; "
         if word in _OTHER_FRAMEWORK:
             return _KERAS
-        owners = self.commands_with(f"--{word}")
+        flag = f"--{word}" if len(word) > 1 else f"-{word}"
+        owners = self.commands_with(flag)
         if owners:
-            return f"{', '.join(owners)} {'have' if len(owners) > 1 else 'has'} --{word}; "
+            return f"{', '.join(owners)} {'have' if len(owners) > 1 else 'has'} {flag}; "
         # Without dashes, which every flag has: they would make --budget similar to --quiet.
         flags = {flag.lstrip("-"): flag for flag in self._option_string_actions}
         hint = _suggestion(word, [*flags])

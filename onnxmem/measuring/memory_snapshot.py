@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
-from onnxmem.errors import MissingFileError, UsageError, printable, shortened
+from onnxmem.errors import MissingFileError, UsageError, shortened
 from onnxmem.files import missing_file_text, opened, reason_of
 
 MOST_BYTES: Final = 2**30
@@ -34,13 +34,13 @@ _MOST_ADDRESS: Final = 2**64
 _MOST_FRAMES: Final = 4096
 """Of a call stack that are looked at."""
 _LONGEST_PLACE: Final = 240
-_HINT: Final = "write it with torch.cuda.memory._dump_snapshot"
+_HINT: Final = "write one with torch.cuda.memory._dump_snapshot"
 _LIBRARIES: Final = ("/torch/", "<frozen", "/torchvision/", "/contextlib.py", "\\torch\\")
 """Parts of file names of frames that are not of the user's code."""
 _SOURCES: Final = (".cpp", ".h", ".cc", ".cu", ".cuh", ".c", ".hpp", "??")
 """Endings of file names of frames that are not of Python."""
 _LOADED: Final = (pickle.UnpicklingError, EOFError, LookupError, TypeError, ValueError)
-_FAULTS: Final = (*_LOADED, AttributeError, ImportError, OverflowError, RecursionError, OSError)
+_FAULTS: Final = (*_LOADED, AttributeError, ImportError, OverflowError, RecursionError)
 """What unpickling bytes that are no pickle raises."""
 
 
@@ -204,8 +204,11 @@ def read_plain(path: str) -> dict[str, JSON]:
         return _Reading(size_bytes).document(document)
     except _Malformed as fault:
         return {"fault": str(fault)}
-    except _FAULTS as fault:
-        return {"fault": f"is not a pickle of plain values: {printable(str(fault))}"}
+    except OSError as fault:
+        return {"fault": f"cannot be read: {reason_of(fault)}"}
+    except _FAULTS:
+        # What an unpickler says of other bytes, like a memo that lacks a value, helps nobody.
+        return {"fault": "is not a memory snapshot of PyTorch: not a pickle, or a cut-off one"}
 
 
 class _Malformed(Exception):  # noqa: N818 - a reason, which becomes a SnapshotError

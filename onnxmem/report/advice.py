@@ -92,8 +92,10 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
             lines += _proposal(proposal, advice.figure)
     if advice.plan is not None:
         lines += ["", *_plan(advice.plan, advice.figure, advice.ends)]
-    if advice.findings:
-        lines += ["", *finding_lines(advice.findings)]
+    notes = [line for text in advice.notes for line in prose("note: ", shortened(text, _LONGEST))]
+    notes += finding_lines(advice.findings)
+    if notes:
+        lines += ["", *notes]
     return "\n".join(lines) + "\n"
 
 

@@ -49,6 +49,13 @@ def test_help_is_one_screen_by_task_with_five_examples(capsys: Capture) -> None:
     assert set(COMMANDS) - {"analyze"} <= set(re.findall(r"\w+", tasks))
 
 
+def test_the_first_help_names_recorded_runs_and_both_formats_of_prices(capsys: Capture) -> None:
+    assert "diff --snapshot" in printed(["--help"], capsys)
+    prices = printed(["help", "fit"], capsys).partition("--prices FILE")[2].partition("--batch")[0]
+    assert "TOML" in prices
+    assert "CSV" in prices
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_help_of_a_command_is_at_most_a_screen(command: str, capsys: Capture) -> None:
     text = printed([command, "--help"], capsys)

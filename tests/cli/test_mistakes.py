@@ -60,6 +60,7 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
         ("models/resnet50.onnx --train --gpus 4", "did you mean '--world N'?"),
         ("models/resnet50.onnx --image-size 64", "did you mean '--shape INPUT:1,3,224,224'?"),
         ("devices --rank price", "onnxmem fit has --rank;"),
+        ("advise models/resnet50.onnx -v", "onnxmem MODEL has -v;"),
         ("measure models/resnet50.onnx --snapshot run.pickle", "onnxmem diff has --snapshot;"),
         ("models/resnet50.onnx --framework keras", "onnxmem explain keras MODEL has the figure"),
         ("models/resnet50.onnx --runtime tensorflow", "onnxmem explain keras MODEL has the figure"),

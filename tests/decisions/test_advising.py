@@ -57,6 +57,29 @@ def by_id(advice: Advised) -> dict[str, Proposal]:
 # Running.
 
 
+def test_a_shape_that_fixes_the_batch_is_why_no_batch_is_advised(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    net = str(tmp_path / write_model(tmp_path / "net.onnx"))
+
+    def printed(*words: str) -> str:
+        assert main(["advise", net, "--train", "--basis", "tensors", *words]) == 0
+        return capsys.readouterr().out
+
+    fixed = printed("--shape", "image:8,3,16,16")
+    assert "accumulate_" not in fixed
+    _, note, flags = " ".join(fixed.split()).partition(
+        "note: no advice on another batch or gradient accumulation, as --shape fixes it; free: "
+    )
+    assert note
+    assert flags.startswith("--shape image:N,3,16,16 --batch 8")
+    free = printed(*flags.split()[:4])
+    assert "accumulate_2" in free
+    assert "as --shape fixes" not in free
+    # One sample is not divided, whatever its shape.
+    assert "as --shape fixes" not in printed("--shape", "image:1,3,16,16")
+
+
 def test_halving_the_batch_halves_all_but_the_weights() -> None:
     """X of 4 x 7 floats, h and y of 4 x 11 at once: 112 + 352 beside w, 308 bytes."""
     text = (

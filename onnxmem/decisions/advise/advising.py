@@ -34,6 +34,7 @@ from onnxmem.decisions.advise.settings import (
     resident_proposals,
     resolution_suggestions,
     session_suggestions,
+    shape_flag,
     training_suggestions,
 )
 from onnxmem.decisions.advise.weights import (
@@ -120,6 +121,17 @@ class Advised:
     def is_of_training(self) -> bool:
         """Whether the figure to lower is that of a training step."""
         return self.figure in _OF_STEPS
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why some advice is missing, and which flags bring it back."""
+        batch = self.subject.results().bound.binding.batch
+        freed = self.subject.request.freeing_shapes()
+        if self.before_bytes is None or batch in {None, 1} or not freed:
+            return ()
+        flags = " ".join(shape_flag(*each) for each in freed.items())
+        what = "another batch or gradient accumulation" if self.is_of_training else "another batch"
+        return (f"no advice on {what}, as --shape fixes it; free: {flags} --batch {batch}",)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

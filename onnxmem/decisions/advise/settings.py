@@ -7,6 +7,7 @@ import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from shlex import quote
 from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
@@ -186,7 +187,7 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
     yield Suggestion(
         id="resolution",
         group="resolution",
-        what="halve the image size: " + ", ".join(map(_flag, shapes, shapes.values())),
+        what="halve the image size: " + ", ".join(map(shape_flag, shapes, shapes.values())),
         tradeoff=Tradeoff.ACCURACY,
         cost=f"details are lost: evaluate or train at this size{flops}",
         change=change,
@@ -402,8 +403,9 @@ def _symbols(subject: Subject, shapes: dict[str, tuple[int, ...]]) -> frozenset[
     return frozenset(dim for dim in dims if isinstance(dim, str))
 
 
-def _flag(name: str, dims: tuple[int, ...]) -> str:
-    return f"--shape {name}:{','.join(map(str, dims))}"
+def shape_flag(name: str, dims: tuple[int | str, ...]) -> str:
+    """The flag that sets the shape of an input: ``--shape image:N,3,64,64``."""
+    return "--shape " + quote(f"{name}:{','.join(map(str, dims))}")
 
 
 def flops_text(before: Graph, after: Graph, runs: float = 1) -> str:
