@@ -219,7 +219,10 @@ def _configuration(arguments: Namespace) -> Configuration:
         budgets = (given, *budgets)
     if not budgets:
         where = "no budget" if found is None else f"{shortened(found.file)}: no budget"
-        message = f"{where}: write [[tool.onnxmem.budgets]] or pass --budget-peak SIZE"
+        message = (
+            f"{where}: write [[tool.onnxmem.budgets]], or pass --budget-peak SIZE, or --baseline "
+            "FILE --max-growth 5%, where onnxmem MODEL --json -o FILE writes the file"
+        )
         raise UsageError(message)
     if given is not None and not arguments.models and found is None:
         message = "no model is named; name files or folders to hold against these budgets"

@@ -199,7 +199,7 @@ HELP: Final[Mapping[str, Help]] = MappingProxyType(
                 ("--budget-peak SIZE", "for weights, inputs and activations"),
                 ("--budget-training SIZE", "for a training step"),
                 ("--config FILE", "budgets from this file"),
-                ("--baseline FILE", "what models took before"),
+                ("--baseline FILE", "written before by onnxmem m.onnx --json -o FILE"),
                 ("--max-growth 5%|SIZE", "what peaks may grow by against it"),
                 *_SIZED,
                 *_TRAINING,
