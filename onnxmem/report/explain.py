@@ -238,6 +238,9 @@ def spread_text(spread: Spread) -> str:
 
 
 _MOST_UNNAMED: Final = 6
+_BEFORE_EXPANDABLE: Final = (
+    " (PyTorch 2.1 or later; before, max_split_size_mb:128 keeps larger blocks from being split)"
+)
 
 
 def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
@@ -301,13 +304,31 @@ def _why(message: OutOfMemory) -> str | None:
         )
     spare = f"{format_bytes(message.spare_bytes)} is reserved and in no tensor"
     if message.is_fragmented:
+        before = _BEFORE_EXPANDABLE if message.program == "PyTorch on CUDA" else ""
         return (
-            f"fragmentation: {spare}, but in pieces too small for the request. "
-            f"{variable}=expandable_segments:True lets segments grow in place of new ones"
+            f"fragmentation: {spare}, but in pieces too small for the request: {_sum_of(message)}. "
+            f"{variable}=expandable_segments:True lets segments grow in place of new ones{before}"
         )
     if message.is_fragmented is False:
-        return f"not fragmentation: {spare}, which is less than the request, with what is free too"
+        return (
+            f"not fragmentation: {spare}, which is less than the request, with what is free too: "
+            f"{_sum_of(message)}"
+        )
     return None
+
+
+def _sum_of(message: OutOfMemory) -> str:
+    """What is free or spare beside the request, as the message gives it."""
+    free_bytes, spare_bytes = message.free_bytes or 0, message.spare_bytes or 0
+    spare = f"{format_bytes(spare_bytes)} not allocated"
+    if message.unallocated_bytes is None:
+        reserved, allocated = message.reserved_bytes, message.allocated_bytes
+        spare = f"{format_bytes(reserved)} reserved - {format_bytes(allocated)} allocated"
+    most_bytes = None if message.sizes is None else message.sizes.most_bytes
+    return (
+        f"{spare} + {format_bytes(free_bytes)} free = {format_bytes(free_bytes + spare_bytes)} "
+        f"{'>=' if message.is_fragmented else '<'} {format_bytes(most_bytes)} requested"
+    )
 
 
 def _request(message: OutOfMemory) -> list[str]:

@@ -25,7 +25,7 @@ _LABEL: Final = 34
 
 
 def render_rules(path: str | None, found: ExplainedRules | None) -> str:
-    """Every rule, the worked example, and why 4.5 x; ends with a newline."""
+    """Every rule, why 4.5 x, and the worked example; ends with a newline."""
     if path is None or found is None:
         head = [fact("Rules of thumb", "in bytes of float32; name a model to see its values")]
         rules = [list(_words(rule)) for rule in RULES]
@@ -35,7 +35,7 @@ def render_rules(path: str | None, found: ExplainedRules | None) -> str:
             figure("Training step", found.step_bytes, "the figure that they are compared with"),
         ]
         rules = [list(_rule(each, found.step_bytes)) for each in found.rules]
-    return joined([head, *rules, list(_example()), list(_keras(found))])
+    return joined([head, *rules, list(_keras(found)), list(_example())])
 
 
 def _words(rule: Rule) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _product(term: Term) -> str:
 
 
 def _example() -> Iterator[str]:
-    yield fact("Worked example", EXAMPLE_SIZE)
+    yield fact("Worked example", f"of another network: {EXAMPLE_SIZE}")
     yield fact("", "published with each term rounded to 0.01 MiB (written MB) before it is added")
     for each in WORKED_EXAMPLE:
         yield fact(f"  {each.mebibytes} MiB", each.title)

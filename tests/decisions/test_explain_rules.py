@@ -134,6 +134,13 @@ def test_the_command_has_the_values_of_a_model(capsys: Capture) -> None:
     assert [row["printed_mib"] for row in rows[6:9]] == ["224.69", "260.13", "742.34"]
 
 
+def test_why_four_and_a_half_comes_before_the_example_of_another_network(capsys: Capture) -> None:
+    assert main(["explain", "rules"]) == 0
+    heads = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert [each.split("  ")[0] for each in heads if each][-2:] == ["Why 4.5 x", "Worked example"]
+    assert "of another network" in heads[-1]
+
+
 def test_without_a_model_there_are_no_values(capsys: Capture) -> None:
     assert main(["explain", "rules", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["explained"]

@@ -171,7 +171,25 @@ def torch_message(
     ("text", "spare", "is_fragmented", "says"),
     [
         (torch_message("2.00 GiB", 13, 3.5, 1, 17), 3.5, True, "expandable_segments:True lets"),
+        (
+            torch_message("2.00 GiB", 13, 3.5, 1, 17),
+            3.5,
+            True,
+            "3.50 GiB not allocated + 1.00 GiB free = 4.50 GiB >= 2.00 GiB requested",
+        ),
+        (
+            torch_message("2.00 GiB", 13, 3.5, 1, 17),
+            3.5,
+            True,
+            "PyTorch 2.1 or later; before, max_split_size_mb",
+        ),
         (torch_message("5.00 GiB", 13, 3.5, 1, 17), 3.5, False, "not fragmentation"),
+        (
+            torch_message("5.00 GiB", 13, 3.5, 1, 17),
+            3.5,
+            False,
+            "3.50 GiB not allocated + 1.00 GiB free = 4.50 GiB < 5.00 GiB requested",
+        ),
         (torch_message("2.00 GiB", 13, 0.5, 3), 0.5, True, "more is free than was requested"),
         (
             (
@@ -180,7 +198,7 @@ def torch_message(
             ),
             4,
             True,
-            "4.00 GiB is reserved and in no tensor",
+            "17.0 GiB reserved - 13.0 GiB allocated + 1.00 GiB free = 5.00 GiB >= 2.00 GiB",
         ),
         (
             torch_message("2.00 GiB", 13, 3, 1).replace("CUDA", "HIP"),
