@@ -231,12 +231,13 @@ def explain(
     :raises OnnxmemError: nothing is known about it, or the model cannot be read.
     """
     from onnxmem.report.explanation import Model, Needs, batch_of, explanation
+    from onnxmem.settings import Settings, TrainingConfig
 
     if source is None:
         return explanation(what)
     if isinstance(source, Analysis):
         known = _analyzed(source, settings)
-        return explanation(what, Model(known.path, lambda _: known))
+        return explanation(what, Model(known.path, lambda _: known), known.request.settings)
     file = source
     if settings.get("batch") is None:
         settings["batch"] = batch_of(what)
@@ -248,8 +249,13 @@ def explain(
         }
         return analyze(file, **(settings | needed))
 
-    batch, trains = settings.get("batch"), settings.get("train", False)
-    return explanation(what, Model(_name_of(file), analysis_with, batch, trains))
+    own = {name: settings[name] for name in ("optimizer", "precision", "loss") if name in settings}
+    names = ("batch", "dims", "shapes", "train")
+    given = Settings(
+        recipe=(settings.get("recipe") or TrainingConfig()).with_fields(**own),
+        **{name: settings[name] for name in names if settings.get(name)},
+    )
+    return explanation(what, Model(_name_of(file), analysis_with), given)
 
 
 def check(

@@ -6,7 +6,7 @@ them without importing those packages; a test compares the lists.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -226,6 +226,17 @@ class TrainingConfig:
             raise UsageError(message)
         self._check_checkpoint()
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags of a command that choose it; none of a field at its default."""
+        given = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return tuple(
+            word
+            for name, value, default in given
+            if value != default
+            for word in flags_of(name, value)
+        )
+
     def with_fields(self, **changed: Any) -> "TrainingConfig":  # noqa: ANN401 - types of the fields
         """The same with other fields; a release of PyTorch also sets its own defaults.
 
@@ -262,6 +273,20 @@ class TrainingConfig:
                 "blocks=PATTERN, sqrt, every=K or best"
             )
             raise UsageError(message)
+
+
+def flags_of(name: str, value: object) -> list[str]:
+    """The words of a command that set a field of a training configuration.
+
+    >>> flags_of("lora_rank", 8)
+    ['--lora-rank', '8']
+    """
+    plain = "loss-output" if name == "outputs" else name.removesuffix("_bytes").replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{plain}" if value else f"--no-{plain}"]
+    if isinstance(value, tuple):
+        return [word for each in value for word in (f"--{plain}", str(each))]
+    return [f"--{plain}", f"{value}{'B' if name.endswith('_bytes') else ''}"]
 
 
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
@@ -325,6 +350,18 @@ class Settings:
     have is then a finding instead of an error."""
     cpu: str = NATIVE
     """The CPU that a session runs on, one of ``CPUS``."""
+
+    @property
+    def model_flags(self) -> tuple[tuple[str, str], ...]:
+        """The flags of a command, each with its value, that choose the dims of the inputs."""
+        return (
+            *((("--batch", str(self.batch)),) if self.batch is not None else ()),
+            *(("--dim", f"{name}={number}") for name, number in self.dims.items()),
+            *(
+                ("--shape", f"{name}:{','.join(map(str, dims))}")
+                for name, dims in self.shapes.items()
+            ),
+        )
 
     @property
     def runtime(self) -> str | None:

@@ -47,6 +47,9 @@ _TAIL_BYTES: Final = 2**20
 """Of it that is looked at: the message stands at its end."""
 _TYPE_BESIDE: Final = "the type stands beside the shape: onnxmem explain '1000x1000 float16'"
 _LOG_ALONE: Final = "a log is named without an option: onnxmem explain train.log"
+_DEVICE_IN_WORDS: Final = (
+    "a device stands in the question: onnxmem explain 'the largest batch on a T4' MODEL"
+)
 _MODEL_SUFFIX: Final = ".onnx"
 _PEAK: Final = "activations.in_place_peak_bytes"
 _PEAK_OF_STEP: Final = "training.peak_bytes"
@@ -61,7 +64,7 @@ def explain_parser() -> ArgumentParser:
         "says to it; or answer a question.",
         run,
     )
-    parser.refused = {"--dtype": _TYPE_BESIDE, "--file": _LOG_ALONE}
+    parser.refused = {"--dtype": _TYPE_BESIDE, "--file": _LOG_ALONE, "--device": _DEVICE_IN_WORDS}
     parser.add_argument(
         "words",
         nargs="*",
@@ -154,8 +157,8 @@ def _explained(
             refuse_unused_options(arguments, Settings(**checked))
         return analyze(path or "", observed=tuple(arguments.observed), **settings)
 
-    model = None if path is None else Model(path, analyze, arguments.batch, arguments.train)
-    found = explanation(what, model)
+    model = None if path is None else Model(path, analyze)
+    found = explanation(what, model, Settings(**step_settings(arguments)))
     return found.text, found.explained
 
 

@@ -20,7 +20,7 @@ from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import no_formula, printable, shortened
 from onnxmem.report.check import code
 from onnxmem.report.text import csv_line, shape_text
-from onnxmem.settings import TrainingConfig
+from onnxmem.settings import TrainingConfig, flags_of
 from onnxmem.units import format_bytes
 from onnxmem.version import __version__
 
@@ -121,15 +121,10 @@ def command(analysis: Analysis) -> str:
     settings = analysis.request.settings
     name = PurePath(analysis.path).name or analysis.path
     words = ["onnxmem", name]
-    if settings.batch is not None:
-        words += ["--batch", str(settings.batch)]
-    for dim, number in settings.dims.items():
-        words += ["--dim", f"{dim}={number}"]
-    for tensor, dims in settings.shapes.items():
-        words += ["--shape", f"{tensor}:{','.join(map(str, dims))}"]
+    words += [word for flag in settings.model_flags for word in flag]
     if settings.train:
         words.append("--train")
-        words += [word for name, value in _recipe(analysis) for word in _flags(name, value)]
+        words += [word for name, value in _recipe(analysis) for word in flags_of(name, value)]
     for runtime in settings.runtimes:
         words += ["--runtime", runtime]
     if settings.graph is not None:
@@ -144,15 +139,6 @@ def _recipe(analysis: Analysis) -> Iterator[tuple[str, object]]:
         value = getattr(recipe, field.name)
         if field.name in _NAMED or value != getattr(defaults, field.name):
             yield field.name, value
-
-
-def _flags(name: str, value: object) -> list[str]:
-    flag = f"--{'loss-output' if name == 'outputs' else name.replace('_', '-')}"
-    if isinstance(value, bool):
-        return [flag if value else flag.replace("--", "--no-", 1)]
-    if isinstance(value, tuple):
-        return [word for each in value for word in (flag, str(each))]
-    return [flag, str(value)]
 
 
 def _as_text(value: object) -> str:

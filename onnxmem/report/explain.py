@@ -3,6 +3,7 @@
 A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -243,8 +244,12 @@ _BEFORE_EXPANDABLE: Final = (
 )
 
 
-def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
-    """A message, and the tensors of a model that can be what it requests."""
+def render_message(
+    message: OutOfMemory, path: str | None, report: OomReport | None, flags: Sequence[str] = ()
+) -> str:
+    """A message, and the tensors of a model that can be what it requests; ``flags`` chose its other
+    dims and its training.
+    """
     lines = [fact("Message", f"of {message.program}")]
     lines.append(fact("  means", message.meaning))
     lines += _request(message)
@@ -263,7 +268,7 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
         text = f"{named}{f' and {more} more' if more > 0 else ''}: the message does not say of what"
         lines.append(fact("  other sizes", text))
     if path is not None and report is not None:
-        lines += ["", *_report(message, path, report)]
+        lines += ["", *_report(message, path, report, flags)]
     elif message.sizes is not None:
         lines += [
             "",
@@ -355,16 +360,18 @@ def _request(message: OutOfMemory) -> list[str]:
     ]
 
 
-def _report(message: OutOfMemory, path: str, report: OomReport) -> Iterator[str]:
+def _report(
+    message: OutOfMemory, path: str, report: OomReport, flags: Sequence[str]
+) -> Iterator[str]:
     batch = "no batch" if report.batch is None else f"batch {report.batch:,}"
     yield fact("Model", f"{shortened(path)}, {batch}")
-    yield from _next(path, report)
+    yield from _next(path, report, flags)
     if message.sizes is not None:
         yield from _found(message, report, batch)
     yield from _fits(report)
 
 
-def _next(path: str, report: OomReport) -> Iterator[str]:
+def _next(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]:
     """The command that goes on from a message, unless the model fits."""
     result = report.fit_result
     if report.assessment is None or (result is not None and result.verdict is not Verdict.OVER):
@@ -375,10 +382,8 @@ def _next(path: str, report: OomReport) -> Iterator[str]:
         is_round = mebibytes % 2**10 == 0
         size = f"{mebibytes // 2**10}GiB" if is_round else f"{mebibytes}MiB"
     batch = "" if report.batch in {None, 1} else f" --batch {report.batch}"
-    yield fact(
-        "  next",
-        f"onnxmem fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}",
-    )
+    command = f"fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}"
+    yield fact("  next", " ".join(("onnxmem", command, *map(shlex.quote, map(printable, flags)))))
 
 
 def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:

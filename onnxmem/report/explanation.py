@@ -70,6 +70,7 @@ from onnxmem.report.process import (
 )
 from onnxmem.report.rules import render_rules, rule_rows
 from onnxmem.report.text import fact
+from onnxmem.settings import Settings
 
 _RULES: Final = frozenset({"rules", "rules of thumb"})
 _OF_RULES: Final = re.compile(
@@ -114,9 +115,6 @@ class Model:
 
     path: str
     analyze: Callable[[Needs], Analysis]
-    batch: int | None = None
-    """The batch and whether a step is requested, for commands that are suggested."""
-    trains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,12 @@ class Explanation:
         return str(self)
 
 
-def explanation(what: str | None, model: Model | None = None) -> Explanation:
+def explanation(
+    what: str | None, model: Model | None = None, settings: Settings | None = None
+) -> Explanation:
     """Answer a name, a message or a question; ``None`` lists all names.
+
+    ``settings`` are what the commands that are suggested have.
 
     :raises UsageError: nothing is known about it.
     :raises OnnxmemError: the model cannot be analyzed.
@@ -147,8 +149,12 @@ def explanation(what: str | None, model: Model | None = None) -> Explanation:
         return Explanation(
             render_list(), (*rows, *map(code_row, codes()), *map(topic_row, topics()))
         )
+    given = settings or Settings()
     return (
-        _named(what, model) or _in_model(what, model) or _read(what, model) or _asked(what, model)
+        _named(what, model, given)
+        or _in_model(what, model)
+        or _read(what, model, given)
+        or _asked(what, model, given)
     )
 
 
@@ -191,7 +197,7 @@ def _is_rules_topic(what: str) -> bool:
     return isinstance(found, Topic) and found.name in _RULES
 
 
-def _named(what: str, model: Model | None) -> Explanation | None:
+def _named(what: str, model: Model | None, given: Settings) -> Explanation | None:
     if is_rules(what):
         analysis = None if model is None else model.analyze(Needs(training=True))
         found = None if analysis is None else explained_rules(analysis)
@@ -203,8 +209,8 @@ def _named(what: str, model: Model | None) -> Explanation | None:
         return Explanation(render_code(code), (code_row(code),))
     meant = _meant(what)
     if isinstance(meant, Topic):
-        return _topic(meant, (), model, what)
-    return _figures(meant, model) if meant else None
+        return _topic(meant, (), model, (what, given))
+    return _figures(meant, model, given) if meant else None
 
 
 def _meant(what: str) -> Topic | tuple[Metric, ...]:
@@ -228,7 +234,7 @@ def _in_model(what: str, model: Model | None) -> Explanation | None:
     return Explanation(render_name(found, where_text(model.path, analysis)), (name_row(found),))
 
 
-def _read(what: str, model: Model | None) -> Explanation | None:
+def _read(what: str, model: Model | None, given: Settings) -> Explanation | None:
     """A tensor, or a message of a program that was out of memory."""
     tensor = read_tensor(what)
     if tensor is not None:
@@ -238,7 +244,7 @@ def _read(what: str, model: Model | None) -> Explanation | None:
         return None
     is_said = model is None and _is_cue(message) and not _PRINTED.search(what)
     topic = topic_named(_MESSAGES) if is_said else None
-    return _message(message, model) if topic is None else _topic(topic, (), None, what)
+    return _message(message, model) if topic is None else _topic(topic, (), None, (what, given))
 
 
 def _is_cue(message: OutOfMemory | None) -> bool:
@@ -249,7 +255,7 @@ def _is_cue(message: OutOfMemory | None) -> bool:
     return message == OutOfMemory(program=program, meaning=meaning, device=device)
 
 
-def _asked(what: str, model: Model | None) -> Explanation:
+def _asked(what: str, model: Model | None, given: Settings) -> Explanation:
     """The answer to a question; where none is likely enough, the questions that have one."""
     for word in what.split():
         if _is_path(word):
@@ -267,9 +273,9 @@ def _asked(what: str, model: Model | None) -> Explanation:
         return Explanation(render_questions(what, near), (questions_row(near),))
     first, names = found[0], tuple(name_of(each) for each in found[1:])
     if isinstance(first, Topic):
-        return _topic(first, names, model, what)
+        return _topic(first, names, model, (what, given))
     if isinstance(first, Metric):
-        return _figures(_of_one_name(first, found), model)
+        return _figures(_of_one_name(first, found), model, given)
     return Explanation(render_code(first), (code_row(first),))
 
 
@@ -289,14 +295,15 @@ def _is_path(word: str) -> bool:
     return plain.endswith(".onnx") or ("/" in plain and (is_rooted or not is_word(plain)))
 
 
-def _topic(topic: Topic, near: tuple[str, ...], model: Model | None, what: str) -> Explanation:
-    batch, trains = (None, False) if model is None else (model.batch, model.trains)
-    topic = replace(topic, commands=commands_for(topic, what, batch=batch, trains=trains))
+def _topic(
+    topic: Topic, near: tuple[str, ...], model: Model | None, asked: tuple[str, Settings]
+) -> Explanation:
+    topic = replace(topic, commands=commands_for(topic, *asked))
     figures, row = _of_topic(topic), topic_row(topic)
     if model is None:
         return Explanation(render_topic(topic, near), (row,))
     if shortened(model.path) == model.path:
-        named = (each.replace("MODEL", shlex.quote(model.path)) for each in topic.commands)
+        named = (each.replace("MODEL", shlex.quote(model.path), 1) for each in topic.commands)
         topic = replace(topic, commands=tuple(named))
     if not figures:
         return Explanation(render_topic(topic, near), (row,))
@@ -305,7 +312,11 @@ def _topic(topic: Topic, near: tuple[str, ...], model: Model | None, what: str) 
         analysis = analysis_of(in_integers(analysis.request))
     values = _values(figures, analysis)
     notes = {_FILE: tuple(file_lines(analysis)), _PROCESS: tuple(multiple_lines(analysis))}
-    notes[figures[-1].key] = (*notes.get(figures[-1].key, ()), *_element_lines(figures, analysis))
+    notes[figures[-1].key] = (
+        *notes.get(figures[-1].key, ()),
+        *_element_lines(figures, analysis),
+        *_inference_lines(figures, model, asked[1]),
+    )
     text = render_topic(topic, near, where_text(model.path, analysis), values, notes)
     return Explanation(text, (row, *(metric_row(*each) for each in values)))
 
@@ -358,13 +369,14 @@ def needs_of(figures: tuple[Metric, ...]) -> Needs:
     )
 
 
-def _figures(figures: tuple[Metric, ...], model: Model | None) -> Explanation:
+def _figures(figures: tuple[Metric, ...], model: Model | None, given: Settings) -> Explanation:
     if model is None:
         texts = [render_metric(each, None, None) for each in figures]
         return Explanation("\n".join(texts), tuple(metric_row(each, None) for each in figures))
     analysis = model.analyze(needs_of(figures))
     answers = [_figure(each, model.path, analysis) for each in figures]
-    lines = "".join(f"{line}\n" for line in _element_lines(figures, analysis))
+    notes = (*_element_lines(figures, analysis), *_inference_lines(figures, model, given))
+    lines = "".join(f"{line}\n" for line in notes)
     text = "\n".join(text for text, _ in answers)
     return Explanation(text + lines, tuple(row for _, row in answers))
 
@@ -381,6 +393,16 @@ def _element_lines(figures: Sequence[Metric], analysis: Analysis) -> Iterator[st
         )
 
 
+def _inference_lines(figures: Sequence[Metric], model: Model, given: Settings) -> Iterator[str]:
+    """Where a training step is requested of figures that a runtime has, what answers for it."""
+    of_runtime = given.train and any(each.needs_runtime for each in figures)
+    if of_runtime and not any(each.needs_training for each in figures):
+        words = (*(word for flag in given.model_flags for word in flag), *given.recipe.flags)
+        command = shlex.join(("onnxmem", model.path, "--train", *words))
+        note = f"no effect: it is of onnxruntime's inference; of a training step: {command}"
+        yield fact("  --train", shortened(note, 2000))
+
+
 def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDict]:
     value = value_of(metric, analysis)
     process = explained_process(analysis) if metric.key == _PROCESS else None
@@ -392,11 +414,17 @@ def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDic
         return text + "".join(f"{line}\n" for line in lines), metric_row(metric, value)
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
-    return f"{render_metric(metric, None, None)}\n{render_process(path, process, value)}", row
+    flags = [word for flag in analysis.request.settings.model_flags for word in flag]
+    text = render_process(path, process, value, flags)
+    return f"{render_metric(metric, None, None)}\n{text}", row
 
 
 def _message(message: OutOfMemory, model: Model | None) -> Explanation:
     if model is None:
         return Explanation(render_message(message, None, None), (message_row(message, None),))
-    report = oom_report(message, model.analyze(Needs(session=True)).request)
-    return Explanation(render_message(message, model.path, report), (message_row(message, report),))
+    request = model.analyze(Needs(session=True)).request
+    report = oom_report(message, request)
+    dims = (flag for flag in request.settings.model_flags if flag[0] != "--batch")
+    flags = (*(word for flag in dims for word in flag), *request.settings.recipe.flags)
+    text = render_message(message, model.path, report, flags)
+    return Explanation(text, (message_row(message, report),))

@@ -1,6 +1,7 @@
 """The sum of a process, and the settings that lower it most, as text and as JSON."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.coverage import unbound_dims_text
@@ -18,9 +19,11 @@ from onnxmem.units import format_bytes, unit_power
 _NOTHING = "no setting of the session saves 1 %"
 
 
-def render_process(path: str, found: ExplainedProcess, value: MetricValue) -> str:
-    """The sum, its total, and what lowers it; ends with a newline."""
-    return "\n".join([*_sum(path, found, value), "", *_settings(path, found)]) + "\n"
+def render_process(
+    path: str, found: ExplainedProcess, value: MetricValue, flags: Sequence[str]
+) -> str:
+    """The sum, its total, and what lowers it; ends with a newline. ``flags`` chose the dims."""
+    return "\n".join([*_sum(path, found, value), "", *_settings(path, found, flags)]) + "\n"
 
 
 def load_lines(analysis: Analysis) -> Iterator[str]:
@@ -104,12 +107,15 @@ def _sum(path: str, found: ExplainedProcess, value: MetricValue) -> Iterator[str
         yield rounded("  measured", found.measured_bytes, remark)
 
 
-def _settings(path: str, found: ExplainedProcess) -> Iterator[str]:
+def _settings(path: str, found: ExplainedProcess, flags: Sequence[str]) -> Iterator[str]:
     yield fact("What lowers it most", "each alone, by replay" if found.settings else _NOTHING)
     for proposal in found.settings:
         yield _setting(proposal)
         yield fact("", f"cost: {proposal.suggestion.cost}")
-    yield fact("Next", f"onnxmem advise {shortened(path)} lists every change, of the model too")
+    command = " ".join(
+        ("onnxmem advise", shortened(path), *map(shlex.quote, map(printable, flags)))
+    )
+    yield fact("Next", f"{command} lists every change, of the model too")
 
 
 def _setting(proposal: Proposal) -> str:

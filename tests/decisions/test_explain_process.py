@@ -238,3 +238,30 @@ def test_the_peak_of_a_process_is_the_most_of_load_and_runs() -> None:
     assert replace(at, load_peak_bytes=5).process_peak_bytes == 13
     assert replace(at, load_peak_bytes=10).process_peak_bytes == 17
     assert replace(at, load_peak_bytes=None).process_peak_bytes is None
+
+
+@pytest.mark.usefixtures("without_children")
+@pytest.mark.parametrize("asked", ["process", "memory while a model loads"])
+def test_a_figure_of_inference_says_what_answers_for_training(asked: str, capsys: Capture) -> None:
+    model = str(MODELS / "mlp.onnx")
+    line = ["explain", asked, model, "--batch", "3"]
+    assert main([*line, "--train", "--optimizer", "sgd"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--train no effect: it is of onnxruntime's inference" in shown
+    assert f"of a training step: onnxmem {model} --train --batch 3 --optimizer sgd" in shown
+    assert main(line) == 0
+    assert "no effect" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("without_children")
+def test_the_next_command_has_the_dims_that_were_given(capsys: Capture) -> None:
+    model = str(MODELS / "lstm_classifier.onnx")
+    dims = ["--dim", "time=7"]
+    assert main(["explain", "process", model, "--batch", "3", *dims]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"onnxmem advise {model} --batch 3 --dim time=7 lists" in shown
+    message = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 300.00 MiB total capacity)"
+    assert main(["explain", message, model, *dims, "--train", "--optimizer", "sgd"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    flags = "--train --dim time=7 --optimizer sgd"
+    assert f"onnxmem fit {model} --device 300MiB {flags} " in shown

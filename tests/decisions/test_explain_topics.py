@@ -14,6 +14,8 @@ import onnxmem
 from onnxmem.cli import COMMANDS, main
 from onnxmem.decisions.explain.glossary import code_named, metrics, metrics_named
 from onnxmem.decisions.explain.topics import (
+    Topic,
+    commands_for,
     is_word,
     name_of,
     search,
@@ -22,6 +24,7 @@ from onnxmem.decisions.explain.topics import (
     words_of,
 )
 from onnxmem.report.explanation import is_rules
+from onnxmem.settings import Settings, TrainingConfig
 
 Capture = pytest.CaptureFixture[str]
 
@@ -660,6 +663,38 @@ def test_a_command_has_the_batch_and_the_training_of_the_flags(
     assert main(["explain", "the largest batch", net, "--train"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"onnxmem fit {net} --device auto --train " in shown
+
+
+def test_a_command_has_the_dims_and_the_optimizer_of_the_flags(capsys: Capture) -> None:
+    flags = "--batch 5 --dim sequence=7 --train --optimizer sgd"
+    assert main(["explain", "whether a model fits", *flags.split()]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    fits = "--train --batch 5 --dim sequence=7 --optimizer sgd "
+    assert f"onnxmem fit MODEL --device 8GiB {fits}" in shown
+    assert main(["explain", "dynamic dims", "--dim", "sequence=7", "--shape", "x:3,5"]) == 0
+    shown = capsys.readouterr().out
+    assert "onnxmem MODEL --batch 8 --dim sequence=7 --shape x:3,5\n" in shown
+
+
+@pytest.mark.parametrize("topic", topics(), ids=lambda each: each.name)
+@pytest.mark.parametrize("trains", [False, True])
+def test_commands_with_given_flags_are_valid(topic: Topic, trains: bool, capsys: Capture) -> None:
+    """The first error is the missing file, as without them."""
+    recipe = TrainingConfig(optimizer="sgd", freeze=("a b",), lora_rank=3, cublas_workspace_bytes=7)
+    settings = Settings(
+        batch=5, dims={"s t": 7}, shapes={"x": (3, "n")}, train=trains, recipe=recipe
+    )
+    for command in commands_for(topic, topic.name, settings):
+        words = [re.sub("MODEL|FOLDER", "gone.onnx", word) for word in shlex.split(command)][1:]
+        assert main(words) in {2, 3}, command
+        shown = capsys.readouterr().err
+        assert "usage" not in shown, command
+        assert "no effect" not in shown, command
+
+
+def test_a_device_stands_in_the_question(capsys: Capture) -> None:
+    assert main(["explain", "the largest batch", "--device", "T4"]) == 2
+    assert "explain 'the largest batch on a T4' MODEL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", ["", "--train --batch 8"])

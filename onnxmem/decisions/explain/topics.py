@@ -13,10 +13,11 @@ Two questions are answered before that: one whose words are a figure's name and 
 """
 
 import re
+import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import log
@@ -25,6 +26,8 @@ from typing import Final
 
 from onnxmem.decisions.devices import Device, catalog
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
+from onnxmem.errors import printable
+from onnxmem.settings import Settings
 
 _FILLER: Final = frozenset(
     "a about actually all already also although always am among an and another any anything "
@@ -129,11 +132,18 @@ _AT_A_BATCH: Final = re.compile(
 )
 """A setting of what is asked about, which says nothing of what is asked."""
 _BATCH_OF_COMMAND: Final = re.compile(r"(?<=--batch )\d+(?![\d.])")
+_DIM_OF_COMMAND: Final = re.compile(r" --dim \S+")
+_TAKES_DIMS: Final = re.compile(
+    r"onnxmem (?:(?:fit|advise|sweep|measure|diff|simulate|view|devices --model"
+    r"|explain (?:\w+|'[^']*'|\"[^\"]*\")) )?MODEL\b"
+)
+_NAMES_BATCH: Final = re.compile(r" --(?:batch|requests)\b")
+_WITHOUT_SHAPES: Final = re.compile(r"onnxmem devices\b")
 _DEVICE_OF_COMMAND: Final = re.compile(r"(?<=--device )(?:\d+GiB|auto|T4|\"[^\"]*\")")
 _BUDGET_OF_COMMAND: Final = re.compile(r"(?<=--budget )\d+GiB")
 _MAY_TRAIN: Final = re.compile(
     r"onnxmem (?:fit |advise |sweep |devices )?(?:--model )?MODEL\b"
-    r"(?!.* --(?:train|runtime|context)\b)"
+    r"(?!.* --(?:train|runtime|context|graph)\b)"
 )
 _TRAINING: Final = "train"
 _MACHINE: Final = "machin"
@@ -317,18 +327,17 @@ def asks_for_a_rule(question: str) -> bool:
     )
 
 
-def commands_for(
-    topic: Topic, question: str, *, batch: int | None = None, trains: bool = False
-) -> tuple[str, ...]:
-    """The commands of a topic with what the question names: a size or a device, a batch, training.
+def commands_for(topic: Topic, question: str, settings: Settings) -> tuple[str, ...]:
+    """The commands of a topic with what the question names, or else the settings have: a size or a
+    device, a batch and other dims, training.
 
     Those of the size or of the device come first.
     """
     device, size = _device_in(question), _size_in(question)
     is_here = _MACHINE in words_of(question)
-    said = batch_in(question)
-    batch = batch if said is None else said
-    trains = trains or _TRAINING in words_of(question)
+    if settings.batch is None:
+        settings = replace(settings, batch=batch_in(question))
+    trains = settings.train or _TRAINING in words_of(question)
     ordered: list[tuple[bool, bool, str]] = []
     for each in topic.commands:
         command = each
@@ -342,13 +351,33 @@ def commands_for(
         if size:
             command = _BUDGET_OF_COMMAND.sub(size, command)
         is_other = command == each
-        if batch is not None:
-            command = _BATCH_OF_COMMAND.sub(str(batch), command)
         if trains and _MAY_TRAIN.match(command):
             command = f"{command} --train"
+        command = _with_flags(command, settings)
         ordered.append((is_other, trains and " --runtime " in command, command))
     ordered.sort(key=itemgetter(0, 1))
     return tuple(dict.fromkeys(command for _, _, command in ordered))
+
+
+def _with_flags(command: str, settings: Settings) -> str:
+    """A command with the dims of the settings and, if it trains, their training configuration."""
+    if settings.batch is not None:
+        command = _BATCH_OF_COMMAND.sub(str(settings.batch), command)
+    if settings.dims:
+        command = _DIM_OF_COMMAND.sub("", command)
+    words: list[str] = []
+    if _TAKES_DIMS.match(command):
+        words += (
+            word
+            for flag in settings.model_flags
+            if not (flag[0] == "--batch" and _NAMES_BATCH.search(command))
+            if not (flag[0] == "--shape" and _WITHOUT_SHAPES.match(command))
+            for word in flag
+        )
+    if command.endswith(" --train") or " --train " in command:
+        flags = settings.recipe.flags
+        words += flags if set(command.split()).isdisjoint(flags) else ()
+    return " ".join((command, *(shlex.quote(printable(word)) for word in words)))
 
 
 def batch_in(question: str) -> int | None:
