@@ -442,6 +442,23 @@ def test_growth_is_compared_with_a_baseline(folder: Path, growth: str, code: int
     assert main([*line.split(), growth]) == code
 
 
+@pytest.mark.parametrize("train", ["", "--train --optimizer sgd"])
+def test_partial_figures_are_compared_as_they_are_where_that_is_accepted(
+    folder: Path, capsys: Capture, train: str
+) -> None:
+    """S is 1 in both."""
+    text = "agraph (float[N,S,5] x) => (float[N,S,7] y) <float[5,7] w> { y = MatMul(x, w) }"
+    line = f"check net.onnx --baseline before.json --max-growth 5% {train}".split()
+    write_model(folder / "net.onnx", text)
+    assert main(f"net.onnx --json -o before.json {train}".split()) == 0
+    assert main(line) == 3
+    assert "--accept partial compares both as they are" in " ".join(capsys.readouterr().out.split())
+    assert main([*line, "--accept", "partial"]) == 0
+    assert "grew by 0 B (+0.0 %)" in capsys.readouterr().out
+    write_model(folder / "net.onnx", text.replace("7", "11"))
+    assert main([*line, "--accept", "partial"]) == 1
+
+
 def test_growth_of_a_training_step_is_compared(folder: Path, capsys: Capture) -> None:
     assert main("net.onnx --train --optimizer sgd --json -o before.json".split()) == 0
     line = "check net.onnx --baseline before.json --max-growth 5% --train --format json"

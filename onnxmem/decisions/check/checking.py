@@ -6,7 +6,7 @@ from a saved report of the same model with the same settings.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -195,17 +195,19 @@ class Baseline:
     folders: tuple[Path, ...]
     """What its paths may be relative to: the working directory, the configuration's folder."""
 
-    def peak_bytes(self, analysis: Analysis) -> int | str:
+    def peak_bytes(self, analysis: Analysis, accepted: Container[str]) -> int | str:
         """The saved weights, inputs and in-place peak, or why they are unknown; where the data of
-        a run decide, at most.
+        a run decide, at most. ``accepted`` are codes of warnings, as of a budget.
         """
         row = self._row(analysis)
         if isinstance(row, str):
             return row
         most_bytes = _most_bytes(row, "total")
-        return _whole_figure(row, "total_bytes") if most_bytes is None else most_bytes
+        return (
+            _saved_figure(row, row, "total_bytes", accepted) if most_bytes is None else most_bytes
+        )
 
-    def training_bytes(self, analysis: Analysis) -> int | str:
+    def training_bytes(self, analysis: Analysis, accepted: Container[str]) -> int | str:
         """The saved training peak, or why it is unknown; where data decide, at most."""
         row = self._row(analysis)
         if isinstance(row, str):
@@ -220,9 +222,7 @@ class Baseline:
             return f"the baseline has another training configuration ({differs}); {_AGAIN}"
         most_bytes = _most_bytes(row, "training_peak")
         return (
-            _doubt_of(row) or _whole_figure(step, "peak_bytes")
-            if most_bytes is None
-            else most_bytes
+            _saved_figure(row, step, "peak_bytes", accepted) if most_bytes is None else most_bytes
         )
 
     def _row(self, analysis: Analysis) -> SavedObject | str:
@@ -320,7 +320,7 @@ class Gate:
             check = _check(budget, figure, known, limit_bytes=limit_bytes)
             yield replace(check, batch=found.settings.batch)
         for figure in _growths(budget):
-            known = _grown(found, figure)
+            known = _grown(found, figure, budget.accepted)
             check = _growth_check(budget, figure, known, self._before(budget, found, figure))
             yield replace(check, batch=found.settings.batch)
 
@@ -330,8 +330,8 @@ class Gate:
         if baseline is None:
             return _NO_BASELINE
         if figure is LimitedFigure.PEAK_GROWTH:
-            return baseline.peak_bytes(analysis)
-        return baseline.training_bytes(analysis)
+            return baseline.peak_bytes(analysis, budget.accepted)
+        return baseline.training_bytes(analysis, budget.accepted)
 
 
 def analyzed_at(path: str, budget: Budget) -> Analysis:
@@ -528,19 +528,25 @@ def _of_check(flags: str) -> str:
     return flags.replace("--observe or --observed", "--observed")
 
 
-def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:
-    """The figure for a limit on growth: bytes of tensors, and those that are live at the peak."""
+def _grown(analysis: Analysis, figure: LimitedFigure, accepted: Container[str]) -> ComparedFigure:
+    """The figure for a limit on growth: bytes of tensors, and those that are live at the peak.
+
+    Where partial figures are accepted it is compared as it is, on both sides: each leaves out the
+    same, or is at the same dims that nobody set, unless the model changed there.
+    """
     # Read as the baseline is, whose row has the same keys.
     most = SavedObject("", "", data_rows(analysis.results))
     if figure is LimitedFigure.PEAK_GROWTH:
         memory = analysis.activations
         node, live = memory.peak_node, memory.live_at_peak
-        return _known(analysis, analysis.total_bytes, node, live, _most_bytes(most, "total"))
+        known = _known(analysis, analysis.total_bytes, node, live, _most_bytes(most, "total"))
+        return replace(known, doubt="") if PARTIAL in accepted else known
     step = analysis.training
     if step is None:
         return ComparedFigure(None, doubt=_NO_STEP)
     most_bytes = _most_bytes(most, "training_peak")
-    return _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak(), most_bytes)
+    known = _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak(), most_bytes)
+    return replace(known, doubt="") if PARTIAL in accepted else known
 
 
 def _known(
@@ -616,7 +622,11 @@ def _difference(now: Mapping[str, object], before: Mapping[str, object]) -> str:
 def _doubt_of(row: SavedObject) -> str:
     if row.text("status") == "ok":
         return ""
-    return f"the figure in the baseline is incomplete (status {row.text('status')})"
+    status = row.text("status")
+    return (
+        f"the figure in the baseline is incomplete (status {status}); --accept {PARTIAL} compares "
+        "both as they are"
+    )
 
 
 def _most_bytes(row: SavedObject, name: str) -> int | None:
@@ -625,8 +635,11 @@ def _most_bytes(row: SavedObject, name: str) -> int | None:
     return None if decided is None else decided.size_bytes(f"{name}_upper_bytes")
 
 
-def _whole_figure(row: SavedObject, key: str) -> int | str:
-    if row.values.get("status") is not None and (doubt := _doubt_of(row)):
+def _saved_figure(
+    row: SavedObject, part: SavedObject, key: str, accepted: Container[str]
+) -> int | str:
+    """The figure of a part of a saved row, or why it is not compared."""
+    if PARTIAL not in accepted and (doubt := _doubt_of(row)):
         return doubt
-    size_bytes = row.size_bytes(key)
+    size_bytes = part.size_bytes(key)
     return "the figure is unknown in the baseline" if size_bytes is None else size_bytes
