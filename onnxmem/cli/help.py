@@ -47,7 +47,7 @@ _DEVICE: Final[Rows] = (
 _ANALYZE: Final = Help(
     tasks=(
         ("does it fit?", "fit (a device, the largest batch), sweep (a curve), devices"),
-        ("why so much?", "explain (a figure, an OOM message), view (a page)"),
+        ("why so much?", "explain (a figure, FLOPs, an OOM message), view (a page)"),
         ("lower it", "advise (changes and what they cost), reorder (the nodes)"),
         ("in a server?", "simulate (requests of changing shapes)"),
         ("prove it", "measure (run it, or --pid), diff --snapshot (PyTorch's own)"),
@@ -69,7 +69,7 @@ _ANALYZE: Final = Help(
         ("--measure cpu", "run it in onnxruntime beside the prediction"),
         ("--context N", "tokens in the cache of a language model"),
         ("--html FILE", "a page: timeline, layers, figures at other batches"),
-        ("-v, -q", "every figure; one line"),
+        ("-v, -q", "every figure, elements and FLOPs; one line"),
         *_JSON,
     ),
 )
