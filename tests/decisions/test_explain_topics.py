@@ -405,7 +405,10 @@ def test_everything_that_a_topic_refers_to_exists() -> None:
             assert [each.key for each in metrics_named(key)] == [key]
 
 
-@pytest.mark.parametrize("command", [each for topic in topics() for each in topic.commands])
+@pytest.mark.parametrize(
+    "command",
+    [each for topic in topics() for each in topic.commands if each.startswith("onnxmem ")],
+)
 def test_the_commands_of_a_topic_are_valid(command: str, capsys: Capture) -> None:
     """The first error is the missing file: no flag is unknown or without effect."""
     words = [re.sub("MODEL|FOLDER", "gone.onnx", word) for word in shlex.split(command)][1:]
@@ -685,11 +688,33 @@ def test_commands_with_given_flags_are_valid(topic: Topic, trains: bool, capsys:
         batch=5, dims={"s t": 7}, shapes={"x": (3, "n")}, train=trains, recipe=recipe
     )
     for command in commands_for(topic, topic.name, settings):
+        if not command.startswith("onnxmem "):
+            assert command in topic.commands
+            continue
         words = [re.sub("MODEL|FOLDER", "gone.onnx", word) for word in shlex.split(command)][1:]
         assert main(words) in {2, 3}, command
         shown = capsys.readouterr().err
         assert "usage" not in shown, command
         assert "no effect" not in shown, command
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "how do I measure a training step of my own PyTorch module",
+        "measure my torch module",
+    ],
+)
+def test_a_module_is_measured_by_three_lines_of_python(question: str, capsys: Capture) -> None:
+    torch = pytest.importorskip("torch")
+    assert main(["explain", question]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "pip install 'onnxmem[train]'" in shown
+    (topic,) = (each for each in topics() if each.name == "measure a module of PyTorch")
+    assert " ".join(topic.commands) in shown
+    names = {"module": torch.nn.Linear(7, 5), "inputs": torch.zeros(3, 7)}
+    exec("\n".join(topic.commands), names)  # noqa: S102 - the lines of the answer
+    assert "predicted" in capsys.readouterr().out
 
 
 def test_a_device_stands_in_the_question(capsys: Capture) -> None:
