@@ -620,6 +620,11 @@ def test_the_peak_of_a_training_is_that_of_its_step(words: str, capsys: Capture)
         ("how close is the prediction to reality", "the error of a figure"),
         ("shrink the classifier", "smaller networks and inputs"),
         ("how many floats does a forward pass store", "elements and bytes"),
+        (
+            "what does TensorFlow take on the GPU with and without allow_growth",
+            "TensorFlow and Keras",
+        ),
+        ("how many elements does a training step hold", "elements and bytes"),
     ],
 )
 def test_a_question_of_a_walk_finds_its_answer(question: str, answer: str) -> None:

@@ -6,7 +6,7 @@ memory is one word, and ``not ... fit`` is another word than ``fit``. What takes
 where it goes, is one word too, whatever verb is said. A word counts the more the fewer of them have
 it; ``_FILLER`` counts nothing. An answer is found only if most of a question's weight is in its
 names, or if a topic has several of its words and far more than any other: otherwise it would answer
-another question.
+another question. Without one, a rare word in the name of a single topic finds that topic.
 
 Two questions are answered before that: one whose words are a figure's name and words such as
 ``count`` and ``mean``, and one with no word that counts which asks how much memory.
@@ -88,6 +88,8 @@ _NAME_SHARE: Final = 0.8
 """The same of a figure or a code, whose names say nothing of what is asked about them."""
 _OWN_NAME: Final = 1.25
 """How much more a word counts in a topic's name than anywhere else, if the whole name is said."""
+_MOST_HAVING: Final = 2
+"""Topics that have a rare word: the one that it names, and one among its other words."""
 _NEAR: Final = 4
 _NEAREST: Final = 3
 """Topics that are named where none answers."""
@@ -279,7 +281,17 @@ def search(question: str) -> tuple[Answer, ...]:
             is_doubtful = True
     if _WHY in _all_words(question):
         found.sort(key=lambda each: not isinstance(each, Topic))
-    return tuple(found[:_NEAR])
+    return tuple(found[:_NEAR]) or _of_a_rare_word(question)
+
+
+def _of_a_rare_word(question: str) -> tuple[Topic, ...]:
+    """The topic that a word of a question names, if the words name no other; else nothing."""
+    words, known = words_of(question), topics()
+    names = Counter(word for each in known for word in words_of(each.name))
+    having = Counter(word for each in known for word in words_of(f"{each.name} {each.words}"))
+    rare = {word for word in words if names[word] == 1 and having[word] <= _MOST_HAVING}
+    named = tuple(each for each in known if not rare.isdisjoint(words_of(each.name)))
+    return named if len(named) == 1 else ()
 
 
 def _leads(question: str, ranked: Sequence[tuple[float, float, Answer]]) -> bool:
