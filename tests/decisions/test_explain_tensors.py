@@ -44,6 +44,12 @@ from onnxmem.model.graph import DType
         ("bytes per fp8 element", DType.FLOAT8E4M3FN, None, 1),
         ("embedding table of 13 x 17 floats", DType.FLOAT32, (13, 17), 884),
         ("torch.Size([13, 17])", DType.FLOAT32, (13, 17), 884),
+        (
+            "how large is a 13x17 float16 tensor and one bfloat16",
+            DType.FLOAT16,
+            (13, 17),
+            442,
+        ),
     ],
 )
 def test_sizes_are_parsed_from_common_notations(
@@ -77,6 +83,8 @@ def test_every_element_type_of_onnx_is_parsed(dtype: DType) -> None:
         "np.load('3x5.npy')",
         "why is 7x9 large",
         "7x9 gigafloat",
+        "how large is a 7x9 gigafloat tensor and one bfloat16",
+        "a kernel failed on a 7x9 float16 tensor and one bfloat16",
         "x" * 1000,
         "3x" * 64 + "3",
     ],

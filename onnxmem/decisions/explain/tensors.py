@@ -55,6 +55,10 @@ _OF_A_TYPE: Final = re.compile(r".*\b(?:size|bytes?|bits?)\b.* (?P<type>[a-z][a-
 """A question about a type that has no digit: how many bytes is a double?"""
 _NOTATION: Final = re.compile(r"\d\s*[x\u00d7*,]\s*\d|[a-z]\d")
 """What a question must have to be one about a tensor or a type: 3x5, int8."""
+_ASKED_SIZE: Final = re.compile(
+    r"(?:how (?:large|big|many bytes|much)|what(?: is|'s) the size|(?:the )?size of)\b"
+)
+_IN_QUESTION: Final = re.compile(r"(?<![\w.])\d{1,9}(?:x\d{1,9}){1,8} [a-z][a-z0-9_.]*")
 _MOST_DIMS: Final = 64
 _ASKING: Final = frozenset(
     "a activation activations an and are array big bytes cost costs do does dtype each element "
@@ -102,9 +106,12 @@ def read_tensor(text: str) -> TensorSize | None:
         return _read(inside, _OF_MODULE.get(call["module"], DType.FLOAT32))
     asked = " ".join(word for word in plain.split() if word not in _ASKING)
     of_type = _OF_A_TYPE.fullmatch(plain)
+    # A question that goes on after the tensor is of the first one that it names.
+    within = _IN_QUESTION.findall(plain) if _ASKED_SIZE.match(plain) else ()
     return (
         _read(plain)
         or (_read(asked) if _NOTATION.search(asked) else None)
+        or next(filter(None, map(_read, within)), None)
         or (None if of_type is None or of_type["type"] != asked else _read(asked))
     )
 
