@@ -95,7 +95,8 @@ def measure_parser() -> ArgumentParser:
         "       onnxmem measure --pid PID [MODEL] [options]",
         "Run a model in onnxruntime, in a process of its own, at one shape or as a server of many "
         "requests, and say what it took; or read a process that runs already. A training step of a "
-        "PyTorch module is measured from Python: onnxmem.torch.measure(module, inputs).",
+        "PyTorch module is measured from Python, beside its prediction: "
+        "onnxmem.torch.measure(module, inputs, export=True); pip install 'onnxmem[train]'.",
         run,
     )
     add_model_options(parser, num_models="*")

@@ -118,7 +118,7 @@ def _value(offer: Offer, samples: int, choice: Choice) -> float | None:
     if amount is None:
         return None
     if choice.order == "memory-per-dollar":
-        return cards * device.memory_bytes / amount
+        return cards * device.limit_bytes / amount
     seconds = offer.ranked.bound.seconds
     if choice.order == "samples-per-dollar" and seconds:
         per_second = cards * samples / seconds

@@ -36,7 +36,7 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
     head = [
         f"{shortened(path)}{where}",
         fact("Memory", BASES[curve.setup.basis]),
-        fact("Time", "by the roofline: real runs are slower, small batches most of all"),
+        fact("Time", _roofline_text(curve)),
     ]
     if not all(point.is_whole for point in curve.points):
         head.append(fact("warning", "lower bounds: what is of unknown size is left out"))
@@ -52,6 +52,21 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
         list(finding_lines(findings)),
     ]
     return joined(blocks)
+
+
+def _roofline_text(curve: BatchCurve) -> str:
+    """What times are a bound of, with the rates of the device where it has them."""
+    bounds = ((point.work, point.bound) for point in curve.points if point.bound is not None)
+    work, found = next(bounds, (None, None))
+    rates = []
+    if work is not None and found is not None:
+        if work.flops and found.compute_seconds:
+            kind = "" if work.is_half else " without TF32"
+            rates.append(f"{work.flops / found.compute_seconds / 1e12:.3g} TFLOP/s{kind}")
+        if work.bytes_moved and found.memory_seconds:
+            rates.append(f"{work.bytes_moved / found.memory_seconds / 1e9:,.4g} GB/s")
+    at = f" at {' and '.join(rates)}" if rates else ""
+    return f"by the roofline{at}: real runs are slower, small batches most of all"
 
 
 def answers(curve: BatchCurve) -> tuple[tuple[str, str], ...]:
@@ -106,7 +121,7 @@ def _faster(curve: BatchCurve) -> str:
     costs = f"{_cost(first)} at batch {first.batch:,}, {_cost(last)} at {last.batch:,}"
     hint = "" if last.bound is not None else "; name a --device for times"
     if speedup < _FASTER:
-        return f"no, a sample takes the same: {costs}{hint}"
+        return f"no by the roofline, a sample takes the same: {costs}{hint}"
     if knee is None:
         return f"yes, beyond batch {last.batch:,} too; a sample: {costs}{hint}"
     until = f"up to batch {knee.batch:,}, {_cost(knee)}; beyond it by less than a tenth"
