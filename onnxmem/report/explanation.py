@@ -361,10 +361,11 @@ def _unknown(what: str) -> str:
 
 def needs_of(figures: tuple[Metric, ...]) -> Needs:
     """What the figures are of."""
-    runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in figures) else "ort-cpu"
+    of_runtime = {each.key for each in figures if each.needs_runtime}
+    runtime = "ort-cuda" if of_runtime <= _ON_CUDA else "ort-cpu"
     return Needs(
         training=any(each.needs_training for each in figures),
-        runtime=runtime if any(each.needs_runtime for each in figures) else None,
+        runtime=runtime if of_runtime else None,
         measurement=any(each.key == _PROCESS for each in figures),
     )
 
