@@ -56,11 +56,15 @@ class Client:
         self.workers = ThreadPoolExecutor(2)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self.loop.asyncio_loop.run_forever, daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.asyncio_loop.run_forever)
+        self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.loop.asyncio_loop.call_soon_threadsafe(self.loop.asyncio_loop.stop)
+        self.thread.join()
+        self.loop.asyncio_loop.close()
+        self.workers.shutdown()
 
     def submit(
         self, function: Callable[..., Any], *words: object, **options: object

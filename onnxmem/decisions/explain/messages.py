@@ -295,7 +295,8 @@ _PROGRAMS: Final = (
         "Java",
         r"java\.lang\.OutOfMemoryError|OpenJDK|Java Runtime Environment|Java heap space"
         r"|byte allocation with \d+ free bytes",
-        "the Java virtual machine was out of memory: its heap has a limit of its own (-Xmx)",
+        "the Java virtual machine was out of memory: its heap has a limit of its own (-Xmx), which "
+        "onnxruntime's weights and tensors, native memory, do not count to",
     ),
     _Program(
         "JavaScript",
