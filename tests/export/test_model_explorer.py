@@ -248,6 +248,47 @@ def is_whole(panel: str, found: Sequence[Overlay]) -> bool:
     return len(sums) == len(found) and all(each.title in panel for each in found)
 
 
+class Page:
+    """A page that draws its elements when it likes."""
+
+    def __init__(self, driver: Any, stale: type[Exception]) -> None:  # noqa: ANN401 - selenium is not installed everywhere
+        self.driver = driver
+        self.stale = stale
+
+    def seen(self, xpath: str) -> Any:  # noqa: ANN401
+        """The last element that is shown, which the page may draw later."""
+        stop = time.monotonic() + 60
+        while not (found := [*filter(self._is_shown, self.driver.find_elements("xpath", xpath))]):
+            assert time.monotonic() < stop, xpath
+            time.sleep(0.1)
+        return found[-1]
+
+    def enter(self, xpath: str, text: str) -> None:
+        """Type until the field has kept the text: a dialog that is still drawn may lose it."""
+        stop, kept = time.monotonic() + 60, 0
+        while kept < 5:
+            assert time.monotonic() < stop, xpath
+            kept = kept + 1 if self._has(xpath, text) else 0
+            time.sleep(0.1)
+
+    def _has(self, xpath: str, text: str) -> bool:
+        try:
+            field = self.seen(xpath)
+            has_text = bool(field.get_attribute("value") == text)
+            if not has_text:
+                field.clear()
+                field.send_keys(text)
+        except self.stale:
+            return False
+        return has_text
+
+    def _is_shown(self, element: Any) -> bool:  # noqa: ANN401
+        try:
+            return bool(element.is_displayed())
+        except self.stale:
+            return False
+
+
 @pytest.mark.browser
 @pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -262,20 +303,8 @@ def test_the_page_lays_a_training_step_over_the_graph(server: Server, tmp_path: 
         options.add_argument(flag)
     driver = webdriver.Chrome(options, webdriver.ChromeService(str(shutil.which("chromedriver"))))
 
-    def seen(xpath: str) -> Any:  # noqa: ANN401 - selenium is not installed everywhere
-        """The last element that is shown, which the page may draw later."""
-        stop = time.monotonic() + 60
-        while not (found := [each for each in driver.find_elements("xpath", xpath) if shown(each)]):
-            assert time.monotonic() < stop, xpath
-            time.sleep(0.1)
-        return found[-1]
-
-    def shown(element: Any) -> bool:  # noqa: ANN401
-        try:
-            return bool(element.is_displayed())
-        except webdriver_faults.StaleElementReferenceException:
-            return False
-
+    page = Page(driver, webdriver_faults.StaleElementReferenceException)
+    seen = page.seen
     try:
         path = MODELS / "resnet50.onnx"
         opened = {"models": [{"url": str(path), "adapterId": "onnxmem"}]}
@@ -283,8 +312,8 @@ def test_the_page_lays_a_training_step_over_the_graph(server: Server, tmp_path: 
         seen("//*[contains(text(),'layer count')]")
         seen("//*[contains(text(),'Add per-node data')]").click()
         seen("//*[contains(text(),'Memory (onnxmem)')]").click()
-        seen("(//input[contains(@class,'text-input-editor')])[2]").send_keys("2")
         seen("//mat-dialog-container//mat-slide-toggle//button").click()
+        page.enter("(//input[contains(@class,'text-input-editor')])[2]", "2")
         seen("//button[contains(@class,'btn-run')]").click()
         seen("//*[contains(text(),'Aggregated stats')]")
         found = overlays(onnxmem.analyze(path, batch=2, train=True))
