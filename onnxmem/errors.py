@@ -9,8 +9,9 @@ not call printable are escaped.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import ClassVar, Final
 
 EXIT_OK = 0
@@ -133,6 +134,15 @@ _UNDECODABLE: Final = range(0xDC80, 0xDD00)
 
 _FORMULA_STARTS: Final = (*"=+-@\t\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones
 """A cell that starts with one of these is a formula in a spreadsheet (OWASP, CSV Injection)."""
+
+
+def shell_words(words: Iterable[str]) -> str:
+    """Words of a command that is shown, quoted for the shell and safe for a terminal.
+
+    >>> shell_words(["--dim", "a b=3"])
+    "--dim 'a b=3'"
+    """
+    return " ".join(quote(printable(word)) for word in words)
 
 
 def printable(text: str) -> str:

@@ -51,6 +51,10 @@ class Bound:
 
     compute_seconds: float | None
     memory_seconds: float | None
+    peak_flops: float | None
+    """FLOPs in a second at which it computes."""
+    bandwidth_bytes: float | None
+    """Bytes in a second that it moves."""
 
     @property
     def seconds(self) -> float | None:
@@ -98,7 +102,8 @@ def bound(work: Work, device: Device) -> Bound:
     peak = device.fp32_flops
     if work.is_half and device.fp16_flops is not None:
         peak = max(device.fp16_flops, peak or 0)
-    return Bound(_ratio(work.flops, peak), _ratio(work.bytes_moved, device.bandwidth_bytes))
+    bandwidth = device.bandwidth_bytes
+    return Bound(_ratio(work.flops, peak), _ratio(work.bytes_moved, bandwidth), peak, bandwidth)
 
 
 def _ratio(amount: int | None, rate: int | None) -> float | None:

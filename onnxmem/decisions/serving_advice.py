@@ -174,10 +174,7 @@ def _by_sharing(
     """Weights that the program holds once, beside the best settings."""
     if serving.sessions == 1 or not model.runs.planned.recorded.provider.is_host:
         return
-    served = (
-        replace(model, runs=model.runs.with_options(best.options)),
-        replace(serving, options=best.options),
-    )
+    served = _served(model, serving, best.options)
     found = _change(_SHARED, _SHARED_LINES, served, rows, shares_weights=True)
     if found.process_peak_bytes < best.process_peak_bytes:
         yield replace(found, is_setting=False)
@@ -191,12 +188,15 @@ def _with_options(
     return _change(
         ", ".join(option_names(own, options)) or _OWN,
         option_lines(own, options, provider),
-        (
-            replace(model, runs=model.runs.with_options(options)),
-            replace(serving, options=options),
-        ),
+        _served(model, serving, options),
         rows,
     )
+
+
+def _served(
+    model: ServedModel, serving: Serving, options: SessionOptions
+) -> tuple[ServedModel, Serving]:
+    return replace(model, runs=model.runs.with_options(options)), replace(serving, options=options)
 
 
 def _change(

@@ -56,15 +56,12 @@ def render_curve(path: str, curve: BatchCurve, memory: ComparedMemory | None) ->
 
 def _roofline_text(curve: BatchCurve) -> str:
     """What times are a bound of, with the rates of the device where it has them."""
-    bounds = ((point.work, point.bound) for point in curve.points if point.bound is not None)
-    work, found = next(bounds, (None, None))
-    rates = []
-    if work is not None and found is not None:
-        if work.flops and found.compute_seconds:
-            kind = "" if work.is_half else " without TF32"
-            rates.append(f"{work.flops / found.compute_seconds / 1e12:.3g} TFLOP/s{kind}")
-        if work.bytes_moved and found.memory_seconds:
-            rates.append(f"{work.bytes_moved / found.memory_seconds / 1e9:,.4g} GB/s")
+    point, rates = curve.points[0], []
+    if point.bound is not None and point.bound.peak_flops:
+        kind = "" if point.work.is_half else " without TF32"
+        rates.append(f"{point.bound.peak_flops / 1e12:.3g} TFLOP/s{kind}")
+    if point.bound is not None and point.bound.bandwidth_bytes:
+        rates.append(f"{point.bound.bandwidth_bytes / 1e9:,.4g} GB/s")
     at = f" at {' and '.join(rates)}" if rates else ""
     return f"by the roofline{at}: real runs are slower, small batches most of all"
 

@@ -3,7 +3,6 @@
 A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
 """
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -19,7 +18,7 @@ from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, is_sha
 from onnxmem.decisions.explain.rules import RULES
 from onnxmem.decisions.explain.tensors import TensorSize
 from onnxmem.decisions.explain.topics import Topic, topics
-from onnxmem.errors import printable, shortened
+from onnxmem.errors import printable, shell_words, shortened
 from onnxmem.model.graph import DType
 from onnxmem.report.rules import rule_lines
 from onnxmem.report.text import fact, factor, figure, finding_lines, finding_rows, laid_out, rounded
@@ -383,7 +382,7 @@ def _next(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]:
         size = f"{mebibytes // 2**10}GiB" if is_round else f"{mebibytes}MiB"
     batch = "" if report.batch in {None, 1} else f" --batch {report.batch}"
     command = f"fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}"
-    yield fact("  next", " ".join(("onnxmem", command, *map(shlex.quote, map(printable, flags)))))
+    yield fact("  next", f"onnxmem {command} {shell_words(flags)}".rstrip())
 
 
 def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:

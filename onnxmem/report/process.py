@@ -1,6 +1,5 @@
 """The sum of a process, and the settings that lower it most, as text and as JSON."""
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from onnxmem.analysis.analysis import Analysis
@@ -10,7 +9,7 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.proposals import Proposal
 from onnxmem.decisions.explain.glossary import MetricValue
 from onnxmem.decisions.explain.process import ExplainedProcess, stored_bytes
-from onnxmem.errors import printable, shortened
+from onnxmem.errors import printable, shell_words, shortened
 from onnxmem.report.explain import spread_text
 from onnxmem.report.text import fact, multiple_text, rounded
 from onnxmem.report.verdict import error_text
@@ -112,9 +111,7 @@ def _settings(path: str, found: ExplainedProcess, flags: Sequence[str]) -> Itera
     for proposal in found.settings:
         yield _setting(proposal)
         yield fact("", f"cost: {proposal.suggestion.cost}")
-    command = " ".join(
-        ("onnxmem advise", shortened(path), *map(shlex.quote, map(printable, flags)))
-    )
+    command = f"onnxmem advise {shortened(path)} {shell_words(flags)}".rstrip()
     yield fact("Next", f"{command} lists every change, of the model too")
 
 

@@ -320,7 +320,11 @@ class Gate:
             check = _check(budget, figure, known, limit_bytes=limit_bytes)
             yield replace(check, batch=found.settings.batch)
         for figure in _growths(budget):
-            known = _grown(found, figure, budget.accepted)
+            known = _grown(found, figure)
+            if PARTIAL in budget.accepted and known.size_bytes is not None:
+                # Compared as it is, on both sides: each leaves out the same, or is at the same
+                # dims that nobody set, unless the model changed there.
+                known = replace(known, doubt="")
             check = _growth_check(budget, figure, known, self._before(budget, found, figure))
             yield replace(check, batch=found.settings.batch)
 
@@ -528,25 +532,19 @@ def _of_check(flags: str) -> str:
     return flags.replace("--observe or --observed", "--observed")
 
 
-def _grown(analysis: Analysis, figure: LimitedFigure, accepted: Container[str]) -> ComparedFigure:
-    """The figure for a limit on growth: bytes of tensors, and those that are live at the peak.
-
-    Where partial figures are accepted it is compared as it is, on both sides: each leaves out the
-    same, or is at the same dims that nobody set, unless the model changed there.
-    """
+def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:
+    """The figure for a limit on growth: bytes of tensors, and those that are live at the peak."""
     # Read as the baseline is, whose row has the same keys.
     most = SavedObject("", "", data_rows(analysis.results))
     if figure is LimitedFigure.PEAK_GROWTH:
         memory = analysis.activations
         node, live = memory.peak_node, memory.live_at_peak
-        known = _known(analysis, analysis.total_bytes, node, live, _most_bytes(most, "total"))
-        return replace(known, doubt="") if PARTIAL in accepted else known
+        return _known(analysis, analysis.total_bytes, node, live, _most_bytes(most, "total"))
     step = analysis.training
     if step is None:
         return ComparedFigure(None, doubt=_NO_STEP)
     most_bytes = _most_bytes(most, "training_peak")
-    known = _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak(), most_bytes)
-    return replace(known, doubt="") if PARTIAL in accepted else known
+    return _known(analysis, step.peak_bytes, step.peak_node, step.live_at_peak(), most_bytes)
 
 
 def _known(

@@ -148,7 +148,7 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
         return MetricValue(None if assumed is None else assumed.size_bytes, (), assumed)
     reader = _PARTS.get(metric.key)
     parts = () if number is None or reader is None else _whole(reader(analysis), number)
-    ends = _ends(metric, analysis, report)
+    ends = _ends(metric, analysis, report, number)
     return MetricValue(
         number,
         parts,
@@ -158,18 +158,18 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
     )
 
 
-def _ends(metric: Metric, analysis: Analysis, report: JsonDict) -> Ends | None:
-    """A figure at least and at most; ``None``: the data of a run do not decide it."""
+def _ends(metric: Metric, analysis: Analysis, report: JsonDict, number: int | None) -> Ends | None:
+    """A figure at least and at most; ``None``: the data of a run do not decide it.
+
+    ``number`` is the figure in the report.
+    """
     runtime = next(iter(analysis.runtimes), None)
     if metric.key == "outputs_bytes":
         return _ends_of_outputs(analysis)
     if runtime is not None and metric.key == "runtime.requested_peak_bytes":
         return runtime.requested_peak_ends
     if _is_without_end(metric, analysis):
-        row: object = report
-        for word in metric.key.split("."):
-            row = cast("JsonDict", row).get(word) if isinstance(row, dict) else None
-        return row if isinstance(row, int) else None, None
+        return number, None
     return ends_of(report, _name_of(metric).removesuffix("_bytes"))
 
 

@@ -13,7 +13,6 @@ Two questions are answered before that: one whose words are a figure's name and 
 """
 
 import re
-import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ from typing import Final
 
 from onnxmem.decisions.devices import Device, catalog
 from onnxmem.decisions.explain.glossary import Code, Metric, codes, metrics
-from onnxmem.errors import printable
+from onnxmem.errors import shell_words
 from onnxmem.settings import Settings
 
 _FILLER: Final = frozenset(
@@ -389,7 +388,7 @@ def _with_flags(command: str, settings: Settings) -> str:
     if command.endswith(" --train") or " --train " in command:
         flags = settings.recipe.flags
         words += flags if set(command.split()).isdisjoint(flags) else ()
-    return " ".join((command, *(shlex.quote(printable(word)) for word in words)))
+    return f"{command} {shell_words(words)}".rstrip()
 
 
 def batch_in(question: str) -> int | None:

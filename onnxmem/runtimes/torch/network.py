@@ -278,10 +278,10 @@ def _trained_in_part(
         found, missed = _frozen(found, recipe.freeze)
         findings += [Finding("freeze_matches_nothing", _no_match(each)) for each in missed]
     if recipe.lora_rank is not None:
-        if not adapted_nodes(graph, found):
+        graph, found = with_adapters(graph, found, recipe.lora_rank)
+        if not found.trained:
             text = f"--lora-rank {recipe.lora_rank}: {_NO_LINEAR}"
             findings.append(Finding("lora_adapts_nothing", text))
-        graph, found = with_adapters(graph, found, recipe.lora_rank)
     return graph, found, findings
 
 
