@@ -4,9 +4,8 @@ The report names what was assumed before any figure. Sums are printed as lines t
 byte, and every name from the model is escaped.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import shortened
@@ -18,7 +17,7 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.sections.section import Line, Note, Section
-from onnxmem.report.sections.summary import one_line, requested_session, summary
+from onnxmem.report.sections.summary import largest_tensors, one_line, requested_session, summary
 from onnxmem.report.text import (
     aligned,
     count_text,
@@ -45,8 +44,9 @@ if TYPE_CHECKING:
 _BEFORE_TIMELINE: Final = frozenset({"run", "activations", "live", "peak-rows"})
 _MOST_LINES: Final = 25
 """Of a report that is not requested in full."""
-_MOST_LARGEST: Final = 6
-"""Tensors of a training step's peak that are listed."""
+_FEWEST_TERMS: Final = 3
+_MOST_LARGEST: Final = 50
+"""Tensors of a training step's peak that are listed with all figures, as in JSON."""
 _TIMELINE_LABEL: Final = 16
 _FEWEST: Final = 8
 """Steps of a timeline: the shape of fewer shows nothing that the figures do not."""
@@ -76,18 +76,26 @@ def render_answer(analysis: "Analysis") -> str:
     notes = found["notes"].notes if "notes" in found else ()
     fewest_notes = len([*_note_lines(notes, _MOST_LINES)])
     # Tensors of the peak less, then terms, are better than a report that leaves the screen.
-    for key, fewest, shorter in (("largest", 1, _with_fewer), ("terms", 3, _with_others)):
-        while key in found and text_of().count("\n") + fewest_notes > _MOST_LINES:
-            if len(found[key].lines) <= fewest:
-                break
-            found[key] = shorter(found[key])
-            written[key] = section_lines(found[key])
+    for shorter in _shorter(analysis, found):
+        if text_of().count("\n") + fewest_notes <= _MOST_LINES:
+            break
+        found[shorter.key] = shorter
+        written[shorter.key] = section_lines(shorter)
     text = text_of()
     return text + "".join(f"{line}\n" for line in _note_lines(notes, text.count("\n")))
 
 
-def _with_fewer(section: Section) -> Section:
-    return replace(section, lines=section.lines[:-1])
+def _shorter(analysis: "Analysis", found: Mapping[str, Section]) -> Iterator[Section]:
+    """Sections that a report can have instead, the least loss first."""
+    if "largest" in found:
+        for most in reversed(range(1, len(found["largest"].lines))):
+            shorter = largest_tensors(analysis, most)
+            if shorter is not None:
+                yield shorter
+    terms = found.get("terms")
+    while terms is not None and len(terms.lines) > _FEWEST_TERMS:
+        terms = _with_others(terms)
+        yield terms
 
 
 def _with_others(section: Section) -> Section:
@@ -146,8 +154,14 @@ def _largest(analysis: "Analysis") -> Iterator[str]:
 
     if analysis.training is not None:
         yield "  largest tensors"
-        for line in islice(live_lines(analysis.training), _MOST_LARGEST):
+        lines = [*live_lines(analysis.training)]
+        for line in lines[:_MOST_LARGEST]:
             yield figure("", line.number, line.label)
+        if len(lines) > _MOST_LARGEST:
+            more = (
+                f"and {len(lines) - _MOST_LARGEST:,} more: onnxmem export --format torch-snapshot"
+            )
+            yield fact("", more)
 
 
 def timeline_lines(analysis: "Analysis") -> list[str]:

@@ -225,7 +225,10 @@ def _sizes(section: Section) -> list[str]:
     return [
         text
         for line in section.lines
-        for text in prose(f"{in_unit(line.number, unit):>{_IN_UNIT}}  ", line.label)
+        for text in prose(
+            f"{'' if line.text else in_unit(line.number, unit):>{_IN_UNIT}}  ",
+            line.text or line.label,
+        )
     ]
 
 

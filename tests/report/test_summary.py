@@ -220,3 +220,25 @@ def test_the_timeline_of_a_session_is_of_the_nodes_that_it_runs() -> None:
     text = render_answer(analysis)
     assert row in text
     assert "activations  " not in text
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_tensors_that_are_not_listed_are_counted(*, train: bool) -> None:
+    analysis = analyze(MODELS / "bert_base.onnx", dims={"sequence": 7}, train=train)
+    live = (
+        analysis.activations.live_at_peak
+        if analysis.training is None
+        else analysis.training.live_at_peak()
+    )
+    *shown, more = section(analysis, "largest").lines
+    assert len(shown) == 3
+    times = [re.search(r", (\d+) times$", line.label) for line in shown]
+    num_listed = sum(int(each[1]) if each else 1 for each in times)
+    assert more.words == f"and {len(live) - num_listed:,} more: -v"
+    full = render(analysis)
+    assert f"and {len(live) - 50:,} more: onnxmem export" in full or not train
+
+
+def test_no_tensor_is_more_where_all_are_listed() -> None:
+    lines = section(analyze(MODELS / "unet.onnx"), "largest").lines
+    assert [line.text for line in lines] == [None] * 3

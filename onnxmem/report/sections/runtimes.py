@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _CUDA: Final = "ort-cuda"
 _WORTHWHILE: Final = 0.95
 """Settings are advised that leave at most this share of the resident bytes."""
-_MOST_LIVE: Final = 5
-"""Allocations alive at a peak that are listed, the largest."""
+_MOST_LIVE: Final = 50
+"""Allocations alive at a peak that are listed, the largest, as of a training step."""
 _CUDA_ALONE: Final = ("CUDA context", "cuDNN workspace")
 _OF_THE_PROCESS: Final = frozenset(
     {
@@ -242,3 +242,5 @@ def _live_set(replay: "Replay", peak: "Peak") -> Iterator[Line]:
         yield Line("live at the peak", text=f"{plural(len(live), 'allocation')}, the largest:")
     for each in live[:_MOST_LIVE]:
         yield Line(shortened(each.label), each.size_bytes, each.category.value, depth=2)
+    if len(live) > _MOST_LIVE:
+        yield Line("", text=f"and {len(live) - _MOST_LIVE:,} more: onnxmem export --format chrome")

@@ -510,8 +510,8 @@ def _also_requested(analysis: "Analysis") -> Iterator[Section]:
         yield Section(key="order", title="Order of execution", lines=lines, layout=Layout.TERMS)
 
 
-def largest_tensors(analysis: "Analysis") -> Section | None:
-    """The largest tensors at the peak that answers the request, and where it is."""
+def largest_tensors(analysis: "Analysis", most: int = _MOST_TENSORS) -> Section | None:
+    """The largest tensors at the peak that answers the request, how many more, and where it is."""
     training, runtime = analysis.training, requested_session(analysis)
     live: Sequence[Allocation]
     if training is not None:
@@ -527,11 +527,14 @@ def largest_tensors(analysis: "Analysis") -> Section | None:
     if not live:
         return None
     at = [f"at {shortened(node)}"] if node else []
+    shown = [*islice(_tensor_lines(live), most)]
+    num_more = len(live) - sum(count for _, count in shown)
+    more = (Line("", text=f"and {num_more:,} more: -v"),) if num_more else ()
     return Section(
         key="largest",
         title=f"Live at the peak ({phase})" if phase else "Live at the peak",
         summary=", ".join([plural(len(live), "tensor"), *at]),
-        lines=tuple(islice(_tensor_lines(live), _MOST_TENSORS)),
+        lines=(*(line for line, _ in shown), *more),
         layout=Layout.SIZES,
     )
 
@@ -545,11 +548,11 @@ def _shown_at_peak(analysis: "Analysis") -> "tuple[StageResults, str]":
     return results, of_no_run(results)
 
 
-def _tensor_lines(live: "Sequence[Allocation]") -> Iterator[Line]:
-    """A line each, the largest first; the two states that Adam has of a weight are one."""
+def _tensor_lines(live: "Sequence[Allocation]") -> Iterator[tuple[Line, int]]:
+    """A line and its number of tensors, the largest first; two states of a weight are one line."""
     for (text, size_bytes), alike in groupby(live, lambda x: (_tensor_text(x), x.size_bytes)):
         count = sum(1 for _ in alike)
-        yield Line(f"{text}, {count} times" if count > 1 else text, size_bytes)
+        yield Line(f"{text}, {count} times" if count > 1 else text, size_bytes), count
 
 
 def _tensor_text(allocation: "Allocation") -> str:
