@@ -381,8 +381,19 @@ def _next(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]:
         is_round = mebibytes % 2**10 == 0
         size = f"{mebibytes // 2**10}GiB" if is_round else f"{mebibytes}MiB"
     batch = "" if report.batch in {None, 1} else f" --batch {report.batch}"
+    batch += _as_it_was(report)
     command = f"fit {shortened(path)} --device {size}{batch}{_FLAGS.get(report.basis, '')}"
     yield fact("  next", f"onnxmem {command} {shell_words(flags)}".rstrip())
+
+
+def _as_it_was(report: OomReport) -> str:
+    """The options by which ``fit`` has the context and the other processes of the message."""
+    if not report.has_own_context or report.assessment is None:
+        return ""
+    size_bytes = report.assessment.footprint.context.size_bytes
+    reserve_bytes = 0 if report.fit_result is None else report.fit_result.setup.reserve_bytes
+    reserved = f" --reserve {reserve_bytes // 2**20}MiB" if reserve_bytes else ""
+    return f" --cuda-context {size_bytes // 2**20}MiB{reserved}"
 
 
 def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:
@@ -443,9 +454,13 @@ def _fits(report: OomReport) -> Iterator[str]:
     compared = None if result is None else result.requested
     yield from laid_out(assessment_lines(assessment, compared))
     if result is not None:
-        capacity_bytes = result.setup.memory_bytes
-        text = verdict_text(result.requested, capacity_bytes, result.doubts)
-        yield rounded("  capacity", capacity_bytes, f"{text}, if the device were empty")
+        setup = result.setup
+        text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
+        state = "if the device were empty"
+        if report.has_own_context:
+            others = format_bytes(setup.reserve_bytes) if setup.reserve_bytes else ""
+            state = "as the device was" + (f", with {others} of other processes" if others else "")
+        yield rounded("  capacity", setup.memory_bytes, f"{text}, {state}")
         yield from laid_out(max_batch_lines(result))
     yield from _distance(report)
     yield from finding_lines(assessment.findings, "  ")
@@ -464,7 +479,11 @@ def _distance(report: OomReport) -> Iterator[str]:
     means = distance.meaning
     result = report.fit_result
     if result is not None and result.verdict.is_met and not distance.is_above:
-        means += "; but that fits an empty device: something else held its memory"
+        means += (
+            "; but that fits the device as it was: fragmentation, or tensors beside this step's"
+            if report.has_own_context
+            else "; but that fits an empty device: something else held its memory"
+        )
     text = f"{needed} ({distance.needed_text}) is {far} the predicted {predicted}: {means}"
     yield fact("  conclusion", text)
 

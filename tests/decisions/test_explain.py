@@ -20,6 +20,7 @@ from without_children import work_without_children
 
 import onnxmem
 from onnxmem import Analysis
+from onnxmem.analysis.fitting.assessing import FitRequest, fit
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis, Verdict
@@ -640,3 +641,63 @@ def test_a_text_without_a_message_is_no_question(tmp_path: Path, capsys: Capture
     script.write_text("import torch\n", encoding="utf-8")
     assert main(["explain", str(script)]) == 2
     assert "train.py: no out-of-memory message is in it" in capsys.readouterr().err
+
+
+MEMORY = 6 * 2**30
+OLD = (
+    "CUDA out of memory. Tried to allocate 294.00 MiB (GPU 0; 6.00 GiB total capacity; "
+    "4.50 GiB already allocated; 100.00 MiB free; 5.10 GiB reserved in total by PyTorch)"
+)
+NEW = (
+    "CUDA out of memory. Tried to allocate 294.00 MiB. GPU 0 has a total capacity of 6.00 GiB of "
+    "which 100.00 MiB is free. Including non-PyTorch memory, this process has 5.50 GiB memory in "
+    "use. Of the allocated memory 4.50 GiB is allocated by PyTorch, and 614.40 MiB is reserved by "
+    "PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "context_gib", "others_gib"),
+    [
+        (OLD, 6 - 5.1 - 100 / 1024, 0),
+        (NEW, 5.5 - 4.5 - 0.6, 6 - 5.5 - 100 / 1024),
+    ],
+)
+def test_the_largest_batch_of_a_message_is_that_beside_its_context(
+    text: str, context_gib: float, others_gib: float
+) -> None:
+    """The verdict is that of ``fit`` with the context and the other processes of the message."""
+    message = read_message(text)
+    assert message is not None
+    request = question(CONVNET, batch=64, train=True)
+    report = oom_report(message, request)
+    result = report.fit_result
+    assert result is not None
+    assert report.has_own_context
+    context = result.footprint.context
+    assert context.size_bytes == pytest.approx(context_gib * 2**30, abs=2**24)
+    assert context.source.startswith("of the message: ")
+    assert result.setup.reserve_bytes == pytest.approx(others_gib * 2**30, abs=2**24)
+    own = question(CONVNET, batch=64, train=True, cuda_context_bytes=context.size_bytes)
+    setup = FitRequest(
+        memory_bytes=MEMORY, reserve_bytes=result.setup.reserve_bytes, basis=Basis.TORCH
+    )
+    beside = fit((own,), setup)
+    assert result.max_batch == beside.max_batch
+    empty = fit((request,), FitRequest(memory_bytes=MEMORY, basis=Basis.TORCH))
+    assert result.max_batch != empty.max_batch
+
+
+def test_a_context_that_is_specified_stays() -> None:
+    message = read_message(OLD)
+    assert message is not None
+    request = question(CONVNET, batch=64, train=True, cuda_context_bytes=2**29)
+    report = oom_report(message, request)
+    assert not report.has_own_context
+    assert report.assessment is not None
+    assert report.assessment.footprint.context.size_bytes == 2**29
+
+
+def test_a_message_without_what_is_reserved_has_no_context() -> None:
+    text = "CUDA out of memory. Tried to allocate 294.00 MiB (GPU 0; 6.00 GiB total capacity)"
+    assert not inquest_on(CONVNET, text, batch=64, train=True).has_own_context

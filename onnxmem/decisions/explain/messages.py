@@ -60,6 +60,8 @@ _SHORT: Final = 200
 _PHRASE: Final = 90
 """As long as a line is that says nothing but that memory ran out."""
 _SAME_MESSAGE: Final = 200
+_ROUNDED_BYTES: Final = 3 * 2**30 // 200
+"""How far the difference of three sizes may be off, each printed with two decimals of a GiB."""
 _ALL_WIDTHS: Final = frozenset(WIDTHS.values())
 _FRAMED: Final = 160
 """As far as the name of an error may be from what it says."""
@@ -157,6 +159,24 @@ class OutOfMemory:
         capacity_bytes, free_bytes, used_bytes = (each or 0 for each in known)
         rest_bytes = capacity_bytes - free_bytes - used_bytes
         return rest_bytes if rest_bytes * 100 > capacity_bytes else None
+
+    @property
+    def context_bytes(self) -> int | None:
+        """What the context takes: of a process's memory, what its allocator did not reserve.
+
+        Where the message does not say what the process takes, that is ``outside_bytes``, and other
+        processes are included. ``None`` where a size is missing, or where the rest is no more than
+        the rounding of the three sizes.
+        """
+        reserved_bytes = self.reserved_bytes
+        if self.allocated_bytes is not None and self.unallocated_bytes is not None:
+            reserved_bytes = self.allocated_bytes + self.unallocated_bytes
+        if self.program not in _CACHING or reserved_bytes is None:
+            return None
+        if self.used_bytes is None or self.used_bytes == self.allocated_bytes:
+            return self.outside_bytes
+        rest_bytes = self.used_bytes - reserved_bytes
+        return rest_bytes if rest_bytes > _ROUNDED_BYTES else None
 
     @property
     def outside_bytes(self) -> int | None:

@@ -15,6 +15,7 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.graph import Graph, Role, Tensor
+from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.onnxruntime.memory import SessionGraphs, SessionRequest
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
@@ -119,6 +120,8 @@ class OomReport:
     """The verdict on the capacity in the message; ``None`` without one."""
     distance: Distance | None = None
     """``None``: the message does not say what the run needed, or the prediction is unknown."""
+    has_own_context: bool = False
+    """Whether the CUDA context is that of the message; else it is assumed, on an empty device."""
 
 
 def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
@@ -137,7 +140,8 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(request) if message.program == "onnxruntime" else None
     basis = _basis(request, message)
-    assessment, fit_result = _verdict(request, basis, message.capacity_bytes)
+    context = _own_context(message, request, basis)
+    assessment, fit_result = _verdict(request, basis, message, context)
     return OomReport(
         batch=batch,
         at_batch=here[:_MOST],
@@ -152,7 +156,20 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         assessment=assessment,
         fit_result=fit_result,
         distance=_distance(message, request, assessment),
+        has_own_context=context is not None,
     )
+
+
+def _own_context(message: OutOfMemory, request: AnalysisRequest, basis: Basis) -> Assumed | None:
+    """The context that a message of PyTorch shows; ``None``: none, or the user specified one."""
+    size_bytes = message.context_bytes
+    is_specified = request.settings.cuda_context_bytes is not None
+    if size_bytes is None or basis is not Basis.TORCH or is_specified:
+        return None
+    is_alone = size_bytes != message.outside_bytes
+    of = "in use by this process - reserved" if is_alone else "capacity - reserved - free"
+    others = "" if is_alone else ", other processes included"
+    return Assumed(size_bytes, size_bytes, size_bytes, f"of the message: {of}{others}")
 
 
 def _distance(
@@ -254,17 +271,34 @@ def _basis(request: AnalysisRequest, message: OutOfMemory) -> Basis:
 
 
 def _verdict(
-    request: AnalysisRequest, basis: Basis, capacity_bytes: int | None
+    request: AnalysisRequest, basis: Basis, message: OutOfMemory, context: Assumed | None
 ) -> tuple[Assessment | None, FitResult | None]:
-    """The assessment, and the verdict on the capacity in a message, as in other commands."""
-    setup = FitRequest(memory_bytes=capacity_bytes or 0, basis=basis)
+    """The assessment, and the verdict on the capacity in a message, as in other commands.
+
+    With the context that the message shows, the device is as it was, other processes included.
+    """
+    reserve_bytes = 0
+    if context is not None:
+        settings = replace(request.settings, cuda_context_bytes=context.size_bytes)
+        request = replace(request, settings=settings)
+        reserve_bytes = message.others_bytes or 0
+    setup = FitRequest(
+        memory_bytes=message.capacity_bytes or 0, reserve_bytes=reserve_bytes, basis=basis
+    )
     try:
-        if capacity_bytes is None:
-            return assess((request,), setup), None
+        if message.capacity_bytes is None:
+            return _with_source(assess((request,), setup), context), None
         result = fit((request,), setup)
     except OnnxmemError:
         return None, None
+    result = replace(result, assessment=_with_source(result.assessment, context))
     return result.assessment, result
+
+
+def _with_source(assessment: Assessment, context: Assumed | None) -> Assessment:
+    if context is None:
+        return assessment
+    return replace(assessment, footprint=replace(assessment.footprint, context=context))
 
 
 def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:
