@@ -462,7 +462,7 @@ def test_a_tensor_of_another_batch_is_held_against_the_peak_there() -> None:
 def test_a_session_that_cannot_be_replayed_does_not_affect_other_results(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise ShapeError
 
     monkeypatch.setattr(out_of_memory, "_sessions", refuse)
@@ -701,3 +701,21 @@ def test_a_context_that_is_specified_stays() -> None:
 def test_a_message_without_what_is_reserved_has_no_context() -> None:
     text = "CUDA out of memory. Tried to allocate 294.00 MiB (GPU 0; 6.00 GiB total capacity)"
     assert not inquest_on(CONVNET, text, batch=64, train=True).has_own_context
+
+
+@pytest.mark.parametrize("runtimes", [("ort-cpu",), ("ort-cuda",), ()])
+@pytest.mark.parametrize("device", [None, "GPU 0"])
+def test_a_session_of_the_cuda_provider_has_its_own_kernels(
+    runtimes: tuple[str, ...], device: str | None
+) -> None:
+    """On the CPU the convolution has its output in another layout, which a kernel reorders."""
+    size = 64 * 8_192
+    message = OutOfMemory(
+        program="onnxruntime", meaning="", sizes=RequestedBytes(size, size), device=device
+    )
+    settings = {"batch": 64, "runtimes": runtimes, "cpu": "avx2", "asks_onnxruntime": False}
+    report = inquest_on(CONVNET, message, **settings)
+    own = {each.tensor for each in report.at_batch if each.graph == "session"}
+    is_on_cpu = runtimes == ("ort-cpu",) if runtimes else device is None
+    assert any("_nchwc" in each or "reorder" in each for each in own) is is_on_cpu
+    assert "r" in {each.tensor for each in report.at_batch}

@@ -138,7 +138,7 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         map(peaks.marked, (each for each in found if each.batch in {batch, None})), message
     )
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
-    block_bytes = _pattern_block(request) if message.program == "onnxruntime" else None
+    block_bytes = _pattern_block(request, message) if message.program == "onnxruntime" else None
     basis = _basis(request, message)
     context = _own_context(message, request, basis)
     assessment, fit_result = _verdict(request, basis, message, context)
@@ -306,23 +306,33 @@ def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[st
     yield "file", request.results.bound.graph
     if message.program == "onnxruntime":
         try:
-            yield "session", _sessions(request).graph(SessionOptions()).graph
+            yield "session", _sessions(request, message).graph(SessionOptions()).graph
         except OnnxmemError:
             return
 
 
-def _sessions(request: AnalysisRequest) -> SessionGraphs:
+def _runtime(request: AnalysisRequest, message: OutOfMemory) -> str:
+    """The runtime whose session the message is of: its kernels differ by execution provider."""
+    runtimes = request.settings.runtimes
+    return runtimes[0] if runtimes else "ort-cuda" if message.is_on_accelerator else "ort-cpu"
+
+
+def _sessions(request: AnalysisRequest, message: OutOfMemory) -> SessionGraphs:
     model = ModelAt(request.source, request.prepared, request.results.bound)
     question = SessionRequest(
-        asks_onnxruntime=False, cpu=request.settings.cpu, values=request.settings.values
+        name=_runtime(request, message),
+        asks_onnxruntime=False,
+        cpu=request.settings.cpu,
+        values=request.settings.values,
     )
     return SessionGraphs(model, question)
 
 
-def _pattern_block(request: AnalysisRequest) -> int | None:
+def _pattern_block(request: AnalysisRequest, message: OutOfMemory) -> int | None:
+    provider = PROVIDERS[_runtime(request, message)]
     try:
-        session = _sessions(request).graph(SessionOptions())
-        return arena_figures(session, SessionOptions(), PROVIDERS["ort-cpu"])[0].pattern_block_bytes
+        session = _sessions(request, message).graph(SessionOptions())
+        return arena_figures(session, SessionOptions(), provider)[0].pattern_block_bytes
     except OnnxmemError:
         return None
 
