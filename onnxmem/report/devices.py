@@ -52,10 +52,17 @@ _VALUE_HEADS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 _HEADINGS: Final = (
-    *("DEVICE", "MEMORY", "USABLE", "BYTES/S", "FP32/S", "FP16/S", "YEAR", "USD"),
+    *("DEVICE", "GIB", "USABLE", "GB/S", "FP32", "FP16", "YEAR", "USD"),
     *("GFLOPS/USD", "MIB/USD"),
 )
-_SPARE: Final = ("YEAR", "GFLOPS/USD", "MIB/USD", "USABLE", "FP16/S")
+_SPARE: Final = ("YEAR", "GFLOPS/USD", "MIB/USD", "USABLE", "FP16")
+_OF_DEVICES: Final = (
+    "GIB is the memory, USABLE what of it a program can have, where a source says. Rates are",
+    "peaks: GB/S of the memory, FP32 and FP16 in TFLOP/s, FP16 dense, with tensor cores where",
+    "there are any. USD is the launch price where a source gives one; -: unknown.",
+)
+_SMALL_HEADINGS: Final = ("MICROCONTROLLER", "RAM KIB", "FLASH KIB", "YEAR")
+_MICROCONTROLLER: Final = "mcu"
 _NUM_TEXTS: Final = 2
 _SPARE_OF_RANKING: Final = ("MEMORY", "BOUND")
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
@@ -76,17 +83,19 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def render_devices(devices: Iterable[Device]) -> str:
-    """A line for each device; ends with a newline."""
-    table = aligned([_HEADINGS, *map(_device_cells, devices)], 1, _SPARE)
-    lines = [*table.splitlines(), ""]
-    lines += prose(
-        "", "USABLE is what a program can have of MEMORY, where a source says. Rates are"
-    )
-    lines += prose("", "peaks, a second; fp16 dense, with tensor cores where there are any. USD is")
-    lines += prose(
-        "", "the launch price where a source gives one; -: unknown. Each figure's source:"
-    )
-    lines += prose("", "onnxmem devices NAME. A file of your own: --devices FILE.")
+    """A line for each device, microcontrollers in a table of their own; ends with a newline."""
+    others, small = list[Device](), list[Device]()
+    for device in devices:
+        (small if device.kind == _MICROCONTROLLER else others).append(device)
+    lines = list[str]()
+    if others:
+        lines += aligned([_HEADINGS, *map(_device_cells, others)], 1, _SPARE).splitlines()
+        lines += ["", *prose("", " ".join(_OF_DEVICES))]
+    if small:
+        lines += ["", *aligned([_SMALL_HEADINGS, *map(_small_cells, small)], 1).splitlines()]
+        lines += ["", *prose("", "The weights lie in flash: onnxmem fit MODEL --device NAME.")]
+    lines += ["", *prose("", "Each figure's source: onnxmem devices NAME. A file of your own:")]
+    lines += prose("", "--devices FILE.")
     return "\n".join(lines) + "\n"
 
 
@@ -376,11 +385,11 @@ def _device_cells(device: Device) -> tuple[str, ...]:
     memory = None if device.bytes_per_usd is None else device.bytes_per_usd / 2**20
     return (
         shortened(device.name),
-        format_bytes(device.memory_bytes),
-        _UNKNOWN if device.usable_bytes is None else format_bytes(device.usable_bytes),
-        _rate(device.bandwidth_bytes),
-        _rate(device.fp32_flops),
-        _rate(device.fp16_flops),
+        _in(device.memory_bytes, 2**30),
+        _in(device.usable_bytes, 2**30),
+        _in(device.bandwidth_bytes, 10**9, 1),
+        _in(device.fp32_flops, 10**12),
+        _in(device.fp16_flops, 10**12),
         str(device.year or _UNKNOWN),
         str(device.price_usd or _UNKNOWN),
         _ratio(money),
@@ -388,8 +397,14 @@ def _device_cells(device: Device) -> tuple[str, ...]:
     )
 
 
-def _rate(rate: int | None) -> str:
-    return _UNKNOWN if rate is None else format_count(rate)
+def _small_cells(device: Device) -> tuple[str, ...]:
+    sizes = (_in(each, 2**10, 0) for each in (device.memory_bytes, device.flash_bytes))
+    return (shortened(device.name), *sizes, str(device.year or _UNKNOWN))
+
+
+def _in(number: int | None, unit: int, decimals: int = 2) -> str:
+    """A number in the unit of its column."""
+    return _UNKNOWN if number is None else f"{number / unit:,.{decimals}f}"
 
 
 def _ratio(ratio: float | None) -> str:

@@ -3,7 +3,8 @@
 A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -162,9 +163,17 @@ def code_row(code: Code) -> JsonDict:
     }
 
 
-def render_metric(metric: Metric, where: str | None, value: MetricValue | None) -> str:
-    """One figure, and what it is on a model; ``where`` is the model and its batch."""
-    lines = [fact(_name(metric), metric.key)]
+def render_metric(
+    metric: Metric, where: str | None, value: MetricValue | None, more: Iterable[str] = ()
+) -> str:
+    """One figure: what it is on a model, with ``more`` lines about that, and what it means.
+
+    ``where`` is the model and its batch.
+    """
+    lines = []
+    if where is not None and value is not None:
+        lines += [*_value(metric, where, value), *more, ""]
+    lines.append(fact(_name(metric), metric.key))
     lines.append(fact("  is", metric.text))
     lines.append(fact("  formula", metric.formula))
     rule = next((each for each in RULES if metric.key == f"rules_of_thumb.{each.key}"), None)
@@ -172,8 +181,6 @@ def render_metric(metric: Metric, where: str | None, value: MetricValue | None) 
         lines += rule_lines(rule)
         terms = "the terms of each rule, a worked example, and why Keras users see 4.5 x"
         lines.append(fact("  see", f"onnxmem explain rules MODEL: {terms}"))
-    if where is not None and value is not None:
-        lines += ["", *_value(metric, where, value)]
     return "\n".join(lines) + "\n"
 
 
@@ -227,6 +234,11 @@ def _value(
         yield sized("  observed", value.observed.most, spread_text(value.observed))
     for name, size_bytes in value.parts:
         yield sized("", size_bytes, shortened(name))
+
+
+def beside_lines(metric: Metric, value: MetricValue) -> Iterator[str]:
+    """A figure beside the one that is explained, without its parts."""
+    return _value(metric, "", replace(value, parts=()), rounded)
 
 
 def spread_text(spread: Spread) -> str:

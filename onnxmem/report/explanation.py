@@ -45,6 +45,7 @@ from onnxmem.decisions.explain.topics import (
 )
 from onnxmem.errors import OnnxmemError, UsageError, printable, shortened
 from onnxmem.report.explain import (
+    beside_lines,
     code_row,
     message_row,
     metric_row,
@@ -375,11 +376,11 @@ def _figures(figures: tuple[Metric, ...], model: Model | None, given: Settings) 
         texts = [render_metric(each, None, None) for each in figures]
         return Explanation("\n".join(texts), tuple(metric_row(each, None) for each in figures))
     analysis = model.analyze(needs_of(figures))
-    answers = [_figure(each, model.path, analysis) for each in figures]
+    answers = [_figure(each, figures, model.path, analysis) for each in figures]
     notes = (*_element_lines(figures, analysis), *_inference_lines(figures, model, given))
     lines = "".join(f"{line}\n" for line in notes)
     text = "\n".join(text for text, _ in answers)
-    return Explanation(text + lines, tuple(row for _, row in answers))
+    return Explanation(text + lines, tuple(row for _, rows in answers for row in rows))
 
 
 def _element_lines(figures: Sequence[Metric], analysis: Analysis) -> Iterator[str]:
@@ -404,20 +405,27 @@ def _inference_lines(figures: Sequence[Metric], model: Model, given: Settings) -
         yield fact("  --train", shortened(note, 2000))
 
 
-def _figure(metric: Metric, path: str, analysis: Analysis) -> tuple[str, JsonDict]:
+def _figure(
+    metric: Metric, figures: Sequence[Metric], path: str, analysis: Analysis
+) -> tuple[str, list[JsonDict]]:
+    """A figure and those beside it that are not explained themselves."""
     value = value_of(metric, analysis)
     process = explained_process(analysis) if metric.key == _PROCESS else None
     if process is None:
-        where = where_text(path, analysis)
+        keys = (key for key in metric.beside if key not in {each.key for each in figures})
+        beside = _values(tuple(each for key in keys for each in metrics_named(key)), analysis)
         more = {_LOAD: load_lines, _FILE: file_lines}.get(metric.key)
-        lines = () if more is None else more(analysis)
-        text = render_metric(metric, where, value)
-        return text + "".join(f"{line}\n" for line in lines), metric_row(metric, value)
+        lines = (
+            *(() if more is None else more(analysis)),
+            *(line for pair in beside for line in beside_lines(*pair)),
+        )
+        text = render_metric(metric, where_text(path, analysis), value, lines)
+        return text, [metric_row(metric, value), *(metric_row(*pair) for pair in beside)]
     parts = [{"name": printable(name), "bytes": size} for name, size in process.parts]
     row = metric_row(metric, value) | {"parts": parts} | process_row(process)
     flags = [word for flag in analysis.request.settings.model_flags for word in flag]
     text = render_process(path, process, value, flags)
-    return f"{render_metric(metric, None, None)}\n{text}", row
+    return f"{text}\n{render_metric(metric, None, None)}", [row]
 
 
 def _message(message: OutOfMemory, model: Model | None) -> Explanation:

@@ -11,8 +11,10 @@ from onnxmem.decisions.explain.glossary import MetricValue
 from onnxmem.decisions.explain.process import ExplainedProcess, stored_bytes
 from onnxmem.errors import printable, shell_words, shortened
 from onnxmem.report.explain import spread_text
+from onnxmem.report.sections.summary import KEPT_BY
 from onnxmem.report.text import fact, multiple_text, rounded
 from onnxmem.report.verdict import error_text
+from onnxmem.runtimes.onnxruntime.process.loading import KEPT
 from onnxmem.units import format_bytes, unit_power
 
 _NOTHING = "no setting of the session saves 1 %"
@@ -31,8 +33,8 @@ def load_lines(analysis: Analysis) -> Iterator[str]:
     process_bytes = None if runtime is None else runtime.process_while_loading_bytes
     if runtime is None or runtime.load_peak_bytes is None or process_bytes is None:
         return
-    before = f"with {format_bytes(process_bytes - runtime.load_peak_bytes)} before the session"
-    yield rounded("  whole process", process_bytes, before)
+    before = format_bytes(process_bytes - runtime.load_peak_bytes)
+    yield rounded("  whole process", process_bytes, f"with {before} of Python and imports before")
     file_bytes = stored_bytes(analysis)
     yield rounded("  file", file_bytes, f"the whole process is {_times(analysis, process_bytes)}")
     yield fact("  error", f"{error_text(LOAD_ACCURACY)} (load peak)")
@@ -78,14 +80,16 @@ def process_row(found: ExplainedProcess) -> JsonDict:
 
 def _sum(path: str, found: ExplainedProcess, value: MetricValue) -> Iterator[str]:
     outside = " and the weights outside it" if found.has_external_weights else ""
+    multiple = multiple_text(found.total_bytes, found.file_bytes)
+    remark = f"{multiple} the model"
+    yield rounded("Process", found.total_bytes, remark)
     yield rounded("Model", found.file_bytes, f"{shortened(path)}{outside}")
     yield ""
     power = unit_power(found.total_bytes)
     for name, size_bytes in found.parts:
         share = f"{100 * size_bytes / found.total_bytes:3.0f} %"
-        yield rounded("", size_bytes, f"{share}   {name}", power=power)
-    multiple = multiple_text(found.total_bytes, found.file_bytes)
-    remark = f"{multiple} the model"
+        why = f"; {KEPT_BY}" if name == KEPT else ""
+        yield rounded("", size_bytes, f"{share}   {name}{why}", power=power)
     if value.ends is not None:
         remark = f"at least, what the data of a run decide is left out; {remark}"
     yield rounded("= process, predicted", found.total_bytes, remark)

@@ -268,6 +268,19 @@ def test_the_list_of_devices_fits_100_columns(capsys: Capture) -> None:
     assert all(len(line) <= 100 for line in reported.splitlines())
 
 
+def test_a_column_of_the_list_has_one_unit(capsys: Capture) -> None:
+    assert main(["devices"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (known,) = (line.split() for line in lines if line.startswith("T4 "))
+    # A T4 has 16 GiB, of which CUDA reports 14.6, and 320 GB/s, 8.1 and 65 TFLOP/s.
+    assert known[1:6] == ["16.00", "14.56", "320.0", "8.10", "65.00"]
+    (small,) = (line.split() for line in lines if line.startswith("STM32H743 "))
+    assert small[1:] == ["1,024", "2,048", "2017"]
+    names = {device.name for device in catalog().devices}
+    assert all(any(line.startswith(f"{name} ") for line in lines) for name in names)
+    assert not [line for line in lines if re.search(r"\d ([KMG]iB|[MGTP] )", line)]
+
+
 def test_one_device_with_its_sources(capsys: Capture) -> None:
     assert main(["devices", "t4", "Titan RTX", "stm32h7", "jetson nano"]) == 0
     assert_golden(capsys.readouterr().out, "devices.txt")

@@ -719,3 +719,23 @@ def test_a_session_of_the_cuda_provider_has_its_own_kernels(
     is_on_cpu = runtimes == ("ort-cpu",) if runtimes else device is None
     assert any("_nchwc" in each or "reorder" in each for each in own) is is_on_cpu
     assert "r" in {each.tensor for each in report.at_batch}
+
+
+@pytest.mark.parametrize("name", ["FLOPs", "MACs", "params"])
+def test_operations_parameters_and_memory_are_answered_together(
+    name: str, net: str, capsys: Capture
+) -> None:
+    """The net has 3 x 8 x 3 x 3 + 8 weights and biases, and those of its last layer."""
+    analysis = onnxmem.analyze(net)
+    assert main(["explain", name, net]) == 0
+    first, *others = capsys.readouterr().out.split("\n\n")[0].splitlines()
+    found = analysis.compute
+    exact = {
+        "FLOPs": found.forward_flops,
+        "MACs": found.forward_macs,
+        "params": analysis.num_parameters,
+    }
+    assert first.split()[-4].replace(",", "") == str(exact.pop(name))
+    for each in exact.values():
+        assert any(line.replace(",", "").endswith(str(each)) for line in others)
+    assert any("MiB" in line or "KiB" in line for line in others)

@@ -1,6 +1,7 @@
 """Why a process takes more than the file: the sum of its parts, and the settings that lower it."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -137,8 +138,10 @@ def test_the_text_ends_its_sum_with_the_total_and_names_two_settings(capsys: Cap
     words = ["process", str(RESNET), "--batch", "16", "--emulate-optimizer"]
     assert main(["explain", *words]) == 0
     text = capsys.readouterr().out
-    for reported in ("prepacked weights", "freed but kept", "the model", "+-7 %"):
+    for reported in ("prepacked weights", "freed but kept", "malloc_trim", "the model", "+-7 %"):
         assert reported in text
+    first = text.splitlines()[0]
+    assert re.fullmatch(r"Process +\d+ MiB +[\d.]+ x the model", first)
     assert text.index("   arenas") < text.index("= process, predicted")
     assert text.count("\n  saves ") == 2
 
@@ -199,7 +202,7 @@ def test_the_load_peak_has_the_whole_process_the_file_and_its_error(capsys: Capt
     assert main(["explain", "load peak", str(path), "--emulate-optimizer"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     before = format_bytes(whole - (runtime.load_peak_bytes or 0))
-    assert f"whole process {format_bytes(whole)} with {before} before the session" in text
+    assert f"whole process {format_bytes(whole)} with {before} of Python and imports before" in text
     stored = stored_bytes(analysis)
     # The biases are in the file.
     assert stored == path.stat().st_size + 4 * (1000 * 100 + 3 * 100 * 100 + 100 * 10)

@@ -53,6 +53,8 @@ class Metric:
     """Its number in docs/definitions.md."""
     text: str
     formula: str
+    beside: tuple[str, ...] = ()
+    """Keys of what people ask for together with it."""
 
     @property
     def needs_training(self) -> bool:
@@ -116,6 +118,7 @@ def metrics() -> tuple[Metric, ...]:
             entry["definition"] or None,
             entry["text"],
             entry["formula"],
+            tuple(entry.get("beside", ())),
         )
         for entry in tomllib.loads(text)["metrics"]
     )

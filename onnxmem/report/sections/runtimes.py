@@ -43,7 +43,7 @@ _FIGURES: Final = (
     ("arena reserved", "held_bytes", "after run 1, memory pattern off"),
     ("arena reserved (steady state)", "held_steady_bytes", "after run 3"),
     ("arena growth", "growth_bytes", "reserved beyond the allocated chunks"),
-    ("load peak", "load_peak_bytes", "of the process, while the session loads"),
+    ("load peak", "load_peak_bytes", "growth over Python and imports, while the session loads"),
     ("process after run 1", "process_first_run_bytes", "the whole process"),
     ("process", "process_bytes", "the whole process after run 3"),
     ("CUDA context", "context_bytes", "assumed, or --cuda-context"),

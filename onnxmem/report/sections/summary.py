@@ -71,6 +71,8 @@ _TITLES: Final = {
 }
 _DEPENDS: Final = "Depends on the data"
 """Title of a verdict that only the data of a run decide."""
+KEPT_BY: Final = "malloc_trim(0) returns it"
+"""What lowers the memory of a load that the heap of the C library keeps."""
 _FIGURES: Final[Mapping[AnyBasis, str]] = MappingProxyType(
     {
         Basis.TORCH: GPU_MEMORY,
@@ -429,7 +431,7 @@ def _results_of(analysis: "Analysis", total_bytes: int | None) -> "StageResults"
 def _session_terms(
     analysis: "Analysis", basis: AnyBasis, total_bytes: int | None
 ) -> Iterator[Line]:
-    from onnxmem.runtimes.onnxruntime.process.loading import ARENAS
+    from onnxmem.runtimes.onnxruntime.process.loading import ARENAS, KEPT
 
     runtime = _session(analysis, basis)
     if runtime is None or total_bytes is None:
@@ -446,7 +448,7 @@ def _session_terms(
                 reserved = f"resident of {format_bytes(held_bytes)} reserved, after run 3"
                 yield Line(name, num_bytes - (unlimited_bytes - total_bytes), reserved)
             else:
-                yield Line(name, num_bytes)
+                yield Line(name, num_bytes, KEPT_BY if name == KEPT else "")
     elif basis is Basis.ORT_CUDA:
         footprint = _session_footprint(analysis, basis)
         context_bytes, workspace_bytes = (

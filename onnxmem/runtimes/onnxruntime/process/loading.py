@@ -45,6 +45,7 @@ _HANDLE_SPAN_BYTES: Final = 256
 """The arena has one handle for every 256 bytes of a region."""
 
 ARENAS: Final = "arenas"
+KEPT: Final = "freed but kept by the C library"
 """The part that runs write."""
 INPUTS: Final = "inputs"
 """The part that is the caller's."""
@@ -195,7 +196,7 @@ def process_parts(loads: Sequence["Loading"], heap: SystemHeap, mapped_bytes: in
         ("prepacked weights", packed_bytes),
         ("mapped weights", mapped_bytes + sum(each.file_pages_bytes for each in loads)),
         (ARENAS, arena_bytes),
-        ("freed but kept by the C library", heap.resident_bytes - named_bytes),
+        (KEPT, heap.resident_bytes - named_bytes),
     )
 
 
