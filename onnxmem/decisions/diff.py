@@ -122,8 +122,9 @@ class Snapshot:
     training: PeakContents | None
     runtimes: Mapping[str, PeakContents] = field(default_factory=dict)
     """The peak of requested bytes of each runtime, by name; a saved report has none."""
-    processes: Mapping[str, int] = field(default_factory=dict)
-    """The whole process of each runtime on the host, by name; a saved report has none."""
+    processes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The parts of the whole process of each runtime on the host, by name; they add up to it. A
+    saved report has none."""
     layers: tuple[LayerSize, ...] | None
     """``None``: the saved report has none."""
     step: str = ""
@@ -283,6 +284,8 @@ class Difference:
     unchanged_layers: int = 0
     runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
     """The runtimes that both sides have, by name."""
+    processes: Mapping[str, tuple[Change, ...]] = field(default_factory=dict)
+    """The parts of the processes that both sides have, which changed, the largest change first."""
     activations_at_most: PeakChange | None = None
     """Where the data of a run decide activations; ``None`` also if a peak at most is unknown."""
 
@@ -321,8 +324,20 @@ def diff(before: Snapshot, after: Snapshot) -> Difference:
             for name, peak in after.runtimes.items()
             if (change := _peak_change(before.runtimes.get(name), peak)) is not None
         },
+        processes={
+            name: _changed_parts(before.processes[name], parts)
+            for name, parts in after.processes.items()
+            if name in before.processes
+        },
         activations_at_most=_change_at_most(before, after),
     )
+
+
+def _changed_parts(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[Change, ...]:
+    names = dict.fromkeys((*after, *before))
+    parts = (Change(name, before.get(name, 0), after.get(name, 0)) for name in names)
+    changed = (part for part in parts if part.change_bytes)
+    return tuple(sorted(changed, key=lambda part: -abs(part.change_bytes or 0)))
 
 
 def _change_at_most(before: Snapshot, after: Snapshot) -> PeakChange | None:
@@ -369,7 +384,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         training=training,
         runtimes=dict(_runtime_peaks(analysis)),
         processes={
-            each.name: each.process_bytes
+            each.name: dict(each.process_parts) or {"the whole process": each.process_bytes}
             for each in analysis.runtimes
             if each.process_bytes is not None
         },
@@ -472,7 +487,12 @@ def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     for figure, (then, now) in sizes.items():
         yield Change(figure, then, now, ends=_both_ends(before, after, figure, (then, now)))
     for name in dict.fromkeys((*before.processes, *after.processes)):
-        yield Change(f"{name} process", before.processes.get(name), after.processes.get(name))
+        sums = [_sum_of(side.processes.get(name)) for side in (before, after)]
+        yield Change(f"{name} process", sums[0], sums[1])
+
+
+def _sum_of(parts: Mapping[str, int] | None) -> int | None:
+    return None if parts is None else sum(parts.values())
 
 
 def _both_ends(

@@ -1,7 +1,7 @@
 """A difference as text and as JSON (schema ``onnxmem.diff`` 1.0, additive within 1.x)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import BASES
@@ -46,6 +46,11 @@ def render(difference: Difference) -> str:
             for name, change in difference.runtimes.items()
             for line in _why(shortened(name), "no node", change)
         ),
+        *(
+            line
+            for name, parts in difference.processes.items()
+            for line in _why_process(shortened(name), parts)
+        ),
         *_layers(difference),
         *_notes(difference),
     ]
@@ -73,9 +78,16 @@ def as_json(difference: Difference) -> str:
 
 
 def _runtimes(difference: Difference) -> JsonDict:
-    """The peaks of the runtimes; no key where both sides have none in common."""
+    """Peaks and processes of the runtimes; no key where both sides have none in common."""
     peaks = {printable(name): _peak(change) for name, change in difference.runtimes.items()}
-    return {"runtimes": peaks} if peaks else {}
+    processes = {
+        printable(name): [{"part": part.name, **_change(part)} for part in parts]
+        for name, parts in difference.processes.items()
+    }
+    return {
+        **({"runtimes": peaks} if peaks else {}),
+        **({"processes": processes} if processes else {}),
+    }
 
 
 def _side(letter: str, side: Snapshot) -> Iterator[str]:
@@ -167,6 +179,17 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
         yield f"{_signed(rest_bytes):>14}  {plural(len(rest), 'other')}"
     if change.unchanged_tensors:
         yield f"{'+0 B':>14}  {change.unchanged_tensors:,} unchanged"
+
+
+def _why_process(name: str, parts: Sequence[Change]) -> Iterator[str]:
+    """The parts of a process whose changes add up to that of the whole."""
+    if not parts:
+        return
+    total = _signed(sum(part.change_bytes or 0 for part in parts))
+    yield ""
+    yield f"Why the process changed, {name}  {total}: by part, after three runs"
+    for part in parts:
+        yield from prose(f"{_signed(part.change_bytes):>14}  {_moved(part)}  ", part.name)
 
 
 def _nodes(change: PeakChange, elsewhere: str) -> str:

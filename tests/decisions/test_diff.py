@@ -130,6 +130,15 @@ def test_sides_are_compared_in_a_runtime(folder: Path, capsys: Capture) -> None:
     assert [processes["before_bytes"], processes["after_bytes"]] == [
         each.runtimes[0].process_bytes for each in found
     ]
+    parts = document["processes"]["ort-cpu"]
+    then, now = (dict(each.runtimes[0].process_parts) for each in found)
+    assert {each["part"] for each in parts} == {name for name in now if now[name] != then[name]}
+    assert sum(each["change_bytes"] for each in parts) == processes["change_bytes"]
+    assert all(each["after_bytes"] == now[each["part"]] for each in parts)
+    assert main(["diff", str(folder / "a.onnx"), *flags]) == 0
+    text = capsys.readouterr().out
+    assert "Why the process changed, ort-cpu  +" in text
+    assert re.search(r"^ +\+.* KiB  .* -> .*  inputs$", text, re.MULTILINE)
 
 
 def test_notes_are_attributed_to_their_side(folder: Path, capsys: Capture) -> None:
