@@ -21,7 +21,7 @@ from onnxmem.analysis.fitting.assessing import (
     fit,
     max_batch_of,
 )
-from onnxmem.analysis.fitting.footprints import footprint_together
+from onnxmem.analysis.fitting.footprints import footprint_together, on_device
 from onnxmem.analysis.fitting.searching import MaxBatch, Search
 from onnxmem.analysis.fitting.verdicts import (
     AnyBasis,
@@ -222,6 +222,18 @@ def _prefill(
         return None
     compared = assessment.compared(setup.limit_bytes, setup.flash_bytes)
     return Prefill(context, assessment, compared)
+
+
+def in_ram_alone(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment | None:
+    """What a microcontroller, whose flash holds the weights, needs of so much RAM.
+
+    ``None`` where the models cannot be analyzed as one runs them.
+    """
+    try:
+        of_mcu = [on_device(request, None, Basis.MCU) for request in requests]
+        return assess(of_mcu, replace(setup, basis=Basis.MCU))
+    except OnnxmemError:
+        return None
 
 
 def at_context(

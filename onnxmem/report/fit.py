@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, TableRow
+from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, TableRow
 from onnxmem.analysis.fitting.footprints import Footprint, PeakAt
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis, Comparison
@@ -16,7 +16,7 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.decisions.devices import AS_GIVEN, Device
-from onnxmem.decisions.fit import Contexts, Prefill
+from onnxmem.decisions.fit import Contexts, Prefill, in_ram_alone
 from onnxmem.errors import printable, shortened
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.sections.section import Line
@@ -46,10 +46,6 @@ from onnxmem.units import format_bytes, in_decimal_unit, in_unit, plural, unit_p
 
 _STEP_COLUMN: Final = 28
 _MEMORIES: Final = {"ram": "RAM", "flash": "flash"}
-_WEIGHTS_TOO: Final = (
-    "the weights count too; of a microcontroller, whose flash holds them, give both sizes: "
-    "--device ram=512KiB,flash=2MiB"
-)
 _CPU_PROCESS: Final = "the process: Python, what PyTorch loads and its kernels' buffers on the CPU"
 _EACH: Final = "each was computed and fits; the next number does not"
 _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
@@ -80,9 +76,19 @@ def render_fit(
     contexts: Contexts | None,
 ) -> str:
     """Write the whole result; it ends with a newline."""
+    is_of_tensors = result.setup.basis is Basis.TOTAL and memory.device is None and not contexts
+    in_ram = in_ram_alone(requests, result.setup) if is_of_tensors and memory.is_small else None
+    beside = [
+        *(
+            []
+            if contexts is None or contexts.prefill is None
+            else [_prefill_line(contexts.prefill, result.setup)]
+        ),
+        *([] if in_ram is None else [_ram_line(in_ram, result.setup, memory)]),
+    ]
     blocks = [
         _head(result, memory, requests),
-        _verdict_section(result, memory, None if contexts is None else contexts.prefill),
+        _verdict_section(result, memory, beside),
         _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
@@ -233,15 +239,15 @@ def _at(result: FitResult) -> str:
 
 
 def _verdict_section(
-    result: FitResult, memory: ComparedMemory, prefill: Prefill | None
+    result: FitResult, memory: ComparedMemory, beside: Sequence[Line]
 ) -> list[str]:
+    """The verdict and its terms; ``beside`` are verdicts on another use of the same memory."""
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
-    lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}")]
-    if prefill is not None:
-        lines += laid_out([_prefill_line(prefill, setup)])
+    lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}{_two_memories(result)}")]
+    lines += laid_out(beside)
     if not_counted := _not_counted(memory, setup):
         lines.append(fact("  not counted", not_counted))
     if result.limited_by:
@@ -258,6 +264,30 @@ def _verdict_section(
     if setup.reserve_bytes:
         lines.append(rounded("  reserve", setup.reserve_bytes, "kept free"))
     return lines
+
+
+def _two_memories(result: FitResult) -> str:
+    """What is compared with the two memories of a microcontroller; empty for other devices."""
+    setup, footprint = result.setup, result.footprint
+    if setup.basis is not Basis.MCU:
+        return ""
+    arena, ram = format_bytes(footprint.total_bytes), format_bytes(setup.limit_bytes)
+    weights, flash = format_bytes(footprint.weight_bytes), setup.flash_bytes
+    of_flash = "flash of unknown size" if flash is None else f"{format_bytes(flash)} of flash"
+    return f": tensor arena {arena} in {ram} of RAM, weights {weights} in {of_flash}"
+
+
+def _ram_line(in_ram: Assessment, setup: FitRequest, memory: ComparedMemory) -> Line:
+    """The verdict on a small memory as the RAM of a microcontroller."""
+    compared = in_ram.compared(setup.limit_bytes)
+    text = verdict_text(compared, setup.limit_bytes, in_ram.doubts_at(setup.limit_bytes))
+    weights = format_bytes(in_ram.footprint.weight_bytes)
+    return Line(
+        "as RAM alone",
+        in_ram.footprint.total_bytes,
+        f"of a microcontroller, {text}: its tensor arena; weights, {weights}, lie in flash: "
+        f"--device ram={shortened(memory.name)},flash=2MB",
+    )
 
 
 def _prefill_line(prefill: Prefill, setup: FitRequest) -> Line:
@@ -414,8 +444,6 @@ def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     remarks = list(result.remarks)
     if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
-    if result.setup.basis is Basis.TOTAL and memory.device is None and memory.is_small:
-        remarks.append(_WEIGHTS_TOO)
     if result.setup.basis is Basis.ORT_CUDA:
         remarks.append("what cuDNN takes in the arena is not in it")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]

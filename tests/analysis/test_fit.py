@@ -627,6 +627,32 @@ def test_the_sizes_of_a_microcontroller_are_a_device(net: str, capsys: Capture) 
     assert (row["flash_bytes"], row["flash_margin_bytes"]) == (20 * 2**10, 20 * 2**10 - 4 * 5354)
 
 
+def test_the_verdict_names_what_is_compared_with_ram_and_with_flash(
+    net: str, capsys: Capture
+) -> None:
+    """At batch 1 the arena has the image (3 x 16 x 16 floats), conv (8 x 16 x 16) and pool."""
+    assert main(["fit", net, "--device", "ram=20KiB,flash=1MiB"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    verdict = text.partition("Verdict ")[2].partition(" takes ")[0]
+    assert ": tensor arena 13.0 KiB in 20.0 KiB of RAM" in verdict
+    assert "weights 20.9 KiB in 1.00 MiB of flash" in verdict
+
+
+def test_a_small_size_is_compared_as_the_ram_of_a_microcontroller_too(
+    net: str, capsys: Capture
+) -> None:
+    """The tensors of net.onnx do not fit 20 KiB, but its tensor arena does."""
+    assert main(["fit", net, "--device", "20KiB"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith("Verdict "))
+    assert "does not fit" in lines[start]
+    text = " ".join(" ".join(lines[start + 1 : start + 4]).split())
+    assert text.startswith("as RAM alone 13.0 KiB of a microcontroller, fits: 7.00 KiB free")
+    assert "--device ram=20KiB,flash=2MB" in text
+    assert main(["fit", net, "--device", "20GiB"]) == 0
+    assert "microcontroller" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("device", "message"),
     [

@@ -305,7 +305,8 @@ def _next_step(result: "FitResult") -> str:
         return "settle the warnings above" + (accepted if codes else "")
     setup = result.setup
     if setup.basis is Basis.TOTAL and setup.memory_bytes <= SMALL_BYTES:
-        return "of a microcontroller, whose flash holds the weights: onnxmem fit --device STM32H743"
+        ram = format_limit(setup.memory_bytes).replace(" ", "")
+        return f"if that is a microcontroller's RAM: onnxmem fit --device ram={ram},flash=2MB"
     if result.verdict is Verdict.OVER and max_batch is not None and max_batch.number:
         return f"--batch {max_batch.comfortable or max_batch.number} fits; {lower}"
     return f"{lower}; -v: all figures"
