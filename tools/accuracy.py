@@ -131,7 +131,10 @@ def precision_rows(group: str, *, named: bool) -> Iterator[tuple[str, Row]]:
 
 
 def _drop_names(model: onnx.ModelProto) -> None:
-    """Remove what a file says of modules and of PyTorch's operators."""
+    """Remove what a file says of modules, of parameters and of PyTorch's operators."""
+    del model.graph.metadata_props[:]
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        del value.metadata_props[:]
     for index, node in enumerate(model.graph.node):
         node.name = f"n{index}"
         del node.metadata_props[:]

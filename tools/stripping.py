@@ -5,6 +5,7 @@ model with external data does. Its shapes, types and names are those of the full
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 
 import onnx
@@ -26,9 +27,16 @@ _PAYLOAD_FIELDS = (
 )
 
 _ORIGIN = frozenset(
-    f"pkg.torch.onnx.{name}" for name in ("class_hierarchy", "fx_node", "name_scopes")
+    {
+        *(f"pkg.torch.onnx.{name}" for name in ("class_hierarchy", "fx_node", "name_scopes")),
+        "pkg.torch.onnx.stack_trace",
+        "pkg.torch.export.ExportedProgram.graph_signature",
+        "pkg.onnxscript.optimizer.folded_from",
+    }
 )
-"""Module and operator of a node: what a training step is predicted from, where it is there."""
+"""What a training step is predicted from, where it is there: module, operator and line of code of a
+node, the parameters of the network, and what the exporter computed of them."""
+_FOLDER = re.compile(r'(?<=File ")[^"]*/')
 
 
 def strip_weights(model: onnx.ModelProto, location: str) -> int:
@@ -45,7 +53,7 @@ def strip_weights(model: onnx.ModelProto, location: str) -> int:
 
 
 def drop_annotations(model: onnx.ModelProto) -> None:
-    """Remove documentation and metadata, but for where each node of torch.export comes from."""
+    """Remove documentation and metadata, but for where nodes and constants come from."""
     model.ClearField("doc_string")
     model.ClearField("metadata_props")
     for function in model.functions:
@@ -53,7 +61,7 @@ def drop_annotations(model: onnx.ModelProto) -> None:
         _drop_from_nodes(function.node)
         _drop_from_values(function.value_info)
     for graph in _graphs(model):
-        _drop(graph)
+        _drop_all_but_origin(graph)
         _drop_from_nodes(graph.node)
         _drop_from_values((*graph.input, *graph.output, *graph.value_info))
     for tensor in _tensors(model):
@@ -67,17 +75,26 @@ def _drop(proto: onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.Te
 
 def _drop_from_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
-        origin = [entry for entry in node.metadata_props if entry.key in _ORIGIN]
-        _drop(node)
-        node.metadata_props.extend(origin)
+        _drop_all_but_origin(node)
         for attribute in node.attribute:
             attribute.ClearField("doc_string")
 
 
 def _drop_from_values(values: Iterable[onnx.ValueInfoProto]) -> None:
     for value in values:
-        value.ClearField("doc_string")
-        value.ClearField("metadata_props")
+        _drop_all_but_origin(value)
+
+
+def _drop_all_but_origin(proto: onnx.GraphProto | onnx.NodeProto | onnx.ValueInfoProto) -> None:
+    origin = [
+        # Lines of code without the folders of the machine that they lie on.
+        onnx.StringStringEntryProto(key=entry.key, value=_FOLDER.sub("", entry.value))
+        for entry in proto.metadata_props
+        if entry.key in _ORIGIN
+    ]
+    proto.ClearField("doc_string")
+    proto.ClearField("metadata_props")
+    proto.metadata_props.extend(origin)
 
 
 def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:

@@ -1,8 +1,8 @@
 """The forward pass: nodes allocate storages, and the last reference frees each.
 
 A storage lives while a later node reads it or a view of it, while a node has it saved for backward,
-and to the end of the step where it holds an output of the graph. A network's own variables may keep
-a tensor somewhat longer, which the file does not show.
+and to the end of the step where it holds an output of the graph. Variables of the network keep some
+tensors longer: see ``variables``.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.strides import CONVOLUTIONS
 from onnxmem.runtimes.torch.tape import SavedTensors, Tape
+from onnxmem.runtimes.torch.variables import num_shared, variables
 
 
 @dataclass(slots=True)
@@ -60,8 +61,8 @@ class Storages:
         }
         cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
-        variables = _variables(nodes, callers, tape)
-        reads.update((*retained, *cached, *chain.from_iterable(variables.values())))
+        held = variables(nodes, callers, tape)
+        reads.update((*retained, *cached, *chain.from_iterable(held.values())))
         has_autocast = tape.precision.autocast is not None
         returns = _returns(nodes, callers) if callers and has_autocast else {}
         return cls(
@@ -69,7 +70,7 @@ class Storages:
             cached=cached,
             callers=callers,
             returns=returns,
-            variables=variables,
+            variables=held,
         )
 
     def read_by(self, node: Node) -> tuple[str, ...]:
@@ -166,91 +167,15 @@ def _returns(nodes: Sequence[Node], callers: Mapping[str, str]) -> Mapping[tuple
     last: list[str] = []
     after: tuple[str, ...] = ()
     for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
-        del last[_num_shared(path, after) :]
+        del last[num_shared(path, after) :]
         caller = callers.get(node.name, node.name)
         last += [caller] * (len(path) - len(last))
         for name in data_reads(node):
-            depth = _num_shared(path, written.get(name, path))
+            depth = num_shared(path, written.get(name, path))
             if depth < len(path):
                 found[caller, name] = last[depth]
         after = path
     return found
-
-
-_REBINDING = frozenset({"Add", "Div", "Mul", "Sub"})
-
-
-def _variables(
-    nodes: Sequence[Node], callers: Mapping[str, str], tape: Tape
-) -> Mapping[str, Sequence[str]]:
-    """The tensors that variables hold, by the last node of the module whose ``forward`` runs then.
-
-    Variables live until ``forward`` returns. ``a, b = x.chunk(2, -1)`` unpacks the pieces of a
-    Split into variables; and what two calls read has a name, for an expression is read once. The
-    sum or product that reads it last assigns that name anew: ``x = x + f(x)``. Views are left out:
-    where the network has ``contiguous``, which exporters drop, the variable holds a copy instead.
-    """
-    paths = paths_of(nodes)
-    read = _read_twice(nodes, paths, callers)
-    found: dict[str, list[str]] = {}
-    last: list[str] = []
-    after: tuple[str, ...] = ()
-    for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
-        del last[_num_shared(path, after) :]
-        last += [node.name] * (len(path) - len(last))
-        if node.onnx_op == "Split" and last:
-            found.setdefault(last[-1], []).extend(node.writes)
-        elif read and node.name not in callers:
-            for name in filter(tape.allocates_storage, node.writes):
-                depth = _depth_of_variable(tape.graph, name, path, read.get(name, ()))
-                if depth:
-                    found.setdefault(last[depth - 1], []).append(name)
-        after = path
-    return found
-
-
-_Read = tuple[Node, tuple[str, ...]]
-"""A node that reads a tensor, and the modules around it."""
-
-
-def _read_twice(
-    nodes: Sequence[Node], paths: Sequence[tuple[str, ...]], callers: Mapping[str, str]
-) -> Mapping[str, Sequence[_Read]]:
-    """The reads of each tensor that several calls read, in order; none if no modules are named."""
-    if not any(paths):
-        return {}
-    named = {node.name: node for node in nodes} if callers else {}
-    found: dict[str, list[_Read]] = {}
-    for node, path in zip(nodes, paths, strict=True):
-        caller = named[callers[node.name]] if node.name in callers else node
-        for name in dict.fromkeys(data_reads(node)):
-            reads = found.setdefault(name, [])
-            if all(reader is not caller for reader, _ in reads):
-                reads.append((caller, path))
-    return {name: reads for name, reads in found.items() if len(reads) > 1}
-
-
-def _depth_of_variable(
-    graph: Graph, name: str, path: tuple[str, ...], reads: Sequence[_Read]
-) -> int:
-    """How many modules are around the ``forward`` of which a tensor is a variable; 0 if of none."""
-    depth = min((_num_shared(path, reader_path) for _, reader_path in reads), default=0)
-    calls = {
-        reader_path[: depth + 1] if len(reader_path) > depth else reader.name
-        for reader, reader_path in reads
-    }
-    if depth == 0 or len(calls) < 2:  # noqa: PLR2004 - a call reads an expression without a name
-        return 0
-    reader, reader_path = reads[-1]
-    is_own = len(reader_path) == depth and reader.onnx_op in _REBINDING
-    shapes = {graph.tensors[each].shape for each in (name, reader.outputs[0])}
-    return 0 if is_own and len(shapes) == 1 else depth
-
-
-def _num_shared(path: tuple[str, ...], other: tuple[str, ...]) -> int:
-    """How many modules two paths begin with in common."""
-    pairs = enumerate(zip(path, other, strict=False))
-    return next((n for n, (one, two) in pairs if one != two), min(len(path), len(other)))
 
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onnxmem.model.graph import FX_NODE, Graph, Node
+from onnxmem.model.graph import FX_NODE, DType, Graph, Node
 from onnxmem.model.module_paths import Modules, paths_of
 
 _ACTIVATIONS: Final = frozenset(
@@ -162,10 +162,10 @@ def _again(node: Node, output: str, reader: Node) -> Node:
 
 
 def _is_repeatable(graph: Graph, node: Node, result: str) -> bool:
-    """Whether a node computes one floating tensor of its own, which has the name of the call."""
+    """Whether a node computes a floating tensor or a mask, which has the name of the call."""
     dtype = graph.tensors[node.outputs[0]].dtype
-    is_floating = dtype is not None and dtype.is_floating
-    return node.outputs == (result,) and is_floating and not node.operator.autograd_view
+    is_saved = dtype is not None and (dtype.is_floating or dtype is DType.BOOL)
+    return node.outputs == (result,) and is_saved and not node.operator.autograd_view
 
 
 @dataclass(frozen=True, slots=True)

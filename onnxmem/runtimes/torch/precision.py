@@ -40,7 +40,11 @@ from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
 from onnxmem.runtimes.torch.autocast_lists import Lists, Policy, lists_of
 from onnxmem.runtimes.torch.framework import FRAMEWORK, MATH, SQUARE, is_idle_cast
-from onnxmem.runtimes.torch.recurrent import is_recurrent
+from onnxmem.runtimes.torch.recurrent import are_cells, is_recurrent
+
+_MATRICES_AND_BIASES = range(1, 4)
+"""Their indices among the inputs of a recurrent layer."""
+_FIRST_STATE = 5
 
 _CASTABLE = frozenset(
     dtype
@@ -331,9 +335,10 @@ class _Casting:
         if self.unlike and policy in {None, Policy.PROMOTE}:
             self._find_widening(node)
         target = self._target(node, policy)
+        states = self._cell_type(node)
         if target is not None:
             node = self._with_operands_in(node, target)
-        result = self._result(node, policy)
+        result = states or self._result(node, policy)
         for name in node.writes:
             if is_castable(self.tensors[name]):
                 self.tensors[name] = replace(self.tensors[name], dtype=result)
@@ -439,6 +444,14 @@ class _Casting:
             return self._in_place(node)
         return self._promoted(node.inputs[:1] if node.onnx_op in _OF_FIRST else node.inputs)
 
+    def _cell_type(self, node: Node) -> DType | None:
+        """The type of what cells return: that of their states; ``None`` for other nodes."""
+        if not are_cells(node) or node.onnx_op == "RNN":
+            return None
+        # Initial states that the module makes itself are constants, of the type of its input.
+        own = (n for n in node.inputs[_FIRST_STATE:] if n not in self.autocast.constants)
+        return self._promoted((node.inputs[0], *own))
+
     def _in_place(self, node: Node) -> DType:
         """The type of a node's first operand, which its result is written to."""
         # add_ and its like cast the result to the type of `self` (TensorIterator's
@@ -476,6 +489,9 @@ class _Casting:
         # arguments GCC evaluates from the last to the first.
         inputs = list(node.inputs)
         for index, name in reversed(tuple(enumerate(node.inputs))):
+            # Each product of a cell has a copy of its own: see `layer_of`.
+            if are_cells(node) and index not in _MATRICES_AND_BIASES:
+                continue
             if name in self.autocast.packed and is_recurrent(node):
                 self.tensors[name] = replace(self.tensors[name], dtype=target)
                 for parameter in self.autocast.packed[name]:

@@ -10,7 +10,9 @@ each, the output of one reordered for the next. cuDNN runs what PyTorch's module
 peepholes, no other activations, no lone reverse direction. Other layers remain cells.
 
 ``Layer``: PyTorch's own cells (aten/src/ATen/native/RNN.cpp). The input's matmuls of all steps run
-as one; then each step saves its gates and states.
+as one; then each step saves its gates and states. Under autocast the products are of 16 bits, and
+what is computed with a state has the state's type: that of the module's input, as which ``LSTM``
+and ``GRU`` of torch/nn/modules/rnn.py make the first ones. An RNN's state is its gate.
 
 PyTorch has two matrices and two vectors for each layer and direction; ONNX wants them with another
 order of gates and packed into three tensors. Where a file does that with nodes, the framework does
@@ -32,10 +34,11 @@ from onnxmem.runtimes.torch.framework import CUDNN_RNN
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 RECURRENT = tuple(_GATES)
 """The operators."""
-_SAVED_PER_STEP = {"GRU": 7, "LSTM": 7, "RNN": 1}
-"""Vectors of H that LSTMCell, GRUCell and SimpleCell of RNN.cpp save in each step.
+_SAVED_PER_STEP = {"GRU": (5, 1), "LSTM": (4, 2), "RNN": (0, 0)}
+"""Vectors of H that LSTMCell, GRUCell and SimpleCell of RNN.cpp save in each step, and h.
 
-LSTM: four gates, c, tanh(c), h. GRU: three gates, its new gate twice, h - n, h.
+As gates and as states, which have two types under autocast. LSTM: four gates; c, tanh(c). GRU:
+three gates, its new gate twice; h - n.
 """
 _RANK = 3
 _MOST_SINGLE_STEPS = 1024
@@ -50,13 +53,17 @@ class Layer:
     num_steps: int
     num_directions: int
     input_bytes: int
-    """Of X, and of its row-major copy."""
+    """Of what a product reads of X: itself, or a copy."""
     gates_bytes: int
     """Of all steps' gates in one direction."""
     saved_bytes: int
     """Of one step in one direction."""
     output_bytes: int
     """Of Y."""
+    copies_input: bool = False
+    """Whether each direction's product reads a copy of X of fewer bits."""
+    copies_state: bool = False
+    """Whether each step's product reads a copy of h of fewer bits: h itself is not saved."""
 
     @property
     def runs(self) -> tuple[int, ...]:
@@ -85,7 +92,9 @@ class Layer:
         """
         parts_bytes = self.output_bytes if self.num_directions > 1 else 0
         joined_bytes = 0 if writes_output else self.output_bytes
-        return self.gates_bytes + parts_bytes + joined_bytes
+        # The list of the steps' h is alive until all directions are joined.
+        states_bytes = self.output_bytes if self.copies_state else 0
+        return self.gates_bytes + states_bytes + parts_bytes + joined_bytes
 
 
 _NUM_WEIGHTS = 3
@@ -96,6 +105,11 @@ _MIB = 2**20
 def is_recurrent(node: Node) -> bool:
     """Whether a node is a recurrent layer, or several in one call."""
     return node.onnx_op in _GATES or node.operator is CUDNN_RNN
+
+
+def are_cells(node: Node) -> bool:
+    """Whether a node is a recurrent layer that runs cell by cell."""
+    return node.onnx_op in _GATES and not node.subgraphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +264,23 @@ def layer_of(op_type: str, call: Call) -> Layer | None:
     if read is None or matrix is None or {len(read), len(matrix)} != {_RANK}:
         return None
     steps, samples = (read[1], read[0]) if call.attributes.get("layout") else read[:2]
-    hidden_bytes = samples * matrix[2] * data.bits // 8
+    num_hidden = samples * matrix[2]
+    written = (each.bits for each in call.outputs if each is not None and each.bits)
+    # Products read copies of 16 bits under autocast, as matrices are there.
+    gate_bits = recurrence.bits or data.bits
+    gate_bytes = num_hidden * gate_bits // 8
+    state_bytes = num_hidden * max(written, default=data.bits) // 8
+    gates, states = _SAVED_PER_STEP[op_type]
     return Layer(
         num_steps=steps,
         num_directions=matrix[0],
-        input_bytes=prod(read) * data.bits // 8,
-        gates_bytes=steps * _GATES[op_type] * hidden_bytes,
-        saved_bytes=_SAVED_PER_STEP[op_type] * hidden_bytes,
-        output_bytes=steps * matrix[0] * hidden_bytes,
+        input_bytes=prod(read) * gate_bits // 8,
+        gates_bytes=steps * _GATES[op_type] * gate_bytes,
+        # The next step's product reads h in the type of the gates.
+        saved_bytes=(gates + 1) * gate_bytes + states * state_bytes,
+        output_bytes=steps * matrix[0] * state_bytes,
+        copies_input=gate_bits != data.bits,
+        copies_state=state_bytes != gate_bytes,
     )
 
 

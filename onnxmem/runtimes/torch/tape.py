@@ -386,8 +386,8 @@ class _Saver:
         """
         data = node.inputs[0]
         # `at::linear` of all steps at once reads X as one matrix: another layout is copied, for
-        # each direction again.
-        copies_input = not self.tape.has_steps_first(data)
+        # each direction again, and so is one of another type.
+        copies_input = layer.copies_input or not self.tape.has_steps_first(data)
         transient_bytes = layer.transient_bytes(writes_output=bool(node.outputs[0]))
         packed = self.tape.packed
         matrices = (each for name in node.inputs[1:3] for each in packed.get(name, (name,)))

@@ -349,10 +349,34 @@ def test_recurrent_layers_save_copies_of_their_matrices() -> None:
         recurrent="cells",
     )
     made = sizes(found)
-    assert (made["copy of w"], made["copy of r"], made["y"]) == ([280], [392], [84])
+    assert (made["copy of w"], made["copy of r"], made["y"]) == ([280], [392], [168])
     backward = happenings(found)
     assert {"-copy of w", "-copy of r"} <= set(backward)
     assert sizes(found)["gradient of w"] == [560]
+
+
+@pytest.mark.parametrize(
+    ("kind", "gates", "of_16_bits", "of_32_bits", "y_bits"),
+    [("LSTM", 4, 5, 2, 32), ("GRU", 3, 6, 1, 32), ("RNN", 1, 1, 0, 16)],
+)
+def test_cells_compute_gates_in_16_bits_and_states_as_wide_as_the_input(
+    kind: str, gates: int, of_16_bits: int, of_32_bits: int, y_bits: int
+) -> None:
+    """RNN.cpp: linear is cast; ``forgetgate * cx`` and ``hx - new_gate`` are not."""
+    found = step(
+        f"""
+        agraph (float[2,3,5] x) => (float[2,1,3,7] y)
+        <float[1,{7 * gates},5] w, float[1,{7 * gates},7] r> {{
+            y = {kind}<hidden_size = 7>(x, w, r)
+        }}""",
+        precision="mixed-bf16",
+        recurrent="cells",
+    )
+    made, states = sizes(found), 3 * 7
+    # h is saved as the copy of 16 bits that the next product reads.
+    assert made[f"a step of {kind}_0"] == [states * (2 * of_16_bits + 4 * of_32_bits)] * 2
+    assert made["y"] == [2 * states * y_bits // 8]
+    assert made[f"input of {kind}_0"] == [2 * 2 * 3 * 5]
 
 
 def test_the_lists_of_2_0_leave_resized_tensors_in_16_bits() -> None:
