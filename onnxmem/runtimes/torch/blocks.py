@@ -34,6 +34,9 @@ _ALIKE = 0.5
 expansion, the first of a stage has a projection besides, and a shifted window its rolls."""
 _COVERED = 0.8
 """Stages that consist of blocks up to a projection between them are not blocks themselves."""
+_MOSTLY = 0.5
+"""Of the nodes of a stage. A layer with more than that around its parts is a block: a weighed sum of
+several maps, up- and downsampling (BiFPN)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ def _blocks_of(graph: Graph, by_module: Mapping[Modules, Sequence[Node]]) -> tup
         if len(found) < 2 or not _is_chain(stretch, tuple(found.values())):  # noqa: PLR2004 - repeated
             continue
         inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
-        if _products(inner.values()) < _COVERED * _products(found.values()):
+        if not _consist_of(found.values(), inner.values()):
             chosen = {m: block for m, block in chosen.items() if m not in inner} | found
     chosen |= _like_blocks(by_module, chosen)
     return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
@@ -262,6 +265,13 @@ def _stretch(
     """The nodes from the first to the last of some blocks."""
     ends = [position[node.name] for block in blocks for node in (block.nodes[0], block.nodes[-1])]
     return nodes[min(ends) : max(ends) + 1]
+
+
+def _consist_of(stages: Collection[Block], inner: Collection[Block]) -> bool:
+    """Whether stages are no more than a row of blocks."""
+    num_nodes = sum(len(stage.nodes) for stage in stages)
+    is_mostly = sum(len(block.nodes) for block in inner) >= _MOSTLY * num_nodes
+    return is_mostly and _products(inner) >= _COVERED * _products(stages)
 
 
 def _products(blocks: Iterable[Block]) -> int:
