@@ -279,6 +279,8 @@ class Passes:
     tape: Tape
     heap: Heap
     schedule: Schedule
+    holds_all: bool = False
+    """Whether variables hold all that they may."""
     storages: Storages = field(init=False)
     hooked: tuple[str, ...] = field(init=False)
     """The weights that hooks assign to modules."""
@@ -291,7 +293,9 @@ class Passes:
         graph = self.tape.graph
         self.hooked = hooked_weights(graph)
         retained = (*graph.outputs, *self.hooked)
-        self.storages = Storages.before(self.tape, self.heap, graph.nodes, retained)
+        self.storages = Storages.before(
+            self.tape, self.heap, graph.nodes, retained, holds_all=self.holds_all
+        )
 
     def run_forward(self) -> None:
         """Run every segment."""
@@ -355,7 +359,9 @@ class Passes:
     def _recompute(self, index: int, segment: Segment) -> Storages:
         """Run a segment again from what it saved, this time saving for backward."""
         again, last = _until_all_saved(self.tape, segment.nodes)
-        inner = Storages.before(self.tape, self.heap, (*again, *last))
+        inner = Storages.before(
+            self.tape, self.heap, again, unfinished=last, holds_all=self.holds_all
+        )
         for storage in self.retained[index]:
             inner.blocks[storage] = self.storages.blocks[storage]
         for name in _outside_reads((*again, *last)):

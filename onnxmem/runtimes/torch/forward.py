@@ -17,7 +17,7 @@ from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.strides import CONVOLUTIONS
 from onnxmem.runtimes.torch.tape import SavedTensors, Tape
-from onnxmem.runtimes.torch.variables import num_shared, variables
+from onnxmem.runtimes.torch.variables import all_held, num_shared, variables
 
 
 @dataclass(slots=True)
@@ -46,11 +46,20 @@ class Storages:
 
     @classmethod
     def before(
-        cls, tape: Tape, heap: Heap, nodes: Iterable[Node], outputs: Iterable[str] = ()
+        cls,
+        tape: Tape,
+        heap: Heap,
+        nodes: Iterable[Node],
+        outputs: Iterable[str] = (),
+        *,
+        unfinished: Iterable[Node] = (),
+        holds_all: bool = False,
     ) -> "Storages":
         """The storages before some nodes run; ``outputs`` stay allocated after their last reader.
 
         So do the copies in autocast's cache, where the nodes are a whole network with outputs.
+        ``unfinished`` nodes read, and return nothing. ``holds_all``: variables hold all that
+        they may.
         """
         nodes, retained = tuple(nodes), tuple(outputs)
         names = {node.name for node in nodes} if tape.callers else set()
@@ -60,8 +69,8 @@ class Storages:
             if cast in names and caller in names
         }
         cached = tuple(sorted(tape.cached)) if retained else ()
-        reads = Counter(chain.from_iterable(map(data_reads, nodes)))
-        held = variables(nodes, callers, tape)
+        reads = Counter(chain.from_iterable(map(data_reads, (*nodes, *unfinished))))
+        held = all_held(nodes, tape) if holds_all else variables(nodes, callers, tape)
         reads.update((*retained, *cached, *chain.from_iterable(held.values())))
         has_autocast = tape.precision.autocast is not None
         returns = _returns(nodes, callers) if callers and has_autocast else {}

@@ -31,6 +31,7 @@ from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
 from onnxmem.runtimes.torch.strides import Dims, multiplies_matrices
 from onnxmem.runtimes.torch.tape import Tape, tape_of
+from onnxmem.runtimes.torch.variables import has_lines
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_known
 
@@ -40,6 +41,10 @@ _BATCH_COUNT_BYTES = 8
 
 _STEP_BYTES = 4
 """``state["step"]`` of torch/optim/adam.py, a float32."""
+
+
+_DOUBT = 1.05
+"""Variables that may hold less than this share more are not worth a warning."""
 
 
 _BUCKETED = frozenset({"ddp", "zero1"})
@@ -56,8 +61,23 @@ def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
     """
     step = _Step.of(graph, recipe)
     run = [(schedule, step.run(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)]
-    best = min((found for _, found in run), key=lambda found: found.peak_bytes)
+    schedule, best = min(run, key=lambda each: each[1].peak_bytes)
+    if not has_lines(graph.nodes):
+        most = step.run(schedule, holds_all=True).peak_bytes
+        best = replace(best, findings=(*best.findings, *_variables_finding(best, most)))
     return best if len(run) == 1 else replace(best, checkpoints=_unbeaten(step.tape, run))
+
+
+def _variables_finding(step: TrainingMemory, most_bytes: int) -> Iterator[Finding]:
+    """The warning where variables may hold much more than is counted."""
+    if most_bytes > _DOUBT * step.peak_bytes:
+        text = (
+            f"the file does not show which tensors variables of the network hold: the training peak is "
+            f"{format_bytes(step.peak_bytes)} if they hold what several calls read, and up to "
+            f"{format_bytes(most_bytes)} if they hold all that a module computes until it returns; "
+            "files that torch.export writes have the lines of code"
+        )
+        yield Finding("variables_unknown", text)
 
 
 def _unbeaten(
@@ -281,8 +301,8 @@ class _Step:
             units=Units.of(tape, whole) if persistent.shards_weights else Units(),
         )
 
-    def run(self, schedule: Schedule) -> TrainingMemory:
-        """Simulate the step once with a schedule."""
+    def run(self, schedule: Schedule, *, holds_all: bool = False) -> TrainingMemory:
+        """Simulate the step once with a schedule; ``holds_all``: variables hold all they may."""
         recipe, graph = self.persistent.recipe, self.network.graph
         loss = loss_named(recipe.loss)
         losses = OutputLosses(graph, self.persistent.precision, loss, self.outputs)
@@ -292,7 +312,7 @@ class _Step:
         state = () if is_first else heap.add_to_setup(self.state)
         gradients = self._previous_gradients(heap)
         outputs = heap.add_to_setup(self._previous_outputs())
-        passes = Passes(self.tape, heap, schedule)
+        passes = Passes(self.tape, heap, schedule, holds_all)
         # What is saved for backward is the growth of the heap between these two events.
         num_before = heap.num_events
         gathering = Gathering(heap, self.units)

@@ -6,17 +6,20 @@ tensor that no backward formula reads may be alive while later lines run.
 
 torch.export writes the lines of Python that made each call into a node's metadata, from which
 ``_Code`` follows the functions that run: which line assigns which names, and where each function
-returns. A file of another exporter has no lines; there ``_by_modules`` takes what several calls read
-for a variable.
+returns. A file of another exporter has no lines. There ``_by_modules`` takes what several calls read
+for a variable, and ``all_held`` is the most that variables may hold: each tensor until the module
+returns in which it was computed or which it was handed to.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.model.graph import STACK_TRACE, Graph, Node
 from onnxmem.model.module_paths import paths_of
+from onnxmem.runtimes.torch.blocks import COMPUTE_INTENSIVE
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.tape import Tape
 
@@ -38,9 +41,62 @@ def variables(
     nodes: Sequence[Node], callers: Mapping[str, str], tape: Tape
 ) -> Mapping[str, Sequence[str]]:
     """The tensors that variables hold, by the node at whose end each is let go."""
-    if any(STACK_TRACE in node.metadata for node in nodes):
+    if has_lines(nodes):
         return _Code(nodes, tape).held()
     return _by_modules(nodes, callers, tape)
+
+
+def has_lines(nodes: Sequence[Node]) -> bool:
+    """Whether a file says which lines of code made its nodes."""
+    return any(STACK_TRACE in node.metadata for node in nodes)
+
+
+def all_held(nodes: Sequence[Node], tape: Tape) -> Mapping[str, Sequence[str]]:
+    """The most that variables may hold, by the node at whose end each is let go."""
+    paths = _paths(nodes)
+    ends = _module_ends(nodes, paths) if any(paths) else _next_products(nodes)
+    found: dict[str, list[str]] = {}
+    written: dict[str, tuple[str, ...]] = {}
+    for node, path, last in zip(nodes, paths, ends, strict=True):
+        for name in node.writes:
+            written[name] = path
+            if last and tape.allocates_storage(name):
+                found.setdefault(last[-1], []).append(name)
+        for name in dict.fromkeys(data_reads(node)):
+            depth = num_shared(path, written.get(name, path))
+            if depth < len(last) and name in written and name in tape.storages:
+                found.setdefault(last[depth], []).append(name)
+    return found
+
+
+def _paths(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
+    """The modules around each node; none where the name is that of another node, and more."""
+    names = {node.name for node in nodes}
+    return [() if path[:1] and path[0] in names else path for path in paths_of(nodes)]
+
+
+def _module_ends(
+    nodes: Sequence[Node], paths: Sequence[tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """The last node of each module that a node is in, from the outermost."""
+    found: list[tuple[str, ...]] = []
+    last: list[str] = []
+    after: tuple[str, ...] = ()
+    for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
+        del last[num_shared(path, after) :]
+        last += [node.name] * (len(path) - len(last))
+        found.append(tuple(last))
+        after = path
+    found.reverse()
+    return found
+
+
+def _next_products(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
+    """The second product behind each node: where no module is named, a block has two at least."""
+    products = [n for n, node in enumerate(nodes) if node.op_type in COMPUTE_INTENSIVE]
+    last = len(nodes) - 1
+    following = (products[bisect_left(products, index + 1) + 1 :] for index in range(len(nodes)))
+    return [(nodes[min((*rest[:1], last))].name,) for rest in following]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +244,7 @@ def _by_modules(
     sum or product that reads it last assigns that name anew: ``x = x + f(x)``. Views are left out:
     where the network has ``contiguous``, which exporters drop, the variable holds a copy instead.
     """
-    paths = paths_of(nodes)
+    paths = _paths(nodes)
     read = _read_twice(nodes, paths, callers)
     found: dict[str, list[str]] = {}
     last: list[str] = []
