@@ -52,6 +52,7 @@ CHAPTERS = {
     "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
     "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
     "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
+    "onnxmem.runtimes.torch.doubts": "what no file shows of a step, each with its warning",
     "onnxmem.runtimes.torch.fully_sharded": "what ranks gather and reduce, with its source",
     "onnxmem.runtimes.torch.losses": "what each loss keeps",
     "onnxmem.runtimes.torch.optimizers": "a record per optimizer",

@@ -164,6 +164,9 @@ positions, factors. ``torch.export`` names a value after its operator. A paramet
 unless it was transposed for a MatMul.
 """
 
+_GATE = re.compile(r"(exp|getitem|select|sigmoid|softmax|softplus|tanh)(_\d+)?")
+"""Names that torch.export gives to what is selected or computed of a stored tensor."""
+
 _OF_MODULE = re.compile(r"(?!p2o\.|.*constant)[a-z_]\w*(\.\w+)+", re.IGNORECASE)
 """Names of PyTorch's modules and their tensors: ``blocks.0.act.scale``. Those of Paddle's exporter
 for literals look alike: ``p2o.helper.constant.3``."""
@@ -313,6 +316,8 @@ class _Search:
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
         is_number = is_literal or not (has_elements or _OF_MODULE.fullmatch(weight.name))
+        if _is_gate(node, weight):
+            return True
         if is_folded:
             is_operand = self._scales_a_norm(node, weight)
         else:
@@ -403,6 +408,15 @@ class _Search:
     def num_elements(self, name: str) -> int:
         """Elements of a weight, each packed one counted; 0 if its shape is unknown."""
         return (self.graph.tensors[name].num_elements or 0) * self.per_element.get(name, 1)
+
+
+def _is_gate(node: Node, weight: Tensor) -> bool:
+    """Whether a number that torch.export computed of stored ones scales an activation.
+
+    It is an element or a function of a parameter: a weight of a sum, a temperature. Numbers of the
+    program have other names, and a buffer of numbers is a table, which an input selects from.
+    """
+    return node.onnx_op == "Mul" and weight.num_elements == 1 and bool(_GATE.fullmatch(weight.name))
 
 
 def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:

@@ -74,20 +74,23 @@ def read_graph(
 
 
 def named_parameters(graph: onnx.GraphProto) -> frozenset[str]:
-    """The parameters that torch.export names in a file, and the constants that it made of them.
+    """The parameters that torch.export lists in a file, and the constants that it made of others.
 
     The optimizer of onnxscript computes once what depends on no input, as the view of a scale, and
     writes the names that it was computed of.
     """
     signature = _metadata(graph.metadata_props).get(_SIGNATURE, "")
     names = frozenset(_PARAMETER.findall(signature))
-    folded = (
-        value.name
+    sources = {
+        value.name: frozenset(_QUOTED.findall(entry.value))
         for value in (graph.value_info if names else ())
         for entry in value.metadata_props
-        if entry.key == _FOLDED_FROM and not names.isdisjoint(_QUOTED.findall(entry.value))
-    )
-    return names.union(folded)
+        if entry.key == _FOLDED_FROM
+    }
+    # What only a constant was computed of has no tensor in the file.
+    gone = frozenset[str]().union(*sources.values()) - {each.name for each in graph.initializer}
+    folded = (name for name, origin in sources.items() if not names.isdisjoint(origin))
+    return (names - gone).union(folded)
 
 
 def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> Mapping[str, str]:

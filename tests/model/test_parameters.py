@@ -281,6 +281,25 @@ def test_without_the_names_of_parameters_generated_names_are_none() -> None:
     assert exported(has_signature=False).trained == ("rope",)
 
 
+@pytest.mark.parametrize(
+    ("name", "operator", "is_trained"),
+    [
+        ("select_3", "Mul", True),
+        ("exp", "Mul", True),
+        ("val_3", "Mul", False),
+        ("sqrt", "Mul", False),
+        ("select_3", "Add", False),
+    ],
+)
+def test_a_number_that_was_computed_of_stored_ones_and_scales_is_trained(
+    name: str, operator: str, *, is_trained: bool
+) -> None:
+    """The share of a weighed sum, ``w[0] * x``, and a temperature: ``log_scale.exp()``."""
+    text = f"agraph (float[2,5] x) => (float[2,5] y) <float {name}> {{ y = {operator}({name}, x) }}"
+    found = parameters(graph_of(text))
+    assert found.trained == (name,) * is_trained
+
+
 def test_the_weight_slot_of_a_layer_has_parameters_whatever_their_name() -> None:
     assert named("onnx::MatMul_7", "y = MatMul(x, w)").trained == ("onnx::MatMul_7",)
 

@@ -9,7 +9,7 @@ one of its weights, and to the nearest points around them that the fewest tensor
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, pairwise
@@ -35,8 +35,8 @@ expansion, the first of a stage has a projection besides, and a shifted window i
 _COVERED = 0.8
 """Stages that consist of blocks up to a projection between them are not blocks themselves."""
 _MOSTLY = 0.5
-"""Of the nodes of a stage. A layer with more than that around its parts is a block: a weighed sum of
-several maps, up- and downsampling (BiFPN)."""
+"""Of the nodes of a stage. A layer with more than that around its parts is a block: a weighed sum
+of several maps, up- and downsampling (BiFPN)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,33 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
     by side, are none, and a stage is none if it consists of blocks itself. A module without
     siblings is a block if it has all operators of one: the only block of a middle stage.
     """
-    return _blocks_of(graph, _by_module(graph.nodes)) or _blocks_of(graph, _by_weights(graph))
+    by_module = _by_module(graph.nodes)
+    return _blocks_of(graph, by_module, _all_nodes) or _blocks_of(
+        graph, _by_weights(graph), _num_between
+    )
 
 
-def _blocks_of(graph: Graph, by_module: Mapping[Modules, Sequence[Node]]) -> tuple[Block, ...]:
+def _all_nodes(block: Block) -> int:
+    return len(block.nodes)
+
+
+def _num_between(block: Block) -> int:
+    """How many nodes there are from the first to the last that reads a weight of a block."""
+    prefix = f"{'.'.join(block.modules)}."
+    found = [n for n, node in enumerate(block.nodes) if _has_prefix(node.reads, prefix)]
+    return found[-1] - found[0] + 1 if found else 0
+
+
+def _has_prefix(names: Iterable[str], prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in names)
+
+
+def _blocks_of(
+    graph: Graph,
+    by_module: Mapping[Modules, Sequence[Node]],
+    count: Callable[[Block], int],
+) -> tuple[Block, ...]:
+    """The blocks among some modules; ``count`` says how many nodes are certainly in one."""
     siblings: dict[Modules, list[Block]] = {}
     for modules, nodes in by_module.items():
         key = _list_of(modules)
@@ -80,7 +103,7 @@ def _blocks_of(graph: Graph, by_module: Mapping[Modules, Sequence[Node]]) -> tup
         if len(found) < 2 or not _is_chain(stretch, tuple(found.values())):  # noqa: PLR2004 - repeated
             continue
         inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
-        if not _consist_of(found.values(), inner.values()):
+        if not _consist_of(found.values(), inner.values(), count):
             chosen = {m: block for m, block in chosen.items() if m not in inner} | found
     chosen |= _like_blocks(by_module, chosen)
     return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
@@ -267,10 +290,11 @@ def _stretch(
     return nodes[min(ends) : max(ends) + 1]
 
 
-def _consist_of(stages: Collection[Block], inner: Collection[Block]) -> bool:
+def _consist_of(
+    stages: Collection[Block], inner: Collection[Block], count: Callable[[Block], int]
+) -> bool:
     """Whether stages are no more than a row of blocks."""
-    num_nodes = sum(len(stage.nodes) for stage in stages)
-    is_mostly = sum(len(block.nodes) for block in inner) >= _MOSTLY * num_nodes
+    is_mostly = sum(map(count, inner)) >= _MOSTLY * sum(map(_all_nodes, stages))
     return is_mostly and _products(inner) >= _COVERED * _products(stages)
 
 

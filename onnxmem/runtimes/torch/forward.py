@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import Node
 from onnxmem.model.module_paths import paths_of
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.framework import data_reads

@@ -13,6 +13,7 @@ DistributedDataParallel has all of it and a copy of the gradients in its buckets
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from glob import escape
 from math import prod
 from typing import Self
 
@@ -23,6 +24,7 @@ from onnxmem.ops.spec import known_dims
 from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Passes, Schedule, schedules
+from onnxmem.runtimes.torch.doubts import doubts, matrices_finding, matrices_in_doubt
 from onnxmem.runtimes.torch.fully_sharded import Gathering, Units
 from onnxmem.runtimes.torch.losses import OutputLosses, loss_named, loss_outputs
 from onnxmem.runtimes.torch.memory import CheckpointOption, Heap, PeakRange, Phase, TrainingMemory
@@ -31,7 +33,7 @@ from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
 from onnxmem.runtimes.torch.strides import Dims, multiplies_matrices
 from onnxmem.runtimes.torch.tape import Tape, tape_of
-from onnxmem.runtimes.torch.variables import has_lines
+from onnxmem.runtimes.torch.variables import has_lines, most_held_bytes
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_known
 
@@ -62,20 +64,40 @@ def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
     step = _Step.of(graph, recipe)
     run = [(schedule, step.run(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)]
     schedule, best = min(run, key=lambda each: each[1].peak_bytes)
-    if not has_lines(graph.nodes):
+    if _is_open_to_variables(step.tape, best):
         most = step.run(schedule, holds_all=True).peak_bytes
         best = replace(best, findings=(*best.findings, *_variables_finding(best, most)))
+    matrices = matrices_in_doubt(step.network.graph, step.network.parameters)
+    if matrices:
+        frozen = replace(recipe, freeze=(*recipe.freeze, *map(escape, matrices)))
+        other = _Step.of(graph, frozen)
+        again = schedules(other.tape, recipe.checkpoint)
+        same = next(each for each in again if each.name == schedule.name)
+        more = matrices_finding(matrices, best.peak_bytes, other.run(same).peak_bytes)
+        best = replace(best, findings=(*best.findings, *more))
+    best = replace(best, findings=(*best.findings, *doubts(step.tape, best.peak_bytes)))
     return best if len(run) == 1 else replace(best, checkpoints=_unbeaten(step.tape, run))
+
+
+def _is_open_to_variables(tape: Tape, step: TrainingMemory) -> bool:
+    """Whether variables may hold enough to matter that the file does not show."""
+    if has_lines(tape.graph.nodes):
+        return False
+    # What is saved for backward is alive anyway, unless it is recomputed.
+    is_saved = step.recipe.checkpoint == "none"
+    saved = {name for each in tape.saved.values() for name in each.storages if is_saved}
+    most_bytes = step.forward_peak_bytes if is_saved else step.peak_bytes
+    return most_bytes + most_held_bytes(tape, saved) > _DOUBT * step.peak_bytes
 
 
 def _variables_finding(step: TrainingMemory, most_bytes: int) -> Iterator[Finding]:
     """The warning where variables may hold much more than is counted."""
     if most_bytes > _DOUBT * step.peak_bytes:
         text = (
-            f"the file does not show which tensors variables of the network hold: the training peak is "
-            f"{format_bytes(step.peak_bytes)} if they hold what several calls read, and up to "
-            f"{format_bytes(most_bytes)} if they hold all that a module computes until it returns; "
-            "files that torch.export writes have the lines of code"
+            "the file does not show which tensors variables of the network hold: the training "
+            f"peak is {format_bytes(step.peak_bytes)} if they hold what several calls read, and up "
+            f"to {format_bytes(most_bytes)} if all that a module computes until it returns; files "
+            "that torch.export writes have the lines of code"
         )
         yield Finding("variables_unknown", text)
 

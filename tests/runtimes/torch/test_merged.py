@@ -124,6 +124,25 @@ def test_a_call_that_was_merged_into_another_runs_again() -> None:
     assert saved[1] == (saved[0] or 0) + 4 * 2 * 7
 
 
+MASKED = """
+    agraph (float[2,7] x, float[2,7] m) => (float[2,7] y) <float[7] w, float zero = {0}> {
+        v = Mul(x, w)
+        eq = Equal(m, zero)
+        a = Where(eq, zero, v)
+        s = Sigmoid(a)
+        y = Where(eq, zero, s)
+    }"""
+
+
+def test_a_mask_that_two_layers_make_is_saved_twice() -> None:
+    calls = {"v": "%x, %p_w", "eq": "%m, 0", "s": "%a", "a": "%v, %eq, 0", "y": "%s, %eq, 0"}
+    once, twice = (
+        calling(graph_of(MASKED), **(calls | {"y": f"%s, {mask}, 0"})) for mask in ("%eq", "%eq_1")
+    )
+    saved = [training_memory(each, recipe_of()).saved_activation_bytes for each in (once, twice)]
+    assert saved[1] == (saved[0] or 0) + 2 * 7
+
+
 def test_what_several_nodes_read_of_one_call_runs_again_once() -> None:
     repeated = with_repeated_calls(centered(square="%sub_1, %sub_1", y="%sub_1, %s"))
     assert [node.op_type for node in repeated.nodes].count("Sub") == 2
