@@ -28,6 +28,6 @@ def test_the_report_in_the_readme_is_the_output_of_its_command(
 @pytest.mark.slow
 def test_the_accuracy_tables_are_the_output_of_their_tool() -> None:
     tables = script_module(ROOT / "tools" / "accuracy.py").tables()
-    for name in ("accuracy", "methods", "exporters", "autocast", "seen", "unseen"):
+    for name in ("accuracy", "methods", "exporters", "autocast", "seen", "unseen", "fresh"):
         assert tables[name] == block(ACCURACY, name).rstrip(), name
     assert tables["more than 1 % off"] == ""

@@ -2,20 +2,22 @@
 
     PYTHONPATH=tools:. python tools/training/precisions.py
 
-writes tests/data/training_precisions.json.gz, with each network's file by two exporters. Rules were
-derived on the networks of ``precision_networks`` and ``more_networks``; those of
-``unseen_networks`` were written and measured when the rules were frozen.
+writes tests/data/training_precisions.json.xz, with each network's file by two exporters. Rules were
+derived on the networks of ``precision_networks`` and ``more_networks``. Those of
+``unseen_networks``, and then of ``fresh_networks``, were written and measured when the rules were
+frozen.
 """
 
 import argparse
 import base64
-import gzip
 import json
+import lzma
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import fresh_networks
 import more_networks
 import precision_networks
 import torch
@@ -25,7 +27,7 @@ from exporting_steps import ExportFailureError, export
 from settings import Network, Settings
 from step import measure
 
-FILE = Path(__file__).parents[2] / "tests" / "data" / "training_precisions.json.gz"
+FILE = Path(__file__).parents[2] / "tests" / "data" / "training_precisions.json.xz"
 OPSET = 17
 
 
@@ -69,10 +71,13 @@ def _network(network: Network, block: str | None, group: str) -> dict[str, Any]:
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=FILE)
-    parser.add_argument("--group", choices=("seen", "unseen"), help="these networks alone")
+    parser.add_argument("--group", choices=("seen", "unseen", "fresh"), help="these networks alone")
     options = parser.parse_args()
     found: list[dict[str, Any]] = []
-    modules = (("seen", precision_networks), ("seen", more_networks), ("unseen", unseen_networks))
+    modules = (
+        *(("seen", precision_networks), ("seen", more_networks)),
+        *(("unseen", unseen_networks), ("fresh", fresh_networks)),
+    )
     for group, module in modules:
         if options.group not in {None, group}:
             continue
@@ -81,7 +86,7 @@ def _main() -> None:
             print(network.name, *found[-1]["files"], *found[-1]["failures"].values(), flush=True)
     about = {"torch": torch.__version__, "optimizer": "adam", "attention": "fused"}
     text = json.dumps({"meta": about, "networks": found})
-    options.out.write_bytes(gzip.compress(text.encode(), mtime=0))
+    options.out.write_bytes(lzma.compress(text.encode()))
 
 
 if __name__ == "__main__":
