@@ -153,6 +153,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
     seed: int | None = None,
     concurrency: int = 1,
     sessions: int = 1,
+    cores: int | None = None,
     options: "SessionOptions | None" = None,
     **settings: Any,  # noqa: ANN401 - those of analyze
 ) -> "Simulation":
@@ -168,6 +169,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
     :param seed: of what is drawn from ranges (default: None, 0).
     :param concurrency: runs at once in each session (default: 1).
     :param sessions: sessions in the process, which take the requests in turn (default: 1).
+    :param cores: that runs at once share (default: None, this machine's).
     :param options: of each session (default: None, those of onnxruntime).
     :raises OnnxmemError: the model cannot be read, requests are invalid, or the session's arena
         cannot serve one.
@@ -177,13 +179,17 @@ def simulate(  # noqa: PLR0913 - the options of the command
     from onnxmem.decisions.simulate import simulate as simulated
     from onnxmem.model.requests import listed_requests, read_requests
     from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+    from onnxmem.settings import num_cores
 
     if isinstance(requests, str):
         found = read_requests(requests, num_requests, seed)
     else:
         found = listed_requests(requests)
     serving = Serving(
-        concurrency=concurrency, sessions=sessions, options=options or SessionOptions()
+        concurrency=concurrency,
+        sessions=sessions,
+        options=options or SessionOptions(),
+        cores=num_cores() if cores is None else cores,
     )
     # Observed runs may be at the dims of different requests, and an analysis has one request.
     seen = observed_runs(settings.pop("observed", None))

@@ -4,6 +4,7 @@ The names of runtimes, optimizers and so on are repeated here, so that the comma
 them without importing those packages; a test compares the lists.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +22,13 @@ _NUMBER: Final = re.compile(
     r"[+-]?(\d{1,20}|\d{1,20}\.|\d{0,20}\.\d{1,20}|\d{1,20}(\.\d{0,20})?[eE][+-]?\d{1,3})", re.ASCII
 )
 _TRUTHS: Final = {"true": True, "false": False}
+
+
+def num_cores() -> int:
+    """The number of this machine's cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def parse_values(text: str) -> Values:

@@ -30,7 +30,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim
 from onnxmem.errors import EXIT_OK, EXIT_UNANALYZED, Fault, UsageError, fault_of
-from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
+from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings, num_cores
 
 if TYPE_CHECKING:
     from onnxmem.analysis.request import AnalysisRequest
@@ -119,6 +119,12 @@ def _add_session(parser: ArgumentParser) -> None:
     )
     add_emulation(session)
     session.add_argument("--cpu", choices=CPUS, default=NATIVE, help=f"default: {NATIVE}")
+    session.add_argument(
+        "--cores",
+        type=dim,
+        metavar="N",
+        help="cores that runs at once share (default: this machine's)",
+    )
     add_arena_options(session)
     add_cuda_sizes(session)
     add_size(session, "--gpu-mem-limit", "gpu_mem_limit of ort-cuda", dest="gpu_mem_limit_bytes")
@@ -287,4 +293,9 @@ def _serving(arguments: Namespace) -> Serving:
         message = f"--shared-arena: of the CPU's arena; it needs --runtime {RUNTIMES[0]}"
         raise UsageError(message)
     options = arena_options(arguments, gpu_mem_limit_bytes=arguments.gpu_mem_limit_bytes)
-    return Serving(concurrency=arguments.concurrency, sessions=arguments.sessions, options=options)
+    return Serving(
+        concurrency=arguments.concurrency,
+        sessions=arguments.sessions,
+        options=options,
+        cores=arguments.cores or num_cores(),
+    )

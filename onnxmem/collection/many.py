@@ -11,6 +11,7 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.collection.task import Analyze, Outcome, Task, work
 from onnxmem.errors import UsageError
 from onnxmem.model.files import is_remote
+from onnxmem.settings import num_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -103,13 +104,6 @@ def _outcomes_here(tasks: Iterable[Task], analyze_model: Analyze) -> Generator[O
         results = RunResults()
     for task in tasks:
         yield work(task, analyze_model, results)
-
-
-def num_cores() -> int:
-    """The number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:

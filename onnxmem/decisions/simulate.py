@@ -37,7 +37,7 @@ from onnxmem.runtimes.onnxruntime.process.figures import HostProcess, ReadPages
 from onnxmem.runtimes.onnxruntime.process.loading import ARENAS, Parts, arena_regions
 from onnxmem.runtimes.onnxruntime.process.sessions import Arenas, SessionsMemory
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.served import Dims, RequestRuns, SessionGroup
+from onnxmem.runtimes.onnxruntime.served import Cores, Dims, RequestRuns, SessionGroup
 from onnxmem.runtimes.onnxruntime.session import SessionRuntime
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     SessionGraph,
@@ -45,6 +45,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import num_cores
 from onnxmem.units import plural
 
 MOST_AT_ONCE: Final = 1024
@@ -52,11 +53,10 @@ _DEFAULT: Final = "ort-cpu"
 _SHUFFLES: Final = 8
 _SHUFFLES_WITH_BODIES: Final = 2
 """Bodies have patterns that any earlier request may have stored, so no run serves two orders."""
-_INTERLEAVINGS: Final = 20
-"""Of so many draws, the range has a further one in nine of ten cases."""
-_FEWER_INTERLEAVINGS: Final = 5
-"""Draws with one run fewer at once, of which the least counts alone."""
-_FEWEST_AT_ONCE: Final = 2
+_INTERLEAVINGS: Final = 40
+"""Of so many draws, the range has a further one in nineteen of twenty cases."""
+_BUSY_INTERLEAVINGS: Final = 20
+"""Draws with half of the cores, as where other work has the others."""
 _MOST_NODES: Final = 100_000
 _CONVOLUTION: Final = "QLinearConv"
 _OF_INTEGERS: Final = frozenset(
@@ -131,13 +131,16 @@ class Serving:
     options share one."""
     options: SessionOptions = field(default_factory=SessionOptions)
     """Of each session, except the level of optimization, which the request has."""
+    cores: int = field(default_factory=num_cores)
+    """Of the machine, which runs at once share; by default this one's."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that no process has.
 
         :raises UsageError: with the number.
         """
-        for name, number in (("concurrency", self.concurrency), ("sessions", self.sessions)):
+        numbers = ("concurrency", self.concurrency), ("sessions", self.sessions)
+        for name, number in (*numbers, ("cores", self.cores)):
             if not 1 <= number <= MOST_AT_ONCE:
                 message = f"{name} is {number:,}; it is between 1 and {MOST_AT_ONCE:,}"
                 raise UsageError(message)
@@ -204,14 +207,10 @@ class Interval:
     num_draws: int
 
     @classmethod
-    def of(cls, sizes: Sequence[int], fewer: Sequence[int]) -> Self:
-        """Of the draws, and of those with one run fewer at once, of which the least counts alone.
-
-        On a machine with fewer cores than runs, or with other work, the scheduler may never let all
-        runs hold their memory at once: repeats of one load then end in two states.
-        """
-        low_bytes = min((*sizes, *fewer))
-        return cls(low_bytes, median_low(sizes), max(sizes), len(sizes) + len(fewer))
+    def of(cls, sizes: Sequence[int], busy: Sequence[int]) -> Self:
+        """Of the draws with all cores, whose middle counts, and of those with half of them."""
+        both = (*sizes, *busy)
+        return cls(min(both), median_low(sizes), max(both), len(both))
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +344,9 @@ def simulate(
         ServedRequest.of(dims, process, memory) for dims in process.serve(ordered, median_draw)
     )
     parts, spread_bytes = memory.parts(process.arenas), memory.spread_bytes(process.arenas)
-    fewer = model.with_fewer(ordered, serving, memory) if is_random else []
+    busy = model.busy_draws(ordered, serving, memory) if is_random else []
     # Before the further requests below, which may make the arenas grow.
-    process_interval = memory.interval(process.arenas, draws, fewer)
+    process_interval = memory.interval(process.arenas, draws, busy)
     peaks = peaks or [process.peak_bytes]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
@@ -369,7 +368,7 @@ def simulate(
         timeline=timeline,
         loaded_bytes=Process(model.runs, serving).peak_bytes,
         load_peak_bytes=memory.load_peak_bytes,
-        interval=Interval.of(peaks, [each.peak_bytes for each in fewer]) if is_random else None,
+        interval=Interval.of(peaks, [each.peak_bytes for each in busy]) if is_random else None,
         process_interval=process_interval,
         orders=(Order("as given", max(peaks)), *_other_orders(model, ordered, serving)),
         is_bounded=is_bounded if is_proven else None,
@@ -613,13 +612,12 @@ class ServedModel:
             found.append(Draw(peak_bytes, memory.total_bytes(process.arenas)))
         return found
 
-    def with_fewer(
+    def busy_draws(
         self, requests: Sequence[Dims], serving: Serving, memory: "ProcessMemory"
     ) -> list[Draw]:
-        """Draws with one run fewer at once."""
-        fewer = max(serving.concurrency - 1, _FEWEST_AT_ONCE)
-        less = replace(serving, concurrency=fewer)
-        return self.draws(requests, less, memory, _FEWER_INTERLEAVINGS)
+        """Draws with half of the cores."""
+        half = replace(serving, cores=max(serving.cores // 2, 1))
+        return self.draws(requests, half, memory, _BUSY_INTERLEAVINGS)
 
     def largest_first(self, requests: Sequence[Dims]) -> list[Dims]:
         """Requests by the peak that their kernels request."""
@@ -690,7 +688,7 @@ class ProcessMemory:
         return self.sessions.total_bytes(_regions(arenas))
 
     def interval(
-        self, arenas: Sequence[BfcArena], draws: Sequence[Draw], fewer: Sequence[Draw]
+        self, arenas: Sequence[BfcArena], draws: Sequence[Draw], busy: Sequence[Draw]
     ) -> Interval | None:
         """The process with these arenas, or over the draws of concurrent runs, and over the rows of
         mapped weights that they read; ``None``: nothing depends on either, or on a GPU.
@@ -701,7 +699,7 @@ class ProcessMemory:
         if not (draws or less_bytes or more_bytes):
             return None
         sizes = [each.process_bytes for each in draws] or [self.total_bytes(arenas)]
-        found = Interval.of(sizes, [each.process_bytes for each in fewer])
+        found = Interval.of(sizes, [each.process_bytes for each in busy])
         return replace(
             found,
             low_bytes=found.low_bytes - less_bytes,
@@ -752,8 +750,12 @@ class Process:
         """
         draw = Random(seed)  # noqa: S311 - a reproducible order, not a secret
         count = len(self.groups)
+        # Groups are replayed one beside the other: each has its share of the cores.
+        num_cores = max(self.serving.cores // count, 1)
         ends = [
-            group.serve_all(requests[index::count], self.serving.concurrency, draw)
+            group.serve_all(
+                requests[index::count], self.serving.concurrency, Cores(num_cores, draw)
+            )
             for index, group in enumerate(self.groups)
         ]
         for number in range(len(requests)):

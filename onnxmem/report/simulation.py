@@ -41,6 +41,8 @@ def render_simulation(path: str, found: Simulation, advice: ServingAdvice | None
     """Write the whole result, with the timeline or the advice; it ends with a newline."""
     serving = found.serving
     load = load_text(found.requests, serving.concurrency, serving.sessions)
+    if serving.concurrency > 1:
+        load += f", on {plural(serving.cores, 'core')}"
     doubts = [each for each in found.findings if each.code == _UNBOUND]
     notes = [each for each in found.findings if each.code != _UNBOUND]
     return joined(
@@ -104,8 +106,8 @@ def _figures(found: Simulation) -> Iterator[str]:
         low, high = (
             format_bytes(each) for each in (found.interval.low_bytes, found.interval.high_bytes)
         )
-        draws = f"at most {low} to {high} in {found.interval.num_draws} draws of which runs"
-        yield fact("  depends on chance", f"{draws} allocate first")
+        draws = f"{found.interval.num_draws} draws of how runs take turns"
+        yield fact("  depends on chance", f"at most {low} to {high} in {draws}")
     yield rounded("Allocated chunks, peak", found.allocated_peak_bytes)
     load = found.load_peak_bytes
     is_gpu = load is None
@@ -230,6 +232,7 @@ def simulation_row(path: str, found: Simulation, advice: ServingAdvice | None) -
             "graph": next(name for name, level in LEVELS.items() if level == options.level),
             "concurrency": serving.concurrency,
             "sessions": serving.sessions,
+            "cores": serving.cores,
             "num_threads": options.num_threads,
             "enable_mem_pattern": options.enable_mem_pattern,
             "enable_mem_reuse": options.enable_mem_reuse,

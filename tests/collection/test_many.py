@@ -26,6 +26,7 @@ from onnxmem.collection.task import Outcome, Task
 from onnxmem.collection.workers import WorkersError, run_in_workers, serve
 from onnxmem.errors import EXIT_INTERRUPTED, EXIT_UNANALYZED, UsageError, fault_of
 from onnxmem.model.files import ModelFile, opened_model
+from onnxmem.settings import num_cores
 
 
 @pytest.fixture(autouse=True)
@@ -336,14 +337,6 @@ def test_workers_start_only_for_several_models_with_a_large_one(
     assert jobs_of("large.onnx", "large.onnx", measure="cpu") is None
 
 
-def test_the_number_of_cores_is_that_of_the_affinity_or_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert many.num_cores() >= 1
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    assert many.num_cores() == os.cpu_count()
-
-
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -407,3 +400,11 @@ def test_a_run_keeps_the_results_that_were_used_last(
     kept = [key for key in keys if results.get(key) is not None]
     assert kept == [keys[0], keys[2], keys[3]]
     assert results.num_characters == sum(map(len, results.texts.values())) <= 900
+
+
+def test_the_number_of_cores_is_that_of_the_affinity_or_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert num_cores() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert num_cores() == os.cpu_count()

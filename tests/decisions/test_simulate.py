@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from onnxmem.model.requests import RequestsError, listed_requests
 from onnxmem.report.simulation import render_simulation
 from onnxmem.runtimes.onnxruntime.served import Dims
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.settings import Settings
+from onnxmem.settings import Settings, num_cores
 
 CHAIN = """agraph (float[N,M] x) => (float[N,M] y) <float[1] w = {1}> {
     a = Concat <axis = 1> (x, x, x)
@@ -41,6 +42,7 @@ def model(options: SessionOptions | None = None) -> ServedModel:
 
 PLAIN = model()
 SHRINKING = model(SessionOptions(shrinks_arena=True))
+EXACT = SessionOptions(arena_extend_strategy="kSameAsRequested")
 
 
 def dims_of(*numbers: tuple[int, int]) -> list[Dims]:
@@ -241,6 +243,35 @@ def test_sessions_have_an_arena_each() -> None:
     one, two = simulated(rows), simulated(rows, sessions=2)
     assert two.arena_reserved_bytes == 2 * one.arena_reserved_bytes
     assert two.loaded_bytes == 2 * one.loaded_bytes
+
+
+def test_runs_that_end_within_a_slice_hold_their_memory_only_on_a_core() -> None:
+    """Four runs of microseconds: each core has one of them."""
+    exact = model(EXACT)
+    requests, serving = dims_of(*[(3, 1009)] * 4), Serving(concurrency=4, options=EXACT)
+    one, two, four = (
+        Process(exact.runs, replace(serving, cores=cores)).peak_of(requests, 0)
+        for cores in (1, 2, 4)
+    )
+    assert one == reserved_by(exact, requests[:1])
+    assert 1.9 * one < two < 0.7 * four
+
+
+def test_the_cores_are_those_of_the_flag_or_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "chain.onnx")
+    write_model(tmp_path / "chain.onnx", CHAIN)
+    words = ["simulate", path, "--requests", "N=1..4", "--concurrency", "3"]
+    words += ["--dim", "M=7", "--num-requests", "5", "--emulate-optimizer"]
+    for flags, cores in ((["--cores", "3"], 3), ([], num_cores())):
+        assert main([*words, *flags, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["models"]
+        assert row["settings"]["cores"] == cores
+    assert main([*words, "--cores", "3"]) == 0
+    assert "3 at once, on 3 cores" in capsys.readouterr().out
+    assert main([*words, "--cores", "1025"]) == 2
+    assert "cores is 1,025; it is between 1 and 1,024" in capsys.readouterr().err
 
 
 def test_the_last_new_maximum_is_where_the_arena_grew_last() -> None:

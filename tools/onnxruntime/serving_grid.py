@@ -13,13 +13,14 @@ depends on chance. Four at once, a row has the intervals that ``onnxmem.simulate
 
 import argparse
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from random import Random
 from statistics import median, quantiles
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from serving_truth import AT_ONCE, MIXES, NEAR, SEED, SERVED, Served, path_of
 
@@ -31,7 +32,7 @@ from onnxmem.measuring.measuring import MeasureSettings
 from onnxmem.measuring.served import ServedLoad, ServedMeasurement, measure_requests
 from onnxmem.model.requests import listed_requests
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.settings import Settings
+from onnxmem.settings import Settings, num_cores
 
 Key = tuple[str, str, int, str]
 """Model, mix, number at once, settings."""
@@ -54,6 +55,8 @@ NAMED: dict[str, dict[str, Any]] = {
     "kSameAsRequested": {"arena_extend_strategy": "kSameAsRequested"},
     "arena shrinkage after each run": {"shrinks_arena": True},
     "external weights": {"weights": "external"},
+    "enable_mem_reuse=False": {"enable_mem_reuse": False},
+    "malloc_trim(0)": {"trims_heap": True},
 }
 WIDEST = 2
 """An interval is at most so many times as wide as the repeats are apart."""
@@ -93,6 +96,8 @@ class Row:
     process_peak_bytes: int
     predicted_process_peak_bytes: int
     seconds: float
+    cores: int
+    """Of the machine that measured."""
 
 
 def main() -> None:
@@ -146,8 +151,7 @@ class Cell:
 
     def add(self, folder: Path, out: Path, repeat: int) -> None:
         """Measure a process and append its row, unless the file has it."""
-        known = ((r.model, r.mix, r.concurrency, r.settings, r.repeat) for r in read(out))
-        if (*self.key, repeat) in known:
+        if (self.key, repeat) in ((key_of(each), each.repeat) for each in read(out)):
             return
         changes, options, predicted = expected(self.key, folder)
         load = ServedLoad(listed_requests(self.rows), self.concurrency)
@@ -210,6 +214,7 @@ def compared(
         process_bytes=found.process_bytes or 0,
         process_peak_bytes=found.process_peak_bytes or 0,
         seconds=found.seconds,
+        cores=num_cores(),
         **foretold(predicted, found.input_bytes),
     )
 
@@ -236,23 +241,23 @@ def foretold(predicted: Simulation, input_bytes: int) -> dict[str, int]:
 
 
 def predict_again(folder: Path, out: Path, names: Sequence[str] | None) -> None:
-    """Write the file with the predictions of this code, row by row."""
+    """Write the file with the predictions of this code, setting by setting."""
     rows = read(out)
-    for index, row in enumerate(rows):
-        if names and row.model not in names:
-            continue
-        cell = Cell.of((row.model, row.mix, row.concurrency, row.settings))
+    chosen = [row for row in rows if not names or row.model in names]
+    for (key, changes, cores), same in grouped(chosen, lambda r: (key_of(r), r.changes, r.cores)):
+        cell = Cell.of(key)
         requests = listed_requests(cell.rows)
-        serving = Serving(concurrency=row.concurrency, options=options_named(row.changes))
+        options = options_named(changes)
+        serving = Serving(concurrency=cell.concurrency, options=options, cores=cores)
         request = request_of(str(path_of(cell.served, folder)), Settings(runtimes=("ort-cpu",)))
         predicted = simulate(request, requests, serving)
-        rows[index] = replace(row, **foretold(predicted, row.input_bytes))
-        print(row.model, row.mix, row.concurrency, row.settings, flush=True)
-        with_all = [asdict(each) for each in rows]
+        for row in same:
+            rows[rows.index(row)] = replace(row, **foretold(predicted, row.input_bytes))
+        print(*key, changes, flush=True)
         with out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(with_all[0]), lineterminator="\n")
+            writer = csv.DictWriter(file, list(asdict(rows[0])), lineterminator="\n")
             writer.writeheader()
-            writer.writerows(with_all)
+            writer.writerows(map(asdict, rows))
 
 
 def options_named(changes: str) -> SessionOptions:
@@ -314,18 +319,25 @@ def one_at_a_time(rows: Sequence[Row]) -> str:
 
 def at_once(rows: Sequence[Row]) -> str:
     """How many repeats are in their interval, and how wide it is beside them."""
-    inside = sum(row.low_bytes <= row.reserved_peak_bytes <= row.high_bytes for row in rows)
-    by_cell = list(grouped(rows))
+    inside = sum(map(is_inside, rows))
+    by_cell = [alike(each) for _, each in grouped(rows, key_of)]
     narrow = sum(is_narrow(each) for each in by_cell)
-    covered = sum(
-        sum(row.low_bytes <= row.reserved_peak_bytes <= row.high_bytes for row in each)
-        >= 0.9 * len(each)
-        for each in by_cell
-    )
+    covered = sum(sum(map(is_inside, each)) >= 0.9 * len(each) for each in by_cell)
     return (
         f"{AT_ONCE} at once, {inside} of {len(rows)} repeats in the interval; of {len(by_cell)} "
         f"cells {covered} have nine in ten, {narrow} an interval of at most {WIDEST} x the spread"
     )
+
+
+def alike(rows: Sequence[Row]) -> list[Row]:
+    """Those of a cell with the settings that most of them have: the advice changes with time."""
+    (changes, _), *_ = Counter(row.changes for row in rows).most_common()
+    return [row for row in rows if row.changes == changes]
+
+
+def is_inside(row: Row) -> bool:
+    """Whether the arena is in the interval."""
+    return row.low_bytes <= row.reserved_peak_bytes <= row.high_bytes
 
 
 def is_narrow(rows: Sequence[Row]) -> bool:
@@ -334,13 +346,20 @@ def is_narrow(rows: Sequence[Row]) -> bool:
     return rows[0].high_bytes - rows[0].low_bytes <= WIDEST * (max(peaks) - min(peaks))
 
 
-def grouped(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """The repeats of each cell."""
-    found: dict[Key, list[Row]] = {}
+def key_of(row: Row) -> Key:
+    """The cell of a row."""
+    return (row.model, row.mix, row.concurrency, row.settings)
+
+
+Of = TypeVar("Of")
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Of]) -> Iterable[tuple[Of, list[Row]]]:
+    """The rows by a key, in the order in which the keys first come."""
+    found: dict[Of, list[Row]] = {}
     for row in rows:
-        key = (row.model, row.mix, row.concurrency, row.settings)
-        found.setdefault(key, []).append(row)
-    yield from found.values()
+        found.setdefault(key(row), []).append(row)
+    return found.items()
 
 
 def processes(rows: Sequence[Row]) -> str:
@@ -374,9 +393,9 @@ def savings(rows: Sequence[Row]) -> str:
 
 
 def _shares(rows: Iterable[Row]) -> Iterator[tuple[float, float, float]]:
-    by_key = {(r.model, r.mix, r.concurrency, r.settings, r.repeat): r for r in rows}
-    for (*cell, settings, repeat), own in by_key.items():
-        other = by_key.get((*cell, ADVISED, repeat)) if settings == DEFAULT else None
+    by_key = {(key_of(each), each.repeat): each for each in rows}
+    for ((*cell, settings), repeat), own in by_key.items():
+        other = by_key.get(((*cell, ADVISED), repeat)) if settings == DEFAULT else None
         if other is not None:
             yield (
                 other.process_peak_bytes / own.process_peak_bytes,

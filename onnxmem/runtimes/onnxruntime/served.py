@@ -7,10 +7,11 @@ same one: with two inputs of equal shape all of them do. A request that finds th
 shape requests its whole block, and beside it each buffer whose size differs.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from itertools import cycle, islice
 from random import Random
 from typing import Final, Self
@@ -312,7 +313,7 @@ class SessionGroup:
         return Served(arena.reserved_bytes, arena.reserved_bytes, arena.in_use_bytes)
 
     def serve_all(
-        self, requests: Sequence[Dims], concurrency: int, draw: Random
+        self, requests: Sequence[Dims], concurrency: int, cores: "Cores"
     ) -> Iterator[tuple[Dims, Served]]:
         """Serve requests, so many at once in each session; yields each when it has ended.
 
@@ -321,17 +322,17 @@ class SessionGroup:
         if concurrency == 1:
             in_turn = zip(requests, cycle(self.sessions), strict=False)
             return ((dims, session.serve(dims)) for dims, session in in_turn)
-        return self.serve_at_once(requests, concurrency, draw)
+        return self.serve_at_once(requests, concurrency, cores)
 
     def serve_at_once(
-        self, requests: Sequence[Dims], concurrency: int, draw: Random
+        self, requests: Sequence[Dims], concurrency: int, cores: "Cores"
     ) -> Iterator[tuple[Dims, Served]]:
         """Serve requests by so many threads for each session, each of which takes the session's
         next one when it is done.
 
-        Which thread requests or releases next is drawn, because on a machine it depends on the
-        scheduler. A kernel holds its outputs and its scratch for as long as it computes, so a run
-        is most often met in the nodes that take most time. Yields each request at its end, in the
+        Which thread requests or releases next depends on the scheduler of the machine. A kernel
+        holds its outputs and its scratch for as long as it computes, so a run is most often met,
+        and suspended, in the nodes that take most time. Yields each request at its end, in the
         order of the ends.
 
         :raises ReplayError: the arena cannot serve them.
@@ -343,29 +344,76 @@ class SessionGroup:
             for index, session in enumerate(self.sessions)
             for run in session.started(islice(waiting[index], concurrency))
         ]
-        # Exponential times have no memory: which thread is next follows from what each does now,
-        # and not from how long it has waited. So a turn is drawn once, when its thread is
-        # scheduled.
-        turns = [
-            (draw.expovariate(1 / _CALL_SECONDS), thread, index, run)
-            for thread, (index, run) in enumerate(threads)
-        ]
-        heapify(turns)
+        for number in range(len(threads)):
+            cores.compute(number, _CALL_SECONDS)
         self.arena.restart_peaks()
-        while turns:
-            now, thread, index, active = turns[0]
+        while (thread := cores.next()) is not None:
+            index, active = threads[thread]
             session, self.arena.thread = self.sessions[index], self.first_thread + thread
             has_more = session.proceed(active, 1)
-            pause = draw.expovariate(1 / active.seconds_to_next)
             if has_more:
-                heapreplace(turns, (now + pause, thread, index, active))
+                cores.compute(thread, active.seconds_to_next)
                 continue
             yield active.dims, session.ended(active.dims)
             self.arena.restart_peaks()
-            heappop(turns)
-            pause += draw.expovariate(1 / _CALL_SECONDS)
             for following in session.started(islice(waiting[index], 1)):
-                heappush(turns, (now + pause, thread, index, following))
+                threads[thread] = (index, following)
+                cores.compute(thread, active.seconds_to_next + _CALL_SECONDS)
+
+
+@dataclass(slots=True)
+class Cores:
+    """Threads that take turns on the cores of a machine; mutable.
+
+    A thread has a core until its slice of time is over, and then waits behind all others that have
+    none, as fair schedulers arrange it. How long it computes and how long its slices are is drawn.
+    """
+
+    count: int
+    draw: Random
+    now: float = 0.0
+    """In seconds since the start."""
+    _waiting: deque[int] = field(default_factory=deque)
+    """Threads without a core, the next one first."""
+    _running: list[tuple[float, int]] = field(default_factory=list)
+    """A heap: when a thread is done, or its slice is over."""
+    _done: dict[int, float] = field(default_factory=dict)
+    """By running thread, when it is done."""
+    _left: dict[int, float] = field(default_factory=dict)
+    """By waiting thread, how long it has still to compute."""
+    _stops: dict[int, float] = field(default_factory=dict)
+    """By thread, when its last slice is over."""
+
+    def compute(self, thread: int, mean_seconds: float) -> None:
+        """Let a thread compute for about so long, from now on."""
+        seconds = self.draw.lognormvariate(0, _SPREAD) * mean_seconds
+        if self.now < self._stops.get(thread, 0.0):
+            self._run(thread, seconds)
+        else:
+            self._left[thread] = seconds
+            self._waiting.append(thread)
+
+    def next(self) -> int | None:
+        """The thread that is done first; it has its core until ``next`` is called again. ``None``:
+        no thread computes.
+        """
+        while True:
+            while self._waiting and len(self._running) < self.count:
+                thread = self._waiting.popleft()
+                self._stops[thread] = self.now + self.draw.uniform(*_SLICE_SECONDS)
+                self._run(thread, self._left.pop(thread))
+            if not self._running:
+                return None
+            self.now, thread = heappop(self._running)
+            left = self._done.pop(thread) - self.now
+            if left <= 0:
+                return thread
+            self._left[thread] = left
+            self._waiting.append(thread)
+
+    def _run(self, thread: int, seconds: float) -> None:
+        self._done[thread] = self.now + seconds
+        heappush(self._running, (min(self._done[thread], self._stops[thread]), thread))
 
 
 _NUMBER_BITS: Final = 32
@@ -375,6 +423,12 @@ _EVENT_SECONDS: Final = 1e-6
 """Mean pause after a request or a release, beside the time that kernels compute."""
 _CALL_SECONDS: Final = 5e-5
 """Mean time of a thread between two requests."""
+_SPREAD: Final = 0.2
+"""Of the logarithm of how long a kernel takes, beside other work."""
+_SLICE_SECONDS: Final = (1.5e-3, 4.5e-3)
+"""Linux gives a thread 0.7 ms, times 1 + log2 of the cores (``kernel/sched/fair.c``,
+``sysctl_sched_base_slice`` and ``get_update_sysctl_factor``), and takes its core away at a tick, of
+which there are 250 to 1,000 in a second."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,63 @@
+"""Threads that take turns on the cores of a machine."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxmem.runtimes.onnxruntime.served import Cores
+
+
+class Exact(Random):
+    """Kernels take their mean time, and slices 3 ms."""
+
+    def lognormvariate(self, mu: float = 0.0, sigma: float = 1.0) -> float:
+        del mu, sigma
+        return 1.0
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+def ends(count: int, times_ms: list[list[int]]) -> list[tuple[int, float]]:
+    """Each event as it comes, with its thread and the time, of threads with these times."""
+    cores, left = Cores(count, Exact()), [list(each) for each in times_ms]
+    for number, own in enumerate(left):
+        cores.compute(number, own.pop(0) / 1000)
+    found = []
+    while (thread := cores.next()) is not None:
+        found.append((thread, round(cores.now * 1000, 6)))
+        if left[thread]:
+            cores.compute(thread, left[thread].pop(0) / 1000)
+    return found
+
+
+def test_a_thread_with_a_core_to_itself_never_waits() -> None:
+    assert ends(2, [[2, 2], [3]]) == [(0, 2), (1, 3), (0, 4)]
+    assert ends(1, [[5, 7]]) == [(0, 5), (0, 12)]
+
+
+def test_a_thread_gives_its_core_to_those_that_wait_when_its_slice_is_over() -> None:
+    """3 ms of the first, 3 ms of the second, 2 ms of the first, 1 ms of the second."""
+    assert ends(1, [[5], [4]]) == [(0, 8), (1, 9)]
+
+
+def test_a_thread_goes_on_within_its_slice() -> None:
+    assert [thread for thread, _ in ends(1, [[1, 1], [1]])] == [0, 0, 1]
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.lists(st.integers(1, 17), min_size=1, max_size=4), min_size=1, max_size=6),
+)
+def test_no_core_idles_while_a_thread_waits(count: int, times_ms: list[list[int]]) -> None:
+    found = ends(count, times_ms)
+    assert len(found) == sum(map(len, times_ms))
+    work_ms, longest_ms = sum(map(sum, times_ms)), max(map(sum, times_ms))
+    last_ms = found[-1][1]
+    assert max(work_ms / count, longest_ms) - 1e-6 <= last_ms
+    # As of any schedule without idle cores (Graham 1966).
+    assert last_ms <= work_ms / count + longest_ms * (1 - 1 / count) + 1e-6
+    if count >= len(times_ms):
+        assert last_ms == pytest.approx(longest_ms)
