@@ -64,16 +64,21 @@ class Schedule:
     def seconds(self) -> list[float]:
         """By event, the mean time until the next one.
 
-        A kernel has its outputs and its scratch before it computes, and releases after that.
+        A kernel has its outputs and its scratch before it computes, or before the half of it, and
+        releases after that.
         """
         program, seconds = self.run.program, self.seconds_by_node()
+        left = [seconds.get(name, 0.0) for name in program.steps]
         pauses: list[float] = []
         done = 0
         for event, step in zip(program.events.tolist(), program.event_steps.tolist(), strict=True):
             # The nodes before this step computed; this one too if it releases already.
             until = step + 1 if event < 0 else step
-            computed = sum(seconds.get(name, 0.0) for name in program.steps[done:until])
+            computed = sum(left[done:until])
             done = max(done, until)
+            if event in self.run.halves:
+                left[step] /= 2
+                computed += left[step]
             if pauses:
                 pauses[-1] += computed
             if self.sizes[max(event, ~event)]:

@@ -3,10 +3,16 @@
 from random import Random
 
 import pytest
+from graphs import model_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onnxmem.analysis.fitting.footprints import request_of
+from onnxmem.decisions.simulate import ServedModel, node_seconds
+from onnxmem.model.requests import listed_requests
 from onnxmem.runtimes.onnxruntime.served import Cores
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import Settings
 
 
 class Exact(Random):
@@ -61,3 +67,21 @@ def test_no_core_idles_while_a_thread_waits(count: int, times_ms: list[list[int]
     assert last_ms <= work_ms / count + longest_ms * (1 - 1 / count) + 1e-6
     if count >= len(times_ms):
         assert last_ms == pytest.approx(longest_ms)
+
+
+def test_half_of_a_gru_is_done_before_its_second_direction_allocates() -> None:
+    weights = "float[2,33,5] w, float[2,33,11] r"
+    text = f"""agraph (float[7,3,5] x, {weights}) => (float[7,2,3,11] y) {{
+        y = GRU <hidden_size = 11, direction = "bidirectional"> (x, w, r)
+    }}"""
+    request = request_of(model_of(text), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
+    served = ServedModel.of(request, listed_requests([{}]), SessionOptions())
+    ((_, whole),) = node_seconds(served.graph).items()
+    schedule = served.runs.schedule((), ())
+    longest = sorted(zip(schedule.seconds, schedule.events, strict=True))[-2:]
+    assert [seconds for seconds, _ in longest] == [pytest.approx(1e-6 + whole / 2)] * 2
+    # The second direction has a reversed input and output beside its gates.
+    reversed_bytes = {4 * 7 * 3 * 5, 4 * 7 * 3 * 11}
+    (first, last) = sorted(schedule.events.index(event) for _, event in longest)
+    between = {schedule.sizes[event] for event in schedule.events[first + 1 : last + 1]}
+    assert reversed_bytes <= between

@@ -510,15 +510,20 @@ class _Frame:
         for index, size in enumerate(scratch.blocks):
             if index == scratch.num_before_outputs:
                 allocate_outputs()
+            if index == scratch.num_before_half:
+                self.buffers.recorder.half()
             numbers.append(self._temporary("scratch", node, size))
             for freed in freed_at.get(index + 1, ()):
                 self.buffers.recorder.free(numbers[freed])
         if scratch.num_before_outputs == len(scratch.blocks):
             allocate_outputs()
+        self._passes(node, scratch)
+        return numbers
+
+    def _passes(self, node: Node, scratch: Scratch) -> None:
         for _ in range(min(scratch.passes, _MAX_PASSES)):
             for number in [self._temporary("scratch", node, size) for size in scratch.per_pass]:
                 self.buffers.recorder.free(number)
-        return numbers
 
     def _temporary(self, what: str, node: Node, size_bytes: int) -> int:
         label = f"{what} of {node.name}"

@@ -41,6 +41,8 @@ class Run:
     """By node: the sum of its temporary requests."""
     traced: tuple[int, ...] = ()
     """The allocations of the main graph's memory pattern, if this run traced it."""
+    halves: frozenset[int] = frozenset()
+    """The allocations that follow half of the work of their node."""
 
     @property
     def returned(self) -> Program:
@@ -105,6 +107,7 @@ class Recorder:
     _nodes: list[Node] = field(default_factory=list)
     _node_ends: list[int] = field(default_factory=list)
     _scratch_bytes: list[int] = field(default_factory=list)
+    _halves: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._builder.enter_phase(self.name)
@@ -118,6 +121,10 @@ class Recorder:
         self._nodes.append(node)
         self._node_ends.append(len(self._builder.events))
         self._scratch_bytes.append(scratch_bytes)
+
+    def half(self) -> None:
+        """Half of a node's work is done before its next request."""
+        self._halves.add(len(self._sizes_bytes))
 
     def malloc(
         self, label: str, category: Category, size_bytes: int, tensors: Sequence[str] = ()
@@ -159,4 +166,5 @@ class Recorder:
             node_ends=int_column(self._node_ends),
             scratch_bytes=tuple(self._scratch_bytes),
             traced=tuple(self.traced),
+            halves=frozenset(self._halves),
         )

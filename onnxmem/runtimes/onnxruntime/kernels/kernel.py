@@ -158,6 +158,9 @@ class Scratch:
     per_pass: tuple[int, ...] = ()
     """Blocks that each pass allocates after ``blocks``, and frees again."""
     passes: int = 0
+    num_before_half: int | None = None
+    """How many blocks are allocated before half of the work is done; ``None``: all are, before it
+    begins."""
 
     @property
     def size_bytes(self) -> int:

@@ -12,6 +12,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     Kernel,
     KernelCall,
     Packed,
+    Scratch,
 )
 from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
 
@@ -96,28 +97,32 @@ def _lstm_directions(
         yield from (*_lengths(call, layer), *quantized)
 
 
-def _gru(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, 3H, I]: gates of all steps, two states, and the biases repeated for every sample."""
+def _gru(call: KernelCall) -> Scratch:
+    """W: [D, 3H, I]: gates of all steps, two states, and the biases repeated for every sample.
+
+    The second direction allocates when the first one has computed, unlike in an LSTM
+    (``DeepCpuGruOp::ComputeImpl``).
+    """
     layer = _layer(call, call.dims(2)[2])
-    blocks = list(_absent_outputs(call, layer, 1))
-    for index in range(layer.directions):
-        sizes = list(_gru_direction(call, layer))
-        sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
-        blocks += (FLOAT_BYTES * size for size in sizes)
-        blocks += _lengths(call, layer)
-    return tuple(blocks)
+    before = [*filter(None, (*_absent_outputs(call, layer, 1), *_gru_direction(call, layer, 0)))]
+    if layer.directions == 1:
+        return Scratch(tuple(before))
+    after = filter(None, _gru_direction(call, layer, 1))
+    return Scratch((*before, *after), num_before_half=len(before))
 
 
-def _gru_direction(call: KernelCall, layer: _Layer) -> Iterator[int]:
+def _gru_direction(call: KernelCall, layer: _Layer, index: int) -> Iterator[int]:
     is_split = call.integer("linear_before_reset", 0) != 0
-    yield from (layer.state,) * 2
+    sizes = [layer.state] * 2
     if call.has(3):
         # With ``linear_before_reset`` the reset gate multiplies the recurrent part of the hidden
         # gate with its bias, so that Wbh and Rbh stay apart; else their sum is enough.
-        yield from (layer.state,) * (4 if is_split else 3)
-    if is_split:
-        yield layer.state
-    yield 3 * layer.states
+        sizes += [layer.state] * (4 if is_split else 3)
+    sizes += [layer.state] * is_split
+    sizes.append(3 * layer.states)
+    sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
+    yield from (FLOAT_BYTES * size for size in sizes)
+    yield from _lengths(call, layer)
 
 
 def _rnn(call: KernelCall) -> tuple[int, ...]:
