@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,10 +15,12 @@ from models_on_disk import CONVNET, MYSTERY, write_model
 from onnx import TensorProto, helper, numpy_helper
 from paths import MODELS
 
+from onnxmem.analysis.fitting.assessing import FitRequest, fit
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.advise.advising import Advised, advised, followed, plan_for
 from onnxmem.decisions.advise.proposals import (
+    BASIS_OF,
     Objective,
     Proposal,
     Subject,
@@ -454,6 +457,31 @@ def test_one_suggestion_meets_a_budget_the_cheapest_first() -> None:
         num_bytes = bytes_of(Objective.STEP, subject.with_batch(batch))
         assert num_bytes is not None
         assert (num_bytes <= plan.budget_bytes) is fits
+
+
+@pytest.mark.parametrize(
+    ("flags", "runtime"),
+    [
+        ({"train": True}, None),
+        ({"train": True, "basis": "tensors"}, None),
+        ({}, None),
+        ({"runtimes": ("ort-cpu",), "asks_onnxruntime": False}, "ort-cpu"),
+    ],
+)
+def test_the_largest_batch_is_that_of_fit(flags: dict[str, Any], runtime: str | None) -> None:
+    own = advice_on(CONVNET, runtime=runtime, batch=30_000, **flags)
+    assert own.before_bytes is not None
+    request = own.subject.request
+    at_1 = bytes_of(own.figure, own.subject.with_batch(1)) or 0
+    budget_bytes = at_1 + (own.before_bytes - at_1) * 2 // 7
+    setup = FitRequest(memory_bytes=budget_bytes, basis=BASIS_OF[own.figure])
+    found = fit((replace(request),), setup).max_batch
+    assert found is not None
+    advice = advised(request, budget_bytes=budget_bytes, runtime=runtime)
+    assert advice.plan is not None
+    (largest,) = (each for each in advice.proposals if each.suggestion.id == "largest_batch")
+    assert largest.suggestion.settings["batch"] == found.number
+    assert largest in advice.plan.singles
 
 
 def test_a_combination_is_analyzed_together_and_is_minimal() -> None:

@@ -26,6 +26,7 @@ from onnxmem.decisions.advise.proposals import (
 )
 from onnxmem.decisions.advise.settings import (
     HALF,
+    LARGEST_BATCH,
     accumulation_suggestions,
     batch_suggestions,
     in_place_proposal,
@@ -184,8 +185,14 @@ def plan_for(
         each for each in proposals if each.figure is figure and each.suggestion.change is not None
     ]
     # First by what it costs; of equal cost the one that saves least, which changes least.
+    # The largest batch fits by its verdict: where only retries of the allocator make it fit, what
+    # it takes of a larger device is more than the budget.
     singles = sorted(
-        (each for each in usable if each.after_bytes <= budget_bytes),
+        (
+            each
+            for each in usable
+            if each.after_bytes <= budget_bytes or each.suggestion.id == LARGEST_BATCH
+        ),
         key=lambda each: (each.suggestion.tradeoff, each.saved_bytes),
     )
     chosen: tuple[Proposal, ...] = ()

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import onnx
 
-from onnxmem.analysis.fitting.assessing import FitRequest, assess
+from onnxmem.analysis.fitting.assessing import DemandCurve, FitRequest, assess, max_batch_of
 from onnxmem.analysis.fitting.footprints import Footprint, footprint_of
+from onnxmem.analysis.fitting.searching import MaxBatch, crossing
 from onnxmem.analysis.fitting.verdicts import (
     BASES,
     Accuracy,
@@ -208,6 +209,19 @@ def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comp
         return assess((replace(subject.request),), setup).compared(limit_bytes)
     except OnnxmemError:
         return compared_bytes(None, limit_bytes)
+
+
+def largest_batch(limit_bytes: int, figure: Objective, subject: Subject) -> MaxBatch | None:
+    """The largest batch within a limit, as ``fit`` finds it; ``None`` if it is unknown or fixed.
+
+    A figure that ``fit`` does not have, such as the weights, never falls as the batch grows.
+    """
+    basis, settings = BASIS_OF.get(figure), subject.request.settings
+    if basis is None:
+        return crossing(lambda number: bytes_of(figure, subject.with_batch(number)), limit_bytes)
+    setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(settings.accepted))
+    curve = DemandCurve((replace(subject.request),), setup)
+    return None if curve.is_fixed else max_batch_of(curve.search(), basis)
 
 
 def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of TrainingConfig

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Final
 
 from onnxmem.analysis.compute import compute
-from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.request import StageResults
 from onnxmem.decisions.advise.proposals import (
     Change,
@@ -20,7 +20,7 @@ from onnxmem.decisions.advise.proposals import (
     Subject,
     Suggestion,
     Tradeoff,
-    bytes_of,
+    largest_batch,
     planned_process,
     with_options,
     with_recipe,
@@ -41,6 +41,8 @@ from onnxmem.runtimes.torch.network import adapted_nodes
 from onnxmem.units import format_bytes, format_count
 
 _BATCH_GROUP = "batch"
+LARGEST_BATCH: Final = "largest_batch"
+"""The id of the suggestion of the largest batch within a budget."""
 _LEAST_PERCENT: Final = 1
 """A change of the load that saves less is not worth a word."""
 SESSION_GROUP: Final = "session"
@@ -122,11 +124,19 @@ def batch_suggestions(
     yield _fewer_samples(subject, batch, batch // 2, "batch")
     if budget_bytes is None:
         return
-    # Figures of allocators may fall as the batch grows (docs/decisions/0017-one-verdict.md); the
-    # crossing is then one of several, and the suggestion is analyzed like any other.
-    found = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
+    found = largest_batch(budget_bytes, figure, subject)
     if found is not None and found.number and found.number < batch and found.number != batch // 2:
-        yield _fewer_samples(subject, batch, found.number, "largest_batch")
+        largest = _fewer_samples(subject, batch, found.number, LARGEST_BATCH)
+        yield replace(largest, what=f"{largest.what}{_within_budget(found)}")
+
+
+def _within_budget(found: MaxBatch) -> str:
+    """What the largest batch takes of the budget, where an allocator has no more, and from which
+    batch on less is free than the figure may be off by.
+    """
+    is_tight = found.comfortable is not None and found.comfortable != found.number
+    tight = f", tight from {(found.comfortable or 0) + 1}" if is_tight else ""
+    return f": takes {format_bytes(found.num_bytes)} of the budget{tight}"
 
 
 def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
