@@ -8,11 +8,15 @@ between them, and a third run checks it:
 
     batch         1      7     13
     "conv_out"   20    116    212      4 + 16 x batch
+
+The tokens of a prefill are in two dims of a tensor of attention, whose bytes have a square too;
+four runs show it (``through_squares``).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import mul
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -22,6 +26,8 @@ ByteColumn = npt.NDArray[Any]
 """Of int64, or of Python's integers if a sum might overflow."""
 BoolColumn = npt.NDArray[np.bool_]
 
+_LEAST_OF_SQUARES: Final = 4
+"""Points that show a polynomial of degree two."""
 _LARGEST_SUM: Final = 2**62
 """The largest sum stored as int64, half of its range: a hostile file may claim more."""
 
@@ -107,6 +113,8 @@ class Sizes:
     fixed_bytes: ByteColumn
     slope_bytes: ByteColumn | None = None
     """Bytes of each allocation per unit of the dim; ``None``: the sizes are at one number."""
+    square_bytes: ByteColumn | None = None
+    """Bytes of each allocation per square of the dim; ``None``: the sizes are affine."""
     known: BoolColumn | None = None
     """Which sizes are known; ``None``: all. An unknown size is 0 in the other columns."""
     first: int = 1
@@ -150,13 +158,45 @@ class Sizes:
         # No divmod: columns of Python's integers lack it.
         change = other.fixed_bytes - one.fixed_bytes
         slope, rest = change // (last - first), change % (last - first)
-        found = cls(one.fixed_bytes - slope * first, slope, None, first, last)
+        found = cls(one.fixed_bytes - slope * first, slope, first=first, last=last)
         if rest.any() or (slope < 0).any() or (found.fixed_bytes < 0).any():
             return None
         is_exact = (
             np.array_equal(found.at(n).fixed_bytes, sizes.fixed_bytes) for n, sizes in points
         )
         return replace(found, derived=derived) if all(is_exact) else None
+
+    @classmethod
+    def through_squares(cls, points: Sequence[tuple[int, "Sizes"]]) -> Self | None:
+        """Polynomials of degree two through sizes at four or more numbers, in ascending order.
+
+        Three points always lie on one; the others are the evidence. ``None``: a coefficient is no
+        integer or negative, or a size is unknown or derived.
+        """
+        numbers = [number for number, _ in points]
+        is_plain = all(sizes.known is None and not sizes.derived for _, sizes in points)
+        if len({*numbers}) < _LEAST_OF_SQUARES or not is_plain:
+            return None
+        # Python's integers: the products may be beyond 64 bits.
+        columns = [sizes.fixed_bytes.astype(object) for _, sizes in points]
+        place = len(points) // 2
+        first, middle, last = numbers[0], numbers[place], numbers[-1]
+        one, two, three = columns[0], columns[place], columns[-1]
+        # Newton's divided differences, times their denominators.
+        rise = (three - one) * (middle - first) - (two - one) * (last - first)
+        run = (last - first) * (middle - first) * (last - middle)
+        square = rise // run
+        slope = (three - one) // (last - first) - square * (first + last)
+        fixed = one - slope * first - square * first**2
+        if (fixed < 0).any() or (slope < 0).any() or (square < 0).any():
+            return None
+        fixed, slope, square = (_byte_column(each.tolist()) for each in (fixed, slope, square))
+        found = cls(fixed, slope, square, first=first, last=last)
+        is_exact = (
+            np.array_equal(found.at(number).fixed_bytes, column)
+            for number, column in zip(numbers, columns, strict=True)
+        )
+        return found if all(is_exact) else None
 
     def with_derived(self, derived: Iterable[Derived]) -> "Sizes":
         """The same with derived sizes at one number, whose allocations come after all others."""
@@ -176,22 +216,25 @@ class Sizes:
         """The sizes at a number of the dim."""
         if self.slope_bytes is None:
             return self
-        fixed, slope = self.fixed_bytes, self.slope_bytes
+        columns = [self.fixed_bytes, self.slope_bytes]
+        columns += [] if self.square_bytes is None else [self.square_bytes]
+        powers = [number**power for power in range(len(columns))]
         # Above this bound, sums of int64 columns could overflow.
-        fixed_sum, slope_sum = self._sums_bytes
-        if fixed_sum + slope_sum * number >= _LARGEST_SUM:
-            fixed, slope = fixed.astype(object), slope.astype(object)
-        found = fixed + slope * number
+        if sum(map(mul, self._sums_bytes, powers)) >= _LARGEST_SUM:
+            columns = [column.astype(object) for column in columns]
+        found = columns[0] + columns[1] * number
+        if self.square_bytes is not None:
+            found = found + columns[2] * powers[2]
         derived = tuple(each.at(number) for each in self.derived)
         if derived:
             found[[each.allocation for each in derived]] = [each.size_bytes for each in derived]
         return Sizes(found, known=self.known, derived=derived)
 
     @cached_property
-    def _sums_bytes(self) -> tuple[int, int]:
-        """The sums of both columns, cached: a search calls ``at`` for many numbers."""
-        slope = self.slope_bytes
-        return int(self.fixed_bytes.sum()), 0 if slope is None else int(slope.sum())
+    def _sums_bytes(self) -> tuple[int, ...]:
+        """The sums of all columns, cached: a search calls ``at`` for many numbers."""
+        columns = (self.fixed_bytes, self.slope_bytes, self.square_bytes)
+        return tuple(int(each.sum()) for each in columns if each is not None)
 
     def is_valid_at(self, number: int) -> bool:
         """Whether the sizes are valid at a number of the dim."""
@@ -232,7 +275,7 @@ def _derived_through(points: Sequence[tuple[int, Sizes]]) -> tuple[Derived, ...]
     return known if len(known) == len(found) else None
 
 
-_COLUMNS: Final = ("fixed_bytes", "slope_bytes", "known")
+_COLUMNS: Final = ("fixed_bytes", "slope_bytes", "square_bytes", "known")
 
 
 def _is_same(one: ByteColumn | None, other: ByteColumn | None) -> bool:

@@ -464,6 +464,42 @@ def test_sizes_that_are_not_affine_are_rejected(points: list[tuple[int, list[int
     assert Sizes.through([(number, Sizes.of(sizes)) for number, sizes in points]) is None
 
 
+CURVES = st.lists(st.tuples(SIZES_BYTES, SIZES_BYTES, SIZES_BYTES))
+
+
+def squares_at(curves: Sequence[tuple[int, int, int]], number: int) -> Sizes:
+    return Sizes.of([a + b * number + c * number**2 for a, b, c in curves])
+
+
+@given(
+    CURVES,
+    st.lists(st.integers(1, 500), min_size=4, max_size=6, unique=True).map(sorted),
+    st.integers(1, 2**30),
+)
+def test_sizes_with_squares_are_exact_at_every_number(
+    curves: list[tuple[int, int, int]], numbers: list[int], other: int
+) -> None:
+    found = Sizes.through_squares([(number, squares_at(curves, number)) for number in numbers])
+    assert found is not None
+    assert found.at(other).fixed_bytes.tolist() == squares_at(curves, other).fixed_bytes.tolist()
+    assert found.is_valid_at(other) == (numbers[0] <= other <= numbers[-1])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [1, 8, 27, 64],  # cubes
+        [1, 4, 9],  # three points lie on a square whatever they are
+        [1, 3, 6, 10],  # half a square and half a line
+        [16, 9, 4, 1],  # falls
+        [None, 4, 9, 16],
+    ],
+)
+def test_sizes_that_are_no_squares_are_rejected(sizes: list[int | None]) -> None:
+    points = [(number, Sizes.of([each])) for number, each in enumerate(sizes, 1)]
+    assert Sizes.through_squares(points) is None
+
+
 @dataclass(frozen=True)
 class Squared:
     """A rule that is no line."""

@@ -14,17 +14,18 @@ from paths import MODELS
 
 from onnxmem import analyze
 from onnxmem.analysis.fitting.assessing import FitRequest
-from onnxmem.analysis.fitting.footprints import Deployment, footprint_of, request_of
+from onnxmem.analysis.fitting.footprints import Deployment, Footprint, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, accuracy_of
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
+from onnxmem.decisions.fit import ContextRow, Contexts, at_context, contexts_of, fit_at
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.fit import contexts_lines, contexts_row
 from onnxmem.report.sections.cache import cache_sections
 from onnxmem.report.terminal import render
 from onnxmem.report.text import section_lines
+from onnxmem.runtimes.base import RuntimeRun
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]
@@ -187,6 +188,40 @@ def test_a_buffer_ends_where_the_file_says() -> None:
         assert reach is not None
         assert (reach.number, reach.is_stopped) == (13, True)
     assert any("one shared buffer" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
+@pytest.mark.parametrize("step", list(Step))
+def test_the_longest_context_of_a_session_is_replayed_from_a_few_walks(
+    runtime: str, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A prefill has the square of its context; each replay is that of a session made for it."""
+    basis = Basis(runtime)
+    settings = Settings(batch=3, runtimes=(runtime,), asks_onnxruntime=False, cpu="avx2")
+    request = request_of(model_of(growing()), settings)
+
+    def footprint_at(context: int) -> Footprint:
+        return footprint_of(at_context([request], context, step)[0], basis)
+
+    setup = FitRequest(memory_bytes=footprint_at(211).total_bytes, basis=basis)
+    walked = 0
+    session_run = AnalysisRequest.session_run
+
+    def counted(self: AnalysisRequest, name: str) -> RuntimeRun | None:
+        nonlocal walked
+        walked += 1
+        return session_run(self, name)
+
+    monkeypatch.setattr(AnalysisRequest, "session_run", counted)
+    found = contexts_of([request], setup, [16]).longest[step]
+    assert found is not None
+    assert found.number is not None
+    assert walked < 60 < found.num_replayed
+    accuracy = accuracy_of(basis, settings.recipe)
+    for context in (1, 2, 7, 97, found.number, found.number + 1):
+        compared = footprint_at(context).demand.compared(setup.limit_bytes, accuracy)
+        assert compared.verdict.is_met == (context <= found.number)
+    assert found.num_bytes == footprint_at(found.number).total_bytes
 
 
 def test_a_file_of_one_new_token_has_a_column_of_decode_steps() -> None:

@@ -479,6 +479,8 @@ class ReplayDemands:
     """Whether the caller made the runtime: then only ``draw_lines`` may find a range."""
     starts_processes: bool = False
     """Whether a walk may start processes: then few batches are tried without a range."""
+    num_between: int = 1
+    """How many walks between the ends of a range prove it, where the runtime is onnxmem's own."""
     _affine: AffineRun | None = None
     _walked: dict[int, RuntimeRun | None] = field(default_factory=dict)
 
@@ -513,7 +515,7 @@ class ReplayDemands:
         """Whether programs are the same at two batches and at those checked between them."""
         # onnxmem's own runtimes choose by thresholds of sizes, so a program that is equal at both
         # ends is equal between them; one batch there guards against a wrong assumption.
-        parts = 1 + (_BETWEEN if self.is_own else 1)
+        parts = 1 + (_BETWEEN if self.is_own else self.num_between)
         batches = sorted({first + (last - first) * part // parts for part in range(parts + 1)})
         if first >= last or len(batches) < _LEAST:
             return False
@@ -572,7 +574,7 @@ class DemandCurve:
         is_plain = self.setup.dim is None and self.setup.deployment.instances == 1
         self._replays = None
         if is_plain and len(self.requests) == 1:
-            self._replays = _replays_of(self.requests[0], self.setup.basis)
+            self._replays = replays_of(self.requests[0].at, self.setup.basis)
 
     def requested(self) -> int | None:
         """The requested number; ``None`` if a model has no batch.
@@ -613,7 +615,7 @@ class DemandCurve:
             try:
                 run = self._replays.run(number)
                 if run is not None:
-                    return _demand_of(run)
+                    return demand_of(run)
             except OnnxmemError:
                 return None
         footprint = self.at(number)
@@ -764,7 +766,7 @@ def _may_fall(basis: AnyBasis) -> bool:
     return basis in _FALLING or isinstance(basis, RuntimeBasis)
 
 
-def _demand_of(run: RuntimeRun) -> Demand:
+def demand_of(run: RuntimeRun) -> Demand:
     """The device memory that a run needs."""
     replayed = run.replay()
     return Demand(
@@ -776,15 +778,27 @@ def _demand_of(run: RuntimeRun) -> Demand:
     )
 
 
-def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | None:
+RequestAt = Callable[[int], AnalysisRequest]
+"""The request at a batch, or at a context.
+
+:raises OnnxmemError: there is none.
+"""
+
+
+def replays_of(
+    request_at: RequestAt, basis: AnyBasis, num_between: int = 1
+) -> ReplayDemands | None:
     """The runs that a figure is replayed from; ``None``: it is not a figure of an allocator."""
     if isinstance(basis, RuntimeBasis):
-        return ReplayDemands(lambda batch: request.at(batch).own_run(basis.value), is_own=True)
+        return ReplayDemands(lambda number: request_at(number).own_run(basis.value), is_own=True)
     if basis is Basis.TORCH:
-        return ReplayDemands(lambda batch: request.at(batch).torch_run(), is_own=False)
+        return ReplayDemands(lambda number: request_at(number).torch_run(), is_own=False)
     if basis in _FALLING:
         return ReplayDemands(
-            lambda n: request.at(n).session_run(basis.value), is_own=False, starts_processes=True
+            lambda number: request_at(number).session_run(basis.value),
+            is_own=False,
+            starts_processes=True,
+            num_between=num_between,
         )
     return None
 

@@ -200,10 +200,11 @@ class SessionProgram(RuntimeProgram):
         """The session at every batch of a range; ``None``: runs differ, or sizes are not affine."""
         if not _have_equal_plans([each for _, each in points]):
             return None
-        # Equal plans leave sizes as all that differs; each column must be affine in the batch, the
-        # memory-pattern buffer apart, which is computed again at each.
-        first = Sizes.through([(batch, each.runs.plain.sizes) for batch, each in points])
-        later = Sizes.through([(batch, _without_block(each.runs.later)) for batch, each in points])
+        # Equal plans leave sizes as all that differs; each column must be affine in the batch, or a
+        # square in the tokens of a prefill, the memory-pattern buffer apart, which is computed
+        # again at each.
+        first = _sizes_through([(batch, each.runs.plain.sizes) for batch, each in points])
+        later = _sizes_through([(batch, _without_block(each.runs.later)) for batch, each in points])
         packing_at = _packing_through([(batch, each.session) for batch, each in points])
         resident_at = _resident_through([(batch, each.resident) for batch, each in points])
         if first is None or later is None or packing_at is None or resident_at is None:
@@ -216,6 +217,11 @@ class SessionProgram(RuntimeProgram):
             return self.of(session, runs, resident_at(batch), self.diagnostics)
 
         return at
+
+
+def _sizes_through(points: Sequence[tuple[int, Sizes]]) -> Sizes | None:
+    found = Sizes.through(points)
+    return Sizes.through_squares(points) if found is None else found
 
 
 def _have_equal_plans(programs: Sequence[SessionProgram]) -> bool:
