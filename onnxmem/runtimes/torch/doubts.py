@@ -24,6 +24,8 @@ _OWN_NAME: Final = re.compile(r"(?!val_\d|[a-z]\d*$)[A-Za-z_]\w*(\.\w+)*")
 """A name that a network gives to its tensors, not one that an exporter generates."""
 _OF_LAYER: Final = re.compile(r"weight|kernel|bias|gamma|beta|(^|[._])[wb](_?\d+)?$", re.IGNORECASE)
 """Names of parameters of layers, of any framework."""
+_EXTREMES: Final = frozenset({"ReduceMax", "ReduceMin"})
+_AMAX: Final = re.compile(r"amax(_\d+)?|amin(_\d+)?")
 _FEW_MEMBERS: Final = 3
 
 
@@ -66,6 +68,7 @@ def doubts(tape: Tape, peak_bytes: int) -> Iterator[Finding]:
         (_written_norms(tape), "rms_norms_written_out", _NORMS),
         (_maxima(tape), "maxima_subtracted", _MAXIMA),
         (_squares(tape), "squares_unknown", _SQUARES),
+        (_amaxima(tape), "maxima_unknown", _AMAXIMA),
     ):
         total_bytes = sum(found.values())
         if total_bytes > _SHARE * peak_bytes:
@@ -81,6 +84,10 @@ _NORMS: Final = (
 _MAXIMA: Final = (
     "{count} maxima subtracted before an exponential counted with their gradients; if the network "
     "has them detached, up to {size} less are saved"
+)
+_AMAXIMA: Final = (
+    "{count} maxima counted as amax or amin, which shares its gradient among equal elements; if "
+    "the network calls max(dim) or min(dim), which returns indices, up to {size} less are alive"
 )
 _SQUARES: Final = (
     "{count} squares counted as x * x; if the network calls square or pow, which autocast runs in "
@@ -179,6 +186,27 @@ def _maxima(tape: Tape) -> Mapping[str, int]:
         if any(e.onnx_op == "Exp" for sub in behind for e in readers.get(sub.outputs[0], ())):
             storages = tape.saved[node.name].storages
             found[node.name] = sum(tape.size_bytes(each) or 0 for each in storages)
+    return found
+
+
+def _amaxima(tape: Tape) -> Mapping[str, int]:
+    """What maxima over one axis save, and have beside their gradient, more than ``max(dim)``."""
+    found: dict[str, int] = {}
+    for node in tape.backward_nodes:
+        if node.onnx_op not in _EXTREMES or FX_NODE in node.metadata:
+            continue
+        before, after = (tape.dims(name) for name in (node.inputs[0], node.outputs[0]))
+        # `max(dim)` takes one axis, and a name of torch.export tells.
+        if before is None or after is None or _AMAX.fullmatch(node.outputs[0]):
+            continue
+        if len(before) == len(after):
+            num_axes = sum(a != b for a, b in zip(before, after, strict=True))
+        else:
+            num_axes = len(before) - len(after)
+        if num_axes == 1:
+            temporary_bytes = node.operator.gradients[0].temporary_bytes(tape.call(node)) or 0
+            saved_bytes = sum(tape.size_bytes(each) or 0 for each in _saved(tape, node))
+            found[node.name] = saved_bytes + temporary_bytes
     return found
 
 

@@ -9,7 +9,7 @@ from math import prod
 
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
-from onnxmem.ops.formulas import bytes_of_input, bytes_of_output, shape_at
+from onnxmem.ops.formulas import bytes_of_input, bytes_of_output, per_element, shape_at
 from onnxmem.ops.linear import MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
 from onnxmem.ops.spec import Call, Gradient, GradientRule, OpSpec, Saved, known_dims
 
@@ -181,6 +181,16 @@ ATTENTION_WEIGHTS = OpSpec(
     saved=(Saved("result"),),  # dX = Y * (dY - sum(dY * Y))
     source="aten/src/ATen/native/transformers/attention.cpp: _scaled_dot_product_attention_math,"
     " which adds its mask in place",
+)
+
+MAXIMA = OpSpec(
+    op_type="max_dim",
+    domain=FRAMEWORK,
+    inputs=("self", "dim"),
+    outputs=("values",),
+    saved_extra_bytes=per_element(8),  # the indices: dX = zeros, dY scattered at them
+    gradients=(Gradient("self", GradientRule.NEW),),
+    source="torch derivatives.yaml: max.dim, min.dim, which return values and indices",
 )
 
 MIRRORED_PAD = OpSpec(

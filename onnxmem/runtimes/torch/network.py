@@ -43,6 +43,7 @@ from onnxmem.runtimes.torch.composites.layers import (
     index_adds,
     layer_norms,
     linears,
+    maxima,
     mirrored_pads,
     rms_norms,
     rolls,
@@ -129,6 +130,8 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Softplus", "Where"}), softpluses),
     (frozenset({"Sqrt"}), rsqrts),
     (frozenset({"Mul"}), squares),
+    (frozenset({"ReduceMax"}), maxima),
+    (frozenset({"ReduceMin"}), maxima),
 )
 """Each with the operators that the graph must have. The order matters: a composite that is part of
 another comes after it, as ``variances`` after ``layer_norms``."""

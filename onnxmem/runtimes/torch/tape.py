@@ -196,7 +196,7 @@ def tape_of(
     # so that its gradients go to them without any node between.
     backward_nodes = tuple(
         node
-        for node in _find_backward_nodes(graph, requires_grad, outputs)
+        for node in _find_backward_nodes(graph, requires_grad, outputs, packed)
         if not packed or not packed.keys() >= set(node.writes)
     )
     views = find_views(graph, in_place=in_place, like_query=_like_query(graph, precision))
@@ -298,16 +298,25 @@ def tensors_requiring_grad(graph: Graph, parameters: Parameters) -> frozenset[st
 
 
 def _find_backward_nodes(
-    graph: Graph, requires_grad: frozenset[str], outputs: Iterable[str]
+    graph: Graph,
+    requires_grad: frozenset[str],
+    outputs: Iterable[str],
+    packed: Mapping[str, tuple[str, ...]],
 ) -> tuple[Node, ...]:
-    """List the nodes of the autograd graph: those on a path from a parameter to an output."""
+    """List the nodes of the autograd graph: those on a path from a parameter to an output.
+
+    What reads a packed weight reads the parameters, or autocast's copies of them.
+    """
     # Invariant: `wanted` are the tensors whose gradient a node behind the current one computes.
     wanted = {name for name in outputs if name in requires_grad}
     found: list[Node] = []
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.writes):
             found.append(node)
-            wanted.update(requires_grad.intersection(data_reads(node)))
+            read = data_reads(node)
+            wanted.update(requires_grad.intersection(read))
+            for name in packed.keys() & read:
+                wanted.update(requires_grad.intersection(packed[name]))
     return tuple(reversed(found))
 
 

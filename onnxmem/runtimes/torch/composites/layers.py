@@ -1,5 +1,6 @@
 """Normalizations, linear layers, dropout and layout operators that exporters write as nodes."""
 
+import re
 from collections.abc import Iterator
 
 from onnxmem.model.graph import FX_NODE, Node
@@ -8,6 +9,7 @@ from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import (
     INDEX_ADD,
     LINEAR,
+    MAXIMA,
     MIRRORED_PAD,
     ROLL,
     RSQRT,
@@ -20,6 +22,10 @@ from onnxmem.runtimes.torch.strides import reduced_axes
 _CHANNELS_AT = 1
 _GROUP_NORM = "[target=torch.ops.aten.group_norm."
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_EXTREMES = frozenset({"ReduceMax", "ReduceMin"})
+_OF_DIM = re.compile(r"\[target=torch\.ops\.aten\.(max|min)\.dim\]")
+_ITEM = re.compile(r"getitem(_\d+)?")
+"""The name that torch.export gives to an item of what a call returns."""
 _RMS_NORM = "'torch.nn.modules.normalization.RMSNorm'"
 _STATISTICS = ("mean", "var")
 """The last operands of BatchNormalization."""
@@ -127,6 +133,19 @@ def rms_norms(view: GraphView) -> Iterator[Match]:
             nodes = (*nodes, result)  # `type_as` of its input, which the kernel does not call
         axis = {"axis": min(normed_dims, default=-1)}
         yield Match(nodes, lookup("RMSNormalization", opset=23), (data, *scale[:1]), (), axis)
+
+
+def maxima(view: GraphView) -> Iterator[Match]:
+    """Find ``max(dim)`` and ``min(dim)``, which torch.export names, or a name of the result tells.
+
+    ``amax`` and ``amin`` are exported as the same node, and return no pair to take an item of.
+    """
+    for node in view.graph.nodes:
+        if node.onnx_op not in _EXTREMES:
+            continue
+        is_named = _OF_DIM.search(node.metadata.get(FX_NODE, "")) is not None
+        if is_named or _ITEM.fullmatch(node.outputs[0]):
+            yield Match((node,), MAXIMA, node.inputs[:1])
 
 
 def weight_norms(view: GraphView) -> Iterator[Match]:
