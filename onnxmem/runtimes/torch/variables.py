@@ -13,6 +13,7 @@ module returns in which it was computed or which it was handed to.
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -55,9 +56,12 @@ def has_lines(nodes: Sequence[Node]) -> bool:
 def all_held(nodes: Sequence[Node], tape: Tape) -> Mapping[str, Sequence[str]]:
     """The most that variables may hold, by the node at whose end each is let go."""
     paths = _paths(nodes)
-    ends = _module_ends(nodes, paths) if any(paths) else _next_products(nodes)
+    # The network's own `forward` returns last of all, but assigns its variables anew before that.
+    following = _next_products(nodes)
+    ends = [own or next_ for own, next_ in zip(_module_ends(nodes, paths), following, strict=True)]
     found: dict[str, list[str]] = {}
     written: dict[str, tuple[str, ...]] = {}
+    outer: Counter[str] = Counter()
     for node, path, last in zip(nodes, paths, ends, strict=True):
         for name in node.writes:
             written[name] = path
@@ -65,8 +69,15 @@ def all_held(nodes: Sequence[Node], tape: Tape) -> Mapping[str, Sequence[str]]:
                 found.setdefault(last[-1], []).append(name)
         for name in dict.fromkeys(data_reads(node)):
             depth = num_shared(path, written.get(name, path))
-            if depth < len(last) and name in written and name in tape.storages:
+            if name not in written or name not in tape.storages:
+                continue
+            outer[name] += depth == 0
+            if depth < len(last):
                 found.setdefault(last[depth], []).append(name)
+    # What two calls of the network's own read may be in a list, which lives until it returns.
+    if any(paths):
+        listed = [name for name, count in outer.items() if count > 1]
+        found.setdefault(nodes[-1].name, []).extend(listed)
     return found
 
 
