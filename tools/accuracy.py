@@ -182,10 +182,10 @@ def autocast_table(rows: list[Row]) -> str:
 
 DOUBTS = frozenset(
     {
-        *("attention_as_products", "batchnorm_unknown", "buffers_unknown", "constant_in_float32"),
-        *("folded_factors", "maxima_subtracted", "no_repeated_modules", "parameters_not_read"),
-        *("rms_norms_written_out", "squares_unknown", "subtraction_repeated", "sums_in_place"),
-        "variables_unknown",
+        *("activations_in_place", "attention_as_products", "batchnorm_unknown", "buffers_unknown"),
+        *("constant_in_float32", "folded_factors", "maxima_subtracted", "maxima_unknown"),
+        *("no_repeated_modules", "parameters_not_read", "rms_norms_written_out"),
+        *("squares_unknown", "subtraction_repeated", "sums_in_place", "variables_unknown"),
     }
 )
 """Warnings on what a file does not show, which a figure may be wrong by."""

@@ -73,25 +73,25 @@ def doubts(tape: Tape, peak_bytes: int) -> Iterator[Finding]:
         total_bytes = sum(found.values())
         if total_bytes > _SHARE * peak_bytes:
             names = tuple(found)
-            message = text.format(count=len(names), size=format_bytes(total_bytes))
+            message = text.format(nodes=plural(len(names), "node"), size=format_bytes(total_bytes))
             yield Finding(code, f"{message}: {listed(names)}", names[0])
 
 
 _NORMS: Final = (
-    "{count} RMSNorm counted as written out; if the network calls nn.RMSNorm, which runs as one "
-    "kernel, {size} less are saved"
+    "{nodes} of an RMSNorm counted as written out; if the network calls nn.RMSNorm, which runs as "
+    "one kernel, {size} less are saved"
 )
 _MAXIMA: Final = (
-    "{count} maxima subtracted before an exponential counted with their gradients; if the network "
-    "has them detached, up to {size} less are saved"
+    "{nodes} of a maximum, subtracted before an exponential, counted with a gradient; if the "
+    "network has it detached, up to {size} less are saved"
 )
 _AMAXIMA: Final = (
-    "{count} maxima counted as amax or amin, which shares its gradient among equal elements; if "
-    "the network calls max(dim) or min(dim), which returns indices, up to {size} less are alive"
+    "{nodes} of a maximum counted as amax, which shares its gradient among equal elements; if "
+    "the network calls max(dim), which returns indices, up to {size} less are alive"
 )
 _SQUARES: Final = (
-    "{count} squares counted as x * x; if the network calls square or pow, which autocast runs in "
-    "float32, {size} more are saved"
+    "{nodes} of a square counted as x * x; if the network calls square or pow, which autocast runs "
+    "in float32, {size} more are saved"
 )
 
 

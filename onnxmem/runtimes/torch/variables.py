@@ -32,6 +32,8 @@ _APPENDED: Final = re.compile(r"(\w+)\.append\(")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _MEMBER: Final = re.compile(r"\d+(_\d+)?$")
 """The number of a member of a list of modules, and of its second call."""
+_COMPREHENSION: Final = re.compile(r"[\[({].* for \w")
+"""A loop within an expression, whose line assigns once."""
 _MODULE_CALL: Final = "forward"
 _MAX_FRAMES: Final = 64
 """Functions nest less deeply; lines of a hostile file do not."""
@@ -145,6 +147,8 @@ class _Frame:
     def is_next_turn(self, before: "_Frame") -> bool:
         """Whether a loop calls the next member of a list of modules: ``x = layer(x)``."""
         if self.module == before.module or self.line != before.line:
+            return False
+        if _COMPREHENSION.search(self.text):
             return False
         stems = {_MEMBER.sub("", each.module) for each in (self, before)}
         return len(stems) == 1 and all(_MEMBER.search(each.module) for each in (self, before))

@@ -355,6 +355,22 @@ def test_recurrent_layers_save_copies_of_their_matrices() -> None:
     assert sizes(found)["gradient of w"] == [560]
 
 
+def test_gradients_of_packed_matrices_are_cast_to_the_type_of_the_parameters() -> None:
+    found = step(
+        """
+        agraph (float[2,3,5] x) => (float[2,1,3,7] y)
+        <float[28,5] w, float[28,7] r, int64[1] first = {0}> {
+            v = Unsqueeze(w, first)
+            s = Unsqueeze(r, first)
+            y = LSTM<hidden_size = 7>(x, v, s)
+        }""",
+        precision="mixed-bf16",
+        recurrent="cells",
+    )
+    made = sizes(found)
+    assert (made["gradient of copy of w"], made["gradient of w"]) == ([2 * 28 * 5], [4 * 28 * 5])
+
+
 @pytest.mark.parametrize(
     ("kind", "gates", "of_16_bits", "of_32_bits", "y_bits"),
     [("LSTM", 4, 5, 2, 32), ("GRU", 3, 6, 1, 32), ("RNN", 1, 1, 0, 16)],

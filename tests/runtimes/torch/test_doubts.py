@@ -14,7 +14,7 @@ from onnxmem.units import format_bytes
 
 def renamed(text: str, names: dict[str, str]) -> str:
     for old, new in names.items():
-        text = text.replace(old, f'"{new}"')
+        text = text.replace(old, old.replace(old.strip(), f'"{new.strip()}"'))
     return text
 
 
@@ -66,6 +66,43 @@ def test_a_maximum_that_is_subtracted_before_an_exponential_may_be_detached() ->
     assert finding is not None
     assert f"up to {4 * 2 * 5 + 4 * 2} B less" in finding.message
     assert finding_of(graph_of(STABLE.replace("Exp", "Sin")), "maxima_subtracted") is None
+
+
+LARGEST = """
+    agraph (float[20,5] x) => (float[20] y) <float[5,5] w, int64[1] axes = {1}> {
+        h = MatMul(x, w)
+        y = ReduceMax <keepdims = 0> (h, axes)
+    }"""
+INDICES_BYTES = 8 * 20
+
+
+def test_a_maximum_over_one_axis_may_be_one_with_indices() -> None:
+    graph = graph_of(LARGEST)
+    finding = finding_of(graph, "maxima_unknown")
+    assert finding is not None
+    assert finding.message.startswith("1 node of a maximum counted as amax")
+    named = graph_of(renamed(LARGEST, {" y": " amax_1"}))
+    assert finding_of(named, "maxima_unknown") is None
+    # The maximum of all is no call with an axis.
+    several = graph_of(
+        LARGEST.replace("(float[20] y)", "(float y)").replace(
+            "int64[1] axes = {1}", "int64[2] axes = {0, 1}"
+        )
+    )
+    assert finding_of(several, "maxima_unknown") is None
+
+
+def test_a_maximum_that_torch_export_names_saves_indices() -> None:
+    graph = graph_of(LARGEST)
+    call = "%max_1 : [num_users=1] = call_function[target=torch.ops.aten.max.dim](args = (%h, 1))"
+    nodes = (graph.nodes[0], replace(graph.nodes[1], metadata={FX_NODE: call}))
+    item = graph_of(renamed(LARGEST, {" y": " getitem_4"}))
+    for each in (replace(graph, nodes=nodes), item):
+        found = training_memory(each, recipe_of())
+        assert found.saved_activation_bytes == 4 * 20 + INDICES_BYTES
+        assert finding_of(each, "maxima_unknown") is None
+    amax = training_memory(graph, recipe_of()).saved_activation_bytes
+    assert amax == 4 * 20 + 4 * 20 * 5
 
 
 NORMED = """

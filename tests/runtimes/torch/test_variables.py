@@ -105,6 +105,18 @@ def test_a_loop_over_modules_assigns_in_each_turn(module: str, freed: str) -> No
     assert last == {"c": "+b", "y": "+d"}[freed]
 
 
+def test_a_comprehension_assigns_once() -> None:
+    """``parts = [layer(x) for layer in layers]``: all parts live on, and the line is one."""
+    loop, inner = (2, "parts = [layer(a) for layer in layers]"), (20, "return -a")
+    text = SUMS.replace("Add(b, x)", "Neg(a)").replace("Neg(c)", "Add(b, c)")
+    made = frames(loop, inner)
+    traces = {"a": frames((1, "a = x @ w")), "b": made, "c": made}
+    traces |= {"d": frames((3, "d = parts[0] + parts[1]")), "y": frames(RETURN)}
+    scopes = {"b": "'layers.0', ", "c": "'layers.1', "}
+    events = happenings(traced(graph_of(text), traces, scopes), Phase.FORWARD)
+    assert {"-b", "-c"} <= set(events[events.index("+y") :])
+
+
 def test_a_file_without_lines_has_a_warning_with_both_peaks() -> None:
     graph = graph_of(SUMS.replace("[2,3]", "[200,3]"))
     names = {each.name: replace(each, name=f"/part/{each.name}") for each in graph.nodes}
