@@ -266,7 +266,8 @@ class Tally:
 
     def _note(self, row: JsonDict) -> None:
         findings = cast("Sequence[Mapping[str, str]]", row["findings"] or ())
-        self._codes.update({each["code"] for each in findings})
+        # A set would have an order of its own in each process.
+        self._codes.update([*dict.fromkeys(each["code"] for each in findings)])
         found = {_key(each): each for each in reversed(findings)}
         for key, each in found.items():
             first = self._notes.get(key)

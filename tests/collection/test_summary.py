@@ -133,6 +133,12 @@ def test_models_of_unknown_verdict_are_named() -> None:
     assert "  unknown: a, b, c, d, e and 2 more\n" in text
 
 
+def test_codes_of_messages_are_counted_once_a_model_and_in_the_order_of_a_report() -> None:
+    codes = [f"code_{number}" for number in range(20)]
+    row = row_of("a", 101, 3) | {"findings": [{"code": c, "message": c} for c in (*codes, *codes)]}
+    assert list(summed(row).findings.items()) == [(code, 1) for code in codes]
+
+
 def test_a_training_figure_without_trained_weights_is_marked() -> None:
     row = row_of("a", 101, 3, train=211)
     row["findings"] = [{"code": "nothing_to_train", "message": "-", "node": None}]
