@@ -850,7 +850,7 @@ def request_for(
 
     :raises OnnxmemError: the model cannot be read, or lacks a name in the settings.
     """
-    if not settings.one_of_several:
+    if (settings.dims or settings.values) and not settings.one_of_several:
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
     cache, no_caches = _cache_of(prepared)

@@ -333,8 +333,8 @@ def refuse_partial_nodes(columns: Columns, version: int) -> None:
     rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
     for index, (node, op_type, inputs, outputs) in enumerate(rows):
         _refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
-        for _, inner in columns.bodies.get(index, ()):
-            refuse_partial_nodes(columns_of(inner), version)
+        for body in columns.bodies.get(index, ()):
+            refuse_partial_nodes(body.columns, version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +458,8 @@ def sort_columns(graph: onnx.GraphProto, columns: Columns, outer: Sequence[_Name
         graph.node.extend(nodes)
     # Columns are by position: after a move they are read anew.
     bodies = columns_of(graph).bodies if moved else columns.bodies
-    for _, inner in (body for index in sorted(bodies) for body in bodies[index]):
-        moved |= sort_nodes(inner, (producer, defined, *outer))
+    for body in (body for index in sorted(bodies) for body in bodies[index]):
+        moved |= sort_columns(body.graph, body.columns, (producer, defined, *outer))
     return moved
 
 
@@ -469,8 +469,8 @@ def _steps(columns: Columns) -> Columns:
         return columns
     reads = list(columns.inputs)
     for index, bodies in columns.bodies.items():
-        inside = (name for _, inner in bodies for name in sorted(outer_reads(inner)))
-        reads[index] = [*reads[index], *inside]
+        inside = (name for body in bodies for name in sorted(outer_reads(body.graph, body.columns)))
+        reads[index] = (*reads[index], *inside)
     return replace(columns, inputs=reads)
 
 

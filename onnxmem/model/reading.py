@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 import onnx
@@ -21,7 +22,7 @@ from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
-from onnxmem.model.traversal import Columns, NestedNames, columns_of, onnx_op, opset_versions
+from onnxmem.model.traversal import Body, Columns, NestedNames, columns_of, onnx_op, opset_versions
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
@@ -151,7 +152,7 @@ class _Reader:
             # bisection.
             visible = (*visible, sorted({*scope.maps[0].values()}))
         nodes = self._nodes(*read, prefix, _Outside(scope, visible))
-        outputs = _scoped([value.name for value in proto.output], prefix, scope)
+        outputs = _scoped(tuple([value.name for value in proto.output]), prefix, scope)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
     def _add_initializers(
@@ -214,25 +215,24 @@ class _Reader:
                     self._attributes(node.attribute, fills=op_type == _FILLS),
                     inner,
                     _outer_reads(inner, seen) if inner else (),
-                    _metadata(node.metadata_props),
+                    _metadata(props) if (props := node.metadata_props) else _NO_METADATA,
                 )
             )
         return tuple(nodes)
 
     def _inner(
         self,
-        bodies: Sequence[tuple[str, onnx.GraphProto]],
+        bodies: Sequence[Body],
         name: str,
         seen: _Outside,
     ) -> tuple[tuple[str, Graph], ...]:
-        prefixes = (
-            (attribute, graph, seen.free_prefix(f"{name}/{attribute}"))
-            for attribute, graph in bodies
-        )
-        return tuple(
-            (attribute, self.graph(graph, prefix, seen, (columns_of(graph), known_types(graph))))
-            for attribute, graph, prefix in prefixes
-        )
+        found = []
+        for attribute, graph, columns in bodies:
+            prefix = seen.free_prefix(f"{name}/{attribute}")
+            found.append(
+                (attribute, self.graph(graph, prefix, seen, (columns, known_types(graph))))
+            )
+        return tuple(found)
 
     def _operator(self, op_type: str, domain: str) -> OpSpec:
         """The record of an operator, looked up once."""
@@ -289,13 +289,15 @@ class _Reader:
                 self.values[name] = tuple(value.ravel().tolist())
 
 
-def _scoped(names: Sequence[str], prefix: str, scope: Mapping[str, str]) -> tuple[str, ...]:
+def _scoped(names: tuple[str, ...], prefix: str, scope: Mapping[str, str]) -> tuple[str, ...]:
     """Names of a graph with their scopes; names of the main graph have no prefix."""
     if not prefix:
-        return tuple(names)
+        return names
     return tuple([scope[name] if name else "" for name in names])
 
 
+_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+"""That of most nodes."""
 _TYPED_BY_DIMS = frozenset({Role.INPUT, Role.ACTIVATION, Role.BODY_INPUT})
 _FILLS = "ConstantOfShape"
 """The operator whose output may be a weight although its size depends on dims."""

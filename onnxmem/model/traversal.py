@@ -8,7 +8,7 @@ from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar, overload
+from typing import NamedTuple, TypeVar, overload
 
 import onnx
 
@@ -107,17 +107,14 @@ def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
     return {entry.domain: entry.version for entry in model.opset_import}
 
 
-def outer_reads(graph: onnx.GraphProto) -> set[str]:
-    """Names that a subgraph reads but does not define."""
-    own = input_and_initializer_names(graph)
-    read: set[str] = {value.name for value in graph.output}
-    for node in graph.node:
-        own.update(node.output)
-        read.update(node.input)
-        for _, inner in subgraphs(node):
-            read |= outer_reads(inner)
+def outer_reads(graph: onnx.GraphProto, columns: "Columns | None" = None) -> set[str]:
+    """Names that a subgraph reads but does not define; ``columns`` are its nodes, if known."""
+    known = columns or columns_of(graph)
+    read = {value.name for value in graph.output}.union(*known.inputs)
+    for body in chain.from_iterable(known.bodies.values()):
+        read |= outer_reads(body.graph, body.columns)
     # Only at the end: the nodes may not be sorted yet, so a name may be read before it is defined.
-    return read - own - {""}
+    return read.difference({""}, input_and_initializer_names(graph), *known.outputs)
 
 
 def input_and_initializer_names(graph: onnx.GraphProto) -> set[str]:
@@ -137,11 +134,11 @@ class Columns:
 
     nodes: Sequence[onnx.NodeProto]
     op_types: Sequence[str]
-    inputs: Sequence[Sequence[str]]
+    inputs: Sequence[tuple[str, ...]]
     """The inputs of each node, without what its subgraphs read; ``""`` is a missing input."""
-    outputs: Sequence[Sequence[str]]
-    bodies: Mapping[int, Sequence[tuple[str, onnx.GraphProto]]]
-    """The subgraphs of nodes with their attribute names, by the index of the node."""
+    outputs: Sequence[tuple[str, ...]]
+    bodies: Mapping[int, Sequence["Body"]]
+    """The subgraphs of nodes, by the index of the node."""
 
     def of_types(self, op_types: Collection[str]) -> list[onnx.NodeProto]:
         """The nodes with one of the operators, in order, subgraphs included."""
@@ -157,14 +154,27 @@ class Columns:
         return {*chain.from_iterable(self.inputs)}
 
 
+class Body(NamedTuple):
+    """A subgraph of a node."""
+
+    attribute: str
+    """The name of the attribute, as in ``subgraphs``."""
+    graph: onnx.GraphProto
+    columns: Columns
+
+
 def columns_of(graph: onnx.GraphProto) -> Columns:
-    """Read the nodes of a graph, without those of its subgraphs."""
+    """Read the nodes of a graph, and those of its subgraphs into columns of their own."""
     nodes = list(graph.node)
     bodies = ((index, subgraphs(node)) for index, node in enumerate(nodes) if node.attribute)
     return Columns(
         nodes=nodes,
         op_types=[node.op_type for node in nodes],
-        inputs=[node.input[:] for node in nodes],
-        outputs=[node.output[:] for node in nodes],
-        bodies={index: inner for index, inner in bodies if inner},
+        inputs=[tuple(node.input[:]) for node in nodes],
+        outputs=[tuple(node.output[:]) for node in nodes],
+        bodies={
+            index: [Body(attribute, body, columns_of(body)) for attribute, body in inner]
+            for index, inner in bodies
+            if inner
+        },
     )

@@ -68,6 +68,15 @@ def test_reads_of_nested_subgraphs_count() -> None:
     assert sorted_outputs(text) == (True, "a z")
 
 
+def test_nodes_of_a_subgraph_that_were_sorted_are_read_in_their_new_order() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ z = If (k) {BODY_OF.format("p = Relu(p1) p1 = Abs(x)", "q = Neg(x)")} }}"""
+    prepared = prepare(ModelFile("", model_of(text), 0))
+    (then, other) = prepared.columns.bodies[0]
+    assert (then.columns.op_types, other.columns.op_types) == (["Abs", "Relu"], ["Neg"])
+    assert [node.op_type for node in then.graph.node] == ["Abs", "Relu"]
+
+
 def test_graphs_in_a_list_attribute_count() -> None:
     branch = make_graph(
         [make_node("Relu", ["a"], ["p"])], "b", [], [make_tensor_value_info("p", 1, [2])]

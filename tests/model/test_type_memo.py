@@ -1,7 +1,7 @@
 """Types from one inference per distinct node are those of the whole graph's inference."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from unittest.mock import Mock
 
@@ -236,7 +236,7 @@ def test_subgraphs_are_distinct_by_all_but_names(old: str, new: str, num_distinc
     keys = [
         (step.signature, *(memo.stored.get(name) for name in step.inputs))
         for step in memo.steps
-        if step.bodies
+        if step.declared is not None
     ]
     assert len({*keys}) == num_distinct
 
@@ -343,23 +343,34 @@ def test_a_fixed_batch_is_checked_against_the_outputs_too(monkeypatch: pytest.Mo
     assert assert_same(onnx.parser.parse_model(text), monkeypatch) == 0
 
 
-def test_a_graph_without_repetition_is_not_memoized(
-    monkeypatch: pytest.MonkeyPatch,
+def absent_matrix(name: str, number: int) -> TensorProto:
+    """A weight of a shape of its own."""
+    dims = [7 + number, 8 + number]
+    weight = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims)
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="absent.bin")
+    return weight
+
+
+def own_pads(name: str, number: int) -> TensorProto:
+    """Pads of a width of their own."""
+    return helper.make_tensor(name, TensorProto.INT64, [4], [0, 0, 0, number])
+
+
+@pytest.mark.parametrize(("op_type", "weight"), [("MatMul", absent_matrix), ("Pad", own_pads)])
+def test_a_graph_without_repetition_is_refused_by_its_constants_before_a_node_is_read(
+    op_type: str, weight: Callable[[str, int], TensorProto], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inferred: list[onnx.NodeProto] = []
-    monkeypatch.setattr(type_memo.TypeMemo, "_inferred", lambda _, node, __: inferred.append(node))
+    read: list[onnx.NodeProto] = []
+    monkeypatch.setattr(type_memo, "_signature", lambda proto, _: read.append(proto))
     count = building.MIN_NODES + 1
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
-    nodes = " ".join(f"{b} = MatMul({a}, w_{b})" for a, b in pairwise(names))
+    nodes = " ".join(f"{b} = {op_type}({a}, w_{b})" for a, b in pairwise(names))
     model = graph_of(nodes, y="float[batch, n]")
-    for width, name in enumerate(names[1:], start=7):
-        weight = TensorProto(name=f"w_{name}", data_type=TensorProto.FLOAT, dims=[width, width + 1])
-        weight.data_location = TensorProto.EXTERNAL
-        weight.external_data.add(key="location", value="absent.bin")
-        model.graph.initializer.append(weight)
+    model.graph.initializer.extend(weight(f"w_{name}", i) for i, name in enumerate(names[1:]))
     prepared = prepare(load(model))
     assert prepared.memoized_types(build(prepared, Request(5)).binding) is None
-    assert inferred == []
+    assert read == []
 
 
 @pytest.mark.usefixtures("of_any_size")

@@ -50,7 +50,8 @@ class BatchMemo:
         :raises MemoMissError: a type cannot be inferred, or a node cannot have the new batch.
         """
         memo, graph = self.memo, self.memo.model.graph
-        if any(step.bodies for step in memo.steps) or indices_of_samples(graph, self.old):
+        has_bodies = any(step.declared is not None for step in memo.steps)
+        if has_bodies or indices_of_samples(graph, self.old):
             raise MemoMissError
         at_old = memo.type_ids_at(old_shapes)
         ids = self._initial_ids(at_old, memo.stored | memo.input_type_ids(new_shapes))

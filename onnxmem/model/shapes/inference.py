@@ -30,7 +30,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model.binding import Binding, evaluated, input_dims, required_inputs
+from onnxmem.model.binding import Binding, evaluated, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.corrections import has_other_dims, nodes_that_may_differ
@@ -382,7 +382,11 @@ def with_shapes(
     bound = with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
         shaped = _with_declared(bound, model, binding, values)
-        if shaped_at_old is not None and shaped.types is not None and _fixes_all_dims(model):
+        if (
+            shaped_at_old is not None
+            and shaped.types is not None
+            and _fixes_all_dims(model, binding)
+        ):
             shaped_at_old.clear()
             shaped_at_old[tuple(binding.shapes.items())] = shaped.proto
         return shaped
@@ -454,17 +458,17 @@ def _with_declared(
     )
 
 
-def _fixes_all_dims(model: onnx.ModelProto) -> bool:
+def _fixes_all_dims(model: onnx.ModelProto, binding: Binding) -> bool:
     """Whether all dims of inputs are numbers in the file."""
-    dims = [dim for value in required_inputs(model.graph) for dim in input_dims(value) or ()]
-    return all(isinstance(dim, int) for dim in dims)
+    values = (value for value in model.graph.input if value.name in binding.shapes)
+    return all(isinstance(dim, int) for value in values for dim in input_dims(value) or ())
 
 
 def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
     """Whether all dims of inputs that are numbers in the file have these numbers in effect."""
     pairs = (
         pair
-        for value in required_inputs(model.graph)
+        for value in model.graph.input
         for pair in zip(input_dims(value) or (), binding.shapes.get(value.name, ()), strict=False)
     )
     return all(declared == dim for declared, dim in pairs if isinstance(declared, int))
@@ -535,7 +539,7 @@ def with_bound_inputs(
     # ``_complete`` compares the declared shapes with what is inferred without them.
     for graph in graphs_in(bound.graph):
         forget_shapes(graph)
-    for value in required_inputs(bound.graph):
+    for value in bound.graph.input:
         if value.name in shapes:
             shape = value.type.tensor_type.shape
             del shape.dim[:]

@@ -147,8 +147,8 @@ class Step:
     """The inputs of the node, then what its subgraphs read (``Bodies.operands``)."""
     outputs: tuple[str, ...]
     """The outputs of the node, then what its subgraphs write (``Bodies.written``)."""
-    bodies: Bodies | None = None
-    """Its subgraphs."""
+    declared: Sequence[tuple[str, onnx.TypeProto]] | None = None
+    """``Bodies.declared``; ``None``: the node has no subgraphs."""
 
 
 @dataclass(slots=True)
@@ -181,10 +181,6 @@ class TypeMemo:
     folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
-        stored = [each for each in self.graph.tensors.values() if each.role in _STORED]
-        # Nodes that read weights of different shapes are distinct, and few read more than two: half
-        # of these shapes is a lower bound of the distinct nodes, known without reading any node.
-        self.refuse_more_than(len({(each.shape, each.dtype) for each in stored}) // 2)
         self._start_anew()
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         first = self.steps[:_FIRST_STEPS]
@@ -196,7 +192,14 @@ class TypeMemo:
         self.interner, self.results, self.last_shapes = TypeInterner(), {}, None
         self.inference = NodeInference(self.model)
         self.folder = Folder(self.model.opset_import)
-        self.stored = {"": LEFT_OUT, **dict(self.interner.stored(self.model, self.graph))}
+        self.stored, highest = {"": LEFT_OUT}, -1
+        for name, type_id in self.interner.stored(self.model, self.graph):
+            self.stored[name] = type_id
+            if type_id > highest:
+                # Nodes that read different constants are distinct, and few read more than two: half
+                # of these is a lower bound of the distinct nodes, known without reading any node.
+                highest = type_id
+                self.refuse_more_than(highest // 2)
 
     def types_at(self, binding: Binding) -> Mapping[str, Known]:
         """The types of inputs and activations.
@@ -208,7 +211,7 @@ class TypeMemo:
         types = {name: known[type_id] for name, type_id in ids.items() if type_id != LEFT_OUT}
         if not agree(self.model.graph, binding.dims, types):
             raise MemoMissError
-        declared = (each for step in self.steps if step.bodies for each in step.bodies.declared)
+        declared = (each for step in self.steps if step.declared for each in step.declared)
         if not agree_with(declared, binding.dims, types):
             raise MemoMissError
         self.refuse_other_outputs(types)
@@ -296,11 +299,11 @@ class TypeMemo:
         """The type ids of a node's outputs and of what its subgraphs write."""
         node, interned = self.nodes[step.index], self.interner.interned
         operands = {name: interned[i] for name, i in zip(step.inputs, inputs, strict=True) if name}
-        if step.bodies:
+        if step.declared is not None:
             operands = {name: operands[name] for name in reads_of(node)}
         types = {name: each.type for name, each in operands.items()}
         values = {name: each.value for name, each in operands.items() if each.value is not None}
-        if step.bodies:
+        if step.declared is not None:
             return self._inferred_with_bodies(node, types, values)
         types |= self.inference.output_types(node, types, values)
         return self.output_type_ids(node, types, self.folder.values_of(node, values, types))
@@ -385,7 +388,8 @@ def _steps(
             yield Step(index, signature, node.inputs, node.outputs)
         else:
             inputs = (*node.inputs, *bodies.operands)
-            yield Step(index, signature, inputs, (*node.outputs, *bodies.written), bodies)
+            outputs = (*node.outputs, *bodies.written)
+            yield Step(index, signature, inputs, outputs, bodies.declared)
 
 
 def _signature(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
@@ -397,18 +401,18 @@ def _signature(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
     return (node.op_type, node.domain, id(attributes), others, *map(bool, node.outputs))
 
 
+def _signature_inside(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
+    if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):
+        raise MemoMissError
+    return (len(node.inputs), *_signature(proto, node))
+
+
 def _bodies(proto: onnx.NodeProto, node: Node, stored: Mapping[str, int]) -> Bodies:
     """The subgraphs of a node.
 
     :raises MemoMissError: they have no signature, or a constant in them is not stored.
     """
-
-    def signature_inside(proto: onnx.NodeProto, node: Node) -> tuple[object, ...]:
-        if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):
-            raise MemoMissError
-        return (len(node.inputs), *_signature(proto, node))
-
-    bodies = Bodies(signature_inside)
+    bodies = Bodies(_signature_inside)
     try:
         for (_, inner), (attribute, graph) in zip(subgraphs(proto), node.subgraphs, strict=True):
             bodies.add(attribute, inner, graph)
