@@ -261,7 +261,10 @@ def render_message(
     """A message, and the tensors of a model that can be what it requests; ``flags`` chose its other
     dims and its training.
     """
-    lines = [fact("Message", f"of {message.program}")]
+    lines = list[str]()
+    if path is not None and report is not None:
+        lines += [*_answer(path, report, flags), ""]
+    lines.append(fact("Message", f"of {message.program}"))
     lines.append(fact("  means", message.meaning))
     lines += _request(message)
     if message.node is not None or message.op_type is not None:
@@ -278,8 +281,8 @@ def render_message(
         more = len(message.unnamed) - _MOST_UNNAMED
         text = f"{named}{f' and {more} more' if more > 0 else ''}: the message does not say of what"
         lines.append(fact("  other sizes", text))
-    if path is not None and report is not None:
-        lines += ["", *_report(message, path, report, flags)]
+    if report is not None and message.sizes is not None:
+        lines += _found(message, report)
     elif message.sizes is not None:
         lines += [
             "",
@@ -371,15 +374,15 @@ def _request(message: OutOfMemory) -> list[str]:
     ]
 
 
-def _report(
-    message: OutOfMemory, path: str, report: OomReport, flags: Sequence[str]
-) -> Iterator[str]:
-    batch = "no batch" if report.batch is None else f"batch {report.batch:,}"
-    yield fact("Model", f"{shortened(path)}, {batch}")
-    yield from _next(path, report, flags)
-    if message.sizes is not None:
-        yield from _found(message, report, batch)
+def _answer(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]:
+    """What the model takes of the device, the largest batch, and what follows."""
+    yield fact("Model", f"{shortened(path)}, {_batch_text(report)}")
     yield from _fits(report)
+    yield from _next(path, report, flags)
+
+
+def _batch_text(report: OomReport) -> str:
+    return "no batch" if report.batch is None else f"batch {report.batch:,}"
 
 
 def _next(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]:
@@ -404,11 +407,12 @@ def _as_it_was(report: OomReport) -> str:
         return ""
     size_bytes = report.assessment.footprint.context.size_bytes
     reserve_bytes = 0 if report.fit_result is None else report.fit_result.setup.reserve_bytes
-    reserved = f" --reserve {reserve_bytes // 2**20}MiB" if reserve_bytes else ""
-    return f" --cuda-context {size_bytes // 2**20}MiB{reserved}"
+    reserved = f" --reserve {-(-reserve_bytes // 2**20)}MiB" if reserve_bytes else ""
+    return f" --cuda-context {-(-size_bytes // 2**20)}MiB{reserved}"
 
 
-def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:
+def _found(message: OutOfMemory, report: OomReport) -> Iterator[str]:
+    batch = _batch_text(report)
     if report.at_batch:
         yield fact(f"  at {batch}", f"{plural(report.num_at_batch, 'tensor')} of that size")
         yield from _candidates(report.at_batch, report.num_at_batch, message)
@@ -463,8 +467,6 @@ def _fits(report: OomReport) -> Iterator[str]:
     if assessment is None:
         yield fact("  takes", f"unknown: {BASES[report.basis]}")
         return
-    compared = None if result is None else result.requested
-    yield from laid_out(assessment_lines(assessment, compared))
     if result is not None:
         setup = result.setup
         text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
@@ -474,6 +476,8 @@ def _fits(report: OomReport) -> Iterator[str]:
             state = "as the device was" + (f", with {others} of other processes" if others else "")
         yield rounded("  capacity", setup.memory_bytes, f"{text}, {state}")
         yield from laid_out(max_batch_lines(result))
+    compared = None if result is None else result.requested
+    yield from laid_out(assessment_lines(assessment, compared))
     yield from _distance(report)
     yield from finding_lines(assessment.findings, "  ")
 

@@ -92,7 +92,6 @@ def render_fit(
         _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
-        _instances_section(result),
         _remarks(result, memory),
     ]
     return joined(blocks)
@@ -263,7 +262,7 @@ def _verdict_section(
         lines.append(rounded("  flash", setup.flash_bytes, f"of which the weights take {weights}"))
     if setup.reserve_bytes:
         lines.append(rounded("  reserve", setup.reserve_bytes, "kept free"))
-    return lines
+    return [*lines, *_instances_lines(result)]
 
 
 def _two_memories(result: FitResult) -> str:
@@ -423,7 +422,7 @@ def _signed(num_bytes: int, power: int) -> str:
     return f"{'+' if num_bytes >= 0 else '-'}{size}"
 
 
-def _instances_section(result: FitResult) -> list[str]:
+def _instances_lines(result: FitResult) -> list[str]:
     deployment = result.setup.deployment
     if not result.footprint.is_whole:
         return []
@@ -437,7 +436,7 @@ def _instances_section(result: FitResult) -> list[str]:
         how += ", all in one process"
     how += held_text(result)
     own = f"{plural(deployment.instances, 'instance')} requested"
-    return [fact("Instances", f"{count} at most, {how}; {own}")]
+    return [fact("  instances", f"{count} at most, {how}; {own}")]
 
 
 def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
