@@ -89,7 +89,8 @@ def test_explain_is_the_command_explain(
 def test_explain_takes_an_analysis_and_an_out_of_memory_message() -> None:
     analysis = onnxmem.analyze(RESNET, batch=2, train=True)
     reported = repr(onnxmem.explain("CUDA out of memory. Tried to allocate 20.00 MiB", analysis))
-    assert reported.startswith("Message")
+    assert reported.startswith("Model ")
+    assert "\n\nMessage " in reported
     assert "live at the peak" in reported
     assert onnxmem.explain("training peak", analysis).explained[0]["value"] == (
         analysis.training and analysis.training.peak_bytes
