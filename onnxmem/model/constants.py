@@ -10,9 +10,13 @@ import numpy.typing as npt
 import onnx
 import onnx.numpy_helper
 
+from onnxmem.model.graph import Masking
 from onnxmem.model.traversal import onnx_op
 
 Array = npt.NDArray[np.generic]
+MASKED = -1e4
+"""What masks add to masked scores: this or less, for float16 ends at -65504."""
+_MASK_RANK = 4
 _MOST_IN_A_BYTE = 4
 """Elements per byte of the narrowest types: a tensor with fewer bytes has lost its payload."""
 _PLAIN: Final[Mapping[int, np.dtype[np.generic]]] = MappingProxyType(
@@ -59,6 +63,32 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
     except (ValueError, TypeError, RuntimeError, KeyError):
         return None
     return value if value.size == size else None
+
+
+def is_mask_shape(dims: Sequence[int]) -> bool:
+    """Whether dims are those of a mask that all heads share: [batch, 1, rows, rows]."""
+    return len(dims) == _MASK_RANK and dims[1] == 1 and dims[2] == dims[3] > 1
+
+
+def masking_of(proto: onnx.TensorProto) -> Masking | None:
+    """What a constant of such dims hides: booleans that are false, or numbers far below 0.
+
+    ``None`` if it is not a mask, or its values are not at hand.
+    """
+    value = constant_value(proto)
+    if value is None or value.dtype.kind not in "bf":
+        return None
+    if value.dtype.kind == "b":
+        is_visible = value.astype(np.bool_)
+    else:
+        numbers = value.astype(np.float32)
+        is_visible = numbers == 0
+        if not np.logical_or(is_visible, numbers <= MASKED).all():
+            return None
+    if is_visible.all():
+        return Masking.NOTHING
+    is_causal = (is_visible == np.tri(value.shape[-1], dtype=np.bool_)).all()
+    return Masking.LATER if is_causal else Masking.OTHER
 
 
 def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:

@@ -131,6 +131,15 @@ class Role(StrEnum):
     __hash__ = str.__hash__
 
 
+class Masking(StrEnum):
+    """What a stored mask [batch, 1, rows, rows] hides of an attention's scores."""
+
+    NOTHING = "nothing"
+    LATER = "later"
+    """Of each row all later columns and no other: the mask is causal."""
+    OTHER = "other"
+
+
 _MADE_IN_A_RUN = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
 
 
@@ -155,6 +164,8 @@ class Tensor:
     dynamic: tuple[str, ...] = ()
     """In a graph of upper ends (``model.intervals``): the name of each dim that data decide, "" for
     a number; dims of one name are equal in every run. Empty: all dims are those of every run."""
+    masking: Masking | None = None
+    """``None``: it is not a stored mask, or its values are not at hand."""
     max_elements: int | None = None
     """In such a graph: an upper end of the elements below the product of the dims."""
 

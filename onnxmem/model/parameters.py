@@ -68,6 +68,11 @@ def is_wide(weight: Tensor) -> bool:
     return sum(dim != 1 for dim in weight.shape or ()) > 1
 
 
+def is_exporters_name(name: str) -> bool:
+    """Whether an exporter generated the name of a weight, for what it computed or transposed."""
+    return _NAME_OF_FOLDED.search(name) is not None
+
+
 def is_of_hook(name: str, known: Container[str]) -> bool:
     """Whether a weight is a buffer that a hook on a module's parameter has beside it."""
     found = _OF_HOOKS.match(name)
@@ -313,7 +318,7 @@ class _Search:
             return is_known or is_layer or not self._is_table(weight)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
-        is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
+        is_folded = is_exporters_name(weight.name)
         has_elements = bool(weight.shape) and weight.num_elements != 1
         is_number = is_literal or not (has_elements or _OF_MODULE.fullmatch(weight.name))
         if _is_gate(node, weight):
@@ -402,7 +407,7 @@ class _Search:
         if weight.name not in self.graph.values:
             return is_constant and is_integer
         is_short = (weight.num_elements or 0) <= _SHORT or not weight.shape
-        is_folded = is_short and _NAME_OF_FOLDED.search(weight.name) is not None
+        is_folded = is_short and is_exporters_name(weight.name)
         return is_constant or is_integer or is_folded or weight.num_elements == 1
 
     def num_elements(self, name: str) -> int:

@@ -20,7 +20,12 @@ import onnx
 
 from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, is_past_all, variable
-from onnxmem.model.constants import constant_tensor, constant_value
+from onnxmem.model.constants import (
+    constant_tensor,
+    constant_value,
+    is_mask_shape,
+    masking_of,
+)
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
 from onnxmem.model.traversal import Body, Columns, NestedNames, columns_of, onnx_op, opset_versions
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
@@ -283,6 +288,8 @@ class _Reader:
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
         self.tensors[name] = tensor = _stored_tensor(name, proto)
+        if is_mask_shape(proto.dims) and (masking := masking_of(proto)) is not None:
+            self.tensors[name] = replace(tensor, masking=masking)
         if not tensor.is_external and (tensor.num_elements or 0) <= _MAX_VALUE_ELEMENTS:
             value = constant_value(proto)
             if value is not None and value.dtype.kind in "biuf":

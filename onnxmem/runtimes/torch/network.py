@@ -15,7 +15,7 @@ from functools import partial
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.parameters import Parameters, is_wide, parameters
+from onnxmem.model.parameters import Parameters, is_exporters_name, is_wide, parameters
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Shape, known_dims
 from onnxmem.runtimes.torch.autocast_lists import lists_of
@@ -61,7 +61,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.einsum import with_contractions
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
-from onnxmem.runtimes.torch.framework import is_flash_attention
+from onnxmem.runtimes.torch.framework import ATTENTION, is_flash_attention
 from onnxmem.runtimes.torch.merged import (
     with_repeated_activations,
     with_repeated_calls,
@@ -142,6 +142,10 @@ _RMS_NORMS: tuple[frozenset[str], _Finder] = (frozenset({"ReduceMean", "Mul"}), 
 
 
 _ATTENTION = frozenset({"Softmax", "MatMul"})
+
+
+_BIAS_AT = 3
+"""The index of an attention's bias among its operands."""
 
 
 _GROUPS_SINCE = "2.5"
@@ -267,7 +271,7 @@ def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
     if recipe.in_place_activations is None:
         findings += _in_place_findings(graph)
     found = parameters(graph)
-    findings += _factor_findings(graph, found)
+    findings += (*_factor_findings(graph, found), *_bias_findings(graph, found))
     graph, found, missed = _trained_in_part(graph, found, recipe)
     return Network(graph, found, (*findings, *missed), batchnorms)
 
@@ -633,6 +637,27 @@ def _factor_findings(graph: Graph, found: Parameters) -> Iterator[Finding]:
             "metadata of torch.export tell"
         )
         yield Finding("folded_factors", text, next(iter(scaled)))
+
+
+def _bias_findings(graph: Graph, found: Parameters) -> Iterator[Finding]:
+    """Biases of attention that an exporter computed of parameters, which may have other dims."""
+    trained = frozenset(found.trained)
+    sizes = {
+        name: graph.tensors[name].size_bytes
+        for node in graph.nodes
+        if node.operator is ATTENTION
+        for name in node.inputs[_BIAS_AT:]
+        if name in trained and is_exporters_name(name)
+    }
+    if sizes:
+        text = (
+            f"{plural(len(sizes), 'tensor')} that attention adds to its scores, computed by the "
+            f"export and counted as trained, {format_bytes(sum_if_known(sizes.values()))}: "
+            f"{listed(tuple(sizes))}; the file lacks the parameters that they were computed "
+            "of, larger ones cut to this sequence or smaller ones gathered from: an export with "
+            "symbolic dims has them"
+        )
+        yield Finding("folded_biases", text, next(iter(sizes)))
 
 
 def _saved_weights_bytes(weights: Tensor, precision: Precision) -> int | None:

@@ -6,14 +6,16 @@ B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from graphs import graph_of, model_of
+from numpy.typing import NDArray
 from runtimes.torch.training_steps import happenings, network, recipe_of, run_as, sizes, step
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import STACK_TRACE, Graph
 from onnxmem.ops.spec import Call, Operand
 from onnxmem.runtimes.torch.framework import ATTENTION
 from onnxmem.runtimes.torch.network import as_run, network_of
@@ -313,6 +315,21 @@ def test_a_bias_of_each_head_is_trained(heads: str, is_trained: bool, rows: int)
     assert ("bias" in found.parameters.buffers) != is_trained
 
 
+@pytest.mark.parametrize(("name", "count"), [("bias", 0), ("onnx::Add_107", 1)])
+def test_a_bias_that_the_exporter_computed_has_a_note(name: str, count: int) -> None:
+    """The parameter that it was cut from, or gathered from, is not in the file."""
+    text = BIASED.format(shape="1,3,5,5", sliced="")
+    graph = graph_of(text.replace("Add(c, used)", "Add(c, bias)"))
+    bias = replace(graph.tensors["bias"], name=name)
+    nodes = tuple(
+        replace(node, inputs=tuple(name if each == "bias" else each for each in node.inputs))
+        for node in graph.nodes
+    )
+    tensors = {**graph.tensors, name: bias}
+    found = network_of(replace(graph, nodes=nodes, tensors=tensors), recipe_of())
+    assert [f.node for f in found.findings if f.code == "folded_biases"] == [name] * count
+
+
 def test_the_gradient_of_a_bias_is_summed_once_the_kernel_has_returned() -> None:
     """One kernel returns four gradients; the bias [3,5,5] was expanded to [2,3,5,5] before."""
     found = step(BIASED.format(shape="3,5,5", sliced="used = Identity(bias)"), loss="mse")
@@ -512,6 +529,54 @@ def test_a_mask_of_values_shows_by_its_name_alone_that_it_has_no_window(
     text = GROUPED.replace("int64[1] two", f"bool[2,1,11,11] {name}, int64[1] two")
     text = text.replace("{seen}", f"seen = Not({name})").replace("Where(each,", "Where(seen,")
     assert grouped(text, precision="bf16").nodes[-1].inputs[1] == key
+
+
+SEEN = np.tri(11, dtype=np.bool_)
+NEAR = SEEN & ~np.tri(11, k=-3, dtype=np.bool_)
+"""Causal, and with a window of three."""
+
+
+@pytest.mark.parametrize("name", ["bitwise_and", "gt"])
+@pytest.mark.parametrize(("values", "key"), [(SEEN, "k1"), (NEAR, "k"), (SEEN | True, "k")])
+def test_a_mask_of_values_shows_whether_it_has_a_window(
+    values: NDArray[np.bool_], key: str, name: str
+) -> None:
+    """A window exists in a training step too, and is an operand of the kernel."""
+    stored = ", ".join(str(int(each)) for each in np.tile(values, (2, 1, 1)).ravel())
+    text = GROUPED.replace(
+        "int64[1] two", f"bool[2,1,11,11] {name} = {{{{{stored}}}}}, int64[1] two"
+    )
+    text = text.replace("{seen}", f"seen = Identity({name})").replace("Where(each,", "Where(seen,")
+    found = grouped(text, precision="bf16").nodes[-1].inputs
+    assert (found[1], len(found)) == (key, 5 if values is NEAR else 3)
+
+
+@pytest.mark.parametrize(("values", "key"), [(SEEN, "k1"), (NEAR, "k")])
+def test_a_bias_of_values_shows_it_too(values: NDArray[np.bool_], key: str) -> None:
+    stored = ", ".join("0.0" if each else "-3e38" for each in np.tile(values, (2, 1, 1)).ravel())
+    text = GROUPED.replace(
+        "int64[1] two", f"float[2,1,11,11] mask = {{{{{stored}}}}}, int64[1] two"
+    )
+    found = grouped(text.replace("Add(c, bias)", "Add(c, mask)"), precision="bf16")
+    assert found.nodes[-1].inputs[1] == key
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [("create_causal_mask(", "k1"), ("create_sliding_window_causal_mask(", "k")],
+)
+def test_the_call_that_made_a_mask_shows_whether_it_has_a_window(call: str, key: str) -> None:
+    """Values in another file are not read."""
+    text = GROUPED.replace("int64[1] two", "bool[2,1,11,11] bitwise_and, int64[1] two")
+    text = text.replace("{seen}", "seen = Not(bitwise_and)").replace("Where(each,", "Where(seen,")
+    graph = graph_of(text.format(window=3), Request(dims={"b": 2, "s": 11}))
+    trace = f'File "modeling_llama.py", line 391, in forward\n    causal_mask = {call}'
+    nodes = tuple(
+        replace(node, metadata={STACK_TRACE: trace}) if node.op_type == "Not" else node
+        for node in graph.nodes
+    )
+    found = network_of(replace(graph, nodes=nodes), recipe_of(precision="bf16")).graph.nodes[-1]
+    assert found.inputs[1] == key
 
 
 def test_a_mask_that_is_given_has_the_network_repeat_its_heads() -> None:

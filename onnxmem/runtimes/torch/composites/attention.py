@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.constants import MASKED
+from onnxmem.model.graph import STACK_TRACE, Graph, Masking, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import (
@@ -30,14 +31,14 @@ _OWN_SOFTMAX = "'aten.softmax.int']"
 _OPERATOR = "'aten.scaled_dot_product_attention.default']"
 _FLAT = ("Reshape", "Transpose", "Reshape")
 """How torch.export transposes a key: flattened to three dims, transposed, reshaped back."""
-_MASKED = -1e4
-"""What masks add to masked scores: this or less, for float16 ends at -65504."""
 _TRACED_RANK = 4
 _GROUPED_RANK = 4
 _LARGEST_GROUPED_WIDTH = 256
 _COMPARISONS = frozenset({"Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 _FOLDED_COMPARISON = re.compile(r"(ge|gt|le|lt)(?:_\d+)?")
 """Names that torch.export gives to what the exporter computed of comparisons."""
+_CAUSAL_IN_TRANSFORMERS = re.compile(r"\bcreate_causal_mask\(")
+"""The call in whose stack trace transformers computes a causal mask without a window."""
 _HEAD_ALIGNMENT = 8
 _KERNEL_RANK = 4
 _NUM_OPERANDS = 3
@@ -348,20 +349,31 @@ def _repeats(view: GraphView, weights: _Weights, *names: str) -> tuple[_Repeat, 
 def _is_seen_causal(view: GraphView, mask: str) -> bool:
     """Whether the file shows that a mask compares positions, and has no window.
 
-    The comparison is a node, or where the sequence is fixed a constant of its name (``le``). Where
-    all shapes are fixed, the exporter writes the mask's values alone.
+    The comparison is a node, or where the sequence is fixed a constant of its name (``le``). Of a
+    short sequence the exporter writes the mask's values alone, and names the call that made them.
     """
     if _is_causal(view, mask):
         return False
     nodes = _position_nodes(view, mask) or ()
+    stored = _stored(view, mask, nodes)
     folded = {
         found[1]
-        for node in nodes
-        for name in node.inputs
-        if name not in view.producers and (found := _FOLDED_COMPARISON.fullmatch(name))
+        for tensor in stored
+        if tensor.masking is None and (found := _FOLDED_COMPARISON.fullmatch(tensor.name))
     }
-    is_compared = any(node.onnx_op in _COMPARISONS for node in nodes) or bool(folded)
+    is_compared = (
+        any(node.onnx_op in _COMPARISONS for node in nodes)
+        or bool(folded)
+        or any(tensor.masking is Masking.LATER for tensor in stored)
+        or any(_CAUSAL_IN_TRANSFORMERS.search(n.metadata.get(STACK_TRACE, "")) for n in nodes)
+    )
     return is_compared and folded <= {"le", "ge"}
+
+
+def _stored(view: GraphView, name: str, nodes: tuple[Node, ...]) -> list[Tensor]:
+    """The constants that a mask is computed of by some nodes, or is itself."""
+    names = {name, *(read for node in nodes for read in data_reads(node))}
+    return [view.graph.tensors[each] for each in names if each not in view.producers]
 
 
 def _repeat(view: GraphView, name: str) -> _Repeat | None:
@@ -393,7 +405,7 @@ def _is_causal(view: GraphView, name: str) -> bool:
         return False
     masked = view.number(chosen.inputs[1])
     compared = view.producers.get(chosen.inputs[0])
-    if masked is None or masked > _MASKED or compared is None or compared.onnx_op != "Equal":
+    if masked is None or masked > MASKED or compared is None or compared.onnx_op != "Equal":
         return False
     triangle = view.producers.get(compared.inputs[0])
     return triangle is not None and triangle.onnx_op == "Trilu"
@@ -405,7 +417,7 @@ def _mask_conversion(view: GraphView, name: str) -> Node | None:
     if node is None or node.onnx_op != "Where" or not view.is_number(node.inputs[1], 0):
         return None
     masked = view.number(node.inputs[2])
-    return node if masked is not None and masked <= _MASKED else None
+    return node if masked is not None and masked <= MASKED else None
 
 
 def _exists_only_in_trace(view: GraphView, name: str) -> bool:
@@ -413,12 +425,12 @@ def _exists_only_in_trace(view: GraphView, name: str) -> bool:
     # masking_utils.py of transformers (_ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa):
     # while traced, it computes a mask from positions for each sample; in a training step it passes
     # `is_causal` instead. A mask of a window narrower than the sequence exists in both: it compares
-    # positions with a constant offset below the sequence's length.
+    # positions with a constant offset below the sequence's length, or its values show it.
     dims = view.dims(name)
     if dims is None or len(dims) != _TRACED_RANK or dims[1] != 1:
         return False
     nodes = _position_nodes(view, name)
-    if nodes is None:
+    if nodes is None or any(t.masking is Masking.OTHER for t in _stored(view, name, nodes)):
         return False
     return not any(node.onnx_op in {"Greater", "Less"} for node in nodes) or any(
         number >= dims[-1]
