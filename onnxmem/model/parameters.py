@@ -45,6 +45,7 @@ _GRID = 1
 """Its index among the inputs of GridSample."""
 _OF_HOOKS = re.compile(r"(.*)_(u|v|mask)$|.*parametrizations\.\w+\.\d+\._[uv]$")
 """Names of buffers of torch.nn.utils: of spectral_norm, of its parametrization, and of prune."""
+_LINEAR = re.compile(r"\[target=torch\.ops\.aten\.linear\.")
 _FX_BUFFER = re.compile(r"%b_(\w+)")
 _WORD = re.compile(r"\W")
 """placeholder_naming_pass of torch/_export/utils.py: a prefix, and the name with _ for each dot."""
@@ -71,6 +72,15 @@ def is_wide(weight: Tensor) -> bool:
 def is_exporters_name(name: str) -> bool:
     """Whether an exporter generated the name of a weight, for what it computed or transposed."""
     return _NAME_OF_FOLDED.search(name) is not None
+
+
+def is_product(node: Node, weight: Tensor) -> bool:
+    """Whether it is what a linear layer of stored tensors multiplies to; the file adds its bias.
+
+    The layer's weight is not in the file, and smaller: it was computed of a table of positions.
+    """
+    is_sum = node.onnx_op == "Add" and is_wide(weight) and is_exporters_name(weight.name)
+    return is_sum and _LINEAR.search(node.metadata.get(FX_NODE, "")) is not None
 
 
 def is_of_hook(name: str, known: Container[str]) -> bool:
@@ -304,7 +314,7 @@ class _Search:
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
         is_named = self.named_buffers and _WORD.sub("_", weight.name) in self.named_buffers
-        if is_named or is_of_hook(weight.name, self.graph.tensors):
+        if is_named or is_of_hook(weight.name, self.graph.tensors) or is_product(node, weight):
             return False
         # In order of certainty: what torch.export lists is a parameter or buffer whatever reads it,
         # then comes the operator that reads it, and only for arithmetic the name and form of the

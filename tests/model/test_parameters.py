@@ -277,6 +277,29 @@ def test_what_the_exporter_computed_of_a_parameter_is_trained() -> None:
     assert set(found.buffers) == {"sub", "index_2", "rope"}
 
 
+@pytest.mark.parametrize(
+    ("call", "trained"), [("linear.default", ("bias",)), ("add.Tensor", ("val_4", "bias"))]
+)
+def test_a_product_that_the_exporter_computed_is_not_trained(
+    call: str, trained: tuple[str, ...]
+) -> None:
+    """Of a table and the weight of a linear layer, whose bias the file adds."""
+    text = """agraph () => (float[3,5] y) <float[3,5] val_4, float[5] bias> {
+        y = Add(val_4, bias)
+    }"""
+    model = model_of(text)
+    node = model.graph.node[0]
+    target = f"call_function[target=torch.ops.aten.{call}](args = (%table, %p_m_weight, %p_m_bias))"
+    node.metadata_props.add(key="pkg.torch.onnx.fx_node", value=f"%linear : {target}")
+    names = "\n# inputs\np_m_weight: PARAMETER target='m.weight'\np_bias: PARAMETER target='bias'"
+    model.graph.metadata_props.add(key=SIGNATURE, value=names)
+    value = model.graph.value_info.add(name="val_4")
+    key = "pkg.onnxscript.optimizer.folded_from"
+    value.metadata_props.add(key=key, value="['table', 'm.weight']")
+    found = parameters(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
+    assert found.trained == trained
+
+
 def test_without_the_names_of_parameters_generated_names_are_none() -> None:
     assert exported(has_signature=False).trained == ("rope",)
 

@@ -18,7 +18,7 @@ from typing import Final
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import FX_NODE, Graph, Node, Role, Tensor
 from onnxmem.model.module_paths import dotted_path, modules_of
-from onnxmem.model.parameters import Readers, is_table, readers_of
+from onnxmem.model.parameters import Readers, is_product, is_table, readers_of
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import OpSpec, Shape, known_dims
 from onnxmem.runtimes.torch.framework import (
@@ -59,6 +59,9 @@ _OF_PARAMETER: Final = re.compile(r"(^|/)(add|div|exp|mul|neg|rsub|sub)(_\d+)?$"
 _SQUASHED: Final = re.compile(r"(?:^|/)(sigmoid|softplus|tanh)(?:_\d+)?$")
 """What bounds a parameter: nobody computes it of a mask or a table in every step."""
 _ACTIVATIONS: Final = {"sigmoid": "Sigmoid", "softplus": "Softplus", "tanh": "Tanh"}
+_RULES: Final = "pkg.onnxscript.rewriter.rule_name"
+_MERGED_PADDING: Final = "FuseConvPad"
+"""The rule of onnxscript's optimizer that merges a Pad; a node names those applied to it."""
 _PADDING: Final = 4
 """Its index among the arguments of a convolution."""
 _BATCH_AND_CHANNELS: Final = 2
@@ -175,8 +178,9 @@ class _Unfolding:
         found = node.attributes.get("pads", ())
         dims = known_dims(self.tensors[node.inputs[0]].shape)
         pads = [pad for pad in found if isinstance(pad, int)] if isinstance(found, tuple) else []
-        if dims is None or not any(pads):
+        if dims is None or not pads:
             return None
+        is_merged = _MERGED_PADDING in node.metadata.get(_RULES, "")
         half = len(pads) // 2
         if len(pads) % 2 or half != len(dims) - _BATCH_AND_CHANNELS:
             return None
@@ -184,8 +188,9 @@ class _Unfolding:
         arguments = _arguments(node)
         # A layer that a BatchNormalization was folded into has the call of that.
         if not arguments or _BATCH_NORM.search(node.metadata[FX_NODE]):
-            # No convolution of PyTorch pads one side more than the other.
-            own = (0,) * half if before != after else tuple(before)
+            # No convolution of PyTorch pads one side more than the other, and few that a Pad stands
+            # before pad once more.
+            own = (0,) * half if is_merged or before != after else tuple(before)
         elif _PADDED.fullmatch(arguments[0]):
             own = _numbers(arguments[_PADDING] if len(arguments) > _PADDING else "[0]", half)
         else:
@@ -196,7 +201,8 @@ class _Unfolding:
         sizes = zip(dims[_BATCH_AND_CHANNELS:], before, after, own, strict=True)
         padded = (size + a + b - 2 * c for size, a, b, c in sizes)
         whole = (*dims[:_BATCH_AND_CHANNELS], *padded)
-        return None if whole == dims else whole
+        # `constant_pad_nd` of aten/src/ATen/native/PadNd.cpp copies also where it pads nothing.
+        return whole if is_merged or whole != dims else None
 
     def _behind_padding(self, node: Node, dims: Dims) -> Node:
         data = node.inputs[0]
@@ -235,7 +241,11 @@ class _Unfolding:
             tensor = self.tensors[name]
             if tensor.role is not Role.WEIGHT or (tensor.num_elements or 1) == 1:
                 continue
-            if found := _SQUASHED.search(name):
+            if is_product(node, tensor):
+                # Of the layer's weight the file has the number of rows alone.
+                source = self._weight(f"{name} of", name, (known_dims(tensor.shape) or ())[-1:])
+                self._compute(node, PARAMETER_FUNCTION, (source,), name)
+            elif found := _SQUASHED.search(name):
                 source = self._weight(f"{name} of", name, known_dims(tensor.shape) or ())
                 self._compute(node, lookup(_ACTIVATIONS[found[1]]), (source,), name)
             elif _OF_PARAMETER.search(name) and (source := self._parameter_like(node, tensor)):

@@ -209,7 +209,7 @@ LINEAR = """
     agraph (float[2,5,7] x, float[11] v, float[2,7,11] z) => (float[2,5,11] y)
     <float[7,11] w, float[11] b, float[4] four, float[3] no = {{0, 0, 0}},
      float[22] long, float[5,11] table, float[11,7] t,
-     int64[1] flat = {{-1}}> {{
+     int64[3,1] rows = {{4, 5, 6}}, int64[1] flat = {{-1}}> {{
         {body}
     }}"""
 
@@ -222,6 +222,7 @@ LINEAR = """
         "m = MatMul(x, w)  c = Reshape(b, flat)  y = Add(m, c)",
         "m = MatMul(x, w)  c, d = Split <num_outputs = 2> (long)  y = Add(m, c)",
         "m = MatMul(x, w)  c = Concat <axis = 0> (four, no, four)  y = Add(c, m)",
+        "m = MatMul(x, w)  c = ScatterND(b, rows, no)  y = Add(c, m)",
     ],
 )
 def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
@@ -237,6 +238,7 @@ def test_a_linear_layer_is_a_matmul_and_a_bias(body: str) -> None:
         "m = MatMul(x, w)  a = Add(m, b)  y = Add(a, m)",
         "m = MatMul(x, w)  e = Exp(b)  y = Add(m, e)",
         "m = MatMul(x, w)  e = Exp(four)  c = Concat <axis = 0> (four, no, e)  y = Add(m, c)",
+        "m = MatMul(x, w)  e = Exp(b)  c = ScatterND(e, rows, no)  y = Add(m, c)",
     ],
 )
 def test_no_linear_layer(body: str) -> None:

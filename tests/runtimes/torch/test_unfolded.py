@@ -32,6 +32,9 @@ def with_metadata(graph: Graph, metadata: Mapping[str, str]) -> Graph:
     return replace(graph, nodes=nodes)
 
 
+NORMED = call("%conv1d, %p_bn_weight, %p_bn_bias").replace("aten.x", "aten.batch_norm.default")
+
+
 def conv(pads: str, length: int, arguments: str = "", weight: str = "kernel") -> TrainingMemory:
     graph = graph_of(CONV.format(pads=pads, length=length, weight=weight))
     graph = with_metadata(graph, {FX: call(arguments)} if arguments else {})
@@ -68,10 +71,21 @@ def test_a_padding_that_was_merged_into_a_convolution_is_saved(
 def test_a_padding_is_saved_where_a_batch_normalization_was_folded_behind_it(
     pads: str, length: int, padded: int
 ) -> None:
-    """Then the node has the call of that, and only uneven pads tell of the padding."""
+    """Then the node has the call of that, and uneven pads tell of the padding."""
     graph = graph_of(CONV.format(pads=pads, length=length, weight="kernel"))
-    text = call("%conv1d, %p_bn_weight, %p_bn_bias").replace("aten.x", "aten.batch_norm.default")
-    found = training_memory(with_metadata(graph, {FX: text}), recipe_of())
+    found = training_memory(with_metadata(graph, {FX: NORMED}), recipe_of())
+    assert padded_bytes(found) == 4 * 2 * 3 * padded
+
+
+@pytest.mark.parametrize(
+    ("pads", "length", "padded"), [("2, 1", 12, 14), ("2, 2", 13, 15), ("0, 0", 9, 11)]
+)
+def test_a_node_names_the_rule_that_merged_its_padding(pads: str, length: int, padded: int) -> None:
+    """A padding by nothing is a copy too."""
+    graph = graph_of(CONV.format(pads=pads, length=length, weight="kernel"))
+    rules = "FuseBatchNormIntoConv, RemoveOptionalBiasFromConv, FuseConvPad"
+    metadata = {FX: NORMED, "pkg.onnxscript.rewriter.rule_name": rules}
+    found = training_memory(with_metadata(graph, metadata), recipe_of())
     assert padded_bytes(found) == 4 * 2 * 3 * padded
 
 
@@ -191,6 +205,19 @@ def modules_with_folded_operands(num_modules: int) -> Graph:
         renamed[name]: replace(each, name=renamed[name]) for name, each in graph.tensors.items()
     }
     return replace(graph, nodes=nodes, tensors=tensors)
+
+
+def test_a_product_of_a_table_is_computed_in_every_step() -> None:
+    """Of a table and the weight of a linear layer, which the file does not have."""
+    text = """agraph (float[3,5] x) => (float[3,5] y) <float[3,5] val_4, float[5] bias> {
+        h = Add(val_4, bias)
+        y = Mul(x, h)
+    }"""
+    target = call("%table, %p_weight, %p_bias").replace("aten.x", "aten.linear.default")
+    found = training_memory(with_metadata(graph_of(text), {FX: target}), recipe_of())
+    assert found.weight_bytes == 4 * (5 + 5)
+    assert found.gradient_bytes == 4 * (5 + 5)
+    assert sizes(found)["val_4"] == [4 * 3 * 5]
 
 
 def test_many_functions_of_parameters_cost_their_number() -> None:

@@ -271,12 +271,15 @@ def _is_bias(view: GraphView, name: str) -> bool:
     """Whether a tensor is a vector of weights, or several of them and of constants joined.
 
     A piece of a vector too: ``_in_projection_packed`` of torch/nn/functional.py chunks the packed
-    bias. Networks whose keys have no bias join zeros to those of queries and values.
+    bias. Networks whose keys have no bias join zeros to those of queries and values, or write them
+    over a copy.
     """
     if len(view.dims(name) or ()) != 1:
         return False
     joined = view.producers.get(name)
-    parts = joined.inputs if joined is not None and joined.onnx_op == "Concat" else (name,)
+    parts = (name,)
+    if joined is not None and joined.onnx_op in {"Concat", "ScatterND"}:
+        parts = joined.inputs if joined.onnx_op == "Concat" else joined.inputs[:1]
     return all(
         view.is_weight(part, or_piece=True)
         or ((producer := view.producers.get(part)) is not None and producer.onnx_op == "Constant")
