@@ -277,7 +277,7 @@ def _is_bias(view: GraphView, name: str) -> bool:
     if len(view.dims(name) or ()) != 1:
         return False
     joined = view.producers.get(name)
-    parts = (name,)
+    parts: tuple[str, ...] = (name,)
     if joined is not None and joined.onnx_op in {"Concat", "ScatterND"}:
         parts = joined.inputs if joined.onnx_op == "Concat" else joined.inputs[:1]
     return all(
