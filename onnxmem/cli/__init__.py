@@ -47,12 +47,13 @@ COMPLETING: Final = "_ARGCOMPLETE"
 """The variable of a shell that completes a line: the number of words before the arguments."""
 
 _PATH: Final = frozenset("/\\*@:[")
-_OBJECTS_PER_COLLECTION: Final = 1_000_000
+_OBJECTS_PER_COLLECTION: Final = 2_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
 
-A graph of 100,000 nodes is a million objects that hold no cycles, and the default walks those that
-are there again and again while more are made: a third of the time, to find nothing. One analysis
-leaves at most about 1,000 objects in cycles, so many models in one process stay small.
+A graph of 100,000 nodes, or of 50,000 with a subgraph in every block, is up to two million objects
+that hold no cycles, and the default walks those that are there again and again while more are made:
+a third of the time, to find nothing. One analysis leaves few objects in cycles, so many models in
+one process stay small.
 """
 
 

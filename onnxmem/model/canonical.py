@@ -8,7 +8,6 @@ checks that no node lacks an input, an output or a subgraph that its operator ne
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -33,8 +32,6 @@ from onnxmem.model.traversal import (
     nodes_in,
     onnx_op,
     opset_versions,
-    outer_reads,
-    subgraphs,
 )
 from onnxmem.units import plural
 
@@ -332,8 +329,18 @@ def refuse_partial_nodes(columns: Columns, version: int) -> None:
     """
     rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
     for index, (node, op_type, inputs, outputs) in enumerate(rows):
-        _refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
-        for body in columns.bodies.get(index, ()):
+        bodies = columns.bodies.get(index, ())
+        least = _least("" if node.domain else op_type, version)
+        # The comparison is repeated here because a call for each node of a large graph is slow.
+        if len(inputs) < least.inputs or len(outputs) < least.outputs:
+            _refuse_fewer(node, "input", len(inputs), least.inputs)
+            _refuse_fewer(node, "output", len(outputs), least.outputs)
+        if "" in inputs:
+            _refuse_left_out(node, least)
+        if least.graphs:
+            inside = {body.attribute: body.graph for body in bodies}
+            _refuse_missing_graphs(node, inside, least)
+        for body in bodies:
             refuse_partial_nodes(body.columns, version)
 
 
@@ -347,30 +354,6 @@ class _Least:
     """Required attributes that are graphs."""
 
 
-def _refuse_unless_whole(
-    node: onnx.NodeProto,
-    operator: str,
-    operands: tuple[Sequence[str], Sequence[str]],
-    version: int,
-) -> None:
-    """Check one node against the schema of its operator at a version.
-
-    ``operator`` is ``""`` if it is not in the default domain; ``operands`` are inputs and outputs.
-
-    :raises GraphError: the node lacks something.
-    """
-    inputs, outputs = operands
-    least = _least(operator, version)
-    # The comparison is repeated here because a call for each node of a large graph is slow.
-    if len(inputs) < least.inputs or len(outputs) < least.outputs:
-        _refuse_fewer(node, "input", len(inputs), least.inputs)
-        _refuse_fewer(node, "output", len(outputs), least.outputs)
-    if "" in inputs:
-        _refuse_left_out(node, least)
-    if least.graphs:
-        _refuse_missing_graphs(node, least)
-
-
 def _refuse_left_out(node: onnx.NodeProto, least: _Least) -> None:
     for name, slot in zip(node.input, least.single, strict=False):
         if slot and not name:
@@ -381,8 +364,9 @@ def _refuse_left_out(node: onnx.NodeProto, least: _Least) -> None:
             raise GraphError(message)
 
 
-def _refuse_missing_graphs(node: onnx.NodeProto, least: _Least) -> None:
-    inside = dict(subgraphs(node))
+def _refuse_missing_graphs(
+    node: onnx.NodeProto, inside: Mapping[str, onnx.GraphProto], least: _Least
+) -> None:
     for name in sorted(least.graphs - inside.keys()):
         message = (
             f"node {node_label(node)} has no subgraph {name}, which {node.op_type} requires; "
@@ -430,48 +414,46 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
         return None
 
 
-_Names = AbstractSet[str] | dict[str, int]
-
-
-def sort_nodes(graph: onnx.GraphProto, outer: Sequence[_Names] = ()) -> bool:
+def sort_nodes(graph: onnx.GraphProto) -> bool:
     """Sort the nodes of a graph and its subgraphs topologically, in place; true if any moved.
-
-    ``outer`` are the names that each of the enclosing graphs defines.
 
     :raises GraphError: a cycle, or a tensor that is defined twice or never; the message names the
         tensor and the node.
     """
-    return sort_columns(graph, columns_of(graph), outer)
+    return sort_columns(graph, columns_of(graph))
 
 
-def sort_columns(graph: onnx.GraphProto, columns: Columns, outer: Sequence[_Names] = ()) -> bool:
+def sort_columns(graph: onnx.GraphProto, columns: Columns) -> bool:
     """The same for a graph whose columns are known; they keep the order of before."""
-    steps = _steps(columns)
-    defined = input_and_initializer_names(graph)
-    producer = _producers(steps, defined)
-    _refuse_undefined(graph, steps, (producer, defined, *outer))
-    order = _running_order(steps, producer)
-    moved = order != list(range(len(order)))
-    if moved:
-        nodes = [steps.nodes[index] for index in order]
-        del graph.node[:]
-        graph.node.extend(nodes)
-    # Columns are by position: after a move they are read anew.
-    bodies = columns_of(graph).bodies if moved else columns.bodies
-    for body in (body for index in sorted(bodies) for body in bodies[index]):
-        moved |= sort_columns(body.graph, body.columns, (producer, defined, *outer))
+    moved, steps, undefined = _sorted(graph, columns)
+    if undefined:
+        _refuse_undefined(graph, steps, undefined)
     return moved
 
 
-def _steps(columns: Columns) -> Columns:
-    """The columns, with what subgraphs read from outside added to the inputs of their nodes."""
-    if not columns.bodies:
-        return columns
-    reads = list(columns.inputs)
-    for index, bodies in columns.bodies.items():
-        inside = (name for body in bodies for name in sorted(outer_reads(body.graph, body.columns)))
-        reads[index] = (*reads[index], *inside)
-    return replace(columns, inputs=reads)
+def _sorted(graph: onnx.GraphProto, columns: Columns) -> tuple[bool, Columns, set[str]]:
+    """Sort a graph: whether any node moved, its steps, and the names that it does not define."""
+    # Each subgraph is sorted once, and what it reads from outside becomes inputs of its node. So
+    # the outermost graph knows every name that none defines.
+    moved, steps = False, columns
+    if columns.bodies:
+        reads = list(columns.inputs)
+        for index, bodies in columns.bodies.items():
+            for body in bodies:
+                has_moved, _, outside = _sorted(body.graph, body.columns)
+                moved |= has_moved
+                reads[index] = (*reads[index], *sorted(outside))
+        steps = replace(columns, inputs=reads)
+    defined = input_and_initializer_names(graph)
+    producer = _producers(steps, defined)
+    order = _running_order(steps, producer)
+    if order != list(range(len(order))):
+        moved, nodes = True, [steps.nodes[index] for index in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    read = {name for names in steps.inputs for name in names}
+    read.update(value.name for value in graph.output)
+    return moved, steps, read.difference(defined, producer, ("",))
 
 
 def _producers(steps: Columns, defined: set[str]) -> dict[str, int]:
@@ -496,23 +478,15 @@ def _producers(steps: Columns, defined: set[str]) -> dict[str, int]:
     return producer
 
 
-def _refuse_undefined(graph: onnx.GraphProto, steps: Columns, known: Sequence[_Names]) -> None:
-    undefined = {name for names in steps.inputs for name in names} - {""}
-    for names in known:
-        # By one set at a time: the names of a subgraph are looked up in those of the graphs around
-        # it, which may have a subgraph in every block. Of several sets, all names are walked.
-        undefined = undefined.difference(names)
-    if undefined:
-        # Only now is the node looked for: the set above decides most files, however many nodes they
-        # have.
-        reads = ((index, name) for index, names in enumerate(steps.inputs) for name in names)
-        index, name = next(read for read in reads if read[1] in undefined)
-        message = f"node {node_label(steps.nodes[index])} reads the undefined tensor {name!r}"
-        raise GraphError(message + _NEXT_STEP)
-    for value in graph.output:
-        if not any(value.name in names for names in known):
-            message = f"graph output {value.name!r} is an undefined tensor"
+def _refuse_undefined(graph: onnx.GraphProto, steps: Columns, undefined: set[str]) -> None:
+    reads = ((index, name) for index, names in enumerate(steps.inputs) for name in names)
+    for index, name in reads:
+        if name in undefined:
+            message = f"node {node_label(steps.nodes[index])} reads the undefined tensor {name!r}"
             raise GraphError(message + _NEXT_STEP)
+    name = next(value.name for value in graph.output if value.name in undefined)
+    message = f"graph output {name!r} is an undefined tensor"
+    raise GraphError(message + _NEXT_STEP)
 
 
 def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import prod
 from types import MappingProxyType
 from typing import Final
@@ -113,10 +114,6 @@ class _Outside:
     visible: tuple[Sequence[str], ...] = ()
     """The scoped names of each of these graphs, sorted."""
 
-    def sees(self, name: str) -> bool:
-        """Whether a tensor is one of these graphs'."""
-        return any(_first_from(name, names) == name for names in self.visible)
-
     def free_prefix(self, text: str) -> str:
         """The scope of a subgraph, with a number if the name of a tensor outside starts with it."""
         prefix, number = f"{text}/", 1
@@ -146,41 +143,42 @@ class _Reader:
         read: tuple[Columns, Mapping[str, Known]],
     ) -> Graph:
         """Read one graph from its columns and types."""
-        scope = outer.scope.new_child()
-        self._add_initializers(proto, prefix, scope)
-        inputs = self._add_inputs(proto, prefix, scope)
+        own: dict[str, str] = {}
+        self._add_initializers(proto, prefix, own)
+        inputs = self._add_inputs(proto, prefix, own)
         if prefix or read[0].bodies:
-            scope.update((name, prefix + name) for names in read[0].outputs for name in names)
+            own.update((name, prefix + name) for names in read[0].outputs for name in names)
+        scope = outer.scope.new_child(own)
         visible = outer.visible
         if read[0].bodies:
             # Sorted, so that ``_first_from`` finds a name, or the first one with a prefix, by
             # bisection.
-            visible = (*visible, sorted({*scope.maps[0].values()}))
+            visible = (*visible, sorted({*own.values()}))
         nodes = self._nodes(*read, prefix, _Outside(scope, visible))
         outputs = _scoped(tuple([value.name for value in proto.output]), prefix, scope)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
     def _add_initializers(
-        self, proto: onnx.GraphProto, prefix: str, scope: MutableMapping[str, str]
+        self, proto: onnx.GraphProto, prefix: str, own: MutableMapping[str, str]
     ) -> None:
         for tensor in proto.initializer:
-            scope[tensor.name] = prefix + tensor.name
-            self._add_constant(prefix + tensor.name, tensor)
+            name = own[tensor.name] = prefix + tensor.name
+            self._add_constant(name, tensor)
         for sparse in proto.sparse_initializer:
-            name = scope[sparse.values.name] = prefix + sparse.values.name
+            name = own[sparse.values.name] = prefix + sparse.values.name
             self.tensors[name] = _stored_sparse(name, sparse)
 
     def _add_inputs(
-        self, proto: onnx.GraphProto, prefix: str, scope: MutableMapping[str, str]
+        self, proto: onnx.GraphProto, prefix: str, own: MutableMapping[str, str]
     ) -> tuple[str, ...]:
         inputs = []
         for value in proto.input:
             name = prefix + value.name
             # An initializer of that name is the default of the input, which makes it a weight:
             # before version 4 of the IR, every initializer had to be an input too.
-            if name in self.tensors and scope.get(value.name) == name:
+            if name in self.tensors and own.get(value.name) == name:
                 continue
-            scope[value.name] = name
+            own[value.name] = name
             role = Role.BODY_INPUT if prefix else Role.INPUT
             known = known_of(value.type)
             self.tensors[name] = Tensor(name, known.dtype, known.shape, role)
@@ -207,7 +205,7 @@ class _Reader:
             else:
                 self._add_outputs(writes, outputs, types)
             bodies = columns.bodies.get(index, ())
-            inner = self._inner(bodies, name, seen) if bodies else ()
+            inner, outside = self._inner(bodies, name, seen) if bodies else ((), ())
             domain = node.domain
             nodes.append(
                 Node(
@@ -219,7 +217,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute, fills=op_type == _FILLS),
                     inner,
-                    _outer_reads(inner, seen) if inner else (),
+                    outside,
                     _metadata(props) if (props := node.metadata_props) else _NO_METADATA,
                 )
             )
@@ -230,14 +228,18 @@ class _Reader:
         bodies: Sequence[Body],
         name: str,
         seen: _Outside,
-    ) -> tuple[tuple[str, Graph], ...]:
-        found = []
-        for attribute, graph, columns in bodies:
+    ) -> tuple[tuple[tuple[str, Graph], ...], tuple[str, ...]]:
+        """The subgraphs of a node, and the tensors of enclosing graphs that they read."""
+        inner: list[tuple[str, Graph]] = []
+        outside: dict[str, None] = {}
+        for attribute, proto, columns in bodies:
             prefix = seen.free_prefix(f"{name}/{attribute}")
-            found.append(
-                (attribute, self.graph(graph, prefix, seen, (columns, known_types(graph))))
-            )
-        return tuple(found)
+            graph = self.graph(proto, prefix, seen, (columns, known_types(proto)))
+            inner.append((attribute, graph))
+            # No name outside starts with the prefix, and every name inside does.
+            reads = chain(*[node.reads for node in graph.nodes], graph.outputs)
+            outside.update((read, None) for read in reads if read and not read.startswith(prefix))
+        return tuple(inner), tuple(outside)
 
     def _operator(self, op_type: str, domain: str) -> OpSpec:
         """The record of an operator, looked up once."""
@@ -449,15 +451,6 @@ def _unique_name(name: str, taken: dict[str, int]) -> str:
     taken[name] = number
     taken.setdefault(candidate, 1)
     return candidate
-
-
-def _outer_reads(inner: Iterable[tuple[str, Graph]], seen: _Outside) -> tuple[str, ...]:
-    """Names of enclosing graphs that the subgraphs read."""
-    names: dict[str, None] = {}
-    for _, graph in inner:
-        reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
-        names.update(dict.fromkeys(name for name in reads if seen.sees(name)))
-    return tuple(names)
 
 
 def _first_from(text: str, names: Sequence[str]) -> str:
