@@ -1,6 +1,7 @@
 """Ten models, three mixes, one and four at once, default and advised settings: predicted, measured.
 
-Usage: python tools/onnxruntime/serving_grid.py measure FOLDER OUT.csv [MODEL...] [--repeats N]
+Usage: python tools/onnxruntime/serving_grid.py measure FOLDER OUT.csv [--models NAME...]
+           [--repeats N] [--one-at-a-time] [--num-requests N]
        python tools/onnxruntime/serving_grid.py predict FOLDER OUT.csv [--models NAME...]
        python tools/onnxruntime/serving_grid.py table OUT.csv [--models NAME...]
 
@@ -107,6 +108,8 @@ def main() -> None:
     parser.add_argument("paths", type=Path, nargs="+")
     parser.add_argument("--models", nargs="*")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--one-at-a-time", action="store_true")
+    parser.add_argument("--num-requests", type=int, help="default: fewer of a slow model")
     asked = parser.parse_args()
     if asked.command == "table":
         rows = read(asked.paths[0])
@@ -117,8 +120,9 @@ def main() -> None:
         predict_again(folder, out, asked.models)
         return
     for repeat in range(asked.repeats):
-        for cell in cells(asked.models):
-            if repeat == 0 or cell.concurrency > 1:
+        for cell in cells(asked.models, asked.num_requests):
+            is_alone = cell.concurrency == 1
+            if is_alone if asked.one_at_a_time else repeat == 0 or not is_alone:
                 cell.add(folder, out, repeat)
 
 
@@ -130,11 +134,16 @@ class Cell:
     mix: str
     concurrency: int
     settings: str
+    num_requests: int | None = None
+    """``None``: as ``NUM_REQUESTS`` has them."""
 
     @property
     def rows(self) -> list[dict[str, int]]:
         """Its requests."""
-        rows = MIXES[self.mix](self.served, Random(SEED))  # noqa: S311 - a reproducible order
+        draw = Random(SEED)  # noqa: S311 - a reproducible order
+        if self.num_requests is not None:
+            return MIXES[self.mix](replace(self.served, count=self.num_requests), draw)
+        rows = MIXES[self.mix](self.served, draw)
         step = len(rows) // NUM_REQUESTS[self.served.name]
         return rows[::step][: NUM_REQUESTS[self.served.name]]
 
@@ -153,7 +162,7 @@ class Cell:
         """Measure a process and append its row, unless the file has it."""
         if (self.key, repeat) in ((key_of(each), each.repeat) for each in read(out)):
             return
-        changes, options, predicted = expected(self.key, folder)
+        changes, options, predicted = expected(self.key, self.num_requests, folder)
         load = ServedLoad(listed_requests(self.rows), self.concurrency)
         path = str(path_of(self.served, folder))
         found = measure_requests(path, load, settings=MeasureSettings(options=options))
@@ -166,20 +175,22 @@ class Cell:
         print(*self.key, repeat, changes, sizes, f"{row.seconds:.1f} s", flush=True)
 
 
-def cells(names: Sequence[str] | None) -> Iterator[Cell]:
+def cells(names: Sequence[str] | None, num_requests: int | None) -> Iterator[Cell]:
     """All of them; the settings of one mix follow each other."""
     for mix in MIXES:
         for served in SERVED:
             if served.name in NUM_REQUESTS and (not names or served.name in names):
                 for concurrency in (1, AT_ONCE):
                     for settings in (DEFAULT, ADVISED):
-                        yield Cell(served, mix, concurrency, settings)
+                        yield Cell(served, mix, concurrency, settings, num_requests)
 
 
 @cache
-def expected(key: Key, folder: Path) -> tuple[str, SessionOptions, Simulation]:
+def expected(
+    key: Key, num_requests: int | None, folder: Path
+) -> tuple[str, SessionOptions, Simulation]:
     """What the settings of a cell change, the settings, and what is predicted with them."""
-    cell = Cell.of(key)
+    cell = replace(Cell.of(key), num_requests=num_requests)
     request = request_of(str(path_of(cell.served, folder)), Settings(runtimes=("ort-cpu",)))
     requests = listed_requests(cell.rows)
     changes, options = "", SessionOptions()
