@@ -1,7 +1,7 @@
 """Ten models, three mixes, one and four at once, default and advised settings: predicted, measured.
 
 Usage: python tools/onnxruntime/serving_grid.py measure FOLDER OUT.csv [--models NAME...]
-           [--repeats N] [--one-at-a-time] [--num-requests N]
+           [--repeats N] [--one-at-a-time] [--num-requests N] [--settings default]
        python tools/onnxruntime/serving_grid.py predict FOLDER OUT.csv [--models NAME...]
        python tools/onnxruntime/serving_grid.py table OUT.csv [--models NAME...]
 
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--one-at-a-time", action="store_true")
     parser.add_argument("--num-requests", type=int, help="default: fewer of a slow model")
+    parser.add_argument("--settings", choices=(DEFAULT, ADVISED), help="default: both")
     asked = parser.parse_args()
     if asked.command == "table":
         rows = read(asked.paths[0])
@@ -121,6 +122,8 @@ def main() -> None:
         return
     for repeat in range(asked.repeats):
         for cell in cells(asked.models, asked.num_requests):
+            if asked.settings not in (None, cell.settings):
+                continue
             is_alone = cell.concurrency == 1
             if is_alone if asked.one_at_a_time else repeat == 0 or not is_alone:
                 cell.add(folder, out, repeat)
