@@ -128,9 +128,10 @@ def _module_ends(nodes: Sequence[Node], paths: Sequence[tuple[str, ...]]) -> lis
 def _next_products(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
     """The second product behind each node: where no module is named, a block has two at least."""
     products = [n for n, node in enumerate(nodes) if node.op_type in COMPUTE_INTENSIVE]
-    last = len(nodes) - 1
-    following = (products[bisect_left(products, index + 1) + 1 :] for index in range(len(nodes)))
-    return [(nodes[min((*rest[:1], last))].name,) for rest in following]
+    # Behind the last products, the end follows.
+    products += [len(nodes) - 1] * 2
+    firsts = (bisect_left(products, index + 1) for index in range(len(nodes)))
+    return [(nodes[products[min(first, len(products) - 2) + 1]].name,) for first in firsts]
 
 
 @dataclass(frozen=True, slots=True)
