@@ -1,13 +1,17 @@
 """Arenas of sessions that served requests, measured by ``tools/onnxruntime/serving_truth.py``."""
 
+import csv
 import gzip
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from runpy import run_path
 from typing import Any
 
 import pytest
-from paths import DATA, MODELS
+from paths import DATA, MODELS, ROOT
 
 import onnxmem
 
@@ -66,3 +70,20 @@ def test_the_truth_has_three_mixes_of_each_model_and_half_of_the_models_are_held
     assert len(TRUTH) == len(mixes) == 3 * len(models)
     assert 2 * len(held_out) >= len(models) >= 10
     assert all(row["requests"] and row["onnxruntime"] and row["processor"] for row in TRUTH)
+
+
+def mixes_of_500() -> list[Mapping[str, str]]:
+    rows = csv.DictReader((FOLDER / "grid_500.csv").read_text(encoding="utf-8").splitlines())
+    return [row for row in rows if row["model"] in ("mlp", "wav2vec2", "distilbert_fp16")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", mixes_of_500(), ids=name)
+def test_the_arena_after_500_requests_is_exact(row: Mapping[str, str]) -> None:
+    tool = run_path(str(ROOT / "tools" / "onnxruntime" / "serving_truth.py"))
+    served = replace(tool["served_by_name"](row["model"]), count=int(row["num_requests"]))
+    requests = tool["MIXES"][row["mix"]](served, Random(tool["SEED"]))  # noqa: S311 - reproducible
+    found = onnxmem.simulate(
+        str(path_of(row["model"])), requests, cpu="avx512", asks_onnxruntime=False
+    )
+    assert found.arena_reserved_peak_bytes == int(row["reserved_peak_bytes"])
