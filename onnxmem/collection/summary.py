@@ -196,6 +196,8 @@ class Summary:
     heaviest: tuple[tuple[str, int], ...]
     """Paths and bytes of the largest models, the largest first."""
     fittings: tuple[Fitting, ...]
+    verdicts: Mapping[Verdict, int]
+    """How many models have which verdict on the budget; empty: there is none."""
     notes: tuple[Note, ...]
     """The findings on models that were analyzed, the most frequent first."""
     findings: Mapping[str, int]
@@ -214,6 +216,7 @@ class _Model:
     """Of the figures that they decide."""
     verdicts: Mapping[str, Verdict]
     """Verdicts by the name of the target."""
+    on_budget: Verdict | None
 
     def bytes_of(self, name: str) -> int | None:
         return self.figures[_NAMES.index(name)]
@@ -261,6 +264,7 @@ class Tally:
                     if (ends := ends_of(row, key)) is not None
                 },
                 verdicts={sys.intern(e["name"]): Verdict(e["verdict"]) for e in devices},
+                on_budget=_on_budget(row),
             )
         )
 
@@ -281,6 +285,7 @@ class Tally:
         heaviest = [(each.path, size) for each in self._models if (size := each.bytes_of(by))]
         heaviest.sort(key=lambda each: -each[1])
         statuses = Counter(each.status for each in self._models)
+        verdicts = Counter(each.on_budget for each in self._models if each.on_budget)
         return Summary(
             num_models=len(self._models),
             statuses={name: statuses[name] for name in ("ok", "partial", "error")},
@@ -297,9 +302,15 @@ class Tally:
                 )
                 for target in targets
             ),
+            verdicts={each: verdicts[each] for each in Verdict if verdicts[each]},
             notes=tuple(sorted(self._notes.values(), key=lambda each: -each.num_models)),
             findings=dict(self._codes.most_common()),
         )
+
+
+def _on_budget(row: JsonDict) -> Verdict | None:
+    verdict = cast("Mapping[str, str] | None", row.get("verdict"))
+    return None if verdict is None else Verdict(verdict["verdict"])
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:

@@ -263,7 +263,7 @@ def render_message(
     """
     lines = list[str]()
     if path is not None and report is not None:
-        lines += [*_answer(path, report, flags), ""]
+        lines += [*_answer(path, report, flags), *_where_it_ran(message, report), ""]
     lines.append(fact("Message", f"of {message.program}"))
     lines.append(fact("  means", message.meaning))
     lines += _request(message)
@@ -379,6 +379,13 @@ def _answer(path: str, report: OomReport, flags: Sequence[str]) -> Iterator[str]
     yield fact("Model", f"{shortened(path)}, {_batch_text(report)}")
     yield from _fits(report)
     yield from _next(path, report, flags)
+
+
+def _where_it_ran(message: OutOfMemory, report: OomReport) -> Iterator[str]:
+    """What to add for a GPU, where neither the message nor the user names the device."""
+    is_open = message.program == "onnxruntime" and message.device is None
+    if is_open and report.basis is Basis.ORT_CPU:
+        yield fact("  on a GPU", "add --runtime ort-cuda: its kernels and sizes are others")
 
 
 def _batch_text(report: OomReport) -> str:

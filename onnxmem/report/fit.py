@@ -131,6 +131,7 @@ def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None
             "number": setup.deployment.instances,
             "share_weights": setup.deployment.shares_weights,
             "largest": result.instances if result.footprint.is_whole else None,
+            "processes": result.processes if result.footprint.is_whole else None,
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in result.remarks],
@@ -436,7 +437,10 @@ def _instances_lines(result: FitResult) -> list[str]:
         how += ", all in one process"
     how += held_text(result)
     own = f"{plural(deployment.instances, 'instance')} requested"
-    return [fact("  instances", f"{count} at most, {how}; {own}")]
+    lines = [fact("  instances", f"{count} at most, {how}; {own}")]
+    if result.processes is not None:
+        lines.append(fact("  processes", f"{result.processes:,} at most, with one instance each"))
+    return lines
 
 
 def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:

@@ -14,7 +14,7 @@ from onnxmem.report.explain import spread_text
 from onnxmem.report.sections.summary import KEPT_BY
 from onnxmem.report.text import fact, multiple_text, rounded
 from onnxmem.report.verdict import error_text
-from onnxmem.runtimes.onnxruntime.process.loading import KEPT
+from onnxmem.runtimes.onnxruntime.process.loading import KEPT, LIBRARY, PYTHON
 from onnxmem.units import format_bytes, unit_power
 
 _NOTHING = "no setting of the session saves 1 %"
@@ -82,7 +82,9 @@ def _sum(path: str, found: ExplainedProcess, value: MetricValue) -> Iterator[str
     outside = " and the weights outside it" if found.has_external_weights else ""
     multiple = multiple_text(found.total_bytes, found.file_bytes)
     remark = f"{multiple} the model"
-    yield rounded("Process", found.total_bytes, remark)
+    floor_bytes = sum(size for name, size in found.parts if name in {PYTHON, LIBRARY})
+    floor = f"{format_bytes(floor_bytes)} are Python and onnxruntime, whatever the model"
+    yield rounded("Process", found.total_bytes, f"{remark}; {floor}")
     yield rounded("Model", found.file_bytes, f"{shortened(path)}{outside}")
     yield ""
     power = unit_power(found.total_bytes)

@@ -41,7 +41,7 @@ from onnxmem.report.text import (
     width,
 )
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.units import common_power, format_ends, plural
+from onnxmem.units import common_power, format_bytes, format_ends, plural
 
 _SCHEMA: Final = "onnxmem.report"
 _SCHEMA_VERSION: Final = "1.0"
@@ -56,6 +56,12 @@ _SMALL: Final = 0.1
 """MiB below which a size has two significant digits in place of two decimals."""
 _GAP: Final = "   "
 """Between the parts of a row behind its columns."""
+_OF_SEVERAL: Final = {
+    Verdict.FITS: "fit",
+    Verdict.TIGHT: "tight",
+    Verdict.OVER: "do not fit",
+    Verdict.UNKNOWN: "unknown",
+}
 LABELS: Final = {
     "weights": "weights",
     "peak": "peak activation memory",
@@ -218,6 +224,10 @@ def _fits(row: JsonDict) -> str:
         unlimited_bytes=verdict["unlimited_bytes"],
     )
     text = verdict_text(compared, verdict["limit_bytes"])
+    columns = [bytes_at(row, keys) for _, keys in _SIZES]
+    if compared.num_bytes is not None and compared.num_bytes not in columns:
+        # Of a runtime the columns have the tensors alone.
+        text += f", takes {format_bytes(compared.num_bytes)}"
     doubts = verdict["doubts"]
     if compared.verdict is Verdict.UNKNOWN and all(each.startswith(f"{DATA}:") for each in doubts):
         text = text.replace(compared.verdict.value, "depends on the data", 1)
@@ -262,6 +272,9 @@ def _totals_section(summary: Summary) -> list[str]:
     parts = [f"{statuses[name]:,} {name}" for name in ("ok", "partial") if statuses[name]]
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
     lines = [f"Total of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
+    if summary.verdicts:
+        verdicts = (f"{number:,} {_OF_SEVERAL[each]}" for each, number in summary.verdicts.items())
+        lines.append(fact("  budget", ", ".join(verdicts)))
     power = common_power(each.sum_bytes for each in summary.figures)
     lines += [
         rounded(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each), power=power)

@@ -362,6 +362,20 @@ def test_instances_share_a_process_and_optionally_weights() -> None:
             assert fits <= limit < replace(deployment, instances=count + 1).bytes_of([one, other])
 
 
+@pytest.mark.parametrize("basis", [Basis.ORT_CPU, Basis.ORT_CUDA])
+def test_processes_have_a_context_each(basis: Basis) -> None:
+    request = request_of(model_of(LINEAR), Settings(asks_onnxruntime=False))
+    one = fit([request], FitRequest(memory_bytes=2**32, basis=basis))
+    size_bytes = one.requested.num_bytes
+    assert size_bytes is not None
+    assert one.processes == one.setup.limit_bytes // size_bytes
+    assert one.instances is not None
+    assert one.instances > one.processes > 0
+    several = replace(one, setup=replace(one.setup, deployment=Deployment(instances=2)))
+    assert several.processes is None
+    assert answer().processes is None
+
+
 # Answers.
 
 

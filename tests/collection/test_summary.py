@@ -36,6 +36,7 @@ from onnxmem.report.registry import (
     table_head,
     table_row,
 )
+from onnxmem.report.text import fact
 from onnxmem.settings import Settings
 
 
@@ -153,6 +154,23 @@ def test_a_row_is_not_broken_within_a_verdict(monkeypatch: pytest.MonkeyPatch) -
     lines = [line.strip() for line in table_row(row, train=False).splitlines()]
     assert "unknown: at most 7.59 GiB free" in lines
     assert lines[0].endswith("models/a/bert_base.onnx")
+
+
+@pytest.mark.parametrize(("num_bytes", "takes"), [(101 + 3 + 7, ""), (211, ", takes 211 B")])
+def test_a_row_has_what_is_compared_where_no_column_has_it(num_bytes: int, takes: str) -> None:
+    row = row_of("a", 101, 3) | {
+        "verdict": {
+            "verdict": Verdict.FITS.value,
+            "bytes": num_bytes,
+            "unlimited_bytes": num_bytes,
+            "limit_bytes": 307,
+            "doubts": [],
+        }
+    }
+    assert table_row(row, train=False).endswith(f"a   fits: {307 - num_bytes} B free{takes}\n")
+    text = render_summary(summed(row, row, ROWS[2]))
+    assert f"\n{fact('  budget', '2 fit')}\n" in text
+    assert "  budget" not in render_summary(summed(*ROWS))
 
 
 def test_the_heaviest_models_are_by_training_peak_with_train() -> None:

@@ -600,6 +600,13 @@ def test_onnxruntime_on_the_cpu_is_compared_as_a_process(text: str, basis: Basis
 
 
 @pytest.mark.usefixtures("net")
+def test_a_message_that_names_no_device_may_be_of_a_gpu(capsys: Capture) -> None:
+    for text, is_open in ((ARENA, True), (f"CUDAExecutionProvider: {ARENA}", False)):
+        assert main(["explain", text, "net.onnx", "--batch", "4"]) == 0
+        assert ("add --runtime ort-cuda" in capsys.readouterr().out) is is_open
+
+
+@pytest.mark.usefixtures("net")
 @pytest.mark.parametrize(("capacity", "follows"), [("64.00 KiB", True), ("8.00 GiB", False)])
 def test_a_model_that_does_not_fit_names_the_next_command(
     capacity: str, follows: bool, capsys: Capture

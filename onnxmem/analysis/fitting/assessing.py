@@ -385,6 +385,16 @@ class FitResult:
         return self.footprint.workspace
 
     @property
+    def processes(self) -> int | None:
+        """The largest number of processes with one instance each; ``None``: not of a process, or
+        several instances are requested.
+        """
+        size_bytes = self.requested.num_bytes
+        if not self.common_bytes or not size_bytes or self.setup.deployment.instances > 1:
+            return None
+        return max(self.setup.limit_bytes, 0) // size_bytes
+
+    @property
     def common_bytes(self) -> int:
         """Needed once, however many instances a process serves."""
         return self.footprint.common_bytes

@@ -46,6 +46,8 @@ _HANDLE_SPAN_BYTES: Final = 256
 
 ARENAS: Final = "arenas"
 KEPT: Final = "freed but kept by the C library"
+PYTHON: Final = "Python and imports"
+LIBRARY: Final = "onnxruntime's library"
 """The part that runs write."""
 INPUTS: Final = "inputs"
 """The part that is the caller's."""
@@ -189,8 +191,8 @@ def process_parts(loads: Sequence["Loading"], heap: SystemHeap, mapped_bytes: in
     library_bytes = known.shared_bytes - known.process_bytes + 2 * kernels_bytes
     named_bytes = weight_bytes + packed_bytes + arena_bytes
     return (
-        ("Python and imports", known.process_bytes),
-        ("onnxruntime's library", library_bytes),
+        (PYTHON, known.process_bytes),
+        (LIBRARY, library_bytes),
         ("nodes and kernels", sum(each.records_bytes for each in loads)),
         ("weights", weight_bytes),
         ("prepacked weights", packed_bytes),
