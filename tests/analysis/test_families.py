@@ -85,5 +85,6 @@ def test_a_family_costs_its_nodes(
     assert num_many <= 3.6 * num_few
     calls_each, seconds_of_many = reference
     assert (num_many - num_few) / (MANY - FEW) <= 5 * calls_each
-    # Copies of whole mappings are few calls that take long.
-    assert seconds(many) <= 12 * seconds_of_many
+    # Copies of whole mappings are few calls that take long. Of three runs each, for other work on
+    # the machine makes one slower.
+    assert min(seconds(many) for _ in range(3)) <= 12 * seconds_of_many
