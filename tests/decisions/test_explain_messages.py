@@ -341,6 +341,16 @@ def test_a_request_of_no_bytes_is_for_no_segment() -> None:
     assert message.sizes == RequestedBytes(0, 0)
 
 
+def test_what_is_reserved_is_the_sum_of_what_is_allocated_and_what_is_not() -> None:
+    message = read_message(
+        "CUDA out of memory. Tried to allocate 784.00 MiB. GPU 0 has a total capacity of 8.00 GiB "
+        "of which 512.00 MiB is free. Of the allocated memory 6.50 GiB is allocated by PyTorch, "
+        "and 256.00 MiB is reserved by PyTorch but unallocated."
+    )
+    assert message is not None
+    assert message.context_bytes == message.outside_bytes == (8192 - 512 - 6656 - 256) * 2**20
+
+
 @pytest.mark.parametrize(
     ("sizes", "gib"),
     [

@@ -161,6 +161,15 @@ class OutOfMemory:
         return rest_bytes if rest_bytes * 100 > capacity_bytes else None
 
     @property
+    def _held_bytes(self) -> int | None:
+        """What the allocator reserved: as stated, or the sum of what is in tensors and what is
+        not.
+        """
+        if self.allocated_bytes is None or self.unallocated_bytes is None:
+            return self.reserved_bytes
+        return self.allocated_bytes + self.unallocated_bytes
+
+    @property
     def context_bytes(self) -> int | None:
         """What the context takes: of a process's memory, what its allocator did not reserve.
 
@@ -168,9 +177,7 @@ class OutOfMemory:
         processes are included. ``None`` where a size is missing, or where the rest is no more than
         the rounding of the three sizes.
         """
-        reserved_bytes = self.reserved_bytes
-        if self.allocated_bytes is not None and self.unallocated_bytes is not None:
-            reserved_bytes = self.allocated_bytes + self.unallocated_bytes
+        reserved_bytes = self._held_bytes
         if self.program not in _CACHING or reserved_bytes is None:
             return None
         if self.used_bytes is None or self.used_bytes == self.allocated_bytes:
@@ -186,7 +193,7 @@ class OutOfMemory:
         ``None`` below a hundredth of the capacity, as the sizes are printed rounded.
         """
         is_of_process = self.used_bytes is not None and self.used_bytes != self.allocated_bytes
-        known = (self.capacity_bytes, self.free_bytes, self.reserved_bytes)
+        known = (self.capacity_bytes, self.free_bytes, self._held_bytes)
         if self.program not in _CACHING or is_of_process or None in known:
             return None
         capacity_bytes, free_bytes, reserved_bytes = (each or 0 for each in known)
