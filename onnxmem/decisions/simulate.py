@@ -150,6 +150,21 @@ class Serving:
         """Whether its sessions have one arena."""
         return self.sessions > 1 and self.options.shares_arena
 
+    @property
+    def num_arenas(self) -> int:
+        """One for each session, unless they share one."""
+        return 1 if self.shares_arena else self.sessions
+
+    @property
+    def runs_of_arena(self) -> int:
+        """Runs at once that one arena serves."""
+        return self.sessions // self.num_arenas * self.concurrency
+
+    @property
+    def cores_of_arena(self) -> int:
+        """Its share of the cores: arenas are replayed one beside the other."""
+        return max(self.cores // self.num_arenas, 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedRequest:
@@ -615,8 +630,11 @@ class ServedModel:
     def busy_draws(
         self, requests: Sequence[Dims], serving: Serving, memory: "ProcessMemory"
     ) -> list[Draw]:
-        """Draws with half of the cores."""
+        """Draws with half of the cores; none where no run then waits that did not before."""
         half = replace(serving, cores=max(serving.cores // 2, 1))
+        # The same cores, or more than runs, would give the first draws once more.
+        if half.cores_of_arena >= min(serving.cores_of_arena, serving.runs_of_arena):
+            return []
         return self.draws(requests, half, memory, _BUSY_INTERLEAVINGS)
 
     def largest_first(self, requests: Sequence[Dims]) -> list[Dims]:
@@ -725,11 +743,10 @@ class Process:
     def __init__(self, runs: RequestRuns, serving: Serving) -> None:
         self.runs = runs
         self.serving = serving
-        shared = serving.sessions if serving.shares_arena else 1
-        num_threads = shared * serving.concurrency
+        shared = serving.sessions // serving.num_arenas
         self.groups = [
-            SessionGroup.of(runs, shared, 1 + index * num_threads)
-            for index in range(serving.sessions // shared)
+            SessionGroup.of(runs, shared, 1 + index * serving.runs_of_arena)
+            for index in range(serving.num_arenas)
         ]
         self.now = [group.idle for group in self.groups]
         """By arena, its last request."""
@@ -750,12 +767,9 @@ class Process:
         """
         draw = Random(seed)  # noqa: S311 - a reproducible order, not a secret
         count = len(self.groups)
-        # Groups are replayed one beside the other: each has its share of the cores.
-        num_cores = max(self.serving.cores // count, 1)
+        at_once, num_cores = self.serving.concurrency, self.serving.cores_of_arena
         ends = [
-            group.serve_all(
-                requests[index::count], self.serving.concurrency, Cores(num_cores, draw)
-            )
+            group.serve_all(requests[index::count], at_once, Cores(num_cores, draw))
             for index, group in enumerate(self.groups)
         ]
         for number in range(len(requests)):

@@ -132,7 +132,7 @@ def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None
             "share_weights": setup.deployment.shares_weights,
             "largest": result.instances if result.footprint.is_whole else None,
         },
-        "processes": result.processes if result.footprint.is_whole else None,
+        "processes": result.processes,
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in result.remarks],
         "findings": finding_rows(result.findings),

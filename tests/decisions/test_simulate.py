@@ -257,6 +257,19 @@ def test_runs_that_end_within_a_slice_hold_their_memory_only_on_a_core() -> None
     assert 1.9 * one < two < 0.7 * four
 
 
+@pytest.mark.parametrize(
+    ("cores", "sessions", "num_draws"), [(1, 1, 40), (2, 1, 60), (5, 1, 60), (6, 1, 40), (2, 2, 40)]
+)
+def test_half_of_the_cores_is_drawn_where_more_runs_wait_then(
+    cores: int, sessions: int, num_draws: int
+) -> None:
+    """Three runs at once in each session, of an arena of its own."""
+    serving = Serving(concurrency=3, sessions=sessions, cores=cores)
+    memory = PLAIN.memory(serving, requests := dims_of((1, 7), (2, 7)))
+    draws = [PLAIN.draws(requests, serving, memory), PLAIN.busy_draws(requests, serving, memory)]
+    assert sum(map(len, draws)) == num_draws
+
+
 def test_the_cores_are_those_of_the_flag_or_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

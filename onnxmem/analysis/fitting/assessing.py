@@ -386,11 +386,12 @@ class FitResult:
 
     @property
     def processes(self) -> int | None:
-        """The largest number of processes with one instance each; ``None``: not of a process, or
-        several instances are requested.
+        """The largest number of processes with one instance each; ``None``: unknown, not of a
+        process, or several instances are requested.
         """
         size_bytes = self.requested.num_bytes
-        if not self.common_bytes or not size_bytes or self.setup.deployment.instances > 1:
+        is_one = self.footprint.is_whole and self.setup.deployment.instances == 1
+        if not self.common_bytes or not size_bytes or not is_one:
             return None
         return max(self.setup.limit_bytes, 0) // size_bytes
 
