@@ -333,6 +333,9 @@ class SegmentPool(Pool):
         return block
 
     def _splits(self, rest_bytes: int, size_bytes: int) -> bool:
+        # ``should_split``: blocks of the small pool are split down to the smallest block. A large
+        # one keeps a rest of up to kSmallSize, and a request that is oversize keeps all of its
+        # block.
         if self.is_small:
             return rest_bytes >= MIN_BLOCK_BYTES
         is_limited = self.max_split_bytes is not None and size_bytes >= self.max_split_bytes

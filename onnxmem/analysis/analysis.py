@@ -183,6 +183,8 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
 def takes_settings(function: _Function) -> _Function:
     """Add the settings of ``analyze`` to the documentation of a function that passes them on."""
     known = inspect.getdoc(analyze) or ""
+    # The settings follow the function's own parameters and precede what it raises, each once: a
+    # parameter that the function documents itself is not repeated.
     own, raises, rest = (inspect.getdoc(function) or "").partition(":raises")
     mine = {*re.findall(r"^:param (\w+)", own, re.MULTILINE), "source"}
     options = re.findall(r"^:param (\w+)(.*?)(?=^:)", known, re.MULTILINE | re.DOTALL)
@@ -201,6 +203,7 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
     # Computed here although they are lazy: an output or an order that the model does not have must
     # fail the analysis, not a report of it.
     _ = results.training, results.schedule
+    # The measurement comes before the predictions, which are computed for the inputs that it fed.
     observed = _observed(request)
     measured = _measured(request)
     predicted = _predicted(request, measured)
@@ -410,6 +413,8 @@ class Analysis:
         request, results = self.request, self.results
         if request.settings.train:
             return NoClosedForm("the formula is of inference; run without --train")
+        # Whole shapes and a context fix all dims but the batch: the other ones stay as they are
+        # bound.
         is_bound = request.settings.shapes or request.context is not None
         dims = free_dims(request.prepared, results.bound.binding, results.graph)
         return find_closed_form(
@@ -498,6 +503,7 @@ class Analysis:
         found = [self.graph.tensors.get(name) for name in self.coverage.unknown_tensor_names]
         if all(each is not None and each.dtype is DType.STRING for each in found):
             return "the bytes of strings are unknown and left out"
+        # A string's bytes are not in its shape, so no setting of a dim adds them.
         return "tensors of unknown size are left out"
 
     @property
@@ -549,6 +555,7 @@ class Analysis:
             for each in self.runtimes
             if not each.is_every_run and each.requested_peak_upper_bytes is None
         ]
+        # If the upper ends are the request itself, no data decide a size.
         is_of_data = self.at_most is not self.results and bool(self.results.data_text())
         if self.torch is not None and is_of_data:
             names += ["training.cuda.reserved_bytes", "training.cuda.total_bytes"]
@@ -596,6 +603,8 @@ class Analysis:
 
         ``layers`` adds a row per node; without ``peak_rows`` the peaks as polynomials are null.
         """
+        # The optional parts are the expensive ones: FLOPs of every node, and walks of the model at
+        # several batches for the polynomials.
         from onnxmem.analysis.compute import layers as layers_of
 
         nodes = layers_of(self.graph, self.parameters, self.compute) if layers else None

@@ -169,6 +169,8 @@ def verdict_row(
     """The verdict on a budget; null without a budget."""
     if budget_bytes is None:
         return None
+    # A requested budget always has a verdict: without one, a gate would read its absence as a model
+    # that has no budget.
     if fit is None:
         missing = [each.message for each in findings if each.code == "no_figure"]
         return dict.fromkeys(VERDICT_KEYS) | {
@@ -302,6 +304,7 @@ def recipe_row(recipe: "TrainingConfig") -> JsonDict:
     from onnxmem.settings import H100_THREADS
 
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    # What the figures assume is written also where nobody set it.
     values["cublas_workspace_bytes"] = recipe.cublas_bytes()
     values["gpu_threads"] = recipe.gpu_threads or H100_THREADS
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
@@ -733,6 +736,7 @@ class SavedObject(Table):
     def size_bytes(self, key: str) -> int | None:
         """The count at a key; ``None`` is unknown."""
         value = self.values.get(key)
+        # A bool is an int to Python, and true is not a count.
         if value is not None and (type(value) is not int or value < 0):
             raise self.fault(key, "is not a count")
         return value
@@ -750,6 +754,7 @@ def read_saved(
     if report.values.get("schema") != schema:
         fault = report.fault("schema", f"is not {schema}")
         raise fault
+    # Within a major version keys are only added, so any 1.x has those that are read.
     if (report.text("schema_version") or "").partition(".")[0] != "1":
         fault = report.fault("schema_version", "is not 1.x, which this onnxmem reads")
         raise fault

@@ -137,6 +137,8 @@ class StageResults:
         More bytes of one tensor never lower a peak: each replay has the same allocations and
         releases, so each live set has the same tensors.
         """
+        # What a caller feeds without a size (strings, a sequence) is bounded by no rule of the
+        # graph.
         if any(each.size_bytes is None for each in self.graph.fed_tensors):
             return None
         if self.upper is None:
@@ -148,6 +150,7 @@ class StageResults:
         if self.upper is None or self.upper.unbounded:
             return None
         found = replace(self.with_graph(self.upper.graph), is_upper=True)
+        # Strings have no size even at their largest dims.
         return None if found.activations.unknown_tensors else found
 
     @property
@@ -161,6 +164,8 @@ class StageResults:
 
     @cached_property
     def _at_lower_ends(self) -> "StageResults | None":
+        # Without such a node both ends are the same. Returning ``self`` from here would put it in
+        # its own cache, the cycle that is described above.
         if self.is_run or next(_undecided(self.graph), None) is None:
             return None
         found = self.with_graph(with_least_trips(self.graph))
@@ -213,6 +218,7 @@ class StageResults:
         written = {
             name for node in self.graph.all_nodes() if node.name in nodes for name in node.writes
         }
+        # A dim that data decide is named by its tensor and axis, ``boxes:0``.
         return tuple(
             name for name in self.upper.data_dims if name.rpartition(":")[0] not in written
         )
@@ -255,6 +261,7 @@ class StageResults:
     @cached_property
     def deciding_limits(self) -> tuple[str, ...]:
         """The names for ``--max`` that lower what a run takes at most, the most bytes first."""
+        # Where a tensor has no size whatever its dims are, no limit gives the sum an upper end.
         if self.upper is None or (self.without_size and not self.upper.unbounded):
             return ()
         from onnxmem.analysis.limiting import deciding_limits
@@ -275,6 +282,9 @@ class StageResults:
         """
         from onnxmem.analysis.limiting import lowest_limits
 
+        # Lowering one dim may uncover the next that decides the peak, so names are added round by
+        # round, each at the lowest that it may be. Each round adds one, so it ends; if even these
+        # are too much, no limit settles it.
         names: tuple[str, ...] = ()
         found = self
         while more := [name for name in found.deciding_limits if name not in names]:
@@ -301,6 +311,7 @@ class StageResults:
         at_most = self.at_most
         if at_most is None or at_most.total_bytes is None:
             return UpperEnds(self.upper, None)
+        # One number to order limits by: what lowers either peak lowers their sum.
         size_bytes = at_most.total_bytes + (at_most.training_peak_bytes or 0)
         return UpperEnds(self.upper, size_bytes, at_most.activations.live_at_peak)
 
@@ -396,6 +407,7 @@ class StageResults:
     @cached_property
     def _in_place_peak_bytes(self) -> int | None:
         """The peak without the rest of ``activations``, which most batches don't need."""
+        # A cached property keeps its value in the dict of the object: there it costs nothing.
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
         return in_place_peak_bytes(self._buffers)
@@ -513,10 +525,14 @@ class AnalysisRequest:
         The batch wins over a dim of the same symbol. Observed runs are of their own dims alone.
         """
         settings, asked = self.settings, self._bound_to(self.settings, batch, dims)
+        # The same settings must give the same object, because its results are cached in it; only
+        # then are the shapes of observed runs, which would contradict any other batch, replaced by
+        # dims.
         if (asked.batch, asked.dims) == (settings.batch, settings.dims):
             return self
         settings = self._bound_to(self._free_settings, batch, dims)
         moved = replace(self, settings=settings, observed=None, is_moved=True)
+        # The observed runs stay if the inputs at the new dims are still those of the runs.
         seen = self.observed
         if seen is None or seen.other_input(moved.results.bound.graph) is not None:
             return moved
@@ -541,11 +557,14 @@ class AnalysisRequest:
         dims = self.results.bound.binding.dims
         return replace(
             settings,
+            # An expression of other dims (``batch * 4``) follows from them; bound to its old number
+            # it would contradict a new batch.
             dims={
                 name: number
                 for name, number in dims.items()
                 if not names_in(name) or not names_in(name) <= dims.keys()
             },
+            # An input without dims in the file has no names to bind, so its shape stays.
             shapes={
                 value.name: settings.shapes[value.name]
                 for value in self.prepared.inputs
@@ -710,6 +729,8 @@ class AnalysisRequest:
         from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
         settings, results = self.settings, self.results
+        # Called for its error alone: a value that does not fit its input must fail here, not in a
+        # process of onnxruntime.
         input_arrays(results.bound.graph, settings.values)
         opened = SessionRequest(
             name=name,
@@ -757,6 +778,8 @@ class AnalysisRequest:
         """
         from onnxmem.runtimes.onnxruntime.session_graph.optimization import optimized_model
 
+        # With numbers in place of its dims, or of a batch that the file fixes, the graph serves
+        # this batch alone.
         if config.fixed_dims or model.bound.binding.old_batch is not None:
             return optimized_model(model, config)
         # The entry refers to the file, so its id is not reused while the entry exists.
@@ -834,6 +857,8 @@ class AnalysisRequest:
         stays = "without a bound" if size_bytes is None else f"at most {format_bytes(size_bytes)}"
         left = results.without_size
         why = f", for no limit bounds {results.size_text(left)}" if left else ""
+        # Each limit is taken away alone, at the cost of one walk of the intervals: it is idle if
+        # the ends stay as they are.
         for name in known:
             others = {other: number for other, number in known.items() if other != name}
             without = replace(results, limits=limits_of(results.graph, proto, others))
@@ -917,6 +942,8 @@ def _observed_run(results: StageResults, run: "GraphRun") -> ObservedRun:
     graph, upper = results.graph, results.upper
     seen = shapes_of(run, graph)
     seen.sequences = sequence_elements(run, graph)
+    # Tensors that the run does not show have two ends: the largest that the run's other dims and
+    # the user's limits allow (`found`), and unknown (`at_least`).
     hidden = [
         name for name, tensor in graph.tensors.items() if tensor.is_open and not seen.shows(name)
     ]

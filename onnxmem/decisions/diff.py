@@ -67,6 +67,8 @@ class PeakContents:
 
     def abridged(self, named: Collection[str]) -> "PeakContents":
         """Merge the blocks that are neither among the largest nor in ``named``, by category."""
+        # Blocks that the other side names stay, however small they are: a block that only one side
+        # lists by name would count as a change of all its bytes.
         largest = sorted(self.blocks, key=lambda block: -block.size_bytes)
         listed = [b for n, b in enumerate(largest) if n < MOST_SAVED or b.label in named]
         rest = dict.fromkeys((block.category for block in self.blocks), 0)
@@ -342,6 +344,7 @@ def _changed_parts(before: Mapping[str, int], after: Mapping[str, int]) -> tuple
 
 def _change_at_most(before: Snapshot, after: Snapshot) -> PeakChange | None:
     """Why the most that activations take changed."""
+    # Where data decide nothing on a side, its one peak is also its most.
     if before.activations_at_most is after.activations_at_most is None:
         return None
     peaks = [
@@ -504,6 +507,7 @@ def _both_ends(
     )
     least, most = map(Change, (f"{figure} at least", f"{figure} at most"), then, now)
     is_decided = figure in before.ends or figure in after.ends
+    # Ends that are equal on both sides say nothing that the figure alone does not.
     return (least, most) if is_decided and (then[0], now[0]) != (then[1], now[1]) else None
 
 
@@ -606,6 +610,7 @@ def _saved_peak(part: SavedObject | None, key: str) -> PeakContents | None:
         Allocation(each.text("tensor") or "", _category(each), each.size_bytes("bytes") or 0)
         for each in part.tables("live_at_peak")
     ]
+    # A report without categories is of inference, where all blocks are activations.
     by_kind = part.table("live_by_kind")
     known = {Category.ACTIVATION: size_bytes}
     if by_kind is not None and by_kind.values:
@@ -713,6 +718,8 @@ def _recipe(row: SavedObject) -> dict[str, Any]:
     except UsageError as error:
         fault = row.fault("", f"not a training configuration: {error}")
         raise fault from error
+    # Written with its default, the size would count as set by the user, which changes the verdict's
+    # stated error.
     # A report has the size also where nobody set it, and the error of a verdict differs by that.
     if read.get("cublas_workspace_bytes") == TrainingConfig().cublas_bytes():
         del read["cublas_workspace_bytes"]

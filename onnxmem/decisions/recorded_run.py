@@ -210,6 +210,7 @@ class _History:
     @property
     def reserved_before_bytes(self) -> int:
         """Reserved before the first event."""
+        # Every change of the segments is an event, so the end less all changes is the beginning.
         changes = (_MAPPED.get(each.action, 0) * each.size_bytes for each in self.snapshot.events)
         return self.reserved_end_bytes - sum(changes)
 
@@ -233,6 +234,9 @@ class _History:
                 most_blocks = max(most_blocks, blocks)
                 if now > most:
                     most, at = now, number + 1
+            # What a caller has released no longer counts as allocated (``free`` of
+            # CUDACachingAllocator.cpp), though another stream may use the block until
+            # ``free_completed`` (``free_block``).
             elif event.action == "free_requested" and number in live:
                 size = live.pop(number).size_bytes
                 now, blocks = now - size, blocks - rounded_bytes(size, power)
@@ -408,6 +412,7 @@ def _parting(replay: Replay, history: _History) -> Parting:
     allocations: the one from which the longest part of the step follows.
     """
     program, sizes = replay.program, replay.sizes.fixed_bytes.tolist()
+    # Weights and optimizer state were there before the step, and an empty tensor requests nothing.
     made = [
         (event, number)
         for event, number in enumerate(program.events.tolist())
@@ -493,6 +498,7 @@ class _Allocators:
         """Serve a request; returns by how much the reserved bytes grow."""
         allocator = self._by_pool.setdefault(pool, CachingAllocator(self.config))
         before = allocator.reserved_bytes
+        # The sums over all allocators are kept by difference, since a run has many events.
         self.allocated_bytes -= allocator.allocated_bytes
         allocator.malloc(number, max(size_bytes, 1))
         self.allocated_bytes += allocator.allocated_bytes
@@ -524,6 +530,7 @@ class _Allocators:
         """Bytes of each segment, sorted; of expandable ones together."""
         if self.config.expandable_segments:
             return (self.reserved_bytes,) if self.reserved_bytes else ()
+        # An empty tuple separates the two pools of a layout.
         sizes = [
             sum(map(abs, blocks))
             for allocator in self._by_pool.values()
@@ -536,6 +543,8 @@ class _Allocators:
 def _replayed(history: _History) -> AllocatorReplay:
     """Serve the requests of the run in their order."""
     allocators = _Allocators(history.config)
+    # In which order these were allocated is not recorded, so what is replayed after them need not
+    # be what the run did (`is_exact`).
     for number, (allocation, stream, pool) in history.earlier.items():
         allocators.malloc(number, allocation.size_bytes, (stream, pool))
     earlier_bytes = allocators.reserved_bytes
@@ -545,6 +554,7 @@ def _replayed(history: _History) -> AllocatorReplay:
             of_pool = event.stream, history.pool_of(event)
             grown = allocators.malloc(number, event.size_bytes, of_pool)
             comparison.compare(number, history.allocations[number], grown)
+        # Only now may the allocator give the block to another request (``free_block``).
         elif event.action == "free_completed":
             allocators.free(number)
         elif event.action in _MAPPED:
@@ -586,6 +596,8 @@ class _Comparison:
     first: ReservedDifference | None = None
 
     def compare(self, number: int, allocation: RecordedAllocation, grown_bytes: int) -> None:
+        # Segments that were released or mapped since the last allocation count to this one: a run
+        # releases its cache in order to serve it.
         recorded, replayed = self.recorded_bytes, self.replayed_bytes + grown_bytes
         self.recorded_bytes = self.replayed_bytes = 0
         if recorded == replayed:

@@ -158,6 +158,8 @@ class Assessment:
     def _judged(
         self, compared: Comparison, doubts: tuple[Doubt, ...], flash_bytes: int | None
     ) -> Comparison:
+        # The flash comes after the doubts: weights that it is too small for fail whatever is
+        # unknown of the RAM.
         found, weight_bytes = compared.doubted(doubts), self.footprint.weight_bytes
         if self.basis is not Basis.MCU or flash_bytes is None or weight_bytes is None:
             return found
@@ -174,6 +176,8 @@ class Assessment:
 
     def _at_most(self, limit_bytes: int) -> Comparison | None:
         """What a run takes at most, where data decide and even that is within the limit."""
+        # Only a verdict that is met says anything of every run: if the most is beyond the limit, a
+        # smaller run may still be within it, so the figure stays the least.
         at_most = self.footprint.at_most()
         is_open = self.is_least_accepted or any(each.code == DATA for each in self.doubts)
         if at_most is None or not is_open:
@@ -516,7 +520,10 @@ class ReplayDemands:
 
         0: there is no such range, and every batch may cost a second.
         """
+        # A batch at which the runtime refuses the model ends the search for a range only: `demand`
+        # meets the same error again, at that batch alone.
         with suppress(OnnxmemError):
+            # The first start that works is the lowest, so its range is the widest.
             if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
                 num_events = self._affine.run.runtime_program.num_events
                 return max(FEW_REPLAYS, _EVENTS // (num_events + 1))
@@ -629,12 +636,14 @@ class DemandCurve:
                     return demand_of(run)
             except OnnxmemError:
                 return None
+        # Without an upper end nothing is compared, whether the lower one is accepted or not.
         footprint = self.at(number)
         at_most = None if footprint is None else footprint.at_most()
         if footprint is None or at_most is None or footprint.is_whole:
             return None if at_most is None else at_most.demand
         if self.accepts_least:
             return footprint.demand
+        # A limit between the two ends gives *unknown*, not *does not fit*: `lower_bytes` says so.
         return replace(at_most.demand, lower_bytes=footprint.total_bytes)
 
     def draw_lines(self, last: int) -> int:
@@ -682,6 +691,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     search = curve.search()
     max_batch = None
     is_fixed = number is not None and curve.is_fixed
+    # A fixed number has no neighbors to search, and weights beyond the flash fail at every number.
     is_sought = number is not None and not is_fixed
     if is_sought:
         max_batch = (
@@ -833,8 +843,11 @@ def _doubts(
         # Any other doubt names the cause of an incomplete figure, so PARTIAL would only repeat it.
         is_open = not results.is_whole or results.data_nodes
         if is_open and not (footprint.is_whole or doubts):
+            # Beside other models the share of this one is not known: with a memory of 0 bytes
+            # `_settling` names the limits that lower it, not those that would make it fit.
             alone = setup if len(requests) == 1 else replace(setup, memory_bytes=0)
             doubts += _partial(request, footprint, alone)
+    # The doubts above are of the file's graph; a runtime's own program may leave out more.
     is_own = isinstance(setup.basis, RuntimeBasis)
     if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:
         text = f"{setup.basis.value} leaves out allocations of unknown size"
@@ -899,6 +912,7 @@ def _settling(request: AnalysisRequest, footprint: Footprint, setup: FitRequest)
     """The limits with which the most may be within the memory; without one, those that lower it."""
     results, basis, limit_bytes = request.results, setup.basis, setup.limit_bytes
     upper_bytes = footprint.upper_bytes
+    # A limit can settle the verdict only where the least is within the memory and the most is not.
     is_between = footprint.total_bytes <= limit_bytes < (upper_bytes or limit_bytes + 1)
     is_alone = setup.deployment.instances == 1
     if not (is_between and is_alone and isinstance(basis, Basis)):
@@ -960,6 +974,8 @@ def _power(search: Search, max_batch: MaxBatch | None, judged: Judged) -> TableR
 def _table(
     search: Search, number: int, max_batch: MaxBatch | None, judged: Judged
 ) -> tuple[TableRow, ...]:
+    # Powers of two around the answer, and the pair that proves it: the largest that fits and the
+    # next one, which does not.
     numbers = {1, number}
     if max_batch is not None and max_batch.number is not None:
         top = max_batch.number.bit_length()

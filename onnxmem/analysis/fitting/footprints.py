@@ -372,6 +372,8 @@ def in_integers(request: AnalysisRequest) -> AnalysisRequest:
     """
     nodes = request.source.proto.graph.node
     is_quantized = any(node.op_type == "DequantizeLinear" for node in nodes)
+    # A user who chose the graph, or a context whose dims are bound in this one, gets what was
+    # asked.
     if not is_quantized or request.settings.graph is not None or request.context is not None:
         return request
     from onnxmem.runtimes.from_settings import optimized_file
@@ -383,6 +385,7 @@ def in_integers(request: AnalysisRequest) -> AnalysisRequest:
 
 
 def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
+    # An allocator may reserve less where tensors are larger, so its figure has the lower end alone.
     step, results = _step(request, results), results.at_least
     memory = request.torch_memory(results)
     if memory is None:
@@ -436,6 +439,7 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
     if training is None:
         message = "no training is requested"
         raise NoFigureError(message)
+    # A figure of a batch that is fixed in the file is not the requested one and bounds nothing.
     at_most = results.at_most if results.bound.follows_batch else None
     upper_bytes = None if at_most is None else at_most.training_peak_bytes
     larger = None if at_most is None or upper_bytes is None else at_most.training
@@ -459,6 +463,7 @@ def _range_bytes(results: StageResults) -> int:
 
 
 def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
+    # Upper and lower ends are of the same batch, the requested one, or there is no upper end.
     at_least, follows_batch = results.at_least, results.bound.follows_batch
     at_most = results.at_most if follows_batch else None
     memory, num_bytes = at_least.activations, at_least.total_bytes
@@ -482,6 +487,7 @@ def _mcu(request: AnalysisRequest, results: StageResults) -> Footprint:
     footprint = _total(request, results)
     upper_bytes, weight_bytes = footprint.upper_bytes, footprint.shared_bytes
     num_bytes = footprint.total_bytes - weight_bytes
+    # Inputs and activations share the tensor arena; the weights are read in place from the flash.
     return replace(
         footprint,
         total_bytes=num_bytes,
@@ -504,6 +510,7 @@ def _session(
         made, overheads = runtime.program(graph), runtime.overheads(graph)
         possible, are_all = runtime.possible_programs(graph, made)
         arenas = [each.session.figures()[0] for each in possible]
+    # A value that does not fit its input is an error of the request, not a figure that is missing.
     except InputValueError:
         raise
     except OnnxmemError as fault:
@@ -519,6 +526,8 @@ def _session(
     largest = arenas[totals.index(max(totals))]
     own_bytes = arena.resident_peak_bytes + overheads.workspace.size_bytes
     is_sized = made.is_complete and (results.is_whole or footprint.is_whole)
+    # One process has one CUDA context. On the CPU it is the process itself that sessions share: the
+    # interpreter and the libraries.
     common_bytes = overheads.context.size_bytes
     if made.resident is not None:
         common_bytes = min(made.resident.process.baseline.shared_bytes, num_bytes)

@@ -124,6 +124,7 @@ def batch_suggestions(
     yield _fewer_samples(subject, batch, batch // 2, "batch")
     if budget_bytes is None:
         return
+    # Half of the batch is suggested already.
     found = largest_batch(budget_bytes, figure, subject)
     if found is not None and found.number and found.number < batch and found.number != batch // 2:
         largest = _fewer_samples(subject, batch, found.number, LARGEST_BATCH)
@@ -147,6 +148,7 @@ def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
     cost = "smaller kernels"
     if _normalizes_batches(results):
         cost += "; BatchNormalization averages over fewer samples"
+    # Micro-batches that the user chose are left alone.
     for count in _ACCUMULATED if batch and recipe.accumulate == 1 else ():
         if batch is None or batch % count:
             continue
@@ -284,6 +286,7 @@ def resident_proposals(advice: Advice) -> Iterator[Proposal]:
     own = advice.runtime.own
     best = advice.runtime.advice[0]
     for choice in (best, *advice.singles):
+        # The best combination may be one option alone, which would be listed twice.
         if choice.changes and (choice is best or choice.changes != best.changes):
             suggestion = _named(choice.changes, lambda subject: subject)
             yield Proposal(

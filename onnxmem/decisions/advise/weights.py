@@ -196,10 +196,12 @@ def _some(names: list[str]) -> str:
 
 def _tied(same: Mapping[str, str]) -> Change:
     def edit(proto: onnx.ModelProto) -> None:
+        # Subgraphs read the weights of the main graph by their names too.
         for graph in graphs_in(proto.graph):
             for node in graph.node:
                 node.input[:] = [same.get(name, name) for name in node.input]
         outputs = {value.name for value in proto.graph.output}
+        # An output of the model keeps its name, even if another weight has the same elements.
         kept = [t for t in proto.graph.initializer if t.name not in same or t.name in outputs]
         _replace(proto.graph.initializer, kept)
 
@@ -213,6 +215,8 @@ def _narrowing_casts(graph: onnx.GraphProto) -> dict[str, int]:
     for inner in graphs_in(graph):
         for node in inner.node:
             for name in node.input:
+                # A reader that is not a Cast counts as type 0, so that one type, and not 0, is left
+                # only where all readers are casts to the same.
                 casts.setdefault(name, set()).add(_narrow_type(node))
     outputs = {value.name for value in (*graph.output, *graph.input)}
     found = {}
@@ -245,6 +249,8 @@ def _stored_narrow(casts: Mapping[str, int]) -> Change:
                 node.input[:] = [renamed.get(name, name) for name in node.input]
         for tensor in proto.graph.initializer:
             if tensor.name in casts:
+                # An analysis reads type and dims; the elements, of the old type, would contradict
+                # them.
                 tensor.data_type = casts[tensor.name]
                 for payload in ("raw_data", "float_data", "double_data"):
                     tensor.ClearField(payload)
@@ -273,6 +279,7 @@ def _without_inputs(names: frozenset[str]) -> Change:
 
 
 def _replace(field: Any, kept: list[Any]) -> None:  # noqa: ANN401 - a repeated field of any kind
+    # What is kept is in the field itself, which is emptied before it is filled.
     copies = [type(each).FromString(each.SerializeToString()) for each in kept]
     del field[:]
     field.extend(copies)
@@ -383,6 +390,7 @@ def _next_layer(graph: Graph, readers: Readers, layer: _Layer) -> _Layer | None:
     name = layer.node.writes[0]
     for _ in range(_MOST_STEPS):
         nodes = readers.get(name, ())
+        # Another reader, or the caller, would get half of the features too.
         if len(nodes) != 1 or name in graph.outputs:
             return None
         (node,) = nodes
@@ -490,6 +498,7 @@ def _is_transposed(
             _read(descriptor, min(_PIECE_BYTES, span.size_bytes - start), span.start + start)
             for start in range(0, span.size_bytes, _PIECE_BYTES)
         ]
+        # As bytes (void), so that elements of any type compare, and NaN is equal to itself.
         tables.append(np.frombuffer(b"".join(pieces), np.dtype((np.void, width))).reshape(shape))
     return bool(tables[0].tobytes() == tables[1].T.tobytes())
 
@@ -509,6 +518,7 @@ def _payloads(descriptor: int) -> Iterator[tuple[str, _Span]]:
 
 
 def _payload(data: FileWindow, tensor: slice) -> Iterator[tuple[str, _Span]]:
+    # Fields may be in any order: whether there is a name is known at the end of the message.
     name, span = "", None
     for number, _, content in fields(data, tensor.start, tensor.stop):
         if number == _NAME:

@@ -163,6 +163,8 @@ class Checkup:
     def outcome(self) -> Verdict:
         """The verdict on all checks: unknown if one is unknown, then over, then tight."""
         counts = self.counts
+        # Unknown first: a gate that could not compare everything has not passed, and *does not fit*
+        # must not read as if the rest had been checked.
         order = (Verdict.UNKNOWN, Verdict.OVER, Verdict.TIGHT)
         return next((each for each in order if counts[each]), Verdict.FITS)
 
@@ -230,6 +232,7 @@ class Baseline:
         if not rows:
             return f"the baseline {shortened(self.file)} does not contain this model; {_AGAIN}"
         differences = [_other_setting(analysis, row) for row in rows]
+        # A report may hold a model at several settings: one row with the same is enough.
         for row, difference in zip(rows, differences, strict=True):
             if not difference:
                 return row
@@ -238,6 +241,7 @@ class Baseline:
     def _is_of(self, row: SavedObject, path: str) -> bool:
         here = printable(os.path.abspath(path))
         there = row.text("path") or ""
+        # Reports of older runs may be relative to another folder than this run, so both are tried.
         return any(here == _whole(folder, there) for folder in self.folders)
 
 
@@ -301,6 +305,7 @@ class Gate:
         checks: list[Check] = []
         for budget in budgets:
             settings = _settings_of(budget)
+            # A few settings at most, and dicts are not hashable: a linear search does.
             found = next((analysis for other, analysis in analyses if other == settings), None)
             if found is None:
                 found = self.analyze(path, budget)
@@ -329,6 +334,7 @@ class Gate:
             yield replace(check, batch=found.settings.batch)
 
     def _before(self, budget: Budget, analysis: Analysis, figure: LimitedFigure) -> int | str:
+        # A budget's own baseline wins over that of the configuration.
         own = None if budget.baseline is None else self.own_baselines.get(budget.baseline)
         baseline = own or self.baseline
         if baseline is None:
@@ -345,6 +351,7 @@ def analyzed_at(path: str, budget: Budget) -> Analysis:
     """
     found = analyze(path, **_settings_of(budget), one_of_several=True)
     batch = found.settings.batch
+    # Named, the batch leaves the warning on unbound dims to those that nobody set.
     if budget.batch is None and batch is not None:
         # A batch that nobody names is 1, or what the file says; naming it tells it from other
         # dims that nobody names, of which a gate must not guess.
@@ -443,6 +450,8 @@ def _check(
     before: int | None = None,
 ) -> Check:
     compared, assessment = _comparison(known, limit_bytes), known.assessment
+    # A figure that the limit is compared with at its upper end holds for every run, so it is
+    # neither a lower bound nor that of the observed runs.
     is_upper_bound = known.is_upper_bound or (
         assessment is not None and assessment.is_at_most(limit_bytes)
     )
@@ -506,6 +515,7 @@ def _weights(analysis: Analysis) -> ComparedFigure:
 
 def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFigure:
     """A figure as all commands assess it."""
+    # The memory does not matter here: the assessment is compared with the limit later, in `_check`.
     setup = FitRequest(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:
         assessment = assess((analysis.request,), setup)
@@ -561,6 +571,8 @@ def _known(
     return ComparedFigure(
         most_bytes if is_at_most else size_bytes,
         # Unknown tensors alone make it a lower bound; a figure at other dims bounds nothing.
+        # At most one doubt, the first of `_doubts`, is of unknown tensors; any other is of dims,
+        # whose figure bounds nothing.
         is_lower_bound=bool(left_out) and not is_at_most and len(doubts) == 1,
         is_upper_bound=is_at_most,
         doubt="; ".join(doubts) or ("" if size_bytes is not None else "the figure is unknown"),
@@ -596,6 +608,7 @@ def _other_setting(analysis: Analysis, row: SavedObject) -> str:
     requested = analysis.settings
     shapes = {name: list(shape) for name, shape in requested.shapes.items()}
     now = {"batch": requested.batch, "graph": requested.graph or "raw"}
+    # A newer report has keys that an older one lacks: only common ones are compared.
     saved = settings.values
     return (
         _difference(now, {key: saved.get(key) for key in now})
