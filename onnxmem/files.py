@@ -164,6 +164,7 @@ def read_text(
     :raises ValueError: it is not text.
     """
     with open(opened(path), "rb") as file:
+        # A large file is refused before it is read; the blocks are counted too, since it may grow.
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EFBIG, f"is over {most_bytes:,} bytes")
         return b"".join(blocks(file, most_bytes)).decode(encoding, errors)
@@ -269,6 +270,7 @@ def _refuse_depth(document: object) -> None:
 
     :raises ValueError: it is nested too deeply.
     """
+    # Level by level, not by recursion, which the same document would exhaust.
     level = [document]
     for _ in range(_MOST_DEPTH):
         level = [inner for each in level for inner in _inside(each)]
@@ -332,9 +334,11 @@ def replaced(path: str, *, is_durable: bool = True) -> Iterator[IO[bytes]]:
             os.fsync(part.fileno())
         if os.name == "nt":  # where an open file cannot be moved
             part.close()
+        # Before it is moved, so that nobody sees the target with other permissions.
         os.chmod(part.name, _mode_for(target))
         os.replace(part.name, target)
         part.close()
+    # Also at an interrupt or exit: nothing may be left beside the target.
     except BaseException:
         with suppress(OSError):
             part.close()
@@ -377,6 +381,7 @@ def _new_folder() -> tuple[str, int]:
         folder = tempfile.mkdtemp(prefix="onnxmem-run-")
         # Before the lock another process may have taken the folder for one that was left.
         with suppress(FileNotFoundError):
+            # Windows opens no folders and has no such locks: there any descriptor will do.
             descriptor = os.open(os.devnull if os.name == "nt" else folder, os.O_RDONLY)
             if _lock(descriptor, without_locks=True) and os.path.isdir(folder):
                 return folder, descriptor
@@ -421,6 +426,7 @@ def _lock_of_stale(path: str, flags: int) -> Iterator[None]:
 
     :raises OSError: it is another's, or its process lives.
     """
+    # In a folder where others write, the name may be of a link or a FIFO that was put there.
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         is_own = os.fstat(descriptor).st_uid == os.geteuid()
@@ -466,6 +472,7 @@ def _mode_for(target: str) -> int:
     """Permissions of the file that is replaced, else those of any new file."""
     with suppress(OSError):
         return stat.S_IMODE(os.stat(target).st_mode)
+    # The mask can only be read by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return 0o666 & ~mask

@@ -91,6 +91,7 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
     """The verdict on a model for each target, as in ``onnxmem fit``."""
     from onnxmem.analysis.fitting.assessing import DeviceAssessments, FitRequest
 
+    # The memory is that of each target, with which the assessment is compared below.
     setup = FitRequest(memory_bytes=0, accepted=frozenset(request.settings.accepted))
     assessments = DeviceAssessments((request,), setup)
     for target in targets:
@@ -263,6 +264,7 @@ class Tally:
                     for name, key in _ENDS.items()
                     if (ends := ends_of(row, key)) is not None
                 },
+                # Interned: 100,000 models have the same few names.
                 verdicts={sys.intern(e["name"]): Verdict(e["verdict"]) for e in devices},
                 on_budget=_on_budget(row),
             )
@@ -272,6 +274,7 @@ class Tally:
         findings = cast("Sequence[Mapping[str, str]]", row["findings"] or ())
         # A set would have an order of its own in each process.
         self._codes.update([*dict.fromkeys(each["code"] for each in findings)])
+        # Of several findings with one key the first counts: a dict keeps the last.
         found = {_key(each): each for each in reversed(findings)}
         for key, each in found.items():
             first = self._notes.get(key)
@@ -341,6 +344,7 @@ def read_accuracies(path: str) -> Accuracies:
     :raises UsageError: it is not such a file; the message names the line.
     """
     try:
+        # A table saved by Excel begins with a byte order mark.
         lines = io.StringIO(read_text(path, "utf-8-sig"), newline="")
         return Accuracies(_read(lines, shortened(path)))
     except (OSError, UnicodeDecodeError) as fault:
@@ -371,6 +375,7 @@ def _figure(name: str, models: Sequence[_Model]) -> FigureSummary:
         each.status == "partial" and not each.is_left_to_data and name != "weights"
         for each in models
     ]
+    # An incomplete figure has no upper end; one that the data do not decide is the same at both.
     ends = [
         each.ends.get(name, (size, None if is_least else size))
         for each, is_least in zip(models, left_out, strict=True)

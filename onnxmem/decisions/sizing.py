@@ -161,6 +161,7 @@ class Sizing:
     def limit_bytes(self) -> int:
         """The most that was found of all, and the error on top, in whole MiB."""
         most = self._total([each.most_bytes for each in self.processes])
+        # In whole numbers and rounded up, so that no float lowers a limit.
         hundredths = round((100 + self.error_percent) * 100)
         return _whole(-(-most * hundredths // 10_000))
 
@@ -189,6 +190,8 @@ class Sizing:
         whole_bytes = sum(sizes_bytes) - SHARED_BYTES * (len(self.processes) - 1)
         if not self.is_forked:
             return _whole(self.workers * whole_bytes)
+        # The process that loaded the sessions has everything once; each worker adds what its runs
+        # write, and the pages of Python and of the sessions that it touches (`FORKED_BYTES`).
         # What runs take beyond their last state is a worker's own too.
         pairs = zip(self.processes, sizes_bytes, strict=True)
         own_bytes = sum(each.own_bytes + size - each.steady_bytes for each, size in pairs)

@@ -168,6 +168,8 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
+    # In this order: nothing is expanded before its size is known; then what the inliner takes for
+    # granted (sorted bodies, complete calls, imported domains) is made true.
     _refuse_to_grow(expanded_num_nodes(model), _num_written(model))
     _sort_bodies(model)
     _complete_calls(model)

@@ -167,6 +167,8 @@ class Program:
         if not absent:
             return setup, events
         found, begun = list[int](), 0
+        # In the first iteration nothing releases what it keeps, nor what is absent and not made
+        # yet.
         skipped = kept | (absent - {number for _, number in made})
         for event, number in made:
             at = event - self.num_setup_events
@@ -343,6 +345,7 @@ class ProgramBuilder:
         allocation = len(self.labels)
         self.labels.append(label)
         self.categories.append(category)
+        # A single tensor is the label itself (`tensors_of`).
         if len(tensors) > 1:
             self._tensors[allocation] = tuple(tensors)
         self.events.append(allocation)

@@ -362,6 +362,7 @@ def _serve(
     by_iteration: list[int] = []
     out_of_memory_at = None
     try:
+        # A library allocates its workspace when it is first called, which is after the setup.
         server.serve(_seen(program.first_requests[0], sizes))
         server.serve_workspaces(workspaces_bytes)
         server.iterate(program, sizes, by_iteration, iterations)
@@ -489,5 +490,6 @@ class _Server:
             else:
                 gone.add(number)
         rest = sorted(each for each in chain.from_iterable(by_size.values()) if sizes[each])
+        # Allocations of 0 bytes were never requested, so the allocator has none to rename.
         replaced = [pair for pair in replaced if sizes[pair[1]]]
         return _Between([~each for each in rest], replaced, gone)

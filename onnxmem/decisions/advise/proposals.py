@@ -199,6 +199,8 @@ def error_of(figure: Objective, subject: Subject) -> Accuracy | None:
 def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comparison:
     """Compare a subject with a limit, as other commands do if they have the figure."""
     basis, settings = _BASES.get(figure), subject.request.settings
+    # Sessions are not among these: their options are the subject's, of which a request knows
+    # nothing.
     if basis is None or subject.has_half_floats:
         found = compared_bytes(bytes_of(figure, subject), limit_bytes)
         # What a run takes at most may be over the limit although no run is.
@@ -206,6 +208,7 @@ def compared_with(limit_bytes: int, figure: Objective, subject: Subject) -> Comp
         return found if is_sure else replace(found, verdict=Verdict.UNKNOWN)
     setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(settings.accepted))
     try:
+        # A copy of the request, so that its cached results go with it and not with the subject.
         return assess((replace(subject.request),), setup).compared(limit_bytes)
     except OnnxmemError:
         return compared_bytes(None, limit_bytes)

@@ -151,6 +151,8 @@ class OutOfMemory:
 
         ``None`` below a hundredth of the capacity: the sizes are printed rounded.
         """
+        # ``used_bytes`` is what the allocator handed out where a message says nothing of the
+        # process.
         if self.program not in _CACHING or self.used_bytes == self.allocated_bytes:
             return None
         known = (self.capacity_bytes, self.free_bytes, self.used_bytes)
@@ -498,6 +500,8 @@ _OPERATORS: Final = (r"while running (\w+) node", r"\[Op:(\w+)\]")
 @lru_cache(maxsize=4)
 def read_message(text: str) -> OutOfMemory | None:
     """Find a message in a text, such as a log; ``None`` if no out-of-memory message is in it."""
+    # What a log adds to a message goes before any number of it is read: colors, the escapes of
+    # Markdown, blanks in text of two bytes a character. Then hexadecimal sizes become decimal.
     unescaped = _ESCAPED.sub(r"\1", _COLORS.sub("", text[-_LONGEST:]))
     unescaped = _HEX.sub(lambda match: str(int(match[1], 16)), _OWN_NAME.sub("it", unescaped))
     unescaped = _SPACED.sub(_close, unescaped)
@@ -509,6 +513,7 @@ def read_message(text: str) -> OutOfMemory | None:
     evidence = _evidence(plain, found, shape)
     if evidence is None:
         return None
+    # Words that a line break parts are found in the flat text, and the ends of lines in the other.
     flat = plain.replace("\n", " ")
     program = next(
         (
@@ -518,10 +523,13 @@ def read_message(text: str) -> OutOfMemory | None:
         ),
         None,
     ) or _Program("an unknown program", "", _meaning(plain, evidence))
+    # A log may have the figures of several devices and messages: those nearest to the request are
+    # of this one.
     near = shape.start if shape else asked[0].start if asked else evidence
     sizes = _requested(asked, shape, plain, program.name)
     picked = {role: chosen(found, role, near) for role in _FIGURES}
     values = {role: _size(quantity) for role, quantity in picked.items()}
+    # Then the used bytes are of another message.
     if _is_of_line(plain, near, picked[Role.ALLOCATED], picked[Role.USED]):
         values[Role.USED] = None
     if program.name in _CACHING and _UNTIL_2019.search(plain):
@@ -538,6 +546,8 @@ def read_message(text: str) -> OutOfMemory | None:
         device=None if _is_kill(plain, evidence, found) else device_of(plain, near),
         capacity_bytes=values[Role.TOTAL],
         free_bytes=values[Role.FREE],
+        # The kernel's figures of the process that it ended are the surest; then those of the one
+        # process of several that can have allocated so much.
         used_bytes=_killed_bytes(plain)
         or _own_process_bytes(found, values[Role.ALLOCATED])
         or _first_known(values, Role.USED, Role.ALLOCATED),
@@ -590,12 +600,15 @@ def _is_kill(text: str, evidence: int, found: Sequence[Quantity]) -> bool:
 
 def _evidence(text: str, found: Sequence[Quantity], shape: Shape | None) -> int | None:
     """Where a text says that memory ran out; ``None``: it does not say it."""
+    # From the surest to the weakest: a name of an error needs nothing beside it, a refused
+    # allocation needs a size or a noun of memory, and that memory was used up is said in prose too.
     named = _named(text, _NAMES, found) or _named(text, _KILL, found)
     start = named.start() if named is not None else _refused_at(text, found, shape)
     if start is None:
         start = _exhausted_at(text, found)
     if start is None:
         return None
+    # A short text that begins as a question is one, unless a request stands in it word for word.
     line = text[text.rfind("\n", 0, start) + 1 :]
     is_plain = any(each.role is Role.REQUESTED and each.rank > 1 for each in found)
     return None if len(text) < _SHORT and _QUESTION.match(line) and not is_plain else start
@@ -619,6 +632,8 @@ def _refused_at(text: str, found: Sequence[Quantity], shape: Shape | None) -> in
         around = text[max(match.start() - 20, 0) : match.end() + 60]
         if any(abs(each.start - match.start()) < _SAME_MESSAGE for each in asked) or shape:
             return match.start()
+        # "cannot allocate memory in static TLS block" is of the loader of libraries: its table is
+        # full, not the memory.
         is_memory = _OF_MEMORY.search(around) and "static TLS" not in around
         if is_memory and not _CONDITION.search(_sentence(text, match.start(), match.end())):
             return match.start()
@@ -634,6 +649,9 @@ def _exhausted_at(text: str, found: Sequence[Quantity]) -> int | None:
         is_advice = is_conditional and not _is_past(text, match, sentence)
         if is_advice and not _is_found(text, match, found):
             continue
+        # The surest first: beside the request or the memory of a device it is a message; then a
+        # sentence that begins as errors do; then one that is short, reports or has the frame of a
+        # log, unless it is prose.
         if Role.REQUESTED in roles or (Role.TOTAL in roles and len(found) > 1):
             return match.start()
         is_first = _is_first(text, match)
@@ -690,6 +708,7 @@ def _sentence(text: str, start: int, end: int) -> str:
         at for stop in (". ", "; ", "\n", "。") if (at := text.find(stop, end, end + 200)) >= 0
     ]
     sentence = text[max(first, start - 200) : min(lasts, default=end + 200)]
+    # What is in parentheses is an aside: its words make a sentence neither a condition nor advice.
     return re.sub(r"\([^()]{1,80}\)", " ", sentence).strip()
 
 
@@ -717,6 +736,8 @@ def _requested(
     if shape is not None:
         width = WIDTHS.get(shape.element_type or "float32")
         is_plain = printed is not None and _is_of_shape(text, printed, shape)
+        # Without a type, float32 is only assumed: a size that is printed for the same tensor says
+        # more.
         if width is not None and not (is_plain and shape.element_type is None):
             size_bytes = width * prod(shape.dims)
             return RequestedBytes(size_bytes, size_bytes)

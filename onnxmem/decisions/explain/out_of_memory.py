@@ -146,6 +146,8 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         batch=batch,
         at_batch=here[:_MOST],
         num_at_batch=len(here),
+        # Only those that are listed: whether a tensor is live at another batch takes an analysis of
+        # it.
         at_others=tuple(map(peaks.marked, elsewhere[:_MOST])),
         num_at_others=len(elsewhere),
         pattern_block_bytes=block_bytes,
@@ -417,6 +419,8 @@ def _on_line(
     if slope <= 0:
         return None
     fixed_bytes = size_bytes - slope * batch
+    # The first batch that reaches the least size; it is a match unless its step leaps over the
+    # range.
     at = max(-(-(sizes.least_bytes - fixed_bytes) // slope), 1)
     found_bytes = fixed_bytes + slope * at
     return (at, found_bytes) if sizes.includes(found_bytes) and at <= _LARGEST_BATCH else None

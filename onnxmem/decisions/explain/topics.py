@@ -268,6 +268,7 @@ def search(question: str) -> tuple[Answer, ...]:
     found: list[Answer] = list(_asked_for(question))
     is_doubtful = False
     ranked = _ranked(question)
+    # A leading topic has less than the share that the loop asks for, and is still the best answer.
     if not found and ranked and _leads(question, ranked):
         return (ranked[0][2],)
     for share, _, answer in ranked:
@@ -278,6 +279,7 @@ def search(question: str) -> tuple[Answer, ...]:
         elif is_topic and not found:
             # A less similar topic is no better answer.
             is_doubtful = True
+    # A figure says how much and not why: topics first, in the order of before (the sort is stable).
     if _WHY in _all_words(question):
         found.sort(key=lambda each: not isinstance(each, Topic))
     return tuple(found[:_NEAR]) or _of_a_rare_word(question)
@@ -366,6 +368,7 @@ def commands_for(topic: Topic, question: str, settings: Settings) -> tuple[str, 
             command = f"{command} --train"
         command = _with_flags(command, settings)
         ordered.append((is_other, trains and " --runtime " in command, command))
+    # Stable: within each kind the order is the topic's own.
     ordered.sort(key=itemgetter(0, 1))
     return tuple(dict.fromkeys(command for _, _, command in ordered))
 
@@ -412,6 +415,7 @@ def _device_in(question: str) -> Device | None:
     """The device of the catalog that a question names, by its name or by a card's number."""
     words = re.findall(r"[\w.-]+", question)
     known = catalog()
+    # The longest name first: a card's name is the beginning of that of its variants.
     for length in range(_MOST_WORDS, 0, -1):
         for at in range(len(words) - length + 1):
             device = known.get(" ".join(words[at : at + length]))
@@ -419,6 +423,7 @@ def _device_in(question: str) -> Device | None:
                 return device
     cards = _cards().intersection(_SOUND.findall(question.casefold()))
     named = (each for each in known.devices if cards & {*_SOUND.findall(each.name.casefold())})
+    # Of all cards with that number, the one whose name adds least to it.
     return min(named, key=lambda each: len(each.name), default=None)
 
 
@@ -442,6 +447,7 @@ def _ranked(question: str) -> list[tuple[float, float, Answer]]:
     """
     weights, entries = _index()
     words, spoken = words_of(question), frozenset(_all_words(question))
+    # A word that no name has counts as a share of what a word of a single name does, see `_index`.
     unknown = _UNKNOWN_WEIGHT * (log(len(entries)) + 1)
     whole = sum(weights.get(word, unknown) for word in words)
     found: list[tuple[tuple[float, bool, bool, float], float, Answer]] = []
@@ -487,6 +493,7 @@ def _index() -> tuple[dict[str, float], tuple[_Entry, ...]]:
         *(_entry(each, (each.word, each.id), each.title) for each in codes()),
     )
     having = Counter(word for each in entries for word in each.name | each.others)
+    # The inverse document frequency: the fewer answers have a word, the more it tells them apart.
     return {word: log(len(entries) / count) + 1 for word, count in having.items()}, entries
 
 

@@ -55,6 +55,8 @@ def value_of(
 ) -> ValueInterval:
     """The elements of the first output of a node; ``dims`` are those of the output, if known."""
     limits = ValueInterval.any_of(dtype)
+    # An infinite end may give inf - inf, which is in no range: the check below then leaves the
+    # limits of the type.
     with np.errstate(all="ignore"):
         found = _found(operator, inputs, attributes, dtype)
         if found is not None and dtype is not None and dtype in _MANTISSA_BITS:
@@ -231,6 +233,7 @@ def _squeeze(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:
     axes = _axes(inputs, attributes)
     if axes is None:
         return None
+    # Without axes, all dims of 1 go.
     return _moved(lambda ends: np.squeeze(ends, axes or None), inputs[0])
 
 
@@ -308,6 +311,7 @@ def _expand(inputs: Inputs, attributes: Attributes) -> ValueInterval | None:  # 
     target = integers(inputs[1])
     if target is None or prod(target) > BOUNDS.elements:
         return None
+    # Expand broadcasts in both directions: a dim of the input may be larger than the target's.
     return _moved(lambda ends: np.broadcast_arrays(ends, np.empty(target))[0], inputs[0])
 
 
@@ -345,6 +349,7 @@ def _added(sign: int, rule: Rule) -> Rule:
         for known, number, is_first in ((one, other, True), (other, one, False)):
             if known is None or number is None or known.value.terms is None:
                 continue
+            # A number less a term is no term: a term has no sign of its own.
             if number.exact is None or known.elements is None or not (is_first or sign > 0):
                 continue
             sums = np.frompyfunc(partial(_plus, sign), 2, 1)(known.value.terms, number.exact)
@@ -619,6 +624,7 @@ def _sum(known: Known) -> ValueInterval:
     """The sum of some of the elements, at most of all."""
     count, value = known.most_elements, known.value
     most = inf if count is None else float(count)
+    # Some elements may be left out, so an end of one sign is that of none of them.
     return ValueInterval.of(
         0 if value.least >= 0 else most * value.least, 0 if value.most <= 0 else most * value.most
     )

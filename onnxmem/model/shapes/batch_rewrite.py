@@ -204,6 +204,7 @@ class BatchRewrite:
     def find_batch(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
         """Find the batch axis of a tensor whose shape is known at both batches."""
         old, new = self._old(name), dims_of(self.types.get(name))
+        # A shape that is the same at both batches has no batch in it.
         if not old or not new or old == new:
             return
         sources = [(self.batch_axes[i], self._old(i)) for i in inputs if i in self.batch_axes]
@@ -251,6 +252,8 @@ class BatchRewrite:
             return False
         if target:
             self._set_target(node, index, target)
+        # A rule gives ``()`` if no target has the new batch, and ``None`` if the old one still
+        # fits.
         return target != ()
 
     def _set_target(self, node: onnx.NodeProto, index: int, target: Dims) -> None:

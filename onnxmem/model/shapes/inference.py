@@ -445,9 +445,11 @@ def _with_declared(
         findings = tuple(_walk_findings(proto, walked))
         return Shaped(proto, frozenset(), follows_batch=True, findings=findings, types=walked.types)
     declared = _use_declared(proto, model, binding.dims, walked.types)
+    # What depends on these was unknown so far.
     if declared.used:
         propagate(proto, values, frozenset(declared.used))
     findings = (*_declared_findings(declared), *_walk_findings(proto, walked))
+    # Types that were known before a declaration changed one are out of date.
     types = None if declared.has_changed else walked.types
     return Shaped(
         proto,

@@ -95,6 +95,7 @@ class RuntimeMemory:
         """The whole process at the most that it takes while the session is created."""
         if self.load_peak_bytes is None or not self.process_parts:
             return None
+        # The first part is the process before there is a session, which the load adds to.
         (_, before_bytes), *_ = self.process_parts
         return before_bytes + self.load_peak_bytes
 
@@ -414,6 +415,8 @@ def at_upper_ends(session: SessionGraph, request: SessionRequest) -> tuple[Sessi
     upper = with_upper_dims(graph, proto, limits, request.values)
     left = undecided(session.trace)
     bounds: Mapping[str, int | None] = {} if upper is None else upper.iterations
+    # With all dims known there is no graph of upper ends, and the number of iterations may be open
+    # all the same.
     if upper is None and (left.loops or left.bounded_loops):
         bounds = loop_bounds(graph, proto, limits, request.values)
     raised, loops = graph if upper is None else upper.graph, _loops(graph)
@@ -468,6 +471,7 @@ def ruled_operators(graph: Graph, provider: ExecutionProvider) -> tuple[str, ...
 def _version_findings(graph_optimizer: str, operators: Sequence[str]) -> Iterator[Finding]:
     """A finding if operators have rules that were not verified on the installed version."""
     _, _, version = graph_optimizer.partition("onnxruntime ")
+    # Without a version the optimizer was emulated, as the verified versions have it.
     if not version or not operators or version.rpartition(".")[0] in VERIFIED:
         return
     is_newer = _minor(version) > _minor(VERIFIED[-1])

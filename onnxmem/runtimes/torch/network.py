@@ -453,6 +453,7 @@ def _is_dropped(graph: Graph, node: Node, reader: Node) -> bool:
         return reader.onnx_op == "Gemm"
     is_linear = node.onnx_op in {"Gemm", "MatMul", "Add"}
     shapes = [graph.tensors[name].shape for name in (*reader.reads, node.outputs[0])]
+    # Both operands of a residual sum have the shape of its output.
     is_residual = reader.onnx_op == "Add" and len(set(shapes)) == 1
     return is_linear and is_residual and _is_layer(graph, node)
 
@@ -502,6 +503,7 @@ def _linear(
     dims = known_dims(graph.tensors[weight].shape)
     if sources.get(weight, weight) not in trained or dims is None or len(dims) != 2:  # noqa: PLR2004 - a matrix
         return None
+    # B is [K, N], or [N, K] with transB: the width in is K.
     wide, narrow = reversed(dims) if node.attributes.get("transB") else dims
     return data, wide, narrow
 
@@ -515,6 +517,8 @@ def _adapt(
     down = insertion.weight(f"{end.name}/lora_A", data, (wide, rank))
     up = insertion.weight(f"{end.name}/lora_B", data, (rank, narrow))
     scale = insertion.weight(f"{end.name}/lora_scale", data, ())
+    # ``data``: [..., in] @ A: [in, rank] -> ``small``: [..., rank] @ B: [rank, out] -> ``full``:
+    # [..., out]. Each is a tensor of its own, so that a step saves what peft's does.
     low = None if shape is None else (*shape[:-1], rank)
     small = insertion.node(end, Part("MatMul", (data, down)), data, low)
     full = insertion.node(end, Part("MatMul", (small, up)), data, shape)

@@ -371,12 +371,20 @@ def _of_torch(
     )
 
 
+# SGD: ``grad.add(param, alpha=weight_decay)``. The loop variable ``grad`` keeps the last copy until
+# the next parameter's gradient is bound to it, so each loop begins with ``-grad``.
 _SGD = each("-grad grad?"), together("grad?")
 _NESTEROV = each("-grad grad? grad"), together("grad?")
 """``_foreach_add_`` adds the momentum to the gradients in place."""
+# The average is ``square_avg.sqrt()``, or ``addcmul`` and ``sqrt_`` if centered: one tensor.
 _RMSPROP = each("-grad grad? average"), together("grad? average")
+# ``foreach`` scales the gradients by the learning rate: in place if weight decay has copied them,
+# else into ``numerator``.
 _ADAGRAD = each("-grad grad? deviation"), together("grad? deviation numerator!")
+# ``std`` and ``delta`` are sums with eps, of which the roots are taken in place.
 _ADADELTA = each("-grad grad? deviation delta"), together("grad? deviation delta")
+# ``(exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps)``: the root is alive until the quotient is
+# there. ``foreach`` divides in place, and deletes its gradients before (``del device_grads``).
 _ADAM = each("-grad grad? root denom -root"), together("grad? -grad root")
 _ADAMW = each("root denom -root"), together("root")
 _ADAM_OF_2_0, _ADAMW_OF_2_0 = together("grad? root denom"), together("root denom")
@@ -389,18 +397,30 @@ FOREACH_OF_2_0: Mapping[str, Script] = MappingProxyType(
     }
 )
 """``_multi_tensor_adam`` and ``_multi_tensor_adamw`` of torch 2.0.1: eps is not added in place."""
+# ``torch.maximum(..., grad.abs().add_(eps), out=exp_inf)`` frees the absolute values at once. In
+# ``foreach`` they take the place of the copies of weight decay, if there are any.
 _ADAMAX = each("-grad grad? absolute -absolute"), together("grad? absolute!")
+# ``exp_avg_sq.div(bias_correction2).sqrt()``; ``foreach`` takes the root and divides it in place.
 _NADAM = each("-grad grad? quotient denom -quotient"), together("grad? root")
+# ``exp_avg / bias_correction1`` stays bound. ``bias_correction2**0.5 / root`` is a reciprocal and a
+# product (``Tensor.__rdiv__``), while the root is a local variable.
 _RADAM = each("-grad grad? corrected scaled root reciprocal rate -reciprocal -root -scaled -rate")
 """Rectified, as from the sixth step on."""
+# ``grad.mul(prev).sign()``, then a copy of the gradient and its sign. ``foreach`` has the signs of
+# all, and in a loop over the parameters a mask and what it selects.
 _RPROP = each("-grad product sign -product grad update -update")
 _RPROP_TOGETHER = in_sequence(together("sign"), each("mask:bytes chosen -mask -chosen"))
+# ``foreach``: the gradient plus ``lambd`` times the parameter, deleted before the difference of
+# parameter and average.
 _ASGD = each("-grad grad?"), together("sum -sum difference")
 """Before the averaging starts, by default after a million steps; then the loop allocates a
 tensor."""
 
 _ADAMW_KNOWN = _of_torch("adamw", "AdamW", ("first moment", "second moment"), _ADAMW, is_fused=True)
 
+# With X: [m, n] in bfloat16, m <= n: A = X @ X.T and b A + c A @ A are [m, m], a X + (...) @ X is
+# [m, n]. Names are bound as in the loop of the source, so the old X lives until the new one is
+# there.
 _MUON = each(
     "update -ortho ortho:cast "
     "gram:gram polynomial:gram ortho:half gram:gram polynomial:gram ortho:half "
@@ -458,6 +478,8 @@ OF_TORCH = (
     Optimizer(
         name="adafactor",
         state_of=factors,
+        # ``var_estimate`` = rows @ columns, divided by the mean of the rows; ``update`` is the same
+        # tensor.
         single=each(
             "row:rows column:columns estimate mean:matrices -mean estimate>update",
             vectors="square estimate estimate>update",

@@ -208,10 +208,13 @@ class FusedLayers:
 
     def _is_persistent(self, *, is_forward: bool) -> bool:
         """Whether a pass runs as one kernel: ``get_algo`` of RNN.cpp, on large recent GPUs."""
+        # ``use_rnn_persist_small_h``: small states, in any number of layers and directions.
         most = {"RNN": 384 if is_forward else 256}.get(self.mode, 192 if is_forward else 128)
         is_half = self.bits == 16 and not self.is_bfloat16  # noqa: PLR2004 - float16
         if self.num_hidden <= most:
             return is_half or self.bits == 32  # noqa: PLR2004 - float32
+        # ``use_persist_common_heuristics`` and ``use_persist_device_heuristics``, which apply to
+        # float16 alone: one layer and direction, sizes that are multiples of a tile, few samples.
         return (
             is_half
             and self.mode != "GRU"
@@ -240,6 +243,7 @@ def fused_layers_of(call: Call, *, is_bfloat16: bool) -> FusedLayers | None:
     if {len(read), len(matrix)} != {_RANK}:
         return None
     return FusedLayers(
+        # Of each layer W [D, gates x H, I], R [D, gates x H, H] and B, in turn.
         mode=str(call.attributes["mode"]),
         num_steps=read[0],
         num_samples=read[1],
@@ -401,12 +405,15 @@ def _is_of_cudnn(node: Node) -> bool:
     given = node.attributes
     if any(given.get(name) for name in _NOT_OF_CUDNN) or given.get("direction") == "reverse":
         return False
+    # PyTorch multiplies with the reset gate after the product with h, which ONNX has only with
+    # this.
     if node.onnx_op == "GRU" and not given.get("linear_before_reset"):
         return False
     activations = given.get("activations")
     if isinstance(activations, tuple):
         known = _ACTIVATIONS[node.onnx_op]
         named = tuple(str(each).lower() for each in activations)
+        # ONNX names the activations of each direction, one after the other.
         if named not in {each * times for each in known for times in (1, 2)}:
             return False
     return not any(node.inputs[index : index + 1] > ("",) for index in (_SEQUENCE_LENS, _PEEPHOLES))
@@ -454,6 +461,7 @@ def _only_reader(view: GraphView, name: str) -> Node | None:
 
 def _next(view: GraphView, layer: _WrittenLayer) -> _WrittenLayer | None:
     """The layer that reads the output of another, perhaps after a Dropout."""
+    # Y as it is, [T, D, B, H], is no input of a layer: without reordering this layer is the last.
     if layer.output == layer.node.outputs[0]:
         return None
     reader = _only_reader(view, layer.output)
@@ -490,6 +498,7 @@ def _ends_before_readers(
 def _match(view: GraphView, layers: list[_WrittenLayer]) -> Match:
     first = layers[0].node
     states = [name for layer in layers for name in layer.node.outputs[1:] if view.reads[name]]
+    # Of each layer W, R and B, ``""`` for what is left out, as `_FIRST_WEIGHT` counts them.
     weights = [name for layer in layers for name in (*layer.node.inputs[1:4], "", "")[:3]]
     initial = (*first.inputs, *("",) * _PEEPHOLES)
     return Match(

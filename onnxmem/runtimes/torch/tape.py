@@ -409,6 +409,8 @@ class _Saver:
     def _fused_layers(self, node: Node, layers: FusedLayers) -> SavedTensors:
         """What a call of cuDNN saves: input, output, weights and the reserve space."""
         copies = [(f"reserve space of {node.name}", layers.reserve_bytes)]
+        # Under autocast the copies are those of ``_cudnn_rnn_cast_reflatten`` (RNN.cpp), which are
+        # nodes of the cast graph and are saved by their names.
         if layers.copies_weights and self.tape.precision.autocast is None:
             copies.append((f"weights of {node.name}", layers.weights_bytes))
         if not node.outputs[0]:
