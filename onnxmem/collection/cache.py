@@ -108,6 +108,7 @@ class Cache:
 
         :raises OnnxmemError: the file cannot be read.
         """
+        # Only figures of a session depend on the version of onnxruntime.
         needs_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
         parts = {
             "content": content_hash(window, path, whole=bool(settings.get("measure"))),

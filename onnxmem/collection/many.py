@@ -117,6 +117,7 @@ def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:
     for task in tasks:
         drawn.append(task)
         num_bytes += _size_bytes(task)
+        # One model alone needs no worker, however large it is.
         if len(drawn) > 1 and num_bytes >= _QUICK_BYTES:
             break
     else:

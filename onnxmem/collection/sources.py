@@ -122,7 +122,10 @@ def _matching(pattern: str) -> Iterator[str]:
         seen.add((number, positions))
         for name, is_folder, is_link in _entries(folder, parts, positions):
             following = _positions(parts, _matched(name, parts, positions))
+            # With ``**`` a file that links reach too is listed once; without it both of its paths
+            # were named.
             own = (number, name) if _ANY_PARTS in parts else (folder, name)
+            # A pattern that ends in a slash matches folders alone.
             if len(parts) in following and is_folder >= bool(slash) and own not in seen:
                 seen.add(own)
                 yield f"{folder}{name}{slash}"

@@ -113,6 +113,7 @@ def node_key(node: onnx.NodeProto, name: str) -> str:
     hashed: tuple[int, ...] = (0, 0)
     for tensor in (*node.input, *node.output):
         hashed = murmur3_x86_128(tensor.encode(), hashed[0])
+    # The lower 64 of the 128 bits.
     return f"{name or node.op_type}_{hashed[0] | hashed[1] << 32}"
 
 

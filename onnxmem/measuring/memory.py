@@ -33,6 +33,7 @@ def restart_peak() -> bool:
     """Reset the peak to the current resident memory; False: not supported."""
     try:
         with open(f"{_PROCESS}/clear_refs", "w", encoding="ascii") as stream:
+            # 5 resets the peak (proc(5), ``/proc/pid/clear_refs``, since Linux 4.0).
             stream.write("5")
     except OSError:
         return False

@@ -267,6 +267,7 @@ class _Reading:
     def _segment(self, value: object) -> list[JSON]:
         row = _table(value, "segments")
         address = _whole(row, "address", _MOST_ADDRESS)
+        # In the order in which `_segment` of the parent unpacks them.
         return [
             _whole(row, "device", default=0),
             address,

@@ -78,6 +78,7 @@ def inputs_of(names: Sequence[str]) -> tuple[str | int, ...]:
     found: list[str | int] = []
     for name in names:
         number = 1 if name == _RANDOM else int(name) if _is_number(name) else None
+        # Seeds go on over all numbers that are given, so that no two runs have equal inputs.
         first = sum(isinstance(each, int) for each in found)
         found += [name] if number is None else range(first, first + number)
         if not found or len(found) > _MOST_RUNS:

@@ -156,6 +156,7 @@ def mapped_inputs(request: "RunRequest") -> mmap.mmap:
     """The file of the inputs, all of it resident."""
     with open(request.inputs_file, "rb") as stream:
         if sys.platform == "linux":
+            # Pages are read in now, and not during a run, whose growth they would add to.
             flags = mmap.MAP_PRIVATE | mmap.MAP_POPULATE
             return mmap.mmap(stream.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

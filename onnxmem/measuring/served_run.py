@@ -128,6 +128,7 @@ class ArenaLog:
 @contextmanager
 def arena_log(num_arenas: int) -> Iterator[ArenaLog]:
     """Log the arenas of sessions that are created in a ``with`` block."""
+    # The descriptor and not ``sys.stderr``, which onnxruntime does not write to.
     stderr, log = os.dup(2), os.open(_LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(log, 2)
     try:
@@ -174,6 +175,7 @@ class _Server:
                     self._record(index)
 
         with ThreadPoolExecutor(len(sessions) * concurrency) as pool:
+            # The threads of a session share one iterator, so that each request is served once.
             served = [
                 pool.submit(serve_waiting, session, waiting)
                 for number, session in enumerate(sessions)

@@ -128,6 +128,7 @@ class HttpFile:
             return attempt()
         except (_TransientError, OnnxmemError, MemoryError):
             raise
+        # From the special to the general: all of these but the last are kinds of OSError.
         except socket.gaierror:
             message = "file or server not found; check the URL"
             raise MissingFileError(message) from None
@@ -175,6 +176,7 @@ class HttpFile:
         if self._is_whole:
             raise self._refused(CHANGED)
         headers = {"Range": f"bytes={start}-{stop - 1}"}
+        # Where there is no strong tag, the date of the last change is the condition.
         condition = self.validator or self._date
         if condition is not None:
             headers["If-Range"] = condition
@@ -201,6 +203,7 @@ class HttpFile:
         )
 
     def _copy(self, into: IO[bytes], most_bytes: int) -> None:
+        # A repeated attempt begins again.
         into.seek(0)
         into.truncate()
         reply = self._reply({})
@@ -324,6 +327,7 @@ class HttpFile:
         self, reply: http.client.HTTPResponse, most_bytes: int, too_long: str
     ) -> Iterator[bytes]:
         """The whole file from a reply, block by block, unpacked if it was packed on the way."""
+        # Refused unread where the server says the length, else counted while it is read.
         if (reply.length or 0) > most_bytes:
             raise self._refused(too_long.format(size=format_bytes(reply.length or 0)))
         encoding = (reply.getheader("Content-Encoding") or "identity").lower()

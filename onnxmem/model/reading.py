@@ -146,6 +146,7 @@ class _Reader:
         own: dict[str, str] = {}
         self._add_initializers(proto, prefix, own)
         inputs = self._add_inputs(proto, prefix, own)
+        # Names of the main graph stay as they are: only subgraphs look them up in the scope.
         if prefix or read[0].bodies:
             own.update((name, prefix + name) for names in read[0].outputs for name in names)
         scope = outer.scope.new_child(own)
@@ -200,6 +201,7 @@ class _Reader:
         for index, (node, op_type, reads, writes) in enumerate(rows):
             name = _unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
             outputs = _scoped(writes, prefix, scope)
+            # The output of a Constant is a weight (definition 1), and no activation of the node.
             if op_type == "Constant":
                 self._add_node_constants(node, outputs, types)
             else:
@@ -398,6 +400,7 @@ def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
 def _external_range(proto: onnx.TensorProto) -> str | None:
     """The identity of an external tensor's bytes; ``None`` if the file names no exact range."""
     entry_of = {entry.key: entry.value for entry in proto.external_data}
+    # Without a range nothing shows that two tensors are the same bytes: each is its own storage.
     if not {"location", "offset", "length"} <= entry_of.keys():
         return None
     return f"external {entry_of['location']} {entry_of['offset']}+{entry_of['length']}"
