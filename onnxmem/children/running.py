@@ -167,6 +167,8 @@ def fault_of_end(exit_code: int, stderr: str) -> ChildFault:
     """Classify an exit without a reply, by exit code (negative: a signal) and stderr."""
     last = in_one_line(next((x for x in reversed(stderr.splitlines()) if x.strip()), ""))
     how = f"exit code {exit_code}" if exit_code >= 0 else _signal_name(-exit_code)
+    # What a child says last is surer than its signal: an allocator's message before an abort is of
+    # memory.
     if is_out_of_memory(stderr):
         return ChildFault("memory", f"{how}: {last}")
     if how == "SIGKILL":

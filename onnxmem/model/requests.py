@@ -108,6 +108,7 @@ class Requests:
         :raises RequestsError: the model does not have a dim of the requests.
         """
         known = input_symbols(prepared.inputs)
+        # ``batch`` means the batch whatever the file calls it, unless a dim has that very name.
         batch = () if BATCH in known else sorted(prepared.batch_symbols)
         self.refuse_unknown([*known, *([BATCH] if batch else [])])
         shaped = input_symbols(each for each in prepared.inputs if each.name in fixed.shapes)
@@ -164,6 +165,7 @@ def read_requests(
     if source is None:
         num_requests = DEFAULT_COUNT if count is None else count
         return Requests(({},) * num_requests, f"{num_requests:,}, all equal")
+    # A file whose name has an equals sign is a file.
     if "=" in source and not os.path.lexists(source):
         return drawn(source, DEFAULT_COUNT if count is None else count, seed or 0)
     if count is not None or seed is not None:

@@ -95,6 +95,7 @@ def _per_score(count: int, layout: Layout) -> Formula:
 
 def _attention_flops(layout: Layout, mask: int) -> Formula:
     """Matmuls, scale, softmax, soft cap, and the mask or bias at input ``mask``, if present."""
+    # For each score of [B, H, S, T]: scale 1 and softmax 5, then mask 1 and soft cap 3.
     return multiply_add(
         _attention_macs(layout),
         _per_score(6, layout),
@@ -153,6 +154,7 @@ def attend(
     if query is None or key is None or value is None or past is None:
         return None
     batch, heads, queries, head_size = query
+    # [B, H, S, D] @ [B, G, T, D]': each of the G heads of the keys serves H / G of the queries.
     shares_heads = key[1] > 0 and heads % key[1] == 0
     if not shares_heads or key[0] != batch or key[3] != head_size or key[:3] != value[:3]:
         return None
@@ -184,6 +186,7 @@ def _rotation_flops(call: Call) -> int | None:
     heads = _split_heads(call.input_at(0), positive(call, "num_heads"))
     if heads is None or elements is None or not 0 < rotated <= heads[3]:
         return None
+    # [B, H, S] vectors, of each of which so many elements are rotated.
     return 3 * (elements // heads[3]) * rotated
 
 
@@ -265,6 +268,7 @@ def _linear_attention_macs(call: Call) -> int | None:
     state = _state(call)
     if state is None:
         return None
+    # The delta rule also reads what the state has for a key: S' k, [E, D] @ [D].
     passes = 2 if "delta" in str_attribute(call, "update_rule", "gated_delta") else 1
     return state.steps * state.size * (passes * state.kv_heads + state.reads)
 
@@ -363,6 +367,7 @@ def _grouped(call: Call) -> Heads | None:
         return None
     past = _grouped_past(call, shape[1])
     if call.input_at(1) is None:
+        # [B, S, (H + 2 G) D]: the heads of Q, then those of K, then those of V.
         size, rest = divmod(shape[2], heads + 2 * groups)
         key: Split | None = (shape[0], groups, shape[1], size)
         return None if rest else attend((shape[0], heads, shape[1], size), key, key, past)

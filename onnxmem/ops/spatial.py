@@ -64,6 +64,7 @@ def convolution_macs(w: int = 1) -> Formula:
             return None
         _, weight, output = found
         group = positive(call, "group", 1)
+        # M is the second dim of Y, or the last one where channels are last.
         if group is None or weight[0] % group or weight[0] not in (output[1], output[-1]):
             return None
         return prod(output) * prod(weight[1:])

@@ -152,6 +152,7 @@ class Sizes:
         derived = _derived_through(points)
         if derived is None:
             return None
+        # Derived sizes are on no line: in the columns they have 0 bytes at every number.
         if derived:
             points = [(number, sizes.without_derived()) for number, sizes in points]
             (_, one), (_, other) = points[0], points[-1]
@@ -185,6 +186,8 @@ class Sizes:
         # Newton's divided differences, times their denominators.
         rise = (three - one) * (middle - first) - (two - one) * (last - first)
         run = (last - first) * (middle - first) * (last - middle)
+        # Coefficients that are no integers are rounded down here, and fail the check of all points
+        # below.
         square = rise // run
         slope = (three - one) // (last - first) - square * (first + last)
         fixed = one - slope * first - square * first**2

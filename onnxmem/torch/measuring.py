@@ -371,6 +371,7 @@ def copy_of(module: nn.Module, copied: Callable[[torch.Tensor], torch.Tensor]) -
     tensors = [*module.parameters(), *module.buffers()]
     for each in module.modules():
         tensors += [value for value in vars(each).values() if isinstance(value, torch.Tensor)]
+    # ``deepcopy`` takes what is in its memo for copied: a tensor that modules share is copied once.
     memo = {id(tensor): copied(tensor) for tensor in tensors}
     return copy.deepcopy(module, memo)
 
@@ -445,6 +446,7 @@ def _counted(
         stack.enter_context(naming_modules(mode, step.module))
         _count_what_is_there(step, live)
         for _ in range(_NUM_STEPS):
+            # The state that is there when a step begins: what forward leaves is counted without it.
             state_bytes = storage_bytes(state_tensors(step.optimizer))
             step.run(counted)
         weight_bytes = storage_bytes(step.module.parameters())
@@ -491,6 +493,8 @@ def _name_what_is_kept(step: _Step, live: LiveBytes) -> None:
 
 def _cuda_peaks(run: _Run) -> dict[Phase, CudaPeak]:
     """Run the steps on the GPU; the figures are those of the last one."""
+    # Segments that earlier work has cached would serve the step, and not be counted as reserved by
+    # it.
     torch.cuda.empty_cache()
     allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
     step = _Step(run, partial(_with_data, device="cuda"))

@@ -101,6 +101,7 @@ class ValueInterval:
     @classmethod
     def of(cls, low: npt.ArrayLike, high: npt.ArrayLike) -> Self:
         """An interval of these ends; ends that a float64 does not represent are infinite."""
+        # What is no number bounds nothing.
         least, most = np.asarray(low, np.float64), np.asarray(high, np.float64)
         return cls(
             np.where(np.isnan(least) | (least < -_EXACT), -inf, least),

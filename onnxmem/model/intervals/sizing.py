@@ -96,6 +96,7 @@ def transform(site: Site) -> Found:
         if chosen is None:
             return []
         axis = chosen[0]
+    # The default axis is 1, and -2 since opset 20: the same axis in three dims alone.
     elif "axis" not in site.node.attributes and len(dims) != 3:  # noqa: PLR2004 - the default is 1, then -2
         return []
     axis %= len(dims)
@@ -196,6 +197,7 @@ def _to_sizes(
     ]
     known = [ratio for ratio in ratios if ratio is not None]
     largest = max(known) if len(known) == len(ratios) and known else None
+    # ``round_int`` of ONNX's Resize: to the nearest, halves up.
     return [
         site.dim(
             0,
@@ -265,6 +267,8 @@ def transposed_convolution(site: Site) -> Found:
         kernel = weight[axis + 2].number
         if kernel is None:
             return []
+        # ONNX ConvTranspose: stride x (dim - 1) + output_padding + (kernel - 1) x dilation + 1 -
+        # pads.
         fixed = added[axis] + (kernel - 1) * dilations[axis] + 1 - strides[axis]
         before, behind = (
             (pads[axis], pads[axis + rank])

@@ -55,8 +55,7 @@ def value_of(
 ) -> ValueInterval:
     """The elements of the first output of a node; ``dims`` are those of the output, if known."""
     limits = ValueInterval.any_of(dtype)
-    # An infinite end may give inf - inf, which is in no range: the check below then leaves the
-    # limits of the type.
+    # Infinite ends may give inf - inf or 0 * inf, which `ValueInterval.of` takes for no end.
     with np.errstate(all="ignore"):
         found = _found(operator, inputs, attributes, dtype)
         if found is not None and dtype is not None and dtype in _MANTISSA_BITS:

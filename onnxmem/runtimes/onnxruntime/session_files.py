@@ -103,6 +103,7 @@ def runnable(
     absent = absent_tensors(source.file.proto, source.path.parent)
     moves = bound.binding.old_batch is not None
     must_write = moves or bool(absent) or not source.is_whole or weights is not None
+    # For the names of nodes alone, a model with external files is not copied.
     if not must_write and (in_files or has_own_names(source.file.proto)):
         return own
     written = _written(source, bound, folder, limits, weights)
@@ -172,6 +173,7 @@ def refuse_data_elsewhere(tensors: Iterable[onnx.TensorProto], model: Path) -> N
 
 
 def _is_inside(where: str, folder: Path, homes: Iterable[Path]) -> bool:
+    # A file may be of another system: no kind of path may lead out of the folder.
     for path in (PurePosixPath(where), PureWindowsPath(where)):
         if path.is_absolute() or path.drive or ".." in path.parts:
             return False

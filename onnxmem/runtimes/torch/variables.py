@@ -116,6 +116,8 @@ def _module_ends(nodes: Sequence[Node], paths: Sequence[tuple[str, ...]]) -> lis
     found: list[tuple[str, ...]] = []
     last: list[str] = []
     after: tuple[str, ...] = ()
+    # Backwards, so that the first node seen of a module is its last. `last` has one node for each
+    # module around the node at hand; what the next path does not share has ended.
     for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
         del last[num_shared(path, after) :]
         last += [node.name] * (len(path) - len(last))
@@ -231,6 +233,8 @@ class _Code:
         targets = None if appended else _TARGETS.fullmatch(text)
         if appended is None and targets is None:
             return
+        # What is read behind the line, or is an output: intermediate results of a line have no
+        # name.
         values = [
             name
             for node in self.nodes[call.start : index]
@@ -242,6 +246,7 @@ class _Code:
         elif targets is not None:
             names = _NAME.findall(targets[1])
             is_single = len(names) == 1 and not targets[2].startswith(("[", "("))
+            # Which of several names has which tensor is not known: the first one keeps them all.
             for number, name in enumerate(names):
                 self._let_go(call.names.pop(name, ()), index)
                 if number == 0:
@@ -286,6 +291,7 @@ def _by_modules(
     found: dict[str, list[str]] = {}
     last: list[str] = []
     after: tuple[str, ...] = ()
+    # Backwards, as in `_module_ends`.
     for node, path in reversed(tuple(zip(nodes, paths, strict=True))):
         del last[num_shared(path, after) :]
         last += [node.name] * (len(path) - len(last))

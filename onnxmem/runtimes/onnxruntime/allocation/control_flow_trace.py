@@ -115,6 +115,7 @@ def possible_traces(
         for index in range(len(branch.traces)) if branch.index is None else (branch.index,):
             inner = possible_traces(branch.trace_of(index), at_most, in_loops=in_loops)
             for each in inner or ():
+                # Subgraphs that do not run have an empty trace.
                 traces = [EMPTY_TRACE] * max(len(branch.traces), index + 1)
                 traces[index] = each
                 branches[-1].append(BranchTrace(index, tuple(traces)))

@@ -218,6 +218,8 @@ def _loaded(
     proto, cpu = load(folder / "optimized.onnx").proto, cpu_named(config.cpu)
     return OptimizedModel(
         proto,
+        # Without a file in onnxruntime's own format nobody has its planner's shapes but the
+        # emulation.
         _shapes_by_path(shapes) or {"": planner_shapes(proto, cpu=cpu)},
         bool(reply["changed"]),
         config.level,
