@@ -106,6 +106,8 @@ def inherited(
         return None
     axis = axes[0]
     same = (
+        # The outer factor survives an operator that keeps the axis: a later Reshape that splits the
+        # axis needs it.
         batch_axis.outer for batch_axis, dims in sources if dims[batch_axis.axis] == old_dims[axis]
     )
     return BatchAxis(axis, next(same, 1))
@@ -143,6 +145,7 @@ def operands_with_batch(
 
     ``batch_axes`` has the tensors with the batch, ``old`` the dims of inputs at the old ``batch``.
     """
+    # Any input with the batch serves: where several have it, the node has aligned them already.
     source = next((name for name in node.input if name in batch_axes), None)
     if source is None:
         return
@@ -151,6 +154,8 @@ def operands_with_batch(
             batch_axis = _batch_axis_of(node, index, batch_axes[source], old[source], old[name])
             if batch_axis is not None:
                 length = old[name][batch_axis.axis]
+                # At batch 1 a dim of length 1 that is broadcast gives the same shapes whether it
+                # has the batch or not.
                 is_certain = length > 1 or onnx_op(node) in _OF_EQUAL_LENGTH
                 if is_certain or length == batch == old[source][batch_axes[source].axis]:
                     yield BatchOperand(index, batch_axis, is_certain)
@@ -229,6 +234,7 @@ def computing_nodes(
         if len(found) > _MAX_NODES:
             return []
         pending.extend(node.input)
+    # In the order of the file, which is topological.
     return [found[index] for index in sorted(found)]
 
 
@@ -351,7 +357,10 @@ def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims
     """Expand: the batch is on the axis on which the data has it, else on axis 0."""
     shift = len(target) - len(data)
     meeting = [axis for axis in range(max(shift, 0), len(target)) if data[axis - shift] == new]
+    # `data` is at the new batch and `target` at the old one: the batch is on an axis where the two
+    # disagree, unless the target is a 1, which broadcasts.
     axis = next((axis for axis in meeting if target[axis] == old != 1), 0)
+    # A target that already broadcasts to other dims than before follows the batch by itself.
     spread = _broadcast(target, data)
     follows = spread is not None and spread != before
     if follows or len(target) != len(before) or target[axis : axis + 1] != (old,):
@@ -362,11 +371,14 @@ def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims
 def reshaped(target: Dims, before: Dims, source: Source, old: int, new: int) -> Dims | None:
     """Reshape: the batch is on the axis given by the row-major order."""
     if source.batch_axis is None:
+        # `None` keeps the target, `()` says that none is right: the number of elements has changed
+        # and no axis of the batch explains it.
         return None if prod(source.new) == prod(source.old) else ()
     landed = landing(source.batch_axis.elements_before(source.old), before, old)
     if landed is None:
         return ()
     moved = grown(before, landed, old, new)
+    # A target with 0 or -1 for the batch already gives the new dims.
     return None if _resolved(target, source.new) == moved else moved
 
 
@@ -404,6 +416,7 @@ def count_on(graph: onnx.GraphProto, old: int, new: int) -> bool:
     found = indices_of_samples(graph, old)
     for tensor in found:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        # All dims but the first are 1, or the values would not be 0, 1, 2... along the batch.
         value = np.arange(new, dtype=dtype).reshape(new, *tensor.dims[1:])
         tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
     return bool(found)

@@ -147,6 +147,7 @@ def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> d
     if shape is None:
         return {}
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    # As Shape clamps `start` and `end` since opset 15, a slice of Python does.
     requested = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     if onnx_op(node) == "Size":
         requested = shape
@@ -191,6 +192,7 @@ def by_reference(
     """
     inputs = [name for name in dict.fromkeys(node.input) if name]
     outputs = [name for name in node.output if name]
+    # As a function, because a graph would have to declare the types of its inputs.
     function = onnx.FunctionProto(
         name="folded", domain="folded", input=inputs, output=outputs, node=[node]
     )
@@ -238,11 +240,14 @@ def run(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> Array | None:
     :raises Exception: of any kind, if the inputs do not fit.
     """
     operator = _OPERATORS.get(node.op_type)
+    # These rules only save time: wherever one does not hold exactly, the result is ``None`` and
+    # onnx's reference implementation computes the value.
     if operator is None or node.domain or not _fit(node, inputs):
         return None
     if len(node.output) != 1 or not node.output[0]:
         return None
     attributes = {attribute.name: attribute for attribute in node.attribute}
+    # An attribute that no rule here reads may change the result.
     if not attributes.keys() <= _ATTRIBUTES.get(node.op_type, frozenset()):
         return None
     try:
@@ -263,6 +268,7 @@ def _fit(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> bool:
     kinds = _NUMBERS if node.op_type in _MOVING else _WHOLE
     for index, each in enumerate(inputs):
         if each is None:
+            # Only Slice has an optional input before another one.
             is_fit = node.op_type == _WITH_GAPS
         elif index < num_data:
             is_fit = each.dtype.kind in kinds
@@ -280,6 +286,7 @@ def _gather(attributes: _Attributes, data: Array, indices: npt.NDArray[np.int64]
 
 
 def _concat(attributes: _Attributes, *parts: Array) -> Array | None:
+    # numpy would promote parts of different types, which ONNX does not accept.
     if "axis" not in attributes or len({part.dtype for part in parts}) > 1:
         return None
     return np.concatenate(parts, attributes["axis"].i)
@@ -306,6 +313,7 @@ def _slice(
     if {each.size for each in (ends, axes, steps)} != {starts.size}:
         return None
     slices = [slice(None)] * data.ndim
+    # Slice clamps its bounds as a slice of Python does; `axes` may be negative in both.
     for axis, *bounds in np.stack((axes, starts, ends, steps), axis=1).tolist():
         slices[axis] = slice(*bounds)
     return data[tuple(slices)]

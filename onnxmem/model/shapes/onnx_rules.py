@@ -101,6 +101,7 @@ def _gemm(shapes: Sequence[Dims], attributes: _Attributes, _num_outputs: int) ->
     """[M, K] x [K, N]; C is broadcast to the product."""
     if any(len(dims) != 2 for dims in shapes[:2]) or len(shapes) < 2:  # noqa: PLR2004 - matrices
         return None
+    # A: [M, K], or [K, M] if transposed; B: [K, N], or [N, K].
     rows = shapes[0][1 if _number(attributes, "transA", 0) else 0]
     columns = shapes[1][0 if _number(attributes, "transB", 0) else 1]
     return [(rows, columns)]
@@ -137,6 +138,7 @@ def _reshape(shapes: Sequence[Dims], attributes: _Attributes, _num_outputs: int)
     dims = [data[axis] if dim == 0 else dim for axis, dim in enumerate(target)]
     rest = prod(dim for dim in dims if dim != -1)
     whole = prod(data)
+    # A -1 beside a dim of 0 is ambiguous: it stays, and the return below refuses it.
     if -1 in dims and rest:
         dims[dims.index(-1)] = whole // rest
     return [tuple(dims)] if prod(dims) == whole and min(dims, default=0) >= 0 else None
@@ -210,6 +212,7 @@ def _sliced(context: InferenceContext) -> Found:
         return {}
     made = list(dims)
     for axis, start, end in zip(axes, starts, ends, strict=True):
+        # Starts and ends beyond the dim are clamped, as a slice of Python clamps them.
         made[axis] = len(range(*slice(start, end).indices(dims[axis])))
     return context.outputs(tuple(made), elem_type=context.elem_type(0))
 

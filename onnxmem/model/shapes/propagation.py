@@ -82,6 +82,7 @@ def _inserted(context: InferenceContext, elements: Mapping[str, _Elements]) -> _
     sequence, inserted = elements.get(context.node.input[0]), context.input_type(1)
     if sequence is None or inserted is None:
         return None
+    # SequenceInsert appends by default, and the position may be the length of the sequence.
     position = _position(context, 2, len(sequence)) if context.has(2) else len(sequence)
     return None if position is None else (*sequence[:position], inserted, *sequence[position:])
 
@@ -90,6 +91,7 @@ def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _El
     sequence = elements.get(context.node.input[0])
     if not sequence:
         return None
+    # SequenceErase removes the last element by default.
     position = _position(context, 1, len(sequence)) if context.has(1) else len(sequence) - 1
     return None if position is None else (*sequence[:position], *sequence[position + 1 :])
 
@@ -117,6 +119,7 @@ def _lengths(context: InferenceContext, whole: int) -> Dims | None:
     requested = context.whole_numbers(1) if context.has(1) else (1,)
     if requested is None or (context.has(1) and context.dims(1)):
         return requested
+    # More pieces than the bound on elements are not listed.
     if len(requested) != 1 or requested[0] < 1 or whole > BOUNDS.elements * requested[0]:
         return None
     # A scalar is the length of all pieces, except for a shorter last one.
@@ -254,6 +257,7 @@ class _Walk:
         outputs = {value.name: value for value in graph.output}
         for name in self.lost & outputs.keys():
             outputs[name].type.tensor_type.ClearField("shape")
+        # Written anew rather than completed: a lost name must not keep what onnx inferred for it.
         del graph.value_info[:]
         for name in outputs_of_nodes:
             if name in outputs:
@@ -271,6 +275,7 @@ class _Walk:
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
         known, constants = _plain(types), _plain(values)
         found = self._checked(node, known, constants)
+        # onnx has inferred the other outputs; only those without a complete type are left.
         is_open = [name for name in node.output[:] if name and not is_complete(known.get(name))]
         if is_open:
             if onnx_op(node) == "Loop":

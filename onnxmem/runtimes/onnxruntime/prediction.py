@@ -334,6 +334,7 @@ class PlannedSession:
     def at_least(self) -> "PlannedSession":
         """The same where what the data of a run decide counts as little as may be."""
         recorded, graph = self.recorded, self.recorded.graph
+        # Shapes that follow from the maximum number of iterations are no lower bound.
         if undecided(graph.trace).bounded_loops:
             graph = replace(graph, trace=without_shapes(graph.trace))
         return replace(
@@ -492,6 +493,7 @@ def returns_sequences(graph: Graph) -> bool:
     """Whether an If returns something that has elements instead of a shape."""
     outputs = (n for node in graph.all_nodes() if node.onnx_op == "If" for n in node.writes)
     tensors = [graph.tensors[name] for name in outputs]
+    # The symbol is that of `model/intervals/walk.py` for an unknown number of elements.
     return any(each.shape is None or each.dynamic == (f"{each.name}:elements",) for each in tensors)
 
 

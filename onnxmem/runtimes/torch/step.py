@@ -67,6 +67,8 @@ def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
     if _is_open_to_variables(step.tape, best):
         most = step.run(schedule, holds_all=True).peak_bytes
         best = replace(best, findings=(*best.findings, *_variables_finding(best, most)))
+    # Priced by a second step with the matrices frozen, under the schedule of the first: another
+    # schedule would mix two differences.
     matrices = matrices_in_doubt(step.network.graph, step.network.parameters)
     if matrices:
         frozen = replace(recipe, freeze=(*recipe.freeze, *map(escape, matrices)))
@@ -84,6 +86,7 @@ def _is_open_to_variables(tape: Tape, step: TrainingMemory) -> bool:
     if has_lines(tape.graph.nodes):
         return False
     # What is saved for backward is alive anyway, unless it is recomputed.
+    # An upper bound first, so that the second simulation runs only where it can matter.
     is_saved = step.recipe.checkpoint == "none"
     saved = {name for each in tape.saved.values() for name in each.storages if is_saved}
     most_bytes = step.forward_peak_bytes if is_saved else step.peak_bytes
@@ -125,6 +128,8 @@ def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
     left_out = step.batchnorms
     if not (left_out.left_out or left_out.unknown):
         return None
+    # The other end of the range: those left out on request come back with the default, unknown ones
+    # must be assumed.
     assumed = None if left_out.left_out else True
     full = training_memory(graph, replace(step.recipe, assume_batchnorm=assumed))
     return PeakRange(*sorted((step.peak_bytes, full.peak_bytes)))
@@ -177,6 +182,7 @@ class PersistentState:
         """Bytes of a rank's part of a tensor that is sharded from a ZeRO stage on."""
         if _STAGES[self.recipe.shard] < stage:
             return size_bytes
+        # All ranks pad to the first chunk, the longest (`padded_sharded_size`).
         if self.shards_weights and dims and dims[0]:
             # FSDPParam._init_sharded_param of _fully_shard/_fsdp_param.py cuts the first dim.
             return -(-dims[0] // self.recipe.world) * (size_bytes // dims[0])
@@ -241,6 +247,8 @@ class PersistentState:
     def bucket_allocations(self) -> Iterable[Allocation]:
         """The buckets in which ranks reduce gradients: as large as all of them."""
         if self.recipe.shard in _BUCKETED:
+            # Without `gradient_as_bucket_view`, the default of torch/nn/parallel/distributed.py,
+            # buckets are copies beside the gradients.
             total_bytes = sum(size for _, size in self.whole_bytes(self.parameters.trained))
             yield Allocation("gradient buckets", Category.GRADIENT, total_bytes)
 

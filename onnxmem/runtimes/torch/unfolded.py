@@ -142,6 +142,7 @@ class _Unfolding:
         self.nodes.append(node if padded is None else self._behind_padding(node, padded))
 
     def _with_detached_operands(self, node: Node) -> Node:
+        # Arguments index the node's inputs only where there are as many of both.
         """Cut the gradient of operands that the network has detached, which no node tells."""
         arguments = _arguments(node)
         if len(arguments) != len(node.inputs):
@@ -167,6 +168,7 @@ class _Unfolding:
             return node
         data = node.inputs[0]
         found = self.copies.get(clone)
+        # One copy serves every view of the same `contiguous`, as in the network.
         if found is None:
             found = self.copies[clone] = data, f"{clone[1:]} of {data}"
             shape = self.tensors[data].shape
@@ -182,6 +184,7 @@ class _Unfolding:
             return None
         is_merged = _MERGED_PADDING in node.metadata.get(_RULES, "")
         half = len(pads) // 2
+        # `pads` has a start and an end for each axis of [N, C, *spatial] but the first two.
         if len(pads) % 2 or half != len(dims) - _BATCH_AND_CHANNELS:
             return None
         before, after = pads[:half], pads[half:]
@@ -198,6 +201,7 @@ class _Unfolding:
         if any(not 0 <= c <= min(a, b) for a, b, c in zip(before, after, own, strict=True)):
             # Not a call that a Pad was merged into: what is left of the pads would cut the operand.
             return None
+        # What the layer pads itself is not in the output of the Pad.
         sizes = zip(dims[_BATCH_AND_CHANNELS:], before, after, own, strict=True)
         padded = (size + a + b - 2 * c for size, a, b, c in sizes)
         whole = (*dims[:_BATCH_AND_CHANNELS], *padded)
@@ -305,6 +309,8 @@ def _with_shared_weights(graph: Graph) -> Graph:
         name = node.inputs[_WEIGHT] if len(node.inputs) > _WEIGHT else ""
         if found is None or node.onnx_op not in _LAYERS or not _is_weight(graph.tensors[name]):
             continue
+        # A parameter that the file has only transposed is not under its own name: the first copy
+        # stands for it.
         copy, original = graph.tensors[name], graph.tensors[named.setdefault(found[1], name)]
         is_same = Counter(copy.shape) == Counter(original.shape)
         if copy is not original and is_same and copy.dtype == original.dtype:

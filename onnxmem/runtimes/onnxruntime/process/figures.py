@@ -117,6 +117,7 @@ class HostProcess:
         """
         spec, loaded = self.loaded
         ends = {spec.baseline.unmerged_ends: loaded}
+        # The two extremes: every freed end merges with its neighbors, or none does.
         for number in (0, sys.maxsize):
             other = replace(spec, baseline=replace(spec.baseline, unmerged_ends=number))
             ends[number] = Loading(other).run()
@@ -160,6 +161,7 @@ class StoredModel:
         moved_bytes = sum(_bytes(tensor) for tensor in moved.values())
         graph = self.graph.with_tensors({**self.graph.tensors, **moved})
         file_bytes = self.file_bytes + (-moved_bytes if is_external else moved_bytes)
+        # The size of the file is the caller's, and may be less than the weights of an edited graph.
         return StoredModel(graph, max(file_bytes, 0))
 
 
@@ -245,6 +247,8 @@ class ReadPages:
         by_weight: dict[str, ReadPages] = {}
         for run in runs:
             for name, pages in run.items():
+                # By weight first: two runs that read the same page of a mapping make it resident
+                # once.
                 by_weight[name] = by_weight.get(name, pages).joined(pages)
         found = by_weight.values()
         return cls(
@@ -298,6 +302,8 @@ def _row_pages(graph: Graph, node: Node, tensor: Tensor, whole: ReadPages) -> Re
     rows = tensor.shape[0] if tensor.shape else None
     if count is None or not isinstance(rows, int) or rows == 0:
         return whole
+    # Rounded up to whole pages; a row that crosses one page more is within the upper figure's
+    # folio.
     row_pages = -(-(tensor.size_bytes or 0) // (rows * PAGE_BYTES))
     each_pages = (row_pages * min(count, 1), row_pages * count, count * (row_pages + _FOLIO_PAGES))
     return ReadPages(*(min(number, whole.pages) for number in each_pages))
@@ -337,6 +343,7 @@ def created_weights(model: Graph, session: Graph) -> CreatedWeights:
     """The weights that the optimizer creates between the file's graph and the optimized one."""
     stored, left = initializers(model), initializers(session)
     folding = _Folding(model, session)
+    # The order follows from what reads what: fusions copy folded filters, layouts fused ones.
     folded = tuple(folding.created())
     at_hand = {name: _bytes(tensor) for name, tensor in stored.items()}
     at_hand |= {each.name: each.size_bytes for each in folded}
@@ -479,6 +486,7 @@ class _Filters:
                 after = self._fused_node(each.output)
             if after is not None:
                 source, each.output = each.name, after.outputs[0]
+                # A name for each form: the fusion's copy and its source are alive at once.
                 each.name = f"{source} with {each.output}"
                 yield CreatedWeight(
                     each.name, each.size_bytes, WeightOrigin.FUSED, source, each.size_bytes
@@ -496,6 +504,7 @@ class _Filters:
 
 
 class _Pool:
+    # Only the sizes tell which weight a new one was made from, so each source is given away once.
     """Weights, each of which can be the source of one other weight."""
 
     def __init__(self, sizes: Sizes) -> None:
