@@ -87,6 +87,7 @@ def model_findings(
     ``iterations`` are the most of each Loop; ``None``: unbounded.
     """
     yield from _weight_findings(graph)
+    # One finding for each operator, at its first node.
     unknown: dict[str, Node] = {}
     for node in graph.all_nodes():
         if node.operator is UNKNOWN:

@@ -112,6 +112,7 @@ def _counted(graph: Graph) -> Iterator[Node]:
 
 
 def _loop(results: StageResults, name: str, most: int | None, seen: int | None) -> DataLoop:
+    # Few counts near 0 show a line, and the last one shows that it holds to the end.
     last = _FAR_COUNT if most is None else most
     counts = sorted({*(each for each in _FIRST_COUNTS if each <= last), last})
     replayed = sorted({*counts, *(() if seen is None else (seen,))})

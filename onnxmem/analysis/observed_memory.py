@@ -65,6 +65,7 @@ def observed_memory(request: AnalysisRequest) -> ObservedMemory | None:
     if request.observed is None or not runs:
         return None
     dims = () if upper is None else upper.data_dims
+    # Runs of equal shapes are one object: a session is replayed once for all of them.
     distinct = {id(each): each.run for each in runs}
     sessions = {key: tuple(_sessions(request, run)) for key, run in distinct.items()}
     peaks = {

@@ -231,6 +231,7 @@ def _point(
 def _line(points: Sequence[BatchPoint]) -> Affine | None:
     """The line through all points; at batch 1 some copies are left out, so it may be beside it."""
     known = [(point.batch, point.unlimited_bytes) for point in points]
+    # Without the first point only if the line through all of them fails, and never through two.
     for start in (0, 1):
         if len(known) - start >= _FEWEST:
             line = Affine.through(known[start:])
@@ -247,6 +248,7 @@ def _knee(points: Sequence[BatchPoint], at: Callable[[int], BatchPoint]) -> Batc
         return None
     enough = _NEAR * min(known)
     last = points[-1].batch
+    # The cost falls by more than `_NEAR` in the last doubling, so the knee is beyond the range.
     if last > points[0].batch and (at(max(last // 2, 1)).cost or 0) > _NEAR * known[-1]:
         return None
 

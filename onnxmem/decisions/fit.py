@@ -168,6 +168,7 @@ def rank(
         # The buffers of sums are those of an unnamed GPU: a replay for each number of threads would
         # take a minute for a large network, to move the figure by less than its error.
         assessment = assessments.on(basis, replace(device, multiprocessors=None))
+        # A reserve may exceed a small device.
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(
             Ranked(
@@ -187,6 +188,7 @@ def _own_cublas_bytes(requests: Sequence[AnalysisRequest], device: Device) -> in
     """The workspace of a cuBLAS handle on a device, if a model uses it and it is not the usual."""
     steps = (request.results.training for request in requests)
     recipe = requests[0].settings.recipe
+    # The size of cuBLAS's workspace follows from the compute capability of the device.
     own_bytes = recipe.cublas_bytes(device.compute_capability)
     is_usual = own_bytes == recipe.cublas_bytes()
     is_used = any(step is not None and step.multiplies_matrices for step in steps)
@@ -303,6 +305,7 @@ def _tried(
     setup: FitRequest, contexts: Sequence[int], longest: Mapping[Step, MaxBatch | None]
 ) -> list[int]:
     """The requested contexts; beside a single one, 512 and its doubles as far as they fit."""
+    # Each further context is a search of its own, which replays a runtime's arena at many batches.
     if len(contexts) > 1 or setup.basis in _SLOW:
         return sorted({*contexts})
     ends = [max_batch.number for max_batch in longest.values() if max_batch is not None]

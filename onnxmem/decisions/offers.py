@@ -131,6 +131,8 @@ def _place(offer: Offer, order: str) -> tuple[int, bool, float, int, int]:
     value = offer.value or 0.0
     return (
         _ORDER.index(offer.ranked.verdict),
+        # Offers of unknown value come after all others of the same verdict; by memory, none has a
+        # value.
         offer.value is None and order != "memory",
         value if order == "price" else -value,
         offer.ranked.limit_bytes,

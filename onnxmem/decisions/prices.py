@@ -145,6 +145,7 @@ def _of_csv(text: str, faults: list[str]) -> Iterator[Entry]:
     except csv.Error as fault:
         raise ValueError(str(fault)) from fault
     header: list[str] | None = None
+    # `line_num` rather than a count of rows: a quoted cell may have line breaks.
     for line, cells in table:
         if not any(cells) or cells[0].startswith("#"):
             continue
@@ -175,6 +176,7 @@ def _of_toml(text: str, faults: list[str]) -> Iterator[Entry]:
         device = table.get("device")
         where = f"price of {shortened(device)}" if isinstance(device, str) else f"price {number}"
         faults += (f"{where}: {fault}" for fault in _faults_of_keys(table, _OWN_KEYS, "key"))
+        # A table's own keys override those of the document.
         yield where, {**document, **table}
 
 
@@ -240,11 +242,13 @@ def _number(value: object) -> float | None:
         number = float(value)
     except (ValueError, OverflowError):
         return None
+    # `float` also reads `nan` and `inf`.
     return number if math.isfinite(number) and 0 < number < _MOST else None
 
 
 def _day(value: object) -> str | None:
     """A day as ISO writes it, quoted or not; ``None``: it is none."""
+    # A `datetime` is a `date` as well, so it is tested first.
     if isinstance(value, datetime):
         return value.date().isoformat()
     if isinstance(value, date):

@@ -101,6 +101,7 @@ def bound(work: Work, device: Device) -> Bound:
     """The roofline of a device over a piece of work."""
     peak = device.fp32_flops
     if work.is_half and device.fp16_flops is not None:
+        # A catalog may know only the float16 peak, or a float32 peak that is higher.
         peak = max(device.fp16_flops, peak or 0)
     bandwidth = device.bandwidth_bytes
     return Bound(_ratio(work.flops, peak), _ratio(work.bytes_moved, bandwidth), peak, bandwidth)
@@ -116,4 +117,5 @@ def _is_narrow(graph: Graph) -> bool:
     for weight in graph.weights:
         if weight.dtype is not None and weight.dtype.bits is not None:
             sizes[weight.dtype.bits < _WIDE_BITS] += weight.size_bytes or 0
+    # By bytes, for a few float32 scales do not make a float16 model a float32 one.
     return sizes[True] > sizes[False]

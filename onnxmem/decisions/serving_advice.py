@@ -139,6 +139,7 @@ def _by_settings(
             (True, False), _arenas(own, serving.sessions if provider.is_host else 1), (False, True)
         )
     ]
+    # The own options first: what comes out first is what others are compared with.
     for options in sorted(grid, key=lambda each: each != own):
         yield _with_options(model, rows, options, serving)
 
@@ -214,6 +215,7 @@ def _change(
     if shares_weights and memory.sessions is not None:
         sessions = replace(memory.sessions, shares_weights=True)
         memory = replace(memory, sessions=sessions)
+        # Packed copies in the program's container are in no arena.
         outside_bytes = sessions.num_sessions * sessions.shared_packed_bytes
     timeline = [
         ServedRequest.of(dims, process, memory) for dims in process.serve(rows, _FIRST_DRAW)
@@ -269,6 +271,7 @@ def _dim_to_pad(model: ServedModel, rows: Sequence[Dims]) -> str:
     """The dim with most numbers; not the batch where there is another, which has no mask."""
     batch = model.batch_names
     values = {name: {dict(row)[name] for row in rows} for name, _ in rows[0]}
+    # Padding a batch adds whole samples, so another dim is preferred.
     others = {name: found for name, found in values.items() if name not in batch} or values
     return max(others, key=lambda name: len(others[name]))
 

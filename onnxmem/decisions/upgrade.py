@@ -104,6 +104,7 @@ def _figures(runtime: RuntimeMemory, memory: ReleaseMemory) -> dict[str, int | N
     return {
         **arena,
         "process_floor_bytes": release.baseline.process_bytes,
+        # Of the process, only what its shared libraries take differs between the releases.
         "process_bytes": process + release.baseline.shared_bytes - predicted.shared_bytes
         if has_process and process is not None
         else None,

@@ -296,6 +296,7 @@ def _combination(
 ) -> tuple[Proposal, ...]:
     """A combination on one device if there is one, else one that may add devices."""
     least: tuple[Proposal, ...] = ()
+    # Devices come last: a combination on one device is preferred even if it costs accuracy.
     for highest in (Tradeoff.ACCURACY, Tradeoff.DEVICES):
         least = _greedy(
             subject,
@@ -320,6 +321,7 @@ def _greedy(
     for proposal in usable:
         if least is None or least <= budget_bytes:
             break
+        # Changes of one group exclude each other, such as two batches.
         if proposal.suggestion.group in {each.suggestion.group for each in taken}:
             continue
         left = bytes_of(figure, followed(subject, (*taken, proposal)))

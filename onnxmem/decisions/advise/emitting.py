@@ -104,12 +104,14 @@ def python_code(settled: Settled) -> str:
 
 def session_code(path: str, runtime: str, changes: Sequence[str], remarks: Iterable[str]) -> str:
     """A Python program that creates ``session`` with changes of ``options`` or ``run_options``."""
+    # `TRIM_LINE` runs after the session is created, and imports come first.
     lines = [each for each in changes if each != TRIM_LINE and not each.startswith("import ")]
     imports = {"import onnxruntime", *(each for each in changes if each.startswith("import "))}
     for name, line in (
         ("run_options", "run_options = onnxruntime.RunOptions()"),
         ("providers", _PROVIDERS[runtime]),
     ):
+        # A changed line may define either by itself.
         if not any(each.startswith(f"{name} = ") for each in lines):
             lines.append(line)
     return "\n".join(
@@ -166,6 +168,7 @@ def triton_config(settled: Settled) -> str:
         raise UsageError(message)
     choice = _supported_choice(settled, runtime)
     options = choice.options
+    # `max_batch_size: 0` tells Triton that the inputs' shapes have no batch dim of its own.
     batch = settled.batch if settled.has_batch_dim and settled.batch else 0
     return "\n".join(
         [
@@ -212,6 +215,7 @@ def _chosen(advice: Advised, session: Advice | None) -> tuple[Proposal, ...]:
 def _loaded(session: Advice, chosen: Iterable[Proposal], options: SessionOptions) -> Choice:
     """The session options of the chosen proposals, and those of their process."""
     found = _choice(session, chosen, options)
+    # Combinations vary the options of a run; those of loading are the subject's.
     loaded = {name: getattr(options, name) for name in LOAD_OPTIONS}
     other = replace(found.options, **loaded)
     lines = option_lines(found.options, other, PROVIDERS[session.runtime.name])
@@ -222,6 +226,7 @@ def _choice(session: Advice, chosen: Iterable[Proposal], options: SessionOptions
     """The session options of the chosen proposals; the best ones if these change none."""
     known = (*session.runtime.advice, *session.singles)
     if not any(each.suggestion.group == SESSION_GROUP for each in chosen):
+        # The first combination takes the least memory.
         return known[0]
     wanted = [getattr(options, name) for name in _SESSION_FIELDS]
     found = (
@@ -302,6 +307,7 @@ def _supported_choice(settled: Settled, runtime: str) -> Choice:
 
 
 def _is_supported(options: SessionOptions, runtime: str) -> bool:
+    # The backend passes the growth strategy on for CUDA alone (`optimization`).
     grows = options.arena_extend_strategy == "kNextPowerOfTwo" or runtime == "ort-cuda"
     unknown = options.fixed_dims or options.disable_prepacking
     return options.enable_mem_reuse and grows and not unknown

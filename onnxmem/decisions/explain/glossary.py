@@ -130,6 +130,8 @@ def metrics_named(name: str, *, is_whole: bool = False) -> tuple[Metric, ...]:
     A label wins over a key, and a whole key over a last word, which does not count if ``is_whole``.
     """
     wanted = _plain(name)
+    # Labels come first, so that the label of one figure is not taken for the last word of other
+    # keys.
     for names_of in (_labels, _keys) if is_whole else (_labels, _keys, _last_words):
         found = tuple(each for each in metrics() if wanted in names_of(each))
         if found:

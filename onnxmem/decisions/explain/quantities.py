@@ -103,12 +103,19 @@ def words(name: str) -> str:
 # Numbers with units.
 
 _NUMBER: Final = (
+    # English and Indian groups: 12,345,678 and 1,23,45,678.
     r"\d{1,3}(?:,\d{2,3}){2,8}(?:\.\d{1,9})?"
+    # One group is a thousand only if neither digit nor comma follows: 1,234.
     r"|\d{1,3},\d{3}(?:\.\d{1,9})?(?![\d,])"
+    # German groups need two points, because 1.234 is a decimal: 1.234.567,8.
     r"|\d{1,3}(?:\.\d{3}){2,8}(?:,\d{1,9})?"
+    # Groups after a narrow or no-break space or an apostrophe: 1'234.
     "|\\d{1,3}(?:[\u00a0\u2009\u202f'\u2019]\\d{3}){1,8}(?:[.,]\\d{1,9})?"
+    # A plain space also separates numbers, so one group is not enough.
     r"|\d{1,3}(?: \d{3}){2,8}"
+    # As Python writes them: 1_234_567.
     r"|\d{1,3}(?:_\d{3}){1,8}"
+    # Everything else: 12345, 1.5, 1,5, 1e9. Possessive, so that no prefix of the digits is tried.
     r"|\d{1,24}+(?:[.,]\d{1,12}|\.(?=\s?[KMGTP]i?B))?(?:[eE][+-]?\d{1,2})?"
 )
 _UNIT: Final = words("units")
@@ -148,6 +155,7 @@ def _value(number: str) -> tuple[Fraction, Fraction]:
     digits = re.sub("[ _'\u00a0\u2009\u202f\u2019]", "", mantissa).rstrip(".")
     if re.fullmatch(r"\d{1,3}(\.\d{3}){2,}(,\d+)?", digits):
         digits = digits.replace(".", "").replace(",", ".")
+    # A comma with other than three digits behind it, or four or more before it, is a decimal one.
     elif re.fullmatch(r"\d+,(\d{1,2}|\d{4,})|\d{4,},\d+", digits):
         digits = digits.replace(",", ".")
     digits = digits.replace(",", "")
@@ -162,9 +170,11 @@ def _value(number: str) -> tuple[Fraction, Fraction]:
 def _quantity(number: str, unit: str | None, match: re.Match[str]) -> Quantity | None:
     value, half = _value(number)
     factor = _factor_of(unit)
+    # No memory is that large: it is an address or an identifier.
     if value * factor > _LARGEST_BYTES:
         return None
     return Quantity(
+        # Rounded inwards: only sizes that are printed as this number.
         least_bytes=ceil((value - half) * factor),
         most_bytes=floor((value + half) * factor),
         size_bytes=round(value * factor),
@@ -197,6 +207,7 @@ def _numbers(text: str) -> Iterator[Quantity]:
             before = text[start : match.start()]
             is_index = number.isdigit() and _NUMBERED.search(before)
             is_item = len(number) == 1 and before.endswith("(") and text[match.end() :][:1] == ")"
+            # `(1)` is an item of a list, `007` a padded index.
             is_padded = len(number) > 1 and number.isdigit() and number.startswith("0")
             if is_index or is_item or is_padded or _COUNTED.match(text, match.end()):
                 continue
@@ -289,6 +300,8 @@ def _cues(text: str, stops: Sequence[int], quantities: Sequence[Quantity]) -> li
         cue = _Cue(match.start(), match.end(), role, rank, is_limit, is_key)
         last = found[-1] if found else None
         if (
+            # Two cues are one phrase if only joining words are between them, and neither quantity
+            # nor stop.
             last is None
             or last.is_key
             or (last.role is Role.OTHER and "\n" in text[last.end : cue.start])
@@ -379,6 +392,7 @@ class _Layout:
         """How far a cue is behind the end of a quantity, or of its pair."""
         if cue.is_key or cue.start < end:
             return inf
+        # A cue before a quantity wins over one that is as far behind.
         return self._distance(end, cue.start) + 0.1
 
     def _distance(self, start: int, end: int) -> float:
@@ -387,6 +401,8 @@ class _Layout:
         words = _WORD.findall(self.text[start:end].lower())
         fillers = sum(word in _FILLER for word in words)
         softs = _count(self.softs, start, end)
+        # In words: fillers hardly count, a comma or parenthesis counts as two, and a quantity in
+        # between puts a cue nearly out of reach.
         return len(words) - 0.8 * fillers + 2 * softs + 5 * _count(self.starts, start, end)
 
 
@@ -412,6 +428,7 @@ def _merged(numbers: Sequence[Quantity], text: str) -> list[Quantity]:
         gap = "" if last is None else text[last.end : each.start]
         if last is not None and _ALIAS.fullmatch(gap):
             # ``2.00 GiB (2147483648 bytes)``: the finer step is the exact one.
+            # Either order occurs: the rounded size first, or the exact one.
             exact, rounded = (last, each) if last.step_bytes <= each.step_bytes else (each, last)
             if (
                 (last.has_unit or each.has_unit)
@@ -446,6 +463,7 @@ _ALIAS: Final = re.compile(r"\s?[(\[/]\s?(?:=|~|≈|about|or|i\.e\.)?\s?")
 def _is_alias(exact: Quantity, rounded: Quantity) -> bool:
     """Whether a size of full precision is printed as the other one, rounded or cut off."""
     power = (rounded.factor.bit_length() - 1) // 10
+    # Some programs divide by powers of 1000 under the same unit.
     decimal = Fraction(1000**power, rounded.factor)
     return any(
         abs(exact.size_bytes - rounded.size_bytes * scale) <= rounded.step_bytes * scale
@@ -501,6 +519,7 @@ def _named(numbers: Sequence[Quantity], cues: Sequence[_Cue], layout: _Layout) -
 
 def _farthest(quantity: Quantity, cue: _Cue) -> float:
     """How far a cue may be from the quantity that it names."""
+    # A bare integer may be anything, so a cue must stand right beside it.
     if not quantity.has_unit:
         return _NEAR
     return _FARTHEST if cue.start < quantity.start else _FARTHEST_BEHIND

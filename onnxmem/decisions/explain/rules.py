@@ -140,6 +140,7 @@ class PrintedTerm:
     @property
     def hundredths(self) -> int:
         """The product in hundredths of MiB, rounded half up."""
+        # In integers, because floats do not round every half up.
         return (200 * self.num_bytes + _MIB) // (2 * _MIB)
 
 

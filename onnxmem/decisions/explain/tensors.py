@@ -102,8 +102,10 @@ def read_tensor(text: str) -> TensorSize | None:
     plain = _BY.sub("x", " ".join(text.lower().split())).rstrip("?. ")
     call = _CALL.search(plain)
     if call is not None:
+        # NumPy and CuPy make float64 where a call names no type, PyTorch and JAX float32.
         inside = _OTHER_KEYWORD.sub("", _KEYWORD.sub("", call["inside"])).strip("\"' ")
         return _read(inside, _OF_MODULE.get(call["module"], DType.FLOAT32))
+    # What is left of a question without its words may be a type or a shape.
     asked = " ".join(word for word in plain.split() if word not in _ASKING)
     of_type = _OF_A_TYPE.fullmatch(plain)
     # A question that goes on after the tensor is of the first one that it names.
@@ -124,6 +126,7 @@ def _read(plain: str, default: DType = DType.FLOAT32) -> TensorSize | None:
         groups = match.groupdict()
         dtype = _dtype(groups["type"]) if groups.get("type") else default
         dims = re.findall(r"\d+", groups.get("dims") or "")
+        # A number alone is not a shape: it may be a size, a batch, or a code.
         if dtype is None or len(dims) > _MOST_DIMS or (form is _FORMS[-1] and len(dims) == 1):
             continue
         shape = tuple(int(dim) for dim in dims) if dims else None

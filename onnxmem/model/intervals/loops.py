@@ -141,6 +141,7 @@ class Iterations:
         node, tensors = self.node, self.tensors
         if node.onnx_op == "Loop":
             most = inf if trips.high is None else max(trips.high - 1, 0)
+            # Iterations count from 0, so the last has one less than there are.
             number = Known(DType.INT64, (), ValueInterval.of(0, most))
             going = Known(DType.BOOL, (), ValueInterval.of(0, 1))
             # The elements of all tensors of a sequence may be others after an iteration.
@@ -190,6 +191,7 @@ class Iterations:
             return DimInterval.exact(exact)
         limit = tensors.of(node.inputs[0]).value if node.inputs and node.inputs[0] else None
         most = None if limit is None else end(limit.most)
+        # Such a limit would bound the sizes of outputs by numbers that no run reaches.
         if most is not None and most >= _HUGE:
             most = None
         fewest = least_trips(self.graph, node)

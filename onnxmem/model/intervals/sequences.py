@@ -45,6 +45,7 @@ def _inserted(site: Site) -> Known | None:
     count = sequence.count
     high = None if count.high is None else count.high + 1
     low, name = count.low + 1, f"{site.node.outputs[0]}:length"
+    # The sum of the elements stays bounded where the largest element times the count would not be.
     whole = total(sequence.most_in_all, added.most_elements)
     found = joined(sequence, one, site.node.outputs[0])
     return replace(found, count=DimInterval(low, high, name), whole=whole)
@@ -78,6 +79,7 @@ def _concatenated(site: Site) -> Known | None:
         dims.insert(axis, site.dim(0, axis, count.low, count.high))
     elif axis < len(dims):
         most = times(dims[axis].high, count.high)
+        # The elements may differ along the axis: each has between the least and the most.
         dims[axis] = site.dim(0, axis, dims[axis].low * count.low, most)
     return Known(sequence.dtype, tuple(dims), sequence.value.uniform(), sequence.most_in_all)
 

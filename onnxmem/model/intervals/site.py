@@ -62,6 +62,7 @@ class Site:
 
     def dim(self, output: int, axis: int, low: int, high: int | None) -> DimInterval:
         """A dim of an output."""
+        # An interval of one number is that number, under no name.
         if high is not None and low >= high:
             return DimInterval.exact(high)
         return DimInterval(low, high, self._name(output, axis))

@@ -80,6 +80,7 @@ def with_upper_dims(
     while True:
         found = TensorIntervals(graph, limits, values)
         _Walk(inference, found).graph(graph)
+        # Nothing new was learned: the limits and what follows from them agree.
         if found.learned.keys() <= limits.keys():
             break
         # What limits a dim limits all that equal it, the first of them included.
@@ -211,6 +212,7 @@ class _Walk:
                 found = self._outputs(graph, node, inputs)
             except _MALFORMED:
                 # No runtime accepts a node with other inputs or attributes than its operator has.
+                # A walk of a body that failed half-way may have left the flag set.
                 found, self.tensors.distrusts = (), distrusts
             self.tensors.add(node, found, inputs)
 
@@ -244,6 +246,8 @@ class _Walk:
             if first is not None and (
                 node.onnx_op in ALL_ELEMENTS or (dims and dims == first.dims)
             ):
+                # Of an operator that keeps all elements, or the dims of its input, the bound on all
+                # of them is tighter than the product of upper dims.
                 most = first.most_elements
             if dims is None and node.onnx_op in REDUCING:
                 most = reduced_elements(site)

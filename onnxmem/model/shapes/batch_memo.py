@@ -51,6 +51,7 @@ class BatchMemo:
         """
         memo, graph = self.memo, self.memo.model.graph
         has_bodies = any(step.declared is not None for step in memo.steps)
+        # Both would be rewritten, which changes more than the node that is looked at.
         if has_bodies or indices_of_samples(graph, self.old):
             raise MemoMissError
         at_old = memo.type_ids_at(old_shapes)
@@ -61,6 +62,7 @@ class BatchMemo:
             key = (step.signature, *inputs)
             outputs = results.get(key)
             if outputs is None:
+                # A node that is unlike the ones before at either batch counts as distinct.
                 memo.refuse_more_than(len(results), visited)
                 olds = [at_old[name] for name in step.outputs]
                 outputs = results[key] = self._inferred(memo.nodes[step.index], inputs, olds)

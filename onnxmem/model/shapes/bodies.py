@@ -63,6 +63,8 @@ class Bodies:
             kind = value.type.WhichOneof("value")
             is_dense = kind == "tensor_type"
             declared = value.type.tensor_type.elem_type if is_dense else kind
+            # Names do not matter, only which tensor it is: two bodies with other names have one
+            # signature.
             self.key += (self._number(name), declared)
         self.declared += (
             (names[value.name], value.type)
@@ -81,6 +83,7 @@ class Bodies:
         self._define(node.outputs)
 
     def _number(self, name: str) -> int:
+        # A name that the bodies have not defined is of a graph around them: an operand.
         if name not in self.numbers:
             self.numbers[name] = len(self.numbers)
             self.operands.append(name)

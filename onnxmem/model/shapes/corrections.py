@@ -130,6 +130,8 @@ def _count(context: InferenceContext, size: int, window: _Window) -> int | None:
     if padding == "VALID":
         before = behind = 0
     elif padding in _SAME:
+        # SAME: ceil(size / stride) windows, and the padding that they need; the odd element is
+        # behind for SAME_UPPER and before for SAME_LOWER.
         whole = (-(-size // window.stride) - 1) * window.stride + window.kernel - size
         before = (whole + (padding == "SAME_LOWER")) // 2
         behind = whole - before

@@ -101,6 +101,7 @@ def broadcast(one: SymbolicShape | None, other: SymbolicShape | None) -> Symboli
         return None
     rank = max(len(one), len(other))
     padded = ((1,) * (rank - len(shape)) + shape for shape in (one, other))
+    # Aligned at the last axis, as in NumPy; a missing axis counts as 1.
     pairs = list(zip(*padded, strict=True))
     if any(1 not in pair and _differ(*pair) for pair in pairs):
         return None
@@ -111,6 +112,7 @@ def product(one: SymbolicShape | None, other: SymbolicShape | None) -> SymbolicS
     """The output shape of ``MatMul``, with broadcast batch dims; ``None`` if they do not fit."""
     if not one or not other:
         return None
+    # [*batch, M, K] x [*batch, K, N]; a vector loses its axis in the product.
     batch = broadcast(one[:-2], other[:-2])
     columns = other[-1:] if len(other) > 1 else ()
     return None if batch is None else (*batch, *one[-2:-1], *columns)
@@ -171,6 +173,7 @@ def node_signature(
         proto, value = types.get(name), values.get(name)
         found.append(None if proto is None else proto.SerializeToString())
         if value is not None:
+            # The bytes of an array of objects are addresses.
             if value.size > _MAX_ELEMENTS or value.dtype.hasobject:
                 return None
             found += value.dtype, value.shape, value.tobytes()

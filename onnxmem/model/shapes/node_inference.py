@@ -78,6 +78,7 @@ def may_be_long_list(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) 
     shapes = [shape_of(types[name]) if name in types else None for name in node.input]
     if any(shape is not None and len(shape) != 1 for shape in shapes):
         return False
+    # An unknown length may be any, and a Concat adds them up.
     lengths = [None if shape is None else shape[0] for shape in shapes]
     known = [length for length in lengths if length is not None]
     return len(known) < len(lengths) or sum(known) > MAX_RANK

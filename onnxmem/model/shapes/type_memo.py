@@ -103,6 +103,7 @@ class TypeInterner:
     def stored(self, model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[str, int]]:
         """The ids of dense weights and of the outputs of Constant nodes."""
         weights = [each for each in graph.tensors.values() if each.role in _STORED]
+        # One pass over the initializers for all that have to be read, instead of a search for each.
         large = {each.name for each in weights if _may_hold_dims(each) and _is_large(each, graph)}
         arrays = _arrays(model.graph, large) if large else {}
         for weight in weights:
@@ -211,6 +212,7 @@ class TypeMemo:
         types = {name: known[type_id] for name, type_id in ids.items() if type_id != LEFT_OUT}
         if not agree(self.model.graph, binding.dims, types):
             raise MemoMissError
+        # A shape that a body declares for one of its tensors must agree as well.
         declared = (each for step in self.steps if step.declared for each in step.declared)
         if not agree_with(declared, binding.dims, types):
             raise MemoMissError
@@ -245,6 +247,7 @@ class TypeMemo:
         if key_of_shapes == self.last_shapes:
             return self.last_type_ids
         ids, num_inferred, results = self.stored | self.input_type_ids(shapes), 0, self.results
+        # O(nodes) look-ups, and one inference for each distinct node.
         for visited, step in enumerate(self.steps):
             inputs = tuple([ids[name] for name in step.inputs])
             key = (step.signature, *inputs)
