@@ -147,6 +147,7 @@ def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, Header]]:
 
 
 def _header(stream: IO[bytes]) -> Header:
+    # Headers only: an array may be larger than the memory of this process.
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read(stream)

@@ -70,6 +70,7 @@ def host_memory(root: Path = _ROOT) -> MachineMemory | None:
     total_bytes, free_bytes, source = found
     limits = tuple(_cgroups(root))
     if limits:
+        # The group with the least left decides, whatever its limit is.
         limit_bytes, left_bytes, version = min(limits, key=lambda each: each[1])
         total_bytes = min(total_bytes, limit_bytes)
         if left_bytes < free_bytes:
@@ -110,6 +111,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int, int]]:
     """
     for line in text_or_empty(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        # Version 2 has one line without controllers, version 1 a line for each of them.
         if not controllers:
             mount, version = root / "sys/fs/cgroup", 2
         elif "memory" in controllers.split(","):
@@ -117,8 +119,10 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int, int]]:
         else:
             continue
         own = mount / path.strip("/")
+        # In a container the path may be the host's, and the limit that applies is at the mount.
         if ".." in own.parts or not own.is_dir():
             own = mount
+        # A group is limited by all groups around it.
         for folder in (own, *own.parents):
             found = _limit(folder, version)
             if found is not None:

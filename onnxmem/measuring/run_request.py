@@ -91,6 +91,7 @@ def store_inputs(
     stored = []
     with Path(path).open("wb") as stream:
         for feed, array in _arrays(read_feeds(feeds), inputs_npz, seed, spread):
+            # Arrays are mapped where they lie, so each begins aligned.
             stream.write(bytes(-stream.tell() % _ALIGNED_BYTES))
             offset, elem_type = (
                 stream.tell(),
@@ -147,6 +148,7 @@ def _random(feed: Feed, noise: np.random.Generator) -> _Array:
 
 def _varied(feed: Feed, noise: np.random.Generator, spread: int) -> _Array:
     """Elements that decide other shapes in each run: their level is drawn, and they differ."""
+    # One level for each input: all elements of a run are small, or all may be large.
     level = noise.random()
     if feed.elements or feed.dtype in _PLACEHOLDERS:
         return _random(feed, noise)
@@ -158,6 +160,7 @@ def _varied(feed: Feed, noise: np.random.Generator, spread: int) -> _Array:
     if feed.dtype in {"int8", "uint8"} and spread > _BINARY:
         spread = int(np.iinfo(feed.dtype).max) + 1  # pixels: no indices, no sizes
     # `number` is 0 where an axis of length 1 is indexed.
+    # Exponential in the level, so that small and large numbers are drawn equally often.
     most = int(spread**level) * min(feed.number, 1)
     numbers = (drawn * (most + 1)).astype(np.int64).clip(0, spread - 1)
     return numbers.astype(np.str_ if feed.dtype == "string" else feed.dtype)

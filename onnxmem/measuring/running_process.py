@@ -90,6 +90,7 @@ def watch(pid: int, seconds: float | None = None, proc: Path = _PROC) -> Watched
     readings, times, has_ended = [first], [start], False
     while seconds is not None and times[-1] - start < seconds:
         time.sleep(min(_POLL_SECONDS, seconds))
+        # The number of an ended process may be another one's by now.
         if _start_time(pid, proc) != first.start_time:
             has_ended = True
             break
@@ -136,6 +137,7 @@ class _Reading:
         :raises FileNotFoundError: it has ended; a ``ProcessLookupError`` says the same.
         """
         values = _values(proc / str(pid) / "status")
+        # A zombie has a status but no memory.
         if values.get("State", "").startswith(("Z", "X")):
             raise ProcessLookupError
         return ProcessReading(
@@ -175,6 +177,7 @@ def _first_reading(pid: int, proc: Path) -> _Reading:
 def _is_hidden(pid: int) -> bool:
     """Whether a process is there that ``/proc`` does not show (``hidepid``)."""
     try:
+        # Signal 0 only checks whether the process exists, and whether it may be signaled.
         os.kill(pid, 0)
     except PermissionError:
         return True
@@ -186,6 +189,7 @@ def _is_hidden(pid: int) -> bool:
 def _watched(readings: list[_Reading], seconds: float, *, has_ended: bool) -> WatchedProcess:
     last = readings[-1]
     sums = [each.total("rss_bytes") or 0 for each in readings]
+    # The kernel's own peak of a process (VmHWM) has what happened between two readings.
     kept = [each.peak_rss_bytes for reading in readings for each in reading.processes]
     percents = [percent for percent in (each.percent() for each in readings) if percent is not None]
     return WatchedProcess(
@@ -257,6 +261,8 @@ def _stat(pid: int, proc: Path) -> list[str]:
         text = (proc / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return []
+    # The name stands in parentheses, and may have spaces and parentheses itself: fields begin after
+    # the last one.
     return text.rpartition(")")[2].split()
 
 

@@ -190,11 +190,13 @@ def _largest_feeds(
 ) -> Iterator[Feed]:
     """Inputs that are as long as the largest request: each request reads the start of them."""
     for each in feeds_of(bound, settings.values):
+        # One flat array for each input, of which a request reads as many elements as its shape has.
         yield replace(each, shape=(max(prod(other.shapes[each.name]) for other in bindings),))
 
 
 def _served_by(load: ServedLoad) -> dict[str, JSON]:
     """The order of the requests, each by the index of its shapes, and who runs them."""
+    # Requests are sent as indices: thousands of them have a few shapes.
     index_of = {tuple(row.items()): index for index, row in enumerate(load.requests.shapes)}
     return {
         "order": [index_of[tuple(row.items())] for row in load.requests.rows],

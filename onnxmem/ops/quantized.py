@@ -180,6 +180,7 @@ def _binary(op_type: str) -> OpSpec:
     return _integer(op_type, inputs, "C", one_per_element, quantized=("A", "B"))
 
 
+# Weights of 4 bits and the like, dequantized block by block while they are multiplied.
 def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
     """Float activations times quantized weights: A: [*batch, K] -> Y: [*batch, N]."""
     others = () if bias is None else (if_input(bias, one_per_element),)

@@ -67,6 +67,7 @@ def convolution_macs(w: int = 1) -> Formula:
         # M is the second dim of Y, or the last one where channels are last.
         if group is None or weight[0] % group or weight[0] not in (output[1], output[-1]):
             return None
+        # Y: [N, M, *out], W: [M, C / group, *kernel]: each output element is a sum over one filter.
         return prod(output) * prod(weight[1:])
 
     return formula
@@ -82,6 +83,7 @@ def transposed_macs(call: Call) -> int | None:
         return None
     if positive(call, "group", 1) is None or image[1] != weight[0]:
         return None
+    # X: [N, C, *in], W: [C, M / group, *kernel]: each input element is spread over one filter.
     return prod(image) * prod(weight[1:])
 
 
@@ -93,6 +95,8 @@ def _sampling_flops(call: Call) -> int | None:
     if found is None:
         return None
     image, weight, output = found
+    # Each tap of each output position is interpolated between the 2^d corners around it, in every
+    # channel.
     samples = prod(image[:2]) * prod(weight[2:]) * prod(output[2:])
     return times(2 * 2 ** len(image[2:]), samples)
 
@@ -291,6 +295,7 @@ def _resize_flops(call: Call) -> int | None:
         return 0
     if taps is None or axes is None or int_attribute(call, "antialias", 0):
         return None
+    # Axes of equal length are copied; along each other one, an element is a sum of weighted taps.
     return times(2 * taps**axes, num_elements(output))
 
 

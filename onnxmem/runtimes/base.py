@@ -149,6 +149,7 @@ class RuntimeProgram:
 
     def least_bytes(self, replayed: Replay) -> int:
         """A lower bound of what any allocator reserves."""
+        # Live bytes need no allocator, and none reserves less.
         return max(replayed.peak_bytes, *(Replay(*each).peak_bytes for each in self.later), 0)
 
     def through(
@@ -158,6 +159,8 @@ class RuntimeProgram:
 
         ``None``: the programs differ, or sizes are not affine.
         """
+        # Only sizes may differ between the points: a program is a sequence of events, which no line
+        # goes through.
         if any(each.programs != self.programs for _, each in points):
             return None
         columns = zip(
@@ -250,6 +253,8 @@ class RuntimeRun:
         """
         left = None
         if capacity_bytes is not None:
+            # The allocator has what the context, the process and foreign workspaces leave of the
+            # device.
             left = capacity_bytes - self.overheads.outside_bytes
             if left < 0:
                 return self._out_of_memory()

@@ -119,6 +119,7 @@ def runtime_memories(
     """
     if not settings.runtimes:
         return ()
+    # Values that fit no input are refused once, before a session is simulated.
     input_arrays(bound.graph, settings.values)
     prepared = prepare(file)
     if settings.graph not in {None, "raw"}:

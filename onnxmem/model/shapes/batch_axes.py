@@ -108,7 +108,9 @@ def inherited(
     same = (
         # The outer factor survives an operator that keeps the axis: a later Reshape that splits the
         # axis needs it.
-        batch_axis.outer for batch_axis, dims in sources if dims[batch_axis.axis] == old_dims[axis]
+        batch_axis.outer
+        for batch_axis, dims in sources
+        if dims[batch_axis.axis] == old_dims[axis]
     )
     return BatchAxis(axis, next(same, 1))
 

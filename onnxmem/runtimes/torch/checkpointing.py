@@ -57,6 +57,7 @@ class Segment:
         """FLOPs of recomputing it; nodes of unknown FLOPs count 0."""
         if not self.is_recomputed:
             return 0
+        # PyTorch stops early: what comes after the last saved tensor is not computed again.
         again, _ = _until_all_saved(tape, self.nodes)
         recomputed = (node for node in again if self.stored.isdisjoint(node.writes))
         return sum_known(node.operator.flops(tape.graph.call(node)) for node in recomputed) or 0
@@ -138,6 +139,7 @@ def groups_of_blocks(
     nodes = tape.graph.nodes
     last = {groups[node.name]: i for i, node in enumerate(nodes) if node.name in groups}
     segments: list[Segment] = []
+    # Nodes between the groups, which run before the next group as they are.
     outside: list[Node] = []
     start = 0
     while start < len(nodes):
@@ -175,6 +177,8 @@ def _split(
     Exporters write nodes in the order in which they ran, and sometimes one of another module
     between them: it is in the group where it reads of the group and the group reads of it.
     """
+    # Forward: what depends on the group. Backward: what of that the group needs, which has to be
+    # computed within it.
     dependent: set[str] = set()
     for node in nodes:
         if groups.get(node.name) == group or not dependent.isdisjoint(node.reads):
@@ -315,6 +319,7 @@ class Passes:
         # A recomputed segment has storages of its own for what it allocates again; its inputs and
         # stored outputs are the outer pass's blocks, which are released after its backward pass.
         backward_nodes = {node.name for node in self.tape.backward_nodes}
+        # Last segment first: at most one recomputed segment has its tensors at a time.
         for index, segment in reversed(tuple(enumerate(self.schedule.segments))):
             backward.storages = self.storages
             if segment.is_recomputed:
@@ -362,6 +367,7 @@ class Passes:
         inner = Storages.before(
             self.tape, self.heap, again, unfinished=last, holds_all=self.holds_all
         )
+        # The outer pass's blocks are shared, so nothing is allocated for what the checkpoint kept.
         for storage in self.retained[index]:
             inner.blocks[storage] = self.storages.blocks[storage]
         for name in _outside_reads((*again, *last)):
@@ -409,6 +415,7 @@ def _saves(saved: SavedTensors | None) -> bool:
 
 def _outside_reads(nodes: Iterable[Node]) -> tuple[str, ...]:
     """Name the tensors that nodes read and none of them writes, each once."""
+    # In running order, so that a name is from outside only if no node before its reader writes it.
     written: set[str] = set()
     found: dict[str, None] = {}
     for node in nodes:

@@ -110,17 +110,22 @@ class SumBuffer:
         """Bytes for a sum over so many rows; 0: no block needs the others' results."""
         vector = next(each for each in (4, 2, 1) if self.num_columns % each == 0)
         most = _MOST_THREADS // vector
+        # `set_block_dimension`: columns along x up to a warp, rows along y, and what threads are
+        # left to x.
         width, height = (_power_of_2(dim, most) for dim in (self.num_columns // vector, count))
         block_width = min(width, _WARP)
         block_height = min(height, most // block_width)
         block_width = min(width, most // block_height)
+        # Too few rows to split them across warps: each thread adds whole columns.
         if count < min(16 * block_height, _MOST_VALUES):
             return 0
         values = -(-count // block_height)
         blocks = -(-(self.num_columns // vector) // block_width)
         target = self.gpu_threads // (block_width * block_height)
+        # Rows are split across blocks only if threads add many values and few blocks are running.
         if values < _MOST_VALUES or blocks > target:
             return 0
+        # `ctas_per_output`: as many blocks as fill the GPU, with 16 to 256 values for each thread.
         most_parts, least_parts = (-(-values // each) for each in (_LEAST_VALUES, _MOST_VALUES))
         parts = max(least_parts, min(-(-target // blocks), most_parts))
         if parts < 2:  # noqa: PLR2004 - one part is the result
@@ -164,6 +169,7 @@ class TorchRuntime:
         program = replayed.program.with_temporaries(
             [each.label for each in buffers], [each.event for each in buffers]
         )
+        # Temporaries are numbered after the allocations of the step.
         first = replayed.program.num_allocations
         # What is given is no range: 0 is that cuDNN takes none, and not that nothing is known.
         is_given = self.workspace.low_bytes == self.workspace.high_bytes

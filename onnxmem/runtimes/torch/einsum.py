@@ -87,6 +87,7 @@ class _Call:
     def run(self) -> None:
         """Write the nodes."""
         products = [f"{self.node.name}.bmm_{index}" for index in range(len(self.node.inputs) - 1)]
+        # Autocast casts the operands of the call, whichever product reads them.
         operands = [
             self._operand(name, labels, products[-1])
             for name, labels in zip(self.node.inputs, self.contraction.terms, strict=True)
@@ -153,6 +154,7 @@ class _Call:
 
     def _laid_out(self, operand: _Operand, groups: Sequence[Sequence[str]]) -> str:
         """An operand with one axis for each group of labels: a view or a copy."""
+        # Labels that are 1 and in no group go last, where they fold into any axis.
         labels = [label for group in groups for label in group if label in operand.labels]
         narrow = [label for label in operand.labels if label not in labels]
         dims = tuple(prod(operand.sizes(group)) for group in groups)

@@ -238,6 +238,7 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
         for name, tensor in graph.tensors.items()
     }
     weights = _weights(graph)
+    # Found on the types of the export, before any of them changes.
     round_trips = _round_trips(graph, autocast, weights)
     casting = _Casting(graph, autocast, tensors, weights, round_trips)
     for node in graph.nodes:
@@ -380,6 +381,7 @@ class _Casting:
         """Note the constants beside which all other operands of a node have 16 bits."""
         wide = [self.unlike[name] for name in node.inputs if name in self.unlike]
         others = [name for name in node.inputs if name not in self.unlike]
+        # It matters only where the constant makes a 16-bit result float32.
         if wide and self._promoted(others) is self.autocast.low:
             self.widening.update(dict.fromkeys(wide))
 

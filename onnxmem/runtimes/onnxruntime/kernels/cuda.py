@@ -53,6 +53,8 @@ class CudaKernel:
 
 
 _SINCE_13: Final = since(13)
+# Types by their numbers in `TensorProto.DataType`: 1 float, 2 uint8, 3 int8, 5 int16, 6 int32, 7
+# int64, 9 bool, 10 float16, 11 double, 13 uint64, 16 bfloat16, 17 float8e4m3fn.
 _KERNELS: Final = (
     # Element by element.
     CudaKernel("Abs Add Div Mul Sign Sub", _NUMBERS, _SINCE_13),
@@ -219,4 +221,5 @@ def cuda_kernel(domain: str, op_type: str, version: int) -> CudaKernel | None:
     fitting = (
         kernel for kernel in _BY_OPERATOR.get((domain, op_type), ()) if version in kernel.versions
     )
+    # Of several records that hold for a version, the newest.
     return max(fitting, key=lambda kernel: kernel.versions.start, default=None)

@@ -45,6 +45,7 @@ def packed_8_bit_bytes(depth: int, columns: int, *, is_signed: bool) -> int:
     """
     width = aligned(columns, _COLUMNS)
     rows = aligned(depth, _DEPTH_OF_SIGNED if is_signed else _DEPTH_OF_UNSIGNED)
+    # A column sum in int32 and K padded elements for each padded column.
     size = _FLOAT * width + width * rows
     return aligned(size, _BUFFER_ALIGNMENT)
 
@@ -76,6 +77,8 @@ def packed_blocks_bytes(
     if bits == 2:  # noqa: PLR2004 - bits of an element
         blocks = aligned(blocks, _BLOCKS_2_BIT)
     elements = columns * blocks * block_size * bits // _BITS_PER_BYTE
+    # Of each block of a column: a scale, and a sum that corrects for the zero point; elements and
+    # sums are aligned.
     scales = _FLOAT * columns * blocks
     sums = _FLOAT * aligned(columns, _COLUMNS) * blocks
     return elements + scales + sums + 2 * (_BUFFER_ALIGNMENT - 1)

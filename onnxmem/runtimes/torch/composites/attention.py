@@ -62,6 +62,7 @@ class GroupedHeads(Enum):
 
 def attentions(view: GraphView, heads: GroupedHeads = GroupedHeads.REPEATED) -> Iterator[Match]:
     """Find ``Softmax((q * s) @ (k' * s) [+ bias]) [NaN to 0] [dropout] @ v``."""
+    # The second matmul is the end of the pattern, so each attention is found once.
     for product in view.graph.nodes:
         if product.onnx_op != "MatMul":
             continue
@@ -77,6 +78,8 @@ def attentions(view: GraphView, heads: GroupedHeads = GroupedHeads.REPEATED) -> 
         if (repeats and heads is GroupedHeads.MATH) or not _has_kernel(view, weights, value):
             # A bias is added by a node of its own, through which its gradient passes.
             left = {"Add", "Dropout"} if bias else {"Dropout"}
+            # Without a kernel the two matmuls run as they are; only the weights between them are
+            # one operator.
             inner = [node for node in weights.nodes[1:] if node.onnx_op not in left]
             read = inner[0].inputs[:1] if bias else weights.scores.outputs
             yield Match((*(() if bias else mask), *inner), ATTENTION_WEIGHTS, tuple(read))
@@ -201,6 +204,7 @@ def unfused_attentions(graph: Graph) -> tuple[Node, ...]:
 
 def _is_scored(view: GraphView, softmax: Node) -> bool:
     """Whether a softmax reads scores: a matmul of two activations, perhaps scaled and masked."""
+    # Backwards through what a network does to scores before their softmax: scale, mask, reshape.
     names = [softmax.inputs[0]]
     while names:
         producer = view.producers.get(names.pop())
@@ -277,6 +281,7 @@ def _has_kernel(view: GraphView, weights: _Weights, value: str) -> bool:
     known = [dims for dims in operands if dims is not None]
     if any(len(dims) != _KERNEL_RANK for dims in known):
         return False
+    # [b, h, s, d] with one number of heads in query, key and value.
     return len({dims[1] for dims in known}) <= 1
 
 
@@ -390,6 +395,7 @@ def _repeat(view: GraphView, name: str) -> _Repeat | None:
     narrow, wide = view.dims(name), view.dims(nodes[1].outputs[0])
     if narrow is None or wide is None or len(narrow) != _GROUPED_RANK:
         return None
+    # [b, h_kv, s, d] -> [b, h_kv, group, s, d], which a Reshape then folds into the heads.
     is_repeat = len(wide) == _GROUPED_RANK + 1 and wide[:2] + wide[3:] == narrow and wide[2] > 1
     return _Repeat(name, tuple(nodes)) if is_repeat else None
 
@@ -500,6 +506,7 @@ def _key(view: GraphView, name: str, *, is_exported: bool) -> tuple[str, tuple[N
     transposed = view.dims(name)
     if transposed is None:
         return None
+    # The key before its last two axes were exchanged: [b, h, s, d].
     wanted = (*transposed[:-2], transposed[-1], transposed[-2])
     layout: list[Node] = []
     flat: tuple[str, tuple[Node, ...]] | None = None

@@ -70,6 +70,7 @@ def _centered_over_deviation(
     mean = view.producer(centering.inputs[1], "ReduceMean")
     if variance is None or squaring is None or mean is None:
         return None
+    # The variance must be that of the centered data, and the mean that of the data itself.
     if squaring.inputs[0] != centered or mean.inputs[0] != centering.inputs[0]:
         return None
     return mean.inputs[0], (mean, centering, squaring, variance, added, root)
@@ -82,6 +83,7 @@ def _is_over_the_last_axes(view: GraphView, data: str, nodes: tuple[Node, ...]) 
     if dims is None:
         return False
     axes = (reduced_axes(view.graph, mean) or () for mean in means)
+    # Mean and variance reduce the same axes, which end with the last one.
     found = {tuple(sorted(axis % len(dims) for axis in each)) for each in axes}
     return len(found) == 1 and next(iter(found)) in {
         tuple(range(first, len(dims))) for first in range(len(dims))
@@ -92,6 +94,7 @@ def _scale_and_bias(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[
     """The weights of a Mul and an Add that follow, and the two nodes."""
     operands: list[str] = []
     nodes: list[Node] = []
+    # In this order: `y = (x - mean) / deviation * scale + bias`.
     for op_type in ("Mul", "Add"):
         reader = view.readers.get(name)
         if reader is None or reader.onnx_op != op_type or view.reads[name] != 1:
@@ -158,6 +161,7 @@ def weight_norms(view: GraphView) -> Iterator[Match]:
             norm = None if division is None else view.producer(division.inputs[1], "ReduceL2")
             if division is None or norm is None:
                 continue
+            # `v / |v| * g`: one of the two factors is the direction, the other the length.
             pair = {factor, division.inputs[0]} - {norm.inputs[0]}
             if len(pair) == 1 and all(map(view.is_weight, (norm.inputs[0], *pair))):
                 yield Match((norm, division, product), WEIGHT_NORM, (norm.inputs[0], *pair))
