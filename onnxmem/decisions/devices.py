@@ -143,6 +143,7 @@ class Catalog:
 
     def _near(self, wanted: str) -> list[str]:
         """Keys that have all of a name, the shortest first; else the most similar."""
+        # What contains the words, the shortest first, is a better guess than what is spelled alike.
         having = sorted((key for key in self._by_key() if wanted in key), key=len) if wanted else []
         return having[:_NEAR] or get_close_matches(wanted, self._by_key(), n=_NEAR, cutoff=0.5)
 
@@ -226,6 +227,8 @@ class Catalog:
 
     def _by_key(self) -> dict[str, Device]:
         """Devices by key; a name wins over an alias, and an earlier device over a later one."""
+        # Reversed, so that of two devices with one name or alias the first wins; a name wins over
+        # any alias.
         named = {_key(device.name): device for device in reversed(self.devices)}
         aliases = {
             _key(alias): device for device in reversed(self.devices) for alias in device.aliases
@@ -359,6 +362,8 @@ def _sources(entry: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[t
     own = entry.get("sources", {})
     for key, name in {**_FIGURES, _CAPABILITY: _CAPABILITY}.items():
         if key in entry:
+            # Of the figure itself, else of the device; either may name an entry of the file's
+            # sources.
             source = str(own.get(key, entry.get("source", _UNNAMED)))
             yield name, str(sources.get(source, source))
 
@@ -374,6 +379,7 @@ def _refuse_twice(names: Iterable[str], file: str) -> None:
 
 def _key(name: str) -> str:
     """A name as it is compared: lower case, no punctuation, no vendor."""
+    # A plus tells two devices apart, other signs and the vendor do not.
     words = re.findall(r"[^\W_]+|\+", name.lower())
     rest = [word for word in words if word not in _VENDORS]
     return "".join(rest or words)

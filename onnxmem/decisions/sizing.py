@@ -112,6 +112,7 @@ class ServedProcess:
     @property
     def num_busy_threads(self) -> int:
         """Threads that compute at once at most: the callers, and the pool of each session."""
+        # The calling thread is one of the intra-op threads of its session.
         return self.sessions * (self.concurrency + self.options.num_threads - 1)
 
 
@@ -130,6 +131,8 @@ class Sizing:
 
         :raises UsageError: with the reason.
         """
+        # What one process cannot have is refused here, so that all figures below may read the first
+        # process's options.
         refuse_workers(self.workers)
         if self.is_forked and any(each.options.num_threads > 1 for each in self.processes):
             message = (
@@ -187,6 +190,7 @@ class Sizing:
 
     def _total(self, sizes_bytes: Sequence[int]) -> int:
         """Of all workers; ``sizes_bytes`` are of each process alone."""
+        # Each simulation is of a process of its own: what the models share in one is counted once.
         whole_bytes = sum(sizes_bytes) - SHARED_BYTES * (len(self.processes) - 1)
         if not self.is_forked:
             return _whole(self.workers * whole_bytes)

@@ -150,6 +150,7 @@ def _as_text(value: object) -> str:
 def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, int | float]]:
     for key, value in values.items():
         name = prefix + _OTHER.sub("_", key)
+        # A bool is an int in Python, but no figure.
         if key in _NO_FIGURES or isinstance(value, bool):
             continue
         if isinstance(value, Mapping):

@@ -74,6 +74,8 @@ def graphml(analysis: Analysis) -> Iterator[str]:
     nodes = [facts for _, facts in graph.nodes(data=True)]
     edges = [facts for *_, facts in graph.edges(data=True)]
     for all_facts in (nodes, edges):
+        # GraphML declares one type for an attribute of all nodes, so one number that is too large
+        # makes all of them strings.
         wide = {name for facts in all_facts for name, value in facts.items() if _is_wide(value)}
         for facts in all_facts:
             facts.update({name: str(facts[name]) for name in wide & facts.keys()})

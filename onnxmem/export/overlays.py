@@ -90,6 +90,7 @@ def _live_in(analysis: Analysis, replay: Replay, phase: Phase) -> Overlay:
     names = {node.name for node in analysis.graph.nodes}
     program, by_node = replay.program, dict[str, int]()
     last = {*program.alive_after(len(program.events))}
+    # Alive from before the step to its end: in every node's figure, so it would color all alike.
     always = last.intersection(program.alive_after(program.num_setup_events))
     always_bytes = sum(map(replay.sizes.bytes_of, always))
     for moment in replay.moments():

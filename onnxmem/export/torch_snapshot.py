@@ -46,6 +46,7 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
         runtime = analysis.request.torch_runtime(analysis.results)
         step, workspaces = runtime.program_of(analysis.training), runtime.overheads().served_bytes
         allocator = _RecordedAllocator(config, state, _frames_of(step.program))
+        # One step like all later ones: a first step has no state or gradients to begin with.
         steady = replace(step.program, first=FirstIteration())
         replay(steady, step.sizes, allocator, workspaces_bytes=workspaces)
     yield pickle.dumps(_plain(state), protocol=_PROTOCOL)
@@ -85,6 +86,7 @@ class TorchState:
         """Add a segment above all others, unless it has 0 bytes."""
         segment = Segment(self._top, size_bytes)
         if size_bytes:
+            # Segments that touch would read as one in the viewer.
             self._top += -(-size_bytes // _APART) * _APART
             self.add_segment(segment)
         return segment
@@ -105,6 +107,7 @@ class TorchState:
     def free(self, address: int) -> None:
         """Free a block."""
         block = self._live.pop(address)
+        # PyTorch records both; without streams they are at the same time.
         for action in ("free_requested", "free_completed"):
             self.record(action, address, block.requested_bytes, block.frames)
 
@@ -125,6 +128,7 @@ class TorchState:
     def _blocks_of(self, segment: Segment, order: Iterable[int]) -> Iterator[Block]:
         top, end = segment.address, segment.address + segment.size_bytes
         for address in order:
+            # A gap between live blocks is an inactive block of the segment.
             if address > top:
                 yield Block(top, address - top, 0, [])
             block = self._live[address]
@@ -159,6 +163,7 @@ class _RecordedAllocator(CachingAllocator):
 
     def free(self, number: int) -> None:
         """Free a block, and record it."""
+        # Before the block is freed, after which it has no address.
         is_small, address, _ = self.range_of(number)
         self._state.free(_BASES[is_small] + address)
         super().free(number)

@@ -94,11 +94,13 @@ def paragraph(start: str, parts: Sequence[str]) -> list[str]:
         lines = [*broken(start.rstrip(), columns), _INDENT]
     indent = " " * len(lines[-1])
     for part in (*(f"{part}, " for part in parts[:-1]), *parts[-1:]):
+        # The comma is of the part before it, so no line begins with one.
         is_empty = not lines[-1][len(indent) :]
         if not is_empty and len((lines[-1] + part).rstrip()) > columns:
             lines.append(indent)
         lines[-1] += part
         if len(lines[-1].rstrip()) > columns:
+            # A part that is longer than a line is broken like prose.
             lines[-1:] = [indent + line for line in broken(part, columns - len(indent))]
     return [line.rstrip() for line in lines]
 
@@ -107,6 +109,7 @@ def prose(start: str, text: str) -> list[str]:
     """Wrap a sentence at spaces behind its start; below it, where a word is too long for that."""
     columns = width()
     longest = max(map(len, text.split()), default=0)
+    # Beside the label only if the longest word fits there, and the column is not a narrow strip.
     if columns - len(start) >= max(longest, min(len(text), _NARROWEST)):
         lines = broken(text, columns - len(start)) or [""]
         indents = (start, *(" " * len(start) for _ in lines[1:]))
@@ -205,6 +208,7 @@ def _terms(section: Section) -> list[str]:
     """Each in the unit of the total, with its share of it."""
     total = section.total.number if section.total is not None else None
     unit = _unit_of(section)
+    # One unit and one width for all terms of a section, so that numbers can be compared by eye.
     label_width = _terms_width(section)
     lines: list[str] = []
     for line in section.lines:
@@ -221,6 +225,7 @@ def _terms_width(section: Section) -> int:
 
 def _sizes(section: Section) -> list[str]:
     """Sizes in the unit of the first, each before its label, which may be long."""
+    # The first is the largest.
     unit = unit_power(section.lines[0].number or 0) if section.lines else 0
     return [
         text
@@ -376,6 +381,8 @@ def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str]
         left_out.append(heading)
         del columns[heading]
     names, *others = columns.values()
+    # Only the first column gives way; a name that is longer stands in a line of its own above its
+    # row.
     room = max(width() - _table_width(others) - len(_GAP), len(names[0]))
     widths = [max(len(name) for name in names if len(name) <= room)]
     widths += [max(map(len, column)) for column in others]
@@ -431,6 +438,7 @@ def buckets(num_steps: int, num_buckets: int) -> Iterator[tuple[int, int]]:
     num_buckets = min(num_steps, num_buckets)
     for number in range(num_buckets):
         start = number * num_steps // num_buckets
+        # In integers, so that the buckets differ by one step at most and cover all.
         yield start, (number + 1) * num_steps // num_buckets
 
 
@@ -449,6 +457,7 @@ def spark(values: Sequence[int], width: int, top: int | None = None) -> str:
     """
     top = max(values, default=0) if top is None else top
     largest = (max(values[start:stop]) for start, stop in buckets(len(values), width))
+    # Rounded up, so that any size but 0 has a block.
     return "".join(BLOCKS[(each * len(BLOCKS) - 1) // top] if each else " " for each in largest)
 
 
@@ -458,6 +467,7 @@ def bar(value: int, whole: int | None, width: int = 20) -> str:
     >>> bar(3, 4, width=8)
     '▄▄▄▄▄▄'
     """
+    # Rounded half up, in integers: sizes exceed what a float has exactly.
     return _HALF * ((2 * width * value + whole) // (2 * whole)) if whole else ""
 
 

@@ -75,6 +75,7 @@ def _fused_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
         )
         return flashed[0] if flashed[0].size(-1) == width else flashed[0][..., :width]
     if attn_mask is not None and attn_mask.dtype == torch.bool:
+        # The kernel takes no booleans: what is left out is minus infinity.
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
             attn_mask.logical_not(), float("-inf")
         )
@@ -112,6 +113,7 @@ def _linear(
     if data.dim() == _FLAT:
         return torch.addmm(bias, data, weight.t())
     if data.dim() == _FLAT + 1 and data.is_contiguous():
+        # [b, s, in] as [b * s, in]: one product with the bias added in it.
         rows = data.reshape(-1, data.size(-1))
         return torch.addmm(bias, rows, weight.t()).view(*data.shape[:-1], weight.size(0))
     return torch.matmul(data, weight.t()).add_(bias)

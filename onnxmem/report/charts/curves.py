@@ -68,6 +68,7 @@ def _axis(batches: Sequence[int], x: Scale, bottom: float) -> Iterator[str]:
     for batch in batches:
         text, middle = f"{batch:,}", x(math.log2(batch))
         half = text_width(text) / 2
+        # Greedy from the left: a label that would touch the one before it is left out.
         if middle - half >= free:
             yield words(middle, bottom + LINE, text, "middle", is_faint=True)
             free = middle + half + _GAP

@@ -168,6 +168,8 @@ def distinct(names: Sequence[str], width: float) -> list[str]:
     for indices in groups.values():
         if len({names[index] for index in indices}) > 1:
             first = names[indices[0]]
+            # Names that are cut alike begin alike: what tells them apart comes after the last slash
+            # that they share.
             shared = min(num_shared(first, names[index]) for index in indices)
             start = first.rfind("/", 0, shared) + 1
             for index in indices:
@@ -190,6 +192,7 @@ def legend(
     for name, css_class in entries:
         shown = cut(name, 240)
         taken = text_width(shown) + 30
+        # An entry wider than a line has the line to itself.
         if left > x and left + taken > width:
             left, y = x, y + LINE
         pieces += [box(left, y - 9, 10, 10, css_class), words(left + 15, y, shown)]
@@ -235,6 +238,7 @@ def byte_ticks(top_bytes: int) -> tuple[int, ...]:
     if top_bytes <= 0:
         return (0,)
     unit = 1024 ** _power(top_bytes)
+    # Halves, quarters and eighths of a unit stay whole numbers of bytes.
     fractions = [unit // part for part in (8, 4, 2) if unit > 1]
     steps = (*fractions, *(unit * round_ for round_ in _ROUND))
     step = next((step for step in steps if top_bytes // step <= _MOST_BYTE_TICKS), top_bytes)

@@ -71,6 +71,8 @@ def bars_svg(
 def _shown(items: Sequence[tuple[str, int]], most: int) -> Sequence[tuple[str, int]]:
     if len(items) <= most + 1:
         return items
+    # The largest, in their own order: the bars are a waterfall, in which each begins where the last
+    # ends.
     largest = sorted(range(len(items)), key=lambda index: -abs(items[index][1]))[:most]
     shown = [items[index] for index in sorted(largest)]
     rest = sum(size for _, size in items) - sum(size for _, size in shown)
@@ -197,6 +199,7 @@ def bubbles_svg(
     largest = max((each.area for each in bubbles), default=0) or 1
     drawn = [
         _Drawn(each, x(each.x), y(each.y), _radius(each.area, largest))
+        # Large circles first, so that small ones are drawn over them.
         for each in sorted(bubbles, key=lambda each: -each.area)
     ]
     right = width - MARGIN
@@ -219,6 +222,7 @@ def bubbles_svg(
 def _useful_lines(lines: Sequence[tuple[str, int]], sizes: Sequence[int]) -> list[tuple[str, int]]:
     """Budgets that separate models, the least that all keep and the largest that none keeps."""
     low, high = min(sizes, default=0), max(sizes, default=0)
+    # Memories far beyond all bubbles would squeeze them: of these only the next above and below.
     within = [each for each in lines if low <= each[1] < high]
     above = min((each[1] for each in lines if each[1] >= high), default=None)
     below = max((each[1] for each in lines if each[1] < low), default=None)
@@ -229,6 +233,7 @@ def _byte_ticks(sizes: Sequence[int]) -> tuple[int, ...]:
     """Powers of two around some sizes, at most nine: by twos, fours, 32s, 1024s or more."""
     low = max(min(sizes, default=1), 1).bit_length() - 1
     high = (max(*sizes, 2) - 1).bit_length() if sizes else 1
+    # The finest of these steps that gives few enough ticks.
     for doublings in (1, 2, 5, 10, 20):
         first, last = low // doublings, max(-(-high // doublings), low // doublings + 1)
         if last - first <= 8:  # noqa: PLR2004 - ticks, less the first
@@ -322,6 +327,7 @@ def _names(drawn: Sequence[_Drawn], right: float) -> Iterator[tuple[int, str]]:
         near = list(_spots(each, width))
         is_large = each.radius >= _NAMED_RADIUS
         far = list(_far_spots(each, width)) if is_large else []
+        # A name that covers a circle is better than none, for a large circle only.
         spot = _free([*near, *far], [*taken, *circles], right, width)
         if spot is None and is_large:
             spot = _free([*near, *far], taken, right, width)
@@ -366,6 +372,7 @@ def _pointer(drawn: _Drawn, spot: tuple[float, float], width: float) -> str:
     x = min(max(drawn.x, spot[0]), spot[0] + width)
     y = spot[1] - 4
     length = math.hypot(x - drawn.x, y - drawn.y) or 1.0
+    # From the edge of the circle, not from its center.
     share = min(drawn.radius / length, 1.0)
     start = drawn.x + (x - drawn.x) * share, drawn.y + (y - drawn.y) * share
     return line(*start, x, y, dash="1 2")

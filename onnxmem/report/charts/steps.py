@@ -90,6 +90,7 @@ def decimated(
     if len(sums) <= num_points:
         return tuple(range(len(sums))), tuple(series)
     steps = tuple(
+        # The largest of each bucket, so that no peak is lost.
         max(range(start, stop), key=sums.__getitem__)
         for start, stop in buckets(len(sums), num_points)
     )
@@ -214,6 +215,7 @@ def _peak(
     """A dot on the peak and its words over it, inside the plot and beside the lines of phases."""
     x, y = at
     half = text_width(text) / 2
+    # Within the chart, and right of a phase's line that would cross the text.
     middle = min(max(x, LEFT + half), right - half)
     for line_x in lines:
         if abs(line_x - middle) < half and line_x + 4 + 2 * half < right:
@@ -275,6 +277,7 @@ def strips_svg(
     """
     x = _across(num_steps, frame.width)
     y = Scale(0, max(size_bytes, 1), _TOP + _STRIPS_HEIGHT, _TOP)
+    # By area, bytes times steps, as an eye sees them.
     largest = sorted(strips, key=lambda each: each.size_bytes * (each.start - each.stop))
     shown = sorted(largest[:_MOST], key=lambda each: (each.start, each.offset_bytes))
     ticks = [(y(tick), byte_label(tick, size_bytes)) for tick in byte_ticks(size_bytes)]
@@ -292,6 +295,7 @@ def _rectangles(strips: Sequence[Strip], x: Scale, y: Scale) -> Iterator[str]:
     """One path for each color: neighbors in time have different ones."""
     yield '<g transform="scale(.1)">'
     for number, css_class in enumerate(CYCLE):
+        # One path for each color keeps the file small; neighbors in time differ in color.
         path = "".join(_outline(strip, x, y) for strip in strips[number :: len(CYCLE)])
         if path:
             yield f'<path class="{css_class}" fill="{color(css_class)}" d="{path}"/>'

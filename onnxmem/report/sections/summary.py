@@ -131,6 +131,7 @@ def _ends(analysis: "Analysis", basis: AnyBasis) -> str:
     if not results.data_text() and not analysis.coverage.unknown_tensors:
         return ""
     at_most = results.at_most
+    # Each figure has ends of its own; an allocator's has a lower one only.
     least_bytes = most_bytes = None
     if basis is Basis.TOTAL:
         least_bytes = results.at_least.total_bytes
@@ -401,6 +402,8 @@ def _terms(analysis: "Analysis", basis: AnyBasis, total_bytes: int | None) -> It
         for category, remark in CATEGORIES.items():
             yield Line(category.value, sizes.get(category, 0), remark)
         if basis is Basis.TORCH and torch is not None:
+            # What the allocator has beyond the tensors: cached blocks, rounding and workspaces in
+            # one term.
             reserved_bytes = (total_bytes or torch.total_bytes) - torch.context_bytes
             cached_bytes = reserved_bytes - training.peak_bytes
             yield Line("PyTorch's allocator", cached_bytes, "cache, rounding, workspaces")
@@ -425,6 +428,7 @@ def _results_of(analysis: "Analysis", total_bytes: int | None) -> "StageResults"
     results = analysis.results
     runs = (each.results for each in analysis.request.observed_runs)
     ends = (results, results.at_least, results.at_most, *runs)
+    # The parts must be those of the total that is shown, whichever end or run that is.
     known = (each for each in ends if each is not None and each.total_bytes == total_bytes)
     return next(known, results)
 
