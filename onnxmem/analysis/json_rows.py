@@ -303,6 +303,7 @@ def recipe_row(recipe: "TrainingConfig") -> JsonDict:
     """The fields of the training configuration."""
     from onnxmem.settings import H100_THREADS
 
+    # Every field, so that a new one is in the JSON without a change here.
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     # What the figures assume is written also where nobody set it.
     values["cublas_workspace_bytes"] = recipe.cublas_bytes()
@@ -617,6 +618,7 @@ def run_row(
     """A measurement, with the error of the prediction for the same backend."""
     if measurement is None:
         return None
+    # A measurement names its backend `onnxruntime-cpu`, a prediction `ort-cpu`.
     name = measurement.backend.replace("onnxruntime", "ort")
     runtime = next((each for each in runtimes if each.name == name), None)
     return measured_row(measurement, None if runtime is None else predicted_by(runtime))
@@ -688,6 +690,7 @@ def node_rows(
             "provider": node.provider,
             "output_shapes": [list(shape) for shape in node.output_shapes],
             "requested_bytes": node.requested_bytes,
+            # Both are in running order; nodes behind the predicted ones have no counterpart.
             "predicted_bytes": foretold[index] if index < len(foretold) else None,
             "in_use_bytes": node.in_use_bytes,
             "held_bytes": node.held_bytes,

@@ -48,10 +48,12 @@ def deciding_limits(upper: UpperGraph, within: Within) -> tuple[str, ...]:
     if upper.unbounded:
         endless = [f"{loop}:iterations" for loop, most in upper.iterations.items() if most is None]
         names = endless or list(upper.unbounded)
+        # Any finite limits show which of them counts most; with one name there is nothing to order.
         weights = {} if len(names) == 1 else _weights(within(dict.fromkeys(names, _EXAMPLE)))
         return tuple(sorted(names, key=lambda name: -weights.get(name, 0)))
     now = within({})
     weights = _weights(now)
+    # Each trial computes all figures anew, so only the heaviest are tried.
     tried = sorted(weights, key=lambda name: -weights[name])[:_MOST_TRIALS]
     lowest = lowest_limits(tried, upper)
     most_bytes = now.size_bytes or 0

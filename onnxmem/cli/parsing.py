@@ -138,6 +138,8 @@ class Parser(ArgumentParser):
         """
         words = list(words)
         at = words.index("--") if "--" in words else len(words)
+        # `parse_intermixed_args` reads a word with a dash as an option even behind `--`: a NUL,
+        # which no argument of a process has, hides the dash.
         names = [_NUL + word if word[:1] == "-" else word for word in words[at + 1 :]]
         arguments = self.parse_intermixed_args([*words[:at], *names])
         for key, value in vars(arguments).items():
@@ -172,6 +174,7 @@ class Parser(ArgumentParser):
         if device is not None:
             return f"of a device: onnxmem fit MODEL --device {shlex.quote(device[1])}; "
         refused = _INVALID_CHOICE.match(message)
+        # argparse writes all names of an option, as in -o/--output.
         flag = (refused or _NO_VALUE.match(message) or ("", ""))[1].partition("/")[0]
         action = self._option_string_actions.get(flag)
         choices = [str(each) for each in (action and action.choices) or ()]
@@ -185,6 +188,7 @@ class Parser(ArgumentParser):
 
     def _nearest_flag(self, word: str) -> str:
         """The option that is meant by one that this command does not have, or who has it."""
+        # Of several flags with one meaning, the first that this command has.
         same = next(filter(self._option_string_actions.get, _SAME_FLAG.get(word, ())), None)
         if same is not None:
             metavar = self._option_string_actions[same].metavar

@@ -83,6 +83,7 @@ class _Text(Form):
     def of_model(self, outcome: Outcome) -> str:
         if outcome["text"] is None:
             return ""
+        # Reports of several lines have blank lines between them, one-line reports none.
         gap, self.gap = self.gap, "\n\n" if outcome["text"].count("\n") > 1 else ""
         return gap + self.options.paint(outcome["text"])
 
@@ -265,6 +266,7 @@ class Page:
         """A name for a model's page, in letters that every file system and address has."""
         stem = re.split(r"[\\/]", str(path))[-1].removesuffix(".onnx")[:100]
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-") or "model"
+        # Models of two folders may have one name.
         taken = {"index.html", *self._pages.values()}
         numbers = ("", *(f"-{number}" for number in range(2, len(taken) + 3)))
         names = (f"{stem}{number}.html" for number in numbers)
@@ -415,11 +417,13 @@ def write_results(
     write: Callable[[str], bool],
 ) -> None:
     """Write each outcome as it comes, until the reader of stdout goes away."""
+    # `write` is false once nobody reads the output: the models that are left are not analyzed.
     is_read = write(form.head())
     for name, outcome in found if is_read else ():
         status.report(name, outcome)
         page.add(outcome)
         piece = form.of_model(outcome)
+        # The line of progress is on the same screen.
         status.progress.clear()
         if piece and not write(piece):
             return

@@ -81,6 +81,7 @@ def with_lists(named: Iterable[str]) -> Iterator[str]:
     :raises UsageError: a list that cannot be read.
     """
     for name in named:
+        # A file of that name wins over the meaning of its first character.
         if name.startswith(_LIST) and not os.path.lexists(name):
             yield from _lines(name.removeprefix(_LIST))
         else:
@@ -185,6 +186,7 @@ def _inode(folder: str) -> tuple[int, int] | None:
 def models_below(folder: Path) -> Iterator[str]:
     """The .onnx files of a folder and its subfolders, sorted, without hidden ones."""
     for here, folders, files in os.walk(folder):
+        # In place: `os.walk` goes on with what is left in the list.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if name.endswith(SUFFIX) and not name.startswith("."):
@@ -226,6 +228,7 @@ def staged_stdin() -> Iterator[str]:
                 for block in blocks(sys.stdin.buffer, LIMIT_BYTES):
                     is_first = file.tell() == 0
                     file.write(block)
+                    # What is no model is not read to its end, which a pipe may not have.
                     if is_first and not may_begin_model(block):
                         break
             except OSError as fault:
@@ -245,6 +248,7 @@ def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
     from onnxmem.model.remote import HUB, WEB_SCHEMES, hub_files, scheme_of
 
     scheme = scheme_of(url)
+    # The question mark of an address begins its query.
     magic = re.search(r"[*\[]", url) if scheme in WEB_SCHEMES else _MAGIC.search(url)
     if not is_folder and magic is None:
         return None

@@ -123,6 +123,7 @@ def common_sizes(devices: Catalog) -> tuple[Target, ...]:
         (device for device in devices.devices if device.kind == "cuda"), key=_memory_bytes
     )
     groups = [(size, len(list(group))) for size, group in groupby(gpus, key=_memory_bytes)]
+    # The sizes that most cards have; of equally many, the smaller one.
     groups.sort(key=lambda each: (-each[1], each[0]))
     sizes = sorted(size for size, _ in groups[:_NUM_COMMON])
     return tuple(Target(f"{size / 2**30:g} GiB", size) for size in sizes)
@@ -283,6 +284,7 @@ class Tally:
 
     def summary(self, targets: Iterable[Target] = ()) -> Summary:
         """The summary of all models added so far."""
+        # One model with a training step decides: all were analyzed with the same settings.
         by = "training" if self._train else "total"
         names = _NAMES if self._train else _NAMES[:-1]
         heaviest = [(each.path, size) for each in self._models if (size := each.bytes_of(by))]
@@ -334,6 +336,7 @@ class Accuracies:
     def of(self, path: str) -> float | None:
         """The accuracy of a model: by its path, else its file name, else without the suffix."""
         file = PurePosixPath(path.replace("\\", "/"))
+        # From the most to the least certain.
         names = (path, file.name, file.stem)
         return next((self.by_name[name] for name in names if name in self.by_name), None)
 

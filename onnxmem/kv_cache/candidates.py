@@ -154,6 +154,7 @@ def _by_words(graph: onnx.GraphProto) -> Mapping[tuple[tuple[str, ...], bool], s
         label = label_of(value.name)
         if label.is_marked:
             found.setdefault((label.words, label.is_state), []).append(value.name)
+    # Of several outputs with equal words none is known to be the present of an input.
     return {words: names[0] for words, names in found.items() if len(names) == 1}
 
 

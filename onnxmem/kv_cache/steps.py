@@ -62,6 +62,7 @@ def _tokens_of(symbols: Symbols, step: Step, context: int) -> Tokens:
         tokens = f"the file fixes the new tokens at {fixed:,}"
         message = f"{tokens}: no {step.value} of {context:,}"
         raise NoContextError(message)
+    # A decode step has one new token after all others, a prefill only new ones.
     sequence = fixed or (1 if step is Step.DECODE else context)
     return Tokens(sequence, context - sequence)
 
@@ -110,6 +111,8 @@ def bind_context(
     lengths = (part.present_length for part in growing)
     outputs = {each: tokens.total for each in lengths if isinstance(each, str)}
     outputs = {name: number for name, number in outputs.items() if name not in numbers}
+    # No dim is requested as 0, so zeros are written into a copy of the model; a request has the
+    # rest.
     zeros = {name: number for name, number in numbers.items() if number == 0}
     dims = {name: number for name, number in numbers.items() if number}
     proto = _with_numbers(prepared.proto, {**outputs, **zeros})
@@ -149,6 +152,7 @@ def _check_buffers(cache: KvCache, context: int) -> None:
         for part in cache.parts
         if part.length_rule is LengthRule.FIXED and isinstance(part.past_length, int)
     ]
+    # The longest of several buffers: shorter ones are windows.
     if lengths and max(lengths) < context:
         message = f"the file fixes the cache at {max(lengths):,} tokens, fewer than {context:,}"
         raise NoContextError(message)

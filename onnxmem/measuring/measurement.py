@@ -110,6 +110,7 @@ def read_measurement(
     fed: Mapping[str, Values],
 ) -> Measurement:
     """A measurement from the figures of the children; missing figures are ``None``."""
+    # The child's reply is JSON: whatever is not an integer in it is unknown.
     sizes = {name: whole(figures.get(name)) for name in _SIZES}
     seconds = tuple(float(str(second)) for second in listed(figures.get("seconds_per_run")))
     return Measurement(

@@ -165,6 +165,8 @@ def runs_of(
         if not one_of_several:
             given[0].refuse_other(model)
         return None
+    # Equal dims of the inputs are all that joining needs: runs are compared with the graph one by
+    # one.
     first = own[0]
     for other in own[1:]:
         first.refuse_joining(other)
@@ -244,6 +246,7 @@ def read_run(row: Mapping[str, Any]) -> GraphRun:
 
 
 def _repeated(rows: Sequence[Mapping[str, Any]]) -> Iterator[GraphRun]:
+    # In all rows together.
     left = _MOST_ITERATIONS
     for row in rows:
         times = row.get("times", 1)

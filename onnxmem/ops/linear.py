@@ -69,6 +69,7 @@ def _pairwise_macs(contraction: Contraction) -> int:
         later.subtract(set(term))
         left |= set(term)
         if index:
+            # Every combination of the labels of both operands is one multiply-add.
             macs += prod(contraction.sizes[label] for label in left)
             left = {label for label in left if later[label] > 0}
     return macs
@@ -100,11 +101,13 @@ def _labels(text: str, rank: int) -> _Term | None:
     """Letters of a term; the dims of an ellipsis are named ``.1``, ``.2``, ... from the last."""
     before, dots, after = text.partition("...")
     letters = before + after
+    # An ellipsis stands for the axes that no letter names.
     num_dotted = rank - len(letters)
     if letters and not (letters.isascii() and letters.isalpha()):
         return None
     if not 0 <= num_dotted <= (_MAX_LABELS if dots else 0):
         return None
+    # Numbered from the right, so that ellipses of different ranks broadcast like shapes.
     return (*before, *(f".{axis}" for axis in range(num_dotted, 0, -1)), *after)
 
 
@@ -116,6 +119,7 @@ def _sizes(terms: tuple[_Term, ...], shapes: list[tuple[int, ...]]) -> dict[str,
             known = sizes.get(label, 1)
             if dim not in (1, known) and known != 1:
                 return None
+            # A dim of 1 broadcasts to the others of its label.
             sizes[label] = dim if known == 1 else known
     return sizes if len(sizes) <= _MAX_LABELS else None
 
@@ -171,6 +175,7 @@ def matmul_macs(b: int = 1) -> Formula:
         inner = _depth(call.input_at(b), last=transposed_b, moved=moved_b)
         if depth is None or depth != inner:
             return None
+        # Y: [*batch, M, N], each element of it a sum over K.
         return times(depth, num_elements(call.output_at(0)))
 
     return formula

@@ -48,6 +48,7 @@ def _sum_and_statistics_bytes(sum_output: int, statistics: int) -> Formula:
         count, row = num_elements(output), _last_dim(output)
         if output is None or output.size_bytes is None or count is None or not row:
             return None
+        # Where the sum is an output of the node, it is saved as a tensor and counted there.
         sum_bytes = output.size_bytes if call.output_at(sum_output) is None else 0
         return sum_bytes + statistics * _STATISTIC_BYTES * (count // row)
 
@@ -70,6 +71,7 @@ def _experts_macs(call: Call) -> int | None:
     chosen = positive(call, "k", 1)
     if len(known) < len(experts) or elements is None or not hidden or chosen is None:
         return None
+    # Each token passes `k` experts, one matrix of each layer: [experts, in, out].
     return elements // hidden * chosen * sum(prod(expert[1:]) for expert in known)
 
 

@@ -62,6 +62,7 @@ def lookup(op_type: str, domain: str = "", opset: int | None = None) -> OpSpec:
         return UNKNOWN
     if opset is None:
         return versions[-1]
+    # The last version that is not newer than the opset; before the first one, that one.
     index = bisect_right(versions, opset, key=lambda spec: spec.since_version)
     return versions[max(index - 1, 0)]
 

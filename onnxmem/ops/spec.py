@@ -174,6 +174,7 @@ class OpSpec:
             if known.of == slot:
                 return known
         is_viewed = any(source == slot for source, _ in self.autograd_view)
+        # A view's gradient is a view of the output's; everything else makes a tensor.
         rule = GradientRule.RESHAPED if is_viewed else GradientRule.NEW
         return Gradient(slot or "", rule)
 
@@ -201,6 +202,7 @@ def _index(names: tuple[str, ...], name: str) -> int:
 def _name(names: tuple[str, ...], index: int) -> str | None:
     if index < len(names):
         return names[index].lstrip("*")
+    # A variadic name stands for all indices from its own on.
     if names and names[-1].startswith("*"):
         return names[-1].lstrip("*")
     return None

@@ -306,6 +306,7 @@ class Comparison:
         """The same if there are doubts: *does not fit* where that is certain, else unknown."""
         if not doubts:
             return self
+        # A lower bound that does not fit settles the verdict, whatever is left out of it.
         is_sure = self.verdict is Verdict.OVER and all(doubt.is_lower_bound for doubt in doubts)
         return replace(self, verdict=Verdict.OVER if is_sure else Verdict.UNKNOWN)
 
@@ -352,6 +353,8 @@ class Demand:
         # lower bound does not fit; else the allocator is replayed with the limit as its capacity.
         high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
         if self.range_bytes and self.size_bytes <= limit_bytes:
+            # With a range the verdict is never `fits`: where the high end does not fit, nothing is
+            # known.
             is_met = self.needed_bytes(accuracy) <= limit_bytes
             return self._as(Verdict.TIGHT if is_met else Verdict.UNKNOWN)
         if self.size_bytes <= limit_bytes:

@@ -192,6 +192,7 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
         after = change(subject).results()
     except OnnxmemError:
         return
+    # A smaller image that raises a finding of its own no longer fits the network.
     known = {finding.code for finding in before.findings}
     if not after.is_whole or any(f.code not in known for f in after.bound.findings):
         return
@@ -485,6 +486,7 @@ def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
     # Options are in the order of rising FLOPs and falling peaks; the first one has no checkpoints.
     best, now = options[-1], options[0]
     half_bytes = (now.peak_bytes + best.peak_bytes) // 2
+    # The fewest FLOPs that save at least half of what the best saves.
     cheap = next(option for option in options if option.peak_bytes <= half_bytes)
     for option in dict.fromkeys((best, cheap)):
         yield _checkpoint(option, step_flops, is_best=option is best)
@@ -509,6 +511,7 @@ def _checkpoint(option: CheckpointOption, step_flops: int, *, is_best: bool) -> 
 def _shards(world: int) -> Iterator[Suggestion]:
     worlds = (world,) if world > 1 else _WORLDS
     for stage, cost in _SHARDS.items():
+        # ZeRO-1 and 2 leave the weights on every rank, so only the largest world is worth a line.
         for ranks in worlds if stage == "zero3" else worlds[-1:]:
             yield Suggestion(
                 id=f"shard_{stage}_{ranks}",

@@ -180,6 +180,7 @@ def _distance(
     message: OutOfMemory, request: AnalysisRequest, assessment: Assessment | None
 ) -> Distance | None:
     """Compare like with like: tensors with tensors, a process with a process."""
+    # What failed was requested on top of what was in use.
     asked_bytes = 0 if message.sizes is None else message.sizes.most_bytes
     asked = " + requested" if asked_bytes else ""
     training = request.results.training
@@ -193,6 +194,7 @@ def _distance(
         return None
     needed_bytes, text = message.used_bytes, f"in use{asked}"
     if needed_bytes is None and message.capacity_bytes is not None:
+        # What is not free is in use, by whatever process.
         needed_bytes = message.capacity_bytes - (message.free_bytes or 0)
         text = f"the capacity{' less what is free' if message.free_bytes else ''}{asked}"
     if needed_bytes is None or not assessment.footprint.total_bytes:
@@ -285,6 +287,7 @@ def _verdict(
     if context is not None:
         settings = replace(request.settings, cuda_context_bytes=context.size_bytes)
         request = replace(request, settings=settings)
+        # Other processes keep theirs.
         reserve_bytes = message.others_bytes or 0
     setup = FitRequest(
         memory_bytes=message.capacity_bytes or 0, reserve_bytes=reserve_bytes, basis=basis

@@ -104,6 +104,7 @@ class ValueInterval:
         # What is no number bounds nothing.
         least, most = np.asarray(low, np.float64), np.asarray(high, np.float64)
         return cls(
+            # Beyond 2^53 a float64 no longer tells neighboring integers apart.
             np.where(np.isnan(least) | (least < -_EXACT), -inf, least),
             np.where(np.isnan(most) | (most > _EXACT), inf, most),
         )
@@ -135,6 +136,7 @@ class ValueInterval:
             return self.uniform()
         if self.low.shape == self.high.shape == dims:
             return self
+        # Elements of other dims than the value's: each is somewhere between the ends of all.
         whole = self.uniform()
         return ValueInterval(np.full(dims, whole.low), np.full(dims, whole.high))
 
@@ -150,6 +152,7 @@ class ValueInterval:
 
     def as_terms(self, name: str) -> "ValueInterval":
         """The same where each element that is no term is one of its own."""
+        # Terms are for shapes and the like: an exact value needs none, and a long one is data.
         if self.low.size > _MOST_TERMS or np.array_equal(self.low, self.high):
             return self
         if self.terms is not None and None not in self.terms:
@@ -210,6 +213,7 @@ class Known:
         """The upper end of the elements of a tensor, or of all tensors of a sequence."""
         if self.count is None:
             return self.most_elements
+        # Either bound may be the tighter one.
         return least(self.whole, times(self.count.high, self.most_elements))
 
     @property

@@ -65,6 +65,7 @@ def unknown_limits(graph: Graph, model: onnx.ModelProto, names: Iterable[str]) -
     a dim that no data decide.
     """
     for name in names:
+        # A name is a symbol of the file, or else TENSOR:AXIS.
         declared = list(_declared(model, name))
         numbers = [_decided(graph, each) for each in (declared or (name,))]
         known = [number for number in numbers if number is not None]

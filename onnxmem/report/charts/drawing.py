@@ -140,6 +140,7 @@ def cut(text: str, width: float) -> str:
         return safe
     start, end = "", ""
     left = width - FONT
+    # From both ends inwards: names begin alike, and what tells them apart is often at the end.
     for first, last in zip(safe, reversed(safe), strict=True):
         left -= text_width(first) + text_width(last)
         if left < 0 or len(start) * 2 + 2 > len(safe):

@@ -344,6 +344,7 @@ def _free(
 ) -> tuple[float, float] | None:
     """The first place within the plot that covers nothing."""
     for left, base in spots:
+        # Above and below the base line, as text of this size is drawn.
         spot = (left, base - 10, left + width, base + 3)
         if left > LEFT and spot[2] < right and not any(_overlap(spot, each) for each in taken):
             return left, base

@@ -189,6 +189,7 @@ class Stops:
         """Those of a part of a peak between stops at which the peak is a line and at one node."""
         rows = zip(self.batches, self.values(key), self.texts(node_key), strict=True)
         inside = [row for row in rows if stretch.first <= row[0] <= stretch.last]
+        # A part is a line only while the peak stays at one node.
         if len({text for _, _, text in inside}) != 1:
             return ()
         batches, values, _ = zip(*inside, strict=True)
@@ -246,6 +247,7 @@ def _batches(analysis: Analysis, requested: int) -> Sequence[int]:
     limit = analysis.max_batch
     fits = limit.number if limit is not None and limit.number else 1
     largest = max(requested, _LARGEST, 2 * fits if fits <= _FARTHEST else 1)
+    # The ends and their halves first: time may end before all of them are computed.
     first = dict.fromkeys((1, largest, max(1, requested // 2), max(1, largest // 2)))
     by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - requested.bit_length()))
     ends = [fits] if 1 < fits <= largest else []
@@ -289,6 +291,8 @@ def budget_terms(assessment: Assessment, compared: Comparison) -> tuple[Line, ..
     counts: Counter[str] = Counter()
     found = []
     for line in assessment_lines(assessment, compared):
+        # Several terms may have one label, as those of instances: numbered, each has a key of its
+        # own.
         counts[line.label] += 1
         key = f"{TERMS}{line.label}.{counts[line.label]}"
         number_key = key if line.text is None else ""
@@ -316,6 +320,7 @@ def figure_data(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mappin
 
 def _safe(value: int | None) -> int | str | None:
     """An integer that a script reads exactly: beyond 2^53 as text."""
+    # Numbers of JavaScript are exact below 2^53.
     return value if value is None or abs(value) < 2**53 else str(value)
 
 
@@ -336,6 +341,7 @@ def convex_lines(batches: Sequence[int], values: Sequence[int | None]) -> tuple[
         line = line_through(batches[three], values[three])
         if line is None:
             continue
+        # Lines through overlapping threes are one line if they agree.
         if found and replace(line, first=found[-1].first) == replace(found[-1], last=line.last):
             found[-1] = replace(found[-1], last=line.last)
         else:

@@ -490,6 +490,7 @@ def _loop_text(loop: "DataLoop") -> str:
     elif line is not None:
         formula = f"{line.fixed_bytes:,} B + {line.slope_bytes:,} B x iterations"
         parts = [f"its outputs have {formula}: a line through {through}, not a proof"]
+    # 2 and 3 iterations are only there to show the line.
     shown = {min(loop.totals, default=0), max(loop.totals, default=0), *loop.totals} - {2, 3}
     parts += [
         f"at {count:,} at most {format_bytes(loop.totals[count])}"
@@ -695,6 +696,7 @@ def _domain(symbolic: "ClosedForm") -> str:
 
 def _axis(symbolic: "ClosedForm") -> int:
     """The symbol along which ranges are computed: the first that is not the batch, if any."""
+    # The batch is the first symbol; the axis of the ranges is another dim where there is one.
     return min(int(symbolic.has_batch), len(symbolic.symbols) - 1)
 
 
@@ -711,6 +713,7 @@ def _ranges(symbolic: "ClosedForm") -> dict[int, tuple[int, str]]:
     name = shortened(symbolic.symbols[axis])
     found: dict[int, tuple[int, str]] = {}
     along_axis = [piece.along(axis, symbolic.requested) for piece in pieces]
+    # One piece may lead in several ranges.
     for piece, first, until in _leaders(along_axis, last):
         numbers = f"{first:,}" if first == until else f"{first:,} to {until:,}"
         start, text = found.get(piece, (first, f"{name} "))
@@ -736,6 +739,7 @@ def _leaders(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, i
 def _polynomial_text(symbolic: "ClosedForm", piece: "Polynomial") -> str:
     """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
     text = ""
+    # Highest degree first, as polynomials are written.
     for powers, number in sorted(piece.terms, key=lambda term: (-sum(term[0]), term[0])):
         product = symbolic.monomial(powers, " x ")
         sign = " - " if number < 0 else " + "

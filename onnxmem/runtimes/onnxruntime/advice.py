@@ -72,6 +72,7 @@ def combined_choices(
     }
     found = []
     for other in grid:
+        # A combination may run out of the arena's own limit, where others do not.
         with suppress(ReplayError):
             by_reuse = recorded[other.enable_mem_reuse]
             found.append(choice(graph, options, other, provider, recorded=by_reuse))

@@ -88,6 +88,7 @@ class SessionRuntime:
         ``made`` is ``program(graph)``.
         """
         session = made.session.recorded.graph
+        # The data decide nothing: every run is the one that was made.
         if not undecided(session.trace).names():
             return (made,), True
         possible = PossibleRuns.of(session)
@@ -95,6 +96,8 @@ class SessionRuntime:
             PlannedSession.of(each, self.options, self._provider) for each in possible.sessions
         ]
         if not possible.are_all:
+            # What the combinations leave open counts as little as may be, so that each is a lower
+            # bound.
             planned = [each.at_least for each in planned]
         return tuple(self._program(graph, each) for each in planned), possible.are_all
 
@@ -345,6 +348,8 @@ def _pages_through(
     (first_batch, mapped), *_ = points
     for name, first in mapped.items():
         most = max(each.get(name, 0) for _, each in points)
+        # A Gather reads pages for each index, up to the whole weight; other kernels read all of it
+        # at any batch.
         of_sample = most if first == most else first // first_batch
         if any(min(of_sample * batch, most) != each.get(name) for batch, each in points):
             return None

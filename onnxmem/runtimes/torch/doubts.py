@@ -52,6 +52,7 @@ def matrices_finding(
     names: Sequence[str], trained_bytes: int, frozen_bytes: int
 ) -> Iterator[Finding]:
     """The warning on matrices, with the peaks of both steps."""
+    # A doubt that does not move the peak is not worth a warning.
     if abs(trained_bytes - frozen_bytes) > _SHARE * trained_bytes:
         text = (
             f"{plural(len(names), 'tensor')} that matmuls read counted as trained, which may be "
@@ -183,6 +184,8 @@ def _maxima(tape: Tape) -> Mapping[str, int]:
         if node.onnx_op != "ReduceMax" or FX_NODE in node.metadata:
             continue
         behind = [each for each in readers.get(node.outputs[0], ()) if each.onnx_op == "Sub"]
+        # A softmax or log-sum-exp that is written out: the maximum cancels out of the result, so
+        # many networks detach it.
         if any(e.onnx_op == "Exp" for sub in behind for e in readers.get(sub.outputs[0], ())):
             storages = tape.saved[node.name].storages
             found[node.name] = sum(tape.size_bytes(each) or 0 for each in storages)
@@ -215,6 +218,7 @@ def _squares(tape: Tape) -> Mapping[str, int]:
     if tape.precision.autocast is None:
         return {}
     return {
+        # A 16-bit operand in float32 takes twice its bytes.
         node.name: 2 * (tape.size_bytes(node.inputs[0]) or 0)
         for node in tape.backward_nodes
         if node.onnx_op == "Mul"

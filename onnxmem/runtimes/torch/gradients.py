@@ -61,6 +61,7 @@ class GradientHeap:
     ) -> GradientTensor:
         """Allocate a gradient, in row-major order unless strides are given."""
         block = self.heap.allocate(label, Category.ACTIVATION_GRADIENT, size_bytes(dims, bits))
+        # A kernel that is given no layout writes a contiguous result.
         layout = contiguous(dims) if strides is None and dims is not None else strides
         return GradientTensor(block, dims, layout, bits)
 

@@ -137,6 +137,7 @@ def loss_outputs(graph: Graph, named: Iterable[str]) -> tuple[str, ...]:
                 f"one of {', '.join(floating)}"
             )
             raise UsageError(message)
+    # Without names every floating output has a loss: outputs of integers have no gradient.
     return wanted or floating
 
 

@@ -106,6 +106,8 @@ def _subtractions(graph: Graph) -> Mapping[str, Node]:
         if node.onnx_op != "Sub" or FX_NODE in node.metadata or not _is_centered(node, producers):
             continue
         read = sorted(readers.get(node.outputs[0], ()), key=lambda each: each.onnx_op)
+        # `(x - mean) / sqrt(var)`, with `var = mean((x - mean) ** 2)`: the network subtracts twice,
+        # the exporter once.
         if [each.onnx_op for each in read] == ["Div", "Pow"]:
             divided, squared = read
             root, means = producers.get(divided.inputs[1]), readers.get(squared.outputs[0], [])
@@ -151,6 +153,8 @@ def with_repeated_calls(graph: Graph) -> Graph:
 def _call_merged_into(name: str, operands: list[str], known: Mapping[str, object]) -> str:
     """The one operand that is another call of what computed a tensor; empty if there is none."""
     stem = _NUMBER.sub("", name)
+    # torch.export numbers calls of one operator, so the operand that the file lacks has the same
+    # stem.
     others = {each for each in operands if each not in known and _NUMBER.sub("", each) == stem}
     return others.pop() if name not in operands and len(others) == 1 else ""
 
@@ -182,6 +186,7 @@ def _merged(graph: Graph) -> Iterator[_Merged]:
     paths = [() if path[:1] and path[0] in names else path for path in paths_of(graph.nodes)]
     if not any(paths):
         return
+    # How many nodes each module has, with those of the modules in it.
     sizes = Counter(path[:depth] for path in paths for depth in range(1, len(path) + 1))
     readers: dict[str, list[_Reader]] = {}
     path_of: dict[str, Modules] = {}
@@ -203,6 +208,7 @@ def _others(owner: Modules, reads: list[_Reader]) -> Mapping[Modules, tuple[int,
     """The modules beside an owner that have readers, and the indices of these."""
     found: dict[Modules, tuple[int, ...]] = {}
     for index, path in reads:
+        # -1: the reader is in the owner itself, or around it, and reads the same tensor.
         shared = next((n for n, (a, b) in enumerate(zip(owner, path, strict=False)) if a != b), -1)
         if shared >= 0:
             module = path[: shared + 1]

@@ -130,6 +130,7 @@ class _Planner:
         self._count_uses(nodes)
         own = [self._plan_outputs(node) for node in nodes]
         allocated = {name for allocates in own for name in allocates}
+        # The caller releases the outputs.
         releases = self._releases(nodes, allocated.difference(self.graph.outputs))
         steps = tuple(
             Step(node, allocates, tuple(releases.get(index, ())), self._bodies(node))
@@ -225,6 +226,7 @@ class _Planner:
                 # One use left: this node is the last consumer of the buffer.
                 if self.use_count[self.buffer[dying]] == 1 and self._same_size(dying, name):
                     return dying
+        # Nobody reads the output: its own count is the only one, and no dead buffer is spent on it.
         return None if self.use_count[name] == 1 else self._dead(name)
 
     def _passed_through(self, node: Node) -> str | None:
@@ -283,6 +285,7 @@ class _Planner:
         last: dict[str, int] = {}
         for index, node in enumerate(nodes):
             for name in uses(node):
+                # The last reader of any tensor in a buffer releases it.
                 last[self.buffer[name]] = index
         releases: dict[int, list[str]] = {}
         for buffer in self.buffer:

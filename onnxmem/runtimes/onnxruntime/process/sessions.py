@@ -70,6 +70,8 @@ class SessionsMemory:
             peaks.append(load.peak_bytes + earlier_bytes)
             earlier_bytes += load.records_bytes + load.file_pages_bytes
         further = self.num_sessions - len(loads)
+        # From some session on each adds the same, so the last difference stands for all further
+        # ones.
         growth = peaks[-1] - peaks[-2] if further else 0
         held_bytes = self.held_bytes + self.host.baseline.process_bytes
         return held_bytes + max(peaks) + further * max(growth, 0)
@@ -101,6 +103,7 @@ class SessionsMemory:
         further = self.num_sessions - len(loads)
         if further:
             before = dict(self._parts_of(loads[:-1], arenas))
+            # As for the load: the difference that the last session makes, for each further one.
             found = tuple((name, size + further * (size - before[name])) for name, size in found)
         others = {CALLERS: self.callers_bytes, HELD: self.held_bytes}
         return (*found, *((name, size) for name, size in others.items() if size))
@@ -139,8 +142,10 @@ class SessionsMemory:
         if self.shares_weights:
             spec = replace(spec, shared=frozenset(weight.name for weight in spec.stored))
             first = Loading(spec).run()
+            # The first session packs, and the container keeps its copies for the others.
             spec = _further(spec)
         if self.shares_arena:
+            # The one arena has its regions from the first session.
             spec = replace(spec, regions=())
         loads = [first]
         for _ in range(min(self.num_sessions, _MOST_LOADED) - 1):

@@ -70,6 +70,7 @@ class SessionConfig:
         if self.provider != "cpu":
             return False
         wanted, here = cpu_named(self.cpu), cpu_named("native")
+        # Only level `all` has layouts that follow from the vector width of a CPU.
         return wanted == here or (self.level != "all" and wanted.is_arm == here.is_arm)
 
 
@@ -273,6 +274,7 @@ def emulated(
 
     ``dims`` are numbers for symbols, as set by free-dimension overrides.
     """
+    # onnxruntime inlines functions itself, at a point of its own.
     proto = prepared.with_calls or prepared.proto
     made = optimized(proto, level, dims=dims, cpu=cpu, provider=provider)
     return optimized_of(made, level, cpu)

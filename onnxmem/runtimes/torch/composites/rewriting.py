@@ -60,7 +60,9 @@ class GraphView:
         """Index a graph."""
         read = [(name, node) for node in graph.nodes for name in data_reads(node)]
         reads = Counter([name for name, _ in read])
+        # An output of the graph is read outside of it, so no composite may swallow it.
         reads.update(graph.outputs)
+        # The last reader of each tensor; it is the only one where `reads` counts one.
         readers = dict(read)
         return cls(graph, graph.producers, readers, reads)
 
@@ -133,6 +135,7 @@ def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
     replacements: dict[str, Node] = {}
     for match in matches:
         names = {node.name for node in match.nodes}
+        # The first match of a node wins.
         if matched.isdisjoint(names):
             matched |= names
             replacements[match.nodes[-1].name] = match.node()
