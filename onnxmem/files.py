@@ -121,8 +121,6 @@ def _nearest_path(path: str) -> str | None:
     """The path with its first missing part replaced by the most similar name in its folder."""
     from difflib import get_close_matches
 
-    from onnxmem.errors import shortened
-
     folder, missing = os.path.split(path)
     rest: list[str] = []
     while folder and not os.path.isdir(folder):

@@ -504,6 +504,34 @@ def test_a_combination_is_analyzed_together_and_is_minimal() -> None:
     assert len(groups) == len(set(groups))
 
 
+def test_half_floats_reach_the_bodies_in_bodies() -> None:
+    """The peak, 3 x 997 elements, is in an If of an If."""
+    source = """
+        nested (bool a, bool b, float[997] x) => (float[997] y) {
+            y = If (a) <
+                then_branch = outer () => (float[997] o) {
+                    o = If (b) <
+                        then_branch = inner () => (float[997] i) {
+                            sine = Sin (x)
+                            cosine = Cos (x)
+                            i = Add (sine, cosine)
+                        },
+                        else_branch = other () => (float[997] j) { j = Identity (x) }
+                    >
+                },
+                else_branch = last () => (float[997] k) { k = Identity (x) }
+            >
+        }
+    """
+    subject = Subject(question_of(source))
+    whole = bytes_of(Objective.TOTAL, subject)
+    half = bytes_of(Objective.TOTAL, replace(subject, has_half_floats=True))
+    assert whole is not None
+    assert half is not None
+    flags_bytes = 2
+    assert half - flags_bytes == (whole - flags_bytes) // 2
+
+
 def test_unneeded_parts_of_a_combination_are_dropped() -> None:
     subject = Subject(question_of(CONVNET, batch=8))
     own = bytes_of(Objective.TOTAL, subject)

@@ -401,16 +401,7 @@ def _in_half(results: StageResults) -> StageResults:
         else tensor
         for name, tensor in graph.tensors.items()
     }
-    nodes = tuple(
-        replace(
-            node,
-            subgraphs=tuple(
-                (name, replace(inner, tensors=narrow)) for name, inner in node.subgraphs
-            ),
-        )
-        for node in graph.nodes
-    )
-    halved = replace(graph, nodes=nodes, tensors=narrow)
+    halved = graph.with_tensors(narrow)
     bound: BoundModel = replace(results.bound, graph=halved)
     return replace(
         results,

@@ -214,7 +214,9 @@ class FusedLayers:
         if self.num_hidden <= most:
             return is_half or self.bits == 32  # noqa: PLR2004 - float32
         # ``use_persist_common_heuristics`` and ``use_persist_device_heuristics``, which apply to
-        # float16 alone: one layer and direction, sizes that are multiples of a tile, few samples.
+        # float16 alone: one layer and direction, sizes that are multiples of a tile, few samples,
+        # and for RNN not both many samples and large states.
+        is_slow = self.mode == "RNN" and self.num_samples >= 96 and self.num_hidden >= 896  # noqa: PLR2004 - as there
         return (
             is_half
             and self.mode != "GRU"
@@ -223,6 +225,7 @@ class FusedLayers:
             and self.num_hidden % 128 == self.num_inputs % 128 == 0
             and self.num_samples % 8 == 0
             and self.num_samples <= 128  # noqa: PLR2004 - as there
+            and not is_slow
         )
 
 

@@ -262,10 +262,10 @@ def _view(graph: Graph, node: Node, index: int, found: Mapping[str, View]) -> Vi
     if before is None or after is None or source.strides is None:
         return View(source.storage, None)
     call = _ViewCall(node.attributes, before, source.strides, after)
-    # No strides: the reshape must copy, so that the output has a storage of its own.
     is_contiguous = node.operator is CONTIGUOUS
     of_view = _contiguous if is_contiguous else _VIEW_STRIDES.get(node.onnx_op, _reshape)
     strides = of_view(call)
+    # No strides: the reshape must copy, so that the output has a storage of its own.
     if strides is None:
         return None
     # A file may declare an output of another rank than its operator gives it.

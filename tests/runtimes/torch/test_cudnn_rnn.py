@@ -61,6 +61,33 @@ def test_the_workspaces_are_the_measured_ones() -> None:
     assert max(percents) < 5.2
 
 
+@pytest.mark.parametrize(
+    ("mode", "samples", "hidden", "is_one_kernel"),
+    [
+        ("RNN", 88, 1024, True),
+        ("RNN", 96, 768, True),
+        ("RNN", 96, 896, False),
+        ("RNN", 128, 1024, False),
+        ("LSTM", 128, 1024, True),
+    ],
+)
+def test_large_layers_of_float16_run_as_one_kernel(
+    mode: str, samples: int, hidden: int, is_one_kernel: bool
+) -> None:
+    """As ``use_persist_device_heuristics`` of RNN.cpp decides, which bfloat16 never passes."""
+    sizes = (T, samples, 128, hidden, 1, 1)
+    float16, bfloat16 = (
+        FusedLayers(*(mode, *sizes, False, 0, 0), bits=16, is_bfloat16=each)
+        for each in (False, True)
+    )
+    buffers = {"RNN": 9, "LSTM": 16}[mode] * T * samples * hidden * 2
+    for is_forward in (True, False):
+        more_bytes = float16.workspace_bytes(is_forward=is_forward) - bfloat16.workspace_bytes(
+            is_forward=is_forward
+        )
+        assert more_bytes == (buffers if is_one_kernel else 0)
+
+
 def layer(index: int, source: str, *, kind: str = "LSTM", directions: int = 1) -> str:
     """A layer as exporters write it: its output is joined to [T, B, D x H]."""
     way = "bidirectional" if directions == 2 else "forward"
