@@ -245,6 +245,7 @@ def explain(
         known = _analyzed(source, settings)
         return explanation(what, Model(known.path, lambda _: known), known.request.settings)
     file = source
+    # A question may name a batch itself.
     if settings.get("batch") is None:
         settings["batch"] = batch_of(what)
 

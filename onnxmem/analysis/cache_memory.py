@@ -206,7 +206,6 @@ def _of_kind(kind: Contents) -> Callable[[Part], bool]:
 
 def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
     """Scale a size to the batch if the file has a number as its batch dim, not a symbol."""
-    # A symbol of the batch is bound already; only a fixed dim is scaled.
     dim = part.dims[part.batch_axis]
     if size_bytes is None or is_symbol or not isinstance(dim, int) or dim in {0, batch}:
         return size_bytes

@@ -143,7 +143,6 @@ class Catalog:
 
     def _near(self, wanted: str) -> list[str]:
         """Keys that have all of a name, the shortest first; else the most similar."""
-        # What contains the words, the shortest first, is a better guess than what is spelled alike.
         having = sorted((key for key in self._by_key() if wanted in key), key=len) if wanted else []
         return having[:_NEAR] or get_close_matches(wanted, self._by_key(), n=_NEAR, cutoff=0.5)
 
@@ -227,8 +226,6 @@ class Catalog:
 
     def _by_key(self) -> dict[str, Device]:
         """Devices by key; a name wins over an alias, and an earlier device over a later one."""
-        # Reversed, so that of two devices with one name or alias the first wins; a name wins over
-        # any alias.
         named = {_key(device.name): device for device in reversed(self.devices)}
         aliases = {
             _key(alias): device for device in reversed(self.devices) for alias in device.aliases

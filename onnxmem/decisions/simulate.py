@@ -353,6 +353,7 @@ def simulate(
     draws = model.draws(ordered, serving, memory) if is_random else []
     peaks = [each.peak_bytes for each in draws]
     processes = [each.process_bytes for each in draws]
+    # The index of a draw is its seed, so the timeline is that of the median draw.
     median_draw = processes.index(median_low(processes)) if is_random else 0
     process = Process(model.runs, serving)
     timeline = tuple(
@@ -364,6 +365,7 @@ def simulate(
     process_interval = memory.interval(process.arenas, draws, busy)
     peaks = peaks or [process.peak_bytes]
     num_nodes = len(model.runs.planned.recorded.graph.graph.nodes)
+    # Fewer requests of larger graphs, so that the search for a bound takes a similar time.
     most = min(max(_MOST_NODES // max(num_nodes, 1), _FEWEST_IN_RANGE), _MOST_IN_RANGE)
     if model.runs.planned.recorded.has_bodies or model.data_runs.ends:
         most = _FEWEST_IN_RANGE
@@ -791,6 +793,7 @@ class Process:
     @property
     def peak_bytes(self) -> int:
         """The most that the arenas reserved so far: the sum over the sessions."""
+        # Arenas peak at different times: the sum is the most that all may have reserved at once.
         return sum(self._peaks_bytes)
 
     def is_closed_under(self, requests: Sequence[Dims]) -> bool | None:

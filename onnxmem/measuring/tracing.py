@@ -48,6 +48,7 @@ def trace_first_run(request: Mapping[str, Any]) -> dict[str, JSON]:
     # onnxruntime resolves a relative path against the model's folder.
     statistics = Path(_STATISTICS).absolute()
     native.add_session_config_entry("session.collect_node_memory_stats_to_file", str(statistics))
+    # One run: with the pattern off, any later one would be the same.
     every = _profiled(parsed, native, num_runs=1)
     steps = every[0] if every else []  # the profile of a very long loop is truncated
     scratch = _scratch(statistics, steps)
@@ -263,6 +264,7 @@ def _scratch(statistics: Path, steps: Sequence[Step]) -> Callable[[Step], int | 
 
 
 def _digest(steps: Iterable[Step]) -> str:
+    # A digest, because the names of all steps of a long loop would be a large reply.
     names = "\0".join(step.node for step in steps)
     return hashlib.sha256(names.encode(errors="replace")).hexdigest()
 

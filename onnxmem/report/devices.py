@@ -113,6 +113,7 @@ def render_bounds(
     lines = [f"{shortened(request.model.path)}  {what}{at}", "", *_work_lines(work), ""]
     lines.append(f"{'DEVICE':<26}{'BOUND':>12}{'COMPUTE':>12}{'MEMORY':>12}   LIMITED BY")
     unbounded = 0
+    # The fastest first; devices of unknown peaks are only counted.
     ordered = sorted(bounds, key=lambda each: each[1].seconds or float("inf"))
     for device, bound in ordered:
         if bound.seconds is None:
@@ -156,6 +157,7 @@ def render_ranking(
         *laid_out(doubt_line(doubt) for doubt in ranking_doubts(found)),
         "",
     ]
+    # Devices with one basis, CPU and cuBLAS workspace take the same: one line for all of them.
     taken = {
         (x.ranked.basis, x.ranked.cpu or "", x.ranked.cublas_bytes or 0, x.cards): x for x in found
     }
@@ -220,6 +222,7 @@ def _per_card(found: Sequence[Offer], choice: Choice, request: AnalysisRequest) 
     first = next((each for each in found if each.cards > 1), None)
     if first is None or batch is None:
         return
+    # Only cards of one basis are compared: what other devices take is another figure.
     same = (first.ranked.basis, first.ranked.cublas_bytes)
     rows = {x.cards: x.ranked for x in found if (x.ranked.basis, x.ranked.cublas_bytes) == same}
     one = rows.get(min(choice.cards))

@@ -76,6 +76,7 @@ def render_fit(
     contexts: Contexts | None,
 ) -> str:
     """Write the whole result; it ends with a newline."""
+    # A bare small size may be a microcontroller's RAM, in which the weights do not lie.
     is_of_tensors = result.setup.basis is Basis.TOTAL and memory.device is None and not contexts
     in_ram = in_ram_alone(requests, result.setup) if is_of_tensors and memory.is_small else None
     beside = [

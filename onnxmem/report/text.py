@@ -225,7 +225,6 @@ def _terms_width(section: Section) -> int:
 
 def _sizes(section: Section) -> list[str]:
     """Sizes in the unit of the first, each before its label, which may be long."""
-    # The first is the largest.
     unit = unit_power(section.lines[0].number or 0) if section.lines else 0
     return [
         text
@@ -381,8 +380,6 @@ def aligned(table: Sequence[Sequence[str]], num_texts: int, spare: Sequence[str]
         left_out.append(heading)
         del columns[heading]
     names, *others = columns.values()
-    # Only the first column gives way; a name that is longer stands in a line of its own above its
-    # row.
     room = max(width() - _table_width(others) - len(_GAP), len(names[0]))
     widths = [max(len(name) for name in names if len(name) <= room)]
     widths += [max(map(len, column)) for column in others]

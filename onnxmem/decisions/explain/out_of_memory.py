@@ -137,8 +137,6 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     here = _ordered(
         map(peaks.marked, (each for each in found if each.batch in {batch, None})), message
     )
-    # Tensors of the request's batch explain a message best; those of other batches are for a
-    # message of another run.
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(request, message) if message.program == "onnxruntime" else None
     basis = _basis(request, message)

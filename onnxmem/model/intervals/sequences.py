@@ -65,6 +65,7 @@ def _element(site: Site) -> Known | None:
     sequence = site.known(0)
     if sequence is None or sequence.count is None:
         return None
+    # What is known of all elements holds for any of them.
     return replace(renamed(sequence, site.node.outputs[0]), count=None, whole=None)
 
 

@@ -80,7 +80,6 @@ def with_upper_dims(
     while True:
         found = TensorIntervals(graph, limits, values)
         _Walk(inference, found).graph(graph)
-        # Nothing new was learned: the limits and what follows from them agree.
         if found.learned.keys() <= limits.keys():
             break
         # What limits a dim limits all that equal it, the first of them included.

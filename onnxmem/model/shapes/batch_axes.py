@@ -236,7 +236,6 @@ def computing_nodes(
         if len(found) > _MAX_NODES:
             return []
         pending.extend(node.input)
-    # In the order of the file, which is topological.
     return [found[index] for index in sorted(found)]
 
 

@@ -147,7 +147,7 @@ def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> d
     if shape is None:
         return {}
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
-    # As Shape clamps `start` and `end` since opset 15, a slice of Python does.
+    # Shape clamps `start` and `end` (since opset 15) as a slice of Python does.
     requested = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     if onnx_op(node) == "Size":
         requested = shape

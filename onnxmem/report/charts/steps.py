@@ -90,7 +90,6 @@ def decimated(
     if len(sums) <= num_points:
         return tuple(range(len(sums))), tuple(series)
     steps = tuple(
-        # The largest of each bucket, so that no peak is lost.
         max(range(start, stop), key=sums.__getitem__)
         for start, stop in buckets(len(sums), num_points)
     )

@@ -41,6 +41,7 @@ def prose(text: str) -> str:
 def script_json(data: object) -> str:
     """JSON for a script element: nothing in it ends the element or a line."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    # Inside of a script element a browser ends the script at `</script>`, wherever that is.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -320,7 +320,6 @@ def figure_data(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mappin
 
 def _safe(value: int | None) -> int | str | None:
     """An integer that a script reads exactly: beyond 2^53 as text."""
-    # Numbers of JavaScript are exact below 2^53.
     return value if value is None or abs(value) < 2**53 else str(value)
 
 

@@ -124,6 +124,7 @@ def timeline_data(
         "tensors": {
             "names": _front_coded([shortened(lifetimes.labels[number]) for number in named]),
             "groups": [present[int(lifetimes.groups[number])] for number in named],
+            # The page adds the requested batch times `per` again.
             "fixed": [lifetimes.sizes.bytes_of(n) - batch * per[n] for n in named],
             "per": [per[number] for number in named],
             "starts": _deltas(int(lifetimes.starts[number]) for number in named),
@@ -171,6 +172,7 @@ def _shown_steps(series: Sequence[Series], lifetimes: Lifetimes, stops: Stops | 
     shown = {*steps, 0, lifetimes.num_steps - 1}
     if stops is not None and len(steps) < lifetimes.num_steps:
         others = (lifetimes_of(stop.analysis) for stop in stops.all)
+        # The peak may move with the batch: the steps at which it is then are drawn too.
         shown |= {_peak(each.series(each.sizes.fixed_bytes))[0] for each in others}
     return sorted(step for step in shown if step < lifetimes.num_steps)
 
@@ -220,6 +222,7 @@ def _largest_at(lifetimes: Lifetimes, steps: Sequence[int]) -> list[list[int]]:
     next_open = list(range(len(steps) + 1))
 
     def first_open(index: int) -> int:
+        # Path halving, as in a union-find: almost constant for each look-up.
         while next_open[index] != index:
             next_open[index] = next_open[next_open[index]]
             index = next_open[index]

@@ -696,7 +696,6 @@ def _domain(symbolic: "ClosedForm") -> str:
 
 def _axis(symbolic: "ClosedForm") -> int:
     """The symbol along which ranges are computed: the first that is not the batch, if any."""
-    # The batch is the first symbol; the axis of the ranges is another dim where there is one.
     return min(int(symbolic.has_batch), len(symbolic.symbols) - 1)
 
 
@@ -739,7 +738,6 @@ def _leaders(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, i
 def _polynomial_text(symbolic: "ClosedForm", piece: "Polynomial") -> str:
     """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
     text = ""
-    # Highest degree first, as polynomials are written.
     for powers, number in sorted(piece.terms, key=lambda term: (-sum(term[0]), term[0])):
         product = symbolic.monomial(powers, " x ")
         sign = " - " if number < 0 else " + "

@@ -157,6 +157,7 @@ class _Rules:
 
     def of(self, graph: Graph, node: Node) -> Scratch:
         key = (id(graph), id(node))
+        # Every run of a body asks again for the scratch of its nodes.
         found = self.cache[key] if key in self.cache else self._found(graph, node)
         # The id of a graph that was created for one run may be that of another one later.
         if id(graph) in self.cacheable:

@@ -117,6 +117,7 @@ class _Call:
         of = {label: (rows != 1, columns != 1) for label, rows, columns in wide}
         shared = [label for label in order if of[label] == (True, True)]
         summed = [label for label in shared if label not in needed]
+        # `sumproduct_pair` multiplies element by element where no label is summed.
         if not summed:
             return self._multiply(name, left, right)
         # One batched product of [batch, rows, summed] and [batch, summed, columns]: each group of
@@ -164,6 +165,7 @@ class _Call:
     def _permuted(self, operand: _Operand, labels: tuple[str, ...]) -> _Operand:
         if labels == operand.labels:
             return operand
+        # A view: only a Reshape behind it may copy.
         perm = tuple(operand.labels.index(label) for label in labels)
         dims = operand.sizes(labels)
         name = self._add("Transpose", (operand.name,), dims, attributes={"perm": perm})

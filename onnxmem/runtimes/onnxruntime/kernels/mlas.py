@@ -77,8 +77,6 @@ def packed_blocks_bytes(
     if bits == 2:  # noqa: PLR2004 - bits of an element
         blocks = aligned(blocks, _BLOCKS_2_BIT)
     elements = columns * blocks * block_size * bits // _BITS_PER_BYTE
-    # Of each block of a column: a scale, and a sum that corrects for the zero point; elements and
-    # sums are aligned.
     scales = _FLOAT * columns * blocks
     sums = _FLOAT * aligned(columns, _COLUMNS) * blocks
     return elements + scales + sums + 2 * (_BUFFER_ALIGNMENT - 1)

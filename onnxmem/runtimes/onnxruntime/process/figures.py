@@ -504,10 +504,10 @@ class _Filters:
 
 
 class _Pool:
-    # Only the sizes tell which weight a new one was made from, so each source is given away once.
     """Weights, each of which can be the source of one other weight."""
 
     def __init__(self, sizes: Sizes) -> None:
+        # Only its size tells which weight a new one was made from, so each is given away once.
         self._rows = sorted((size, index, name) for index, (name, size) in enumerate(sizes.items()))
 
     def take(self, size_bytes: int) -> str | None:

@@ -204,7 +204,6 @@ def unfused_attentions(graph: Graph) -> tuple[Node, ...]:
 
 def _is_scored(view: GraphView, softmax: Node) -> bool:
     """Whether a softmax reads scores: a matmul of two activations, perhaps scaled and masked."""
-    # Backwards through what a network does to scores before their softmax: scale, mask, reshape.
     names = [softmax.inputs[0]]
     while names:
         producer = view.producers.get(names.pop())
