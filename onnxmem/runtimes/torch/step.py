@@ -85,8 +85,8 @@ def _is_open_to_variables(tape: Tape, step: TrainingMemory) -> bool:
     """Whether variables may hold enough to matter that the file does not show."""
     if has_lines(tape.graph.nodes):
         return False
-    # What is saved for backward is alive anyway, unless it is recomputed.
-    # An upper bound first, so that the second simulation runs only where it can matter.
+    # An upper bound, so that the second simulation runs only where it can matter. What is saved for
+    # backward is alive anyway, unless it is recomputed.
     is_saved = step.recipe.checkpoint == "none"
     saved = {name for each in tape.saved.values() for name in each.storages if is_saved}
     most_bytes = step.forward_peak_bytes if is_saved else step.peak_bytes
@@ -182,9 +182,9 @@ class PersistentState:
         """Bytes of a rank's part of a tensor that is sharded from a ZeRO stage on."""
         if _STAGES[self.recipe.shard] < stage:
             return size_bytes
-        # All ranks pad to the first chunk, the longest (`padded_sharded_size`).
         if self.shards_weights and dims and dims[0]:
-            # FSDPParam._init_sharded_param of _fully_shard/_fsdp_param.py cuts the first dim.
+            # FSDPParam._init_sharded_param of _fully_shard/_fsdp_param.py cuts the first dim, and
+            # pads every shard to the first, which is the longest.
             return -(-dims[0] // self.recipe.world) * (size_bytes // dims[0])
         return -(-size_bytes // self.recipe.world)
 
@@ -247,8 +247,8 @@ class PersistentState:
     def bucket_allocations(self) -> Iterable[Allocation]:
         """The buckets in which ranks reduce gradients: as large as all of them."""
         if self.recipe.shard in _BUCKETED:
-            # Without `gradient_as_bucket_view`, the default of torch/nn/parallel/distributed.py,
-            # buckets are copies beside the gradients.
+            # Buckets are copies beside the gradients unless `gradient_as_bucket_view` is set, which
+            # is off by default (torch/nn/parallel/distributed.py).
             total_bytes = sum(size for _, size in self.whole_bytes(self.parameters.trained))
             yield Allocation("gradient buckets", Category.GRADIENT, total_bytes)
 

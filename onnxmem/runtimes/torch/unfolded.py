@@ -142,9 +142,9 @@ class _Unfolding:
         self.nodes.append(node if padded is None else self._behind_padding(node, padded))
 
     def _with_detached_operands(self, node: Node) -> Node:
-        # Arguments index the node's inputs only where there are as many of both.
         """Cut the gradient of operands that the network has detached, which no node tells."""
         arguments = _arguments(node)
+        # Arguments index the node's inputs only where there are as many of both.
         if len(arguments) != len(node.inputs):
             return node
         inputs = list(node.inputs)
