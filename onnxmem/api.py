@@ -179,7 +179,6 @@ def simulate(  # noqa: PLR0913 - the options of the command
     from onnxmem.decisions.simulate import simulate as simulated
     from onnxmem.model.requests import listed_requests, read_requests
     from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-    from onnxmem.settings import num_cores
 
     if isinstance(requests, str):
         found = read_requests(requests, num_requests, seed)
@@ -189,7 +188,7 @@ def simulate(  # noqa: PLR0913 - the options of the command
         concurrency=concurrency,
         sessions=sessions,
         options=options or SessionOptions(),
-        cores=num_cores() if cores is None else cores,
+        **({} if cores is None else {"cores": cores}),
     )
     # Observed runs may be at the dims of different requests, and an analysis has one request.
     seen = observed_runs(settings.pop("observed", None))

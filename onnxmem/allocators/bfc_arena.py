@@ -86,22 +86,24 @@ class ByteRanges:
     starts: list[int] = field(default_factory=list)
     stops: list[int] = field(default_factory=list)
 
-    def add(self, start: int, stop: int) -> None:
-        """Add a range to the union."""
+    def add(self, start: int, stop: int) -> int:
+        """Add a range to the union; how many bytes of it were not there before."""
         first = bisect_left(self.stops, start)
         # The common case: an allocation of the same size was here before.
         if first < len(self.stops) and self.starts[first] <= start and stop <= self.stops[first]:
-            return
+            return 0
         # Every range that overlaps or touches the new one becomes part of it, so that the ranges
         # stay disjoint: they are those from `first` up to `last`.
         last = first
         while last < len(self.starts) and self.starts[last] <= stop:
             last += 1
+        before = sum(self.stops[first:last]) - sum(self.starts[first:last])
         if first < last:
             start = min(start, self.starts[first])
             stop = max(stop, self.stops[last - 1])
         self.starts[first:last] = [start]
         self.stops[first:last] = [stop]
+        return stop - start - before
 
     def remove(self, start: int, stop: int) -> None:
         """Remove a range from the union."""
@@ -152,6 +154,8 @@ class BfcArena:
     """The thread that added each region, by the region's number."""
     thread: int = 0
     """The one that requests now."""
+    new_bytes: int = 0
+    """Of the last request, the bytes that none had before in its region."""
     _in_use: dict[int, Chunk] = field(default_factory=dict)
     """The chunk of each live request, by the request's number."""
     _free: list[tuple[int, int]] = field(default_factory=list)
@@ -194,7 +198,8 @@ class BfcArena:
         self._count_allocated(chunk.size_bytes)
         if chunk.region not in self.resident:
             self.resident[chunk.region] = ByteRanges()
-        self.resident[chunk.region].add(chunk.address, chunk.address + size_bytes)
+        stop = chunk.address + size_bytes
+        self.new_bytes = self.resident[chunk.region].add(chunk.address, stop)
 
     def free(self, number: int) -> None:
         """Free the chunk of a request and merge it with its free neighbors

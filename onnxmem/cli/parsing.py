@@ -28,7 +28,7 @@ _NUL: Final = "\0"
 _UNKNOWN_FLAG: Final = re.compile(r"unrecognized arguments: (?:[^-]\S* )*(--?[^\s=]+)")
 _QUOTED: Final = re.compile("'([^']+)'")
 _INVALID_CHOICE: Final = re.compile(r"argument (\S+): invalid choice: '([^']*)'")
-_LEFT_OVER: Final = re.compile(r"unrecognized arguments: \d+(?: |$)")
+_LEFT_OVER: Final = re.compile(r"unrecognized arguments: (?:[^-\s=][^\s=]*=\d+\.\.)?\d+(?: |$)")
 _NO_SIZE: Final = re.compile(r"argument --budget\S*: size '([A-Za-z][^']{0,40})'")
 _NO_VALUE: Final = re.compile(r"argument (\S+): expected one argument")
 _DEVICE: Final = ("--budget", "--device", "--budget-peak")
@@ -169,7 +169,7 @@ class Parser(ArgumentParser):
         if refused is not None:
             return self._nearest_flag(refused[1].lstrip("-").casefold())
         if _LEFT_OVER.match(message):
-            return "a list has commas and no spaces, as in 1,8,32; "
+            return "a list has commas and no spaces, as in 1,8,32 or batch=1..8,seq=16..512; "
         device = _NO_SIZE.match(message)
         if device is not None:
             return f"of a device: onnxmem fit MODEL --device {shlex.quote(device[1])}; "

@@ -30,7 +30,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.parsing import Parser, add_repeatable, add_size, dim
 from onnxmem.errors import EXIT_OK, EXIT_UNANALYZED, Fault, UsageError, fault_of
-from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings, num_cores
+from onnxmem.settings import CPUS, GRAPHS, NATIVE, RUNTIMES, Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.request import AnalysisRequest
@@ -297,5 +297,5 @@ def _serving(arguments: Namespace) -> Serving:
         concurrency=arguments.concurrency,
         sessions=arguments.sessions,
         options=options,
-        cores=arguments.cores or num_cores(),
+        **({} if arguments.cores is None else {"cores": arguments.cores}),
     )

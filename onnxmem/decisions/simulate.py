@@ -26,6 +26,7 @@ from onnxmem.model.intervals.limits import requested_names
 from onnxmem.model.observed import Observed, by_inputs, shapes_of
 from onnxmem.model.requests import BATCH, Requests
 from onnxmem.runtimes.onnxruntime.allocation.control_flow_trace import undecided
+from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 from onnxmem.runtimes.onnxruntime.memory import (
     SessionRequest,
     at_upper_ends,
@@ -72,6 +73,11 @@ _OF_INTEGERS: Final = frozenset(
     )
 )
 """Operators whose arithmetic is a matrix product of integers."""
+_OF_SHAPES_OR_SELECTIONS: Final = frozenset(
+    ("GatherElements", "GatherND", "Shape", "Size", "Slice")
+)
+"""Operators that read no more of their first input than they write; further ones have
+``Kernel.reads_rows``."""
 _FILTER: Final = 3
 """The index of a QLinearConv's filter among its inputs."""
 _CORE_FLOPS: Final = 1e11
@@ -428,11 +434,30 @@ def node_seconds(graph: Graph) -> dict[str, float]:
     for node in graph.all_nodes():
         if node.subgraphs:  # its bodies have steps of their own
             continue
-        names = (*node.reads, *node.writes)
-        moved_bytes = sum(graph.tensors[name].size_bytes or 0 for name in names)
         flops = by_node[node.name].flops or 0
-        found[node.name] = flops / _flops_of(graph, node) + moved_bytes / _CORE_BYTES
+        found[node.name] = flops / _flops_of(graph, node) + _moved_bytes(graph, node) / _CORE_BYTES
     return found
+
+
+def _moved_bytes(graph: Graph, node: Node) -> int:
+    """What a node reads and writes: nothing of a view, and only the elements that it selects."""
+    aliases = PROVIDERS[_DEFAULT].aliases(node)
+    viewed, views = {source for source, _ in aliases}, {output for _, output in aliases}
+    written_bytes = sum(
+        graph.tensors[name].size_bytes or 0
+        for index, name in enumerate(node.outputs)
+        if name and index not in views
+    )
+    read = [
+        graph.tensors[name].size_bytes or 0
+        for index, name in enumerate(node.inputs)
+        if name and index not in viewed
+    ]
+    if read and (
+        node.op_type in _OF_SHAPES_OR_SELECTIONS or kernel_of(node.op_type, node.domain).reads_rows
+    ):
+        read[0] = min(read[0], written_bytes)
+    return written_bytes + sum(read)
 
 
 def _flops_of(graph: Graph, node: Node) -> float:

@@ -204,7 +204,8 @@ def drawn(text: str, count: int = DEFAULT_COUNT, seed: int = 0) -> Requests:
     for part in text.removesuffix(_UNIFORM).split(","):
         found = _RANGE.fullmatch(part.strip())
         if found is None:
-            text = f"{_shown(part)!r} is not a range; write NAME=LOW..HIGH, as in seq=16..512"
+            hint = "write NAME=LOW..HIGH with commas between them"
+            text = f"{_shown(part)!r} is not a range; {hint}, as in batch=1..8,seq=16..512"
             message = f"--requests: {text}"
             raise RequestsError(message)
         name, low, high = found[1].strip(), int(found[2]), int(found[3] or found[2])

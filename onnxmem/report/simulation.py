@@ -75,7 +75,9 @@ def verdict(found: Simulation) -> str:
         parts = [*(["at its upper end"] * most), *(["as it was observed"] * seen)]
         runs = f"the arena reserves {reserved} if each run is {' or '.join(parts)}"
         return f"It is unknown whether it stops growing: {runs}; runs of other data may need more"
-    takes = f"the arena reserves {reserved} at most"
+    # "At most" would contradict an order that reserves more.
+    is_worst = found.worst.reserved_peak_bytes <= found.arena_reserved_peak_bytes
+    takes = f"the arena reserves {reserved} {'at most' if is_worst else 'in this order'}"
     last = found.last_maximum
     since = "the load" if last is None else f"request {last + 1:,}"
     checked, whole = found.num_replayed, found.requests.num_in_range
@@ -107,7 +109,8 @@ def _figures(found: Simulation) -> Iterator[str]:
             format_bytes(each) for each in (found.interval.low_bytes, found.interval.high_bytes)
         )
         draws = f"{found.interval.num_draws} draws of how runs take turns"
-        yield fact("  depends on chance", f"at most {low} to {high} in {draws}")
+        peaks = f"{low} in all of" if low == high else f"{low} to {high} in"
+        yield fact("  depends on chance", f"its peak is {peaks} {draws}")
     yield rounded("Allocated chunks, peak", found.allocated_peak_bytes)
     load = found.load_peak_bytes
     is_gpu = load is None

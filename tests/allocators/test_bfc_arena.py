@@ -582,7 +582,7 @@ def test_a_union_of_ranges_is_the_set_of_its_bytes(
     for is_added, (start, size) in changes:
         each = range(start, start + size)
         if is_added:
-            ranges.add(each.start, each.stop)
+            assert ranges.add(each.start, each.stop) == len({*each} - expected)
             expected |= {*each}
         else:
             ranges.remove(each.start, each.stop)

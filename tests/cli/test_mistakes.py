@@ -71,6 +71,10 @@ def test_the_nearest_is_suggested(line: str, told: str, capsys: Capture) -> None
         ("models/resnet50.onnx --measure", "--measure cpu or cuda;"),
         ("measure models/resnet50.onnx --device gpu", "did you mean 'cuda'?"),
         ("sweep models/resnet50.onnx --batch 1 2 4", "a list has commas and no spaces"),
+        (
+            "simulate models/resnet50.onnx --requests a=1..8 b=2..9",
+            "a list has commas and no spaces",
+        ),
         ("models/resnet50.onnx --batch 1..64", "onnxmem sweep MODEL --batch 1..64"),
         ("help qqqq", "qqqq: no command of that name"),
         ("measure 4242", "of a process: --pid 4242"),

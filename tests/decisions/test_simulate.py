@@ -18,7 +18,7 @@ from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.cli import main
 from onnxmem.decisions.simulate import Process, ServedModel, Serving, Simulation, node_seconds
 from onnxmem.model.requests import RequestsError, listed_requests
-from onnxmem.report.simulation import render_simulation
+from onnxmem.report.simulation import render_simulation, verdict
 from onnxmem.runtimes.onnxruntime.served import Dims
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings, num_cores
@@ -173,6 +173,18 @@ def test_a_range_whose_largest_request_has_not_come_still_grows() -> None:
     assert found.num_replayed < found.requests.num_in_range
 
 
+def test_no_figure_is_called_the_most_while_another_order_reserves_more() -> None:
+    requests = [{"N": n, "M": m} for n, m in ((1, 20011), (3, 70001), (2, 150001), (1, 70001))]
+    said = set()
+    for ordered in permutations(requests):
+        found = simulated(list(ordered))
+        is_most = "at most" in verdict(found)
+        assert is_most == (found.worst.reserved_peak_bytes == found.arena_reserved_peak_bytes)
+        assert is_most != ("in this order" in verdict(found))
+        said.add(is_most)
+    assert said == {True, False}
+
+
 def test_nothing_is_known_of_shapes_that_are_not_replayed_or_of_runs_at_once() -> None:
     assert simulated("N=1..4,M=1..40").is_bounded is True
     assert simulated("N=1..4,M=1..4000", num_requests=9).is_bounded is None
@@ -228,6 +240,26 @@ def test_a_depthwise_convolution_of_integers_is_no_matrix_product(
     flops = 2 * 7 * 11 * 11 * (7 // groups) * 9
     moved_bytes = 7 * 13 * 13 + 7 * (7 // groups) * 9 + 7 * 11 * 11 + 3 * 5
     assert seconds == pytest.approx(flops / flops_a_second + moved_bytes / 1e10)
+
+
+@pytest.mark.parametrize(
+    ("node", "moved_bytes"),
+    [
+        ("y = Gather(w, i)", 4 * 5 * 13 + 4 * 5 * 13 + 8 * 5),
+        ("y = Slice(w, i, i)", 2 * 4 * 13 * 5 + 2 * 8 * 5),
+        ("y = Reshape(w, i)", 8 * 5),
+        ("y = Flatten(w)", 0),
+        ("y = Transpose(w)", 2 * 4 * 1009 * 13),
+        ("y = Shape(w)", 2 * 8 * 2),
+    ],
+)
+def test_a_node_moves_what_it_selects_and_nothing_of_a_view(node: str, moved_bytes: int) -> None:
+    outputs = {"Gather": "float[5,13]", "Slice": "float[5,13]", "Shape": "int64[2]"}
+    operator = node.split()[2].partition("(")[0]
+    output = outputs.get(operator, "float[13,1009]")
+    graph = graph_of(f"agraph (int64[5] i, float[1009,13] w) => ({output} y) {{ {node} }}")
+    (seconds,) = node_seconds(graph).values()
+    assert seconds == pytest.approx(moved_bytes / 1e10)
 
 
 def test_runs_that_allocate_nothing_are_served_at_once() -> None:

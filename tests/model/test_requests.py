@@ -95,6 +95,10 @@ def test_all_of_a_small_range_and_the_corners_of_a_wide_one() -> None:
         ("batch=1..x", "'batch=1..x' is not a range"),
         ("batch=1..8:normal", "'batch=1..8:normal' is not a range"),
         ("batch=1,,seq=2", "'' is not a range"),
+        (
+            "batch=1..8 seq=1..9",
+            "'batch=1..8 seq=1..9' is not a range; write NAME=LOW..HIGH with commas",
+        ),
         ("batch=1,batch=2", "batch has two ranges"),
     ],
 )

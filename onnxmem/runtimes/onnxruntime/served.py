@@ -24,6 +24,7 @@ from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError
+from onnxmem.runtimes.onnxruntime.process.heap import MAX_MMAP_THRESHOLD_BYTES
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -269,6 +270,7 @@ class ServingSession:
                     arena.shrink()
                 if event >= 0:
                     arena.malloc(first + event, sizes[event])
+                    active.new_bytes += self._unmapped_bytes(arena.chunk(first + event).region)
                 else:
                     arena.free(first + ~event)
         except OutOfMemoryError:
@@ -276,6 +278,18 @@ class ServingSession:
         # A run may have no event at all.
         active.num_done = min(stop, len(events))
         return active.num_done < len(events)
+
+    def _unmapped_bytes(self, region: int) -> int:
+        """Of the last request, which is in a region, the bytes that have no memory yet."""
+        planned, arena = self.runs.planned, self.arena
+        if not planned.recorded.provider.is_host:
+            return 0
+        # What a shrink returns to the heap is there for the next region of its size; only a block
+        # that the C library maps is new each time (``malloc.c``, ``sysmalloc``).
+        mapped_bytes = planned.options.malloc_threshold_bytes or MAX_MMAP_THRESHOLD_BYTES
+        if planned.options.shrinks_arena and arena.regions[region] < mapped_bytes:
+            return 0
+        return arena.new_bytes
 
     def ended(self, dims: Dims) -> Served:
         """Store the pattern of a run that ends; what the arena has then."""
@@ -357,13 +371,13 @@ class SessionGroup:
             session, self.arena.thread = self.sessions[index], self.first_thread + thread
             has_more = session.proceed(active, 1)
             if has_more:
-                cores.compute(thread, active.seconds_to_next)
+                cores.compute(thread, active.pause_seconds())
                 continue
             yield active.dims, session.ended(active.dims)
             self.arena.restart_peaks()
             for following in session.started(islice(waiting[index], 1)):
                 threads[thread] = (index, following)
-                cores.compute(thread, active.seconds_to_next + _CALL_SECONDS)
+                cores.compute(thread, active.pause_seconds() + _CALL_SECONDS)
 
 
 @dataclass(slots=True)
@@ -428,6 +442,9 @@ _EVENT_SECONDS: Final = 1e-6
 """Mean pause after a request or a release, beside the time that kernels compute."""
 _CALL_SECONDS: Final = 5e-5
 """Mean time of a thread between two requests."""
+_NEW_BYTES: Final = 2e9
+"""In a second, of memory that is written for the first time: Linux zeroes each page then. 2e9 were
+measured in a virtual machine."""
 _SPREAD: Final = 0.2
 """Of the logarithm of how long a kernel takes, beside other work."""
 _SLICE_SECONDS: Final = (1.5e-3, 4.5e-3)
@@ -447,7 +464,17 @@ class _Active:
     num_done: int = 0
     """Events that were served."""
 
-    @property
-    def seconds_to_next(self) -> float:
-        """The mean time between the last event and the next one."""
-        return self.schedule.seconds[self.num_done - 1] if self.num_done else _CALL_SECONDS
+    new_bytes: int = 0
+    """Of its requests since it last computed, what no kernel has written before."""
+
+    def pause_seconds(self) -> float:
+        """The mean time between the last event and the next one; what a kernel then writes for the
+        first time counts once.
+        """
+        if not self.num_done:
+            return _CALL_SECONDS
+        seconds = self.schedule.seconds[self.num_done - 1]
+        if seconds > _EVENT_SECONDS:
+            seconds += self.new_bytes / _NEW_BYTES
+            self.new_bytes = 0
+        return seconds

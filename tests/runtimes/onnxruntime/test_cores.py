@@ -1,5 +1,6 @@
 """Threads that take turns on the cores of a machine."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.decisions.simulate import ServedModel, node_seconds
 from onnxmem.model.requests import listed_requests
-from onnxmem.runtimes.onnxruntime.served import Cores
+from onnxmem.runtimes.onnxruntime.served import Cores, SessionGroup
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -67,6 +68,55 @@ def test_no_core_idles_while_a_thread_waits(count: int, times_ms: list[list[int]
     assert last_ms <= work_ms / count + longest_ms * (1 - 1 / count) + 1e-6
     if count >= len(times_ms):
         assert last_ms == pytest.approx(longest_ms)
+
+
+class Recorded(Cores):
+    """Cores that keep the mean times that a thread is to compute."""
+
+    def compute(self, thread: int, mean_seconds: float) -> None:
+        means.append(mean_seconds)
+        super().compute(thread, mean_seconds)
+
+
+means: list[float] = []
+
+
+def seconds_of_runs(options: SessionOptions, count: int) -> list[float]:
+    """The time of each of equal requests, one after another."""
+    text = """agraph (float[7,1009] x) => (float[7,1] y) {
+        a = Concat <axis = 1> (x, x, x)
+        y = ReduceMax <axes = [1]> (a)
+    }"""
+    request = request_of(model_of(text), Settings(runtimes=("ort-cpu",), asks_onnxruntime=False))
+    served = ServedModel.of(request, listed_requests([{}]), options)
+    means.clear()
+    found: list[float] = []
+    cores = Recorded(1, Random(0))  # noqa: S311 - a reproducible order
+    for _ in SessionGroup.of(served.runs, 1).serve_at_once([()] * count, 1, cores):
+        found.append(sum(means) - sum(found))
+    return found
+
+
+CONCATENATED = 4 * 7 * 3 * 1009
+
+
+def test_memory_that_no_run_wrote_before_takes_time() -> None:
+    first, second, third = seconds_of_runs(SessionOptions(enable_mem_pattern=False), 3)
+    # The pause after a run's last event is before the next run.
+    assert first - second + 1e-6 == pytest.approx((CONCATENATED + 4 * 7) / 2e9)
+    assert second == pytest.approx(third)
+
+
+@pytest.mark.parametrize(("threshold_bytes", "new_bytes"), [(None, 0), (65_536, CONCATENATED)])
+def test_memory_that_a_shrink_returned_is_new_if_the_c_library_maps_it(
+    threshold_bytes: int | None, new_bytes: int
+) -> None:
+    options = SessionOptions(
+        enable_mem_pattern=False, arena_extend_strategy="kSameAsRequested", shrinks_arena=True
+    )
+    _, kept = seconds_of_runs(replace(options, shrinks_arena=False), 2)
+    found = seconds_of_runs(replace(options, malloc_threshold_bytes=threshold_bytes), 3)
+    assert found[1:] == pytest.approx([kept + new_bytes / 2e9] * 2)
 
 
 def test_half_of_a_gru_is_done_before_its_second_direction_allocates() -> None:

@@ -40,7 +40,7 @@ from onnxmem.allocators.bfc_arena import ByteRanges
 PAGE_BYTES: Final = 4096
 DEFAULT_MMAP_THRESHOLD_BYTES: Final = 128 << 10
 """``DEFAULT_MMAP_THRESHOLD_MIN``."""
-_MAX_MMAP_THRESHOLD_BYTES: Final = 32 << 20
+MAX_MMAP_THRESHOLD_BYTES: Final = 32 << 20
 """``DEFAULT_MMAP_THRESHOLD_MAX`` of 64-bit machines."""
 _TOP_PAD_BYTES: Final = 128 << 10
 """``DEFAULT_TOP_PAD``."""
@@ -167,7 +167,7 @@ class SystemHeap:
             # __libc_free: the threshold adapts to the largest mapped block that was freed.
             known = self._process
             known.mapped_bytes -= block.resident_bytes
-            is_larger = known.mmap_threshold_bytes < block.size_bytes <= _MAX_MMAP_THRESHOLD_BYTES
+            is_larger = known.mmap_threshold_bytes < block.size_bytes <= MAX_MMAP_THRESHOLD_BYTES
             if known.adapts and is_larger:
                 known.mmap_threshold_bytes = block.size_bytes
             return
