@@ -432,6 +432,8 @@ def types_of(node: str, **shapes: Dims) -> dict[str, Shape | None]:
         f"y = {MS}.NhwcFusedConv(x, u)",
         f"y = {MS}.NhwcFusedConv(u, x)",
         f"y = {MS}.NhwcFusedConv(m, x)",
+        f"y = {MS}.QLinearConv(x, x, x, u, x, x, x, x)",
+        f"y = {MS}.QLinearConv <kernel_shape = [9, 9]> (x, x, x, m, x, x, x, x)",
         f"y = {MS}.NoSuchOperator(x)",
         "y = LayerNormalization <axis = 3> (x, u)",
         "y = LayerNormalization(u, u)",

@@ -469,12 +469,28 @@ def _pooled_last(context: InferenceContext) -> Found:
 
 def _convolved_last(context: InferenceContext) -> Found:
     """X: [N, *S, C], W: [M, C / g, *K] -> [N, *windows, M]."""
-    dims, filters = context.dims(0), context.dims(1)
-    spatial = _spatial(dims, last=True)
+    shape = _convolved(context, context.dims(1), is_last=True)
+    return context.outputs(shape, elem_type=context.elem_type(0))
+
+
+def _convolved_quantized(context: InferenceContext) -> Found:
+    """x: [N, C, *S] or [N, *S, C], w: [M, C / g, *K] -> [N, M, *windows] or [N, *windows, M]."""
+    # quantization_defs.cc, QLinearConv: `channels_last` is of x and y, and y has the type of its
+    # zero point.
+    is_last = bool(context.integer("channels_last"))
+    shape = _convolved(context, context.dims(3), is_last=is_last)
+    return context.outputs(shape, elem_type=context.elem_type(7))
+
+
+def _convolved(context: InferenceContext, filters: Dims | None, *, is_last: bool) -> Dims | None:
+    dims = context.dims(0)
+    spatial = _spatial(dims, last=is_last)
     if dims is None or not spatial or filters is None:
-        return {}
+        return None
     windows = _windows(context, spatial, filters[_NUM_NOT_SPATIAL:])
-    return _image(context, (*dims[:-1], *filters[:1]), windows, last=True)
+    if windows is None:
+        return None
+    return (dims[0], *windows, filters[0]) if is_last else (dims[0], filters[0], *windows)
 
 
 def _spatial(dims: Dims | None, *, last: bool) -> Dims | None:
@@ -650,6 +666,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "Pad": _padded,
     "QEmbedLayerNormalization": _embedding,
     "QLinearAveragePool": _pooled,
+    "QLinearConv": _convolved_quantized,
     "QLinearGlobalAveragePool": _pooled_to_one,
     "Range": counted,
     "SampleOp": _like_first,

@@ -1,14 +1,18 @@
 """Prepacked weights and small initializers: every measured node, and whole graphs."""
 
+import math
+
 import pytest
 from graphs import graph_of
 from runtimes.onnxruntime.measured_kernels import Row, rows
 
 from onnxmem.ops.spec import Call, Operand
+from onnxmem.runtimes.onnxruntime.cpu import CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, unknown
 from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
     Reserve,
+    SessionFacts,
     initializer_reserves,
     prepacked,
 )
@@ -56,6 +60,48 @@ def test_an_8_bit_matrix_is_packed_with_the_sums_of_its_columns(
     *, is_signed: bool, rows_: int
 ) -> None:
     assert packed_8_bit_bytes(37, 31, is_signed=is_signed) == 4 * 32 + 32 * rows_ // 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("dims", "blocks"),
+    [
+        ((20, 12, 1, 1), {"avx512": 2}),
+        ((24, 12, 3, 3), {"avx512": 2, "avx2": 2}),
+        ((22, 12, 3, 3), {}),
+        ((12, 12, 3, 3), {}),
+        ((24, 10, 3, 3), {}),
+        ((32, 68, 3, 3), {"avx512": 2, "avx2": 2, "arm64": 2}),
+        ((24, 68, 3, 3), {"avx512": 2, "avx2": 2}),
+        ((32, 68, 1, 1), {"avx512": 2, "avx2": 2}),
+    ],
+)
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=lambda cpu: cpu.name)
+def test_a_quantized_filter_is_packed_for_the_symmetric_kernel_if_the_cpu_has_it(
+    dims: tuple[int, ...], blocks: dict[str, int], cpu: Cpu
+) -> None:
+    found = _packed_filter("uint8", dims, cpu)
+    if cpu.name in blocks:
+        assert found == (16 * blocks[cpu.name] * math.prod(dims[1:]), False)
+    else:
+        assert found[1], "the panels of a matrix product are kept beside the arena's regions"
+
+
+@pytest.mark.parametrize(("cpu", "is_symmetric"), [("avx2", False), ("arm64", True)])
+def test_images_of_signed_bytes_have_a_symmetric_kernel_on_arm(
+    cpu: str, *, is_symmetric: bool
+) -> None:
+    assert _packed_filter("int8", (32, 68, 3, 3), CPUS[cpu])[1] is not is_symmetric
+
+
+def _packed_filter(dtype: str, dims: tuple[int, ...], cpu: Cpu) -> tuple[int, bool]:
+    filters = ", ".join(map(str, dims))
+    graph = graph_of(f"""
+        agraph ({dtype}[1, {dims[1]}, 7, 7] x) => ({dtype}[n, m, h, w] y)
+        <float s = {{0.5}}, {dtype} z = {{3}}, int8 o = {{0}}, int8[{filters}] w> {{
+            y = QLinearConv(x, s, z, w, s, o, s, z)
+        }}""")
+    (packed,) = prepacked(graph, SessionFacts(cpu=cpu))
+    return packed.size_bytes, packed.is_reserved
 
 
 def test_two_readers_of_one_operator_share_a_copy_and_drop_the_weight() -> None:

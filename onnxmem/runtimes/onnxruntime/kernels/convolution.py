@@ -35,11 +35,15 @@ _POINTER = 8
 _WEIGHT = 3
 _ZERO_POINT = 5
 """Indices of QLinearConv's inputs."""
-# ``MlasConvSymPackWSize`` packs no fewer filters than a block, only channels in fours, and
-# depthwise only whole blocks (its ``GroupAlign``: 8 on ARM64).
 _CHANNEL_BLOCK = 16
-_CHANNEL_BLOCK_ON_ARM = 8
+"""``FilterOutputChannelPackCount``; depthwise filters come in whole blocks alone."""
+_GROUP_BLOCK_ON_ARM = 8
+"""``GroupAlign`` of ``MlasConvSymPackWSize``."""
+_FILTERS = {"avx512": 4, "avx2": 8, "arm64": 16}
+"""``KernelOutputChannelAlignment`` by CPU; an ARM CPU has the dot product since ARMv8.4."""
 _DEPTH_ALIGNMENT = 4
+"""``KernelInputChannelAlignment``."""
+_LEAST_DEPTH_ON_ARM = 64
 _FILTER_RANK = 3
 
 
@@ -181,27 +185,30 @@ def _quantized(call: KernelCall) -> tuple[int, ...]:
 
 
 def _symmetric_pack_bytes(call: KernelCall) -> int:
-    """W: [M, C/g, *K] in int8, zero point 0, X in uint8: bytes of the weight packed for MLAS's
-    symmetric kernel; 0 if it has none for the convolution.
+    """W: [M, C/g, *K] in int8, zero point 0, X in uint8, on ARM also in int8: bytes of the weight
+    packed for MLAS's symmetric kernel; 0 if it has none for the convolution.
 
-    core/mlas/lib/convsym.cpp: MlasConvSymPackWSize, on x86-64 with AVX2 or better; on ARM a
-    pointwise convolution is a matrix product. Absent zero points are assumed to be 0, as quantizers
-    write them for int8 weights.
+    core/mlas/lib/convsym.cpp: MlasConvSymPackWSize and the table of each CPU
+    (``MLAS_CONV_SYM_DISPATCH``); on ARM a pointwise convolution is a matrix product. Absent zero
+    points are assumed to be 0, as quantizers write them for int8 weights.
     """
     is_packed = all(call.is_constant(index) for index in (2, _WEIGHT, _ZERO_POINT))
     zero_point = call.op_call.input_at(_ZERO_POINT)
     is_symmetric = zero_point is not None and not any(zero_point.value or ())
-    types = (call.type(0), call.type(_WEIGHT))
-    if not is_packed or not is_symmetric or types != ("uint8", "int8"):
+    cpu = call.info.cpu
+    # ``ConvSymS8S8Dispatch`` is set on ARM alone.
+    inputs = {"uint8", "int8"} if cpu.is_arm else {"uint8"}
+    is_8_bit = call.type(0) in inputs and call.type(_WEIGHT) == "int8"
+    if not is_packed or not is_symmetric or not is_8_bit:
         return 0
     filters, depth, *kernel = call.dims(_WEIGHT)
     if call.integer("group", 1) > 1:
-        step = _CHANNEL_BLOCK_ON_ARM if call.info.cpu.is_arm else _CHANNEL_BLOCK
+        step = _GROUP_BLOCK_ON_ARM if cpu.is_arm else _CHANNEL_BLOCK
         fits = _is_depthwise(call) and filters % step == 0
         return filters * product(kernel) if fits else 0
-    if call.info.cpu.is_arm and product(kernel) == 1:
+    if cpu.is_arm and (product(kernel) == 1 or depth < _LEAST_DEPTH_ON_ARM):
         return 0
-    if filters < _CHANNEL_BLOCK or depth % _DEPTH_ALIGNMENT:
+    if filters < _CHANNEL_BLOCK or filters % _FILTERS[cpu.name] or depth % _DEPTH_ALIGNMENT:
         return 0
     return -(-filters // _CHANNEL_BLOCK) * _CHANNEL_BLOCK * depth * product(kernel)
 
