@@ -84,9 +84,15 @@ agraph (uint8[3,5] a, float s, uint8 p) => (y) <uint8[IN,OUT] b, float t = {0.5}
 }"""
 
 
+@pytest.mark.parametrize("a_type", ["uint8", "int8"])
 @pytest.mark.parametrize(("trans_b", "dims"), [(0, ("5", "7")), (1, ("7", "5"))])
-def test_an_8_bit_matrix_is_transposed_in_the_arena(trans_b: int, dims: tuple[str, str]) -> None:
+def test_an_8_bit_matrix_is_transposed_in_the_arena_before_mlas_refuses_signed_bytes(
+    trans_b: int, dims: tuple[str, str], a_type: str
+) -> None:
     text = QGEMM.replace("TRANS_B", str(trans_b)).replace("IN,OUT", ",".join(dims))
+    text = text.replace("uint8[3,5]", f"{a_type}[3,5]").replace("uint8 p", f"{a_type} p")
+    assert len(prepacked(graph_of(text))) == int(a_type == "uint8" or trans_b)
+    assert all(each.drops_original == (a_type == "uint8") for each in prepacked(graph_of(text)))
     made = CPU.packing(graph_of(text), SessionOptions(), SessionFacts())
     assert made.transposed == ((0, 35),) * trans_b
     assert made.allocated_bytes == ()

@@ -59,17 +59,19 @@ def _packed_integers(index: int) -> PackingRule:
     def packs(call: KernelCall) -> Iterator[Packed]:
         if not call.is_constant(index) or len(call.dims(index)) != _MATRIX:
             return
-        if packs_weight(is_input_signed=call.type(0) == "int8"):
-            rows, columns = call.dims(index)
-            is_transposed = call.integer("transB", 0) != 0
-            depth, width = (columns, rows) if is_transposed else (rows, columns)
-            # ``MlasGemmPackB`` reads [K, N] only: a transposed weight is written out in that order
-            # first.
-            transposed_bytes = rows * columns if is_transposed else 0
+        rows, columns = call.dims(index)
+        is_transposed = call.integer("transB", 0) != 0
+        depth, width = (columns, rows) if is_transposed else (rows, columns)
+        is_packed = packs_weight(is_input_signed=call.type(0) == "int8")
+        is_signed = call.type(index) == "int8"
+        # ``MlasGemmPackB`` reads [K, N] only: a transposed weight is written out in that order
+        # first, before MLAS says that it does not pack it.
+        if is_packed or is_transposed:
             yield Packed(
                 index,
-                packed_8_bit_bytes(depth, width, is_signed=call.type(index) == "int8"),
-                transposed_bytes=transposed_bytes,
+                packed_8_bit_bytes(depth, width, is_signed=is_signed) if is_packed else 0,
+                drops_original=is_packed,
+                transposed_bytes=rows * columns if is_transposed else 0,
             )
 
     return packs
