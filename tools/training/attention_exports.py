@@ -8,7 +8,8 @@ of its parameters equal (exporters merge those that are), and is exported by bot
 and training mode, with fixed and symbolic dims, with and without a padding mask where it takes one;
 what torch.export wrote is read once more without metadata. A row counts the fused kernels that are
 seen beside the calls of `scaled_dot_product_attention` that the network made, and has the peak of a
-training step, predicted from the file and counted of the module itself.
+training step, predicted from the file and counted of the module itself, in float32 and under
+bfloat16 autocast with CUDA's lists.
 """
 
 # mypy: disable-error-code="no-any-return,no-untyped-call"
@@ -20,7 +21,8 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, fields
+from contextlib import nullcontext
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -30,9 +32,11 @@ import timm
 import torch
 import torchvision
 import transformers
+from autocast_truth import cuda_lists
 from settings import Network, Settings
 from step import measure
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.nn import functional
 from transformers import masking_utils
 
@@ -63,7 +67,12 @@ class Row:
     seen: int | None = None
     peak_bytes: int | None = None
     counted_bytes: int | None = None
-    """The peak of the module's own step."""
+    """The peak of the module's own step; `None`: it could not be counted."""
+    mixed_peak_bytes: int | None = None
+    """Under autocast."""
+    mixed_counted_bytes: int | None = None
+    findings: str = ""
+    """The codes of the warnings on both predictions."""
     error: str = ""
 
 
@@ -81,6 +90,40 @@ class Text(nn.Module):
         if not hasattr(self.model.config, "use_cache"):
             given.pop("use_cache", None)
         return self.model(input_ids=tokens, attention_mask=mask, **given)[0]
+
+
+class Image(nn.Module):
+    """A model of transformers that reads images: its first output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(pixel_values=images)[0]
+
+
+class Pairs(nn.Module):
+    """A model of transformers that compares images with texts."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
+        return self.model(pixel_values=images, input_ids=tokens).logits_per_image
+
+
+class Speech(nn.Module):
+    """A model of transformers that reads features of sound, and the tokens said so far."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Tensor, tokens: Tensor) -> Tensor:
+        given = {"decoder_input_ids": tokens, "use_cache": False}
+        return self.model(input_features=features, **given)[0]
 
 
 class Grouped(nn.Module):
@@ -169,13 +212,20 @@ class Routed(nn.Module):
         return self.route(pooled).softmax(-1) @ self.experts
 
 
+def _model(family: str, kind: str = "Model", **given: object) -> nn.Module:
+    config = getattr(transformers, f"{family}Config")(**given)
+    config._attn_implementation = "sdpa"  # noqa: SLF001 - the only switch without a download
+    return getattr(transformers, f"{family}{kind}")(config)
+
+
 def _text(family: str, kind: str = "Model", attention: str = "sdpa", **given: object) -> nn.Module:
-    small = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    config = getattr(transformers, f"{family}Config")(**small | {"vocab_size": 97} | given)
+    config = getattr(transformers, f"{family}Config")(**_SMALL | given)
     config._attn_implementation = attention  # noqa: SLF001 - the only switch without a download
     return Text(getattr(transformers, f"{family}{kind}")(config))
 
 
+_LAYERS = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+_SMALL = _LAYERS | {"vocab_size": 97}
 _FF = {"intermediate_size": 128}
 _LLAMA = _FF | {"num_key_value_heads": 2}
 _SEQ = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 97} | {
@@ -183,6 +233,8 @@ _SEQ = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 9
     for side in ("encoder", "decoder")
     for name, size in (("ffn_dim", 128), ("attention_heads", 4))
 }
+
+_RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]} | _FF
 
 MASKED: dict[str, Callable[[], nn.Module]] = {
     "bert": lambda: _text("Bert", **_FF),
@@ -217,15 +269,55 @@ IMAGES: dict[str, Callable[[], nn.Module]] = {
     ),
     "torchvision-vit": lambda: torchvision.models.VisionTransformer(64, 16, 2, 4, 64, 128),
 }
-NETWORKS = MASKED | TOKENS | IMAGES
+_VISION = {"image_size": 64, "patch_size": 16} | _LAYERS | _FF
+_TOKENS = {"vocab_size": 97, "max_position_embeddings": 64} | _LAYERS | _FF
+_CLIP = {"text_config": _TOKENS, "vision_config": _VISION, "projection_dim": 64}
+_WHISPER = {"max_source_positions": 64, "max_target_positions": 64, "num_mel_bins": 32}
+UNMASKED: dict[str, Callable[[], nn.Module]] = {
+    "mixtral": lambda: _text("Mixtral", num_local_experts=4, **_LLAMA),
+    "olmo2": lambda: _text("Olmo2", **_LLAMA),
+    "falcon": lambda: _text("Falcon", new_decoder_architecture=True, num_kv_heads=2),
+    "stablelm": lambda: _text("StableLm", **_LLAMA),
+    "phi": lambda: _text("Phi", **_LLAMA),
+    "phi3": lambda: _text("Phi3", pad_token_id=0, **_LLAMA),
+    "granite": lambda: _text("Granite", **_LLAMA),
+    "cohere": lambda: _text("Cohere", **_LLAMA),
+    "qwen3": lambda: _text("Qwen3", head_dim=16, **_LLAMA),
+    "gemma3": lambda: _text("Gemma3Text", "Model", head_dim=16, sliding_window=16, **_LLAMA),
+    "gptj": lambda: _text("GPTJ", attention="eager", n_embd=64, n_layer=2, n_head=4, rotary_dim=8),
+    "bloom": lambda: _text("Bloom", attention="eager", n_layer=2, n_head=4),
+    "modernbert": lambda: _text("ModernBert", pad_token_id=0, local_attention=16, **_FF),
+    "mpnet": lambda: _text("MPNet", attention="eager", **_FF),
+    "deberta-v2": lambda: _text("DebertaV2", attention="eager", **_RELATIVE),
+    "nystromformer": lambda: _text(
+        "Nystromformer", attention="eager", **_FF, segment_means_seq_len=48, num_landmarks=16
+    ),
+    "longformer": lambda: _text("Longformer", attention="eager", attention_window=[16, 16], **_FF),
+    "big-bird": lambda: _text("BigBird", attention="eager", attention_type="original_full", **_FF),
+    "t5": lambda: _text(
+        "T5", attention="eager", d_model=64, d_kv=16, d_ff=128, num_layers=2, num_heads=4
+    ),
+    "pegasus": lambda: _text("Pegasus", **_SEQ),
+    "fnet": lambda: _text("FNet", attention="eager", **_FF),
+    "dinov2": lambda: Image(_model("Dinov2", image_size=64, patch_size=16, **_LAYERS)),
+    "clip": lambda: Pairs(_model("CLIP", **_CLIP)),
+    "siglip": lambda: Pairs(_model("Siglip", text_config=_TOKENS, vision_config=_VISION)),
+    "whisper": lambda: Speech(_model("Whisper", pad_token_id=0, **_WHISPER, **_SEQ)),
+}
+"""Of transformers: exported with symbolic dims and without a mask alone."""
+NETWORKS = MASKED | TOKENS | IMAGES | UNMASKED
 
 
 def inputs_of(name: str, *, with_mask: bool) -> dict[str, Tensor]:
     """What a network is exported with."""
-    if name in IMAGES:
+    if name in IMAGES or name == "dinov2":
         size = 56 if name in {"timm-eva02", "timm-swin"} else 64
         return {"images": torch.zeros(BATCH, 3, size, size)}
     tokens = torch.ones(BATCH, SEQUENCE, dtype=torch.long)
+    if name in {"clip", "siglip"}:
+        return {"images": torch.zeros(BATCH, 3, 64, 64), "tokens": tokens}
+    if name == "whisper":
+        return {"features": torch.zeros(BATCH, 32, 128), "tokens": tokens}
     return {"tokens": tokens} | ({"mask": torch.ones_like(tokens)} if with_mask else {})
 
 
@@ -254,8 +346,10 @@ def made(name: str, mode: str) -> nn.Module:
     return module
 
 
-def counted(module: nn.Module, inputs: dict[str, Tensor]) -> int:
-    """The peak of the module's own step of SGD, its attention in one kernel."""
+def counted(module: nn.Module, inputs: dict[str, Tensor], *, autocast: bool) -> int | None:
+    """The peak of the module's own step of SGD, its attention in one kernel; `None`: it reads
+    values, which a tensor without data does not have.
+    """
     # transformers asks whether a tensor has data before it reads some: a training step reads them,
     # and passes `is_causal` where there is no mask. A mask that is given may mask something, and
     # BART reads data on another path.
@@ -265,7 +359,7 @@ def counted(module: nn.Module, inputs: dict[str, Tensor]) -> int:
         lambda _: tuple(torch.zeros(each.shape, dtype=each.dtype) for each in inputs.values()),
         (BATCH, BATCH),
     )
-    settings = Settings(attention="fused", training=module.training)
+    settings = Settings(attention="fused", training=module.training, autocast=autocast)
     is_traced = "mask" in inputs or (
         isinstance(module, Text) and module.model.config.is_encoder_decoder
     )
@@ -274,8 +368,12 @@ def counted(module: nn.Module, inputs: dict[str, Tensor]) -> int:
         mock.patch.object(masking_utils, "find_packed_sequence_indices", return_value=None),
         # OPT makes a mask of ones itself.
         mock.patch.object(masking_utils, "fast_all", return_value=True, create=True),
+        cuda_lists() if autocast else nullcontext(),
     ):
-        return measure(network, BATCH, settings)["peak_bytes"]
+        try:
+            return measure(network, BATCH, settings)["peak_bytes"]
+        except DataDependentOutputException:
+            return None
 
 
 def exported(
@@ -308,47 +406,64 @@ def exported(
     return found.model_proto if is_dynamo else onnx.load_from_string(file.getvalue())
 
 
-def seen_in(model: onnx.ModelProto) -> tuple[int, int]:
-    """The fused kernels and the peak of a step of SGD."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is read in a file."""
+
+    seen: int
+    """The fused kernels."""
+    peak_bytes: int
+    mixed_peak_bytes: int
+    findings: str
+
+
+def read(model: onnx.ModelProto) -> Read:
+    """The fused kernels, and the peaks of a step of SGD."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         onnx.save(model, path)
-        dims = {"sequence": SEQUENCE}
         has_sequence = any(
             dim.dim_param == "sequence"
             for each in model.graph.input
             for dim in each.type.tensor_type.shape.dim
         )
-        found = onnxmem.analyze(
-            path, batch=BATCH, dims=dims if has_sequence else {}, train=True, optimizer="sgd"
-        )
-        request = Request(batch=BATCH, dims=dims if has_sequence else {})
-        graph = build(prepare(load(path)), request).graph
+        dims = {"sequence": SEQUENCE} if has_sequence else {}
+        steps = []
+        for precision in ("fp32", "mixed-bf16"):
+            recipe = TrainingConfig(optimizer="sgd", precision=precision)
+            found = onnxmem.analyze(path, batch=BATCH, dims=dims, train=True, recipe=recipe)
+            steps.append(found.training)
+        graph = build(prepare(load(path)), Request(batch=BATCH, dims=dims)).graph
         nodes = network_of(graph, TrainingConfig(optimizer="sgd")).graph.nodes
-    seen = (node.operator is ATTENTION or node.operator is ATTENTION_WEIGHTS for node in nodes)
-    return sum(seen), found.training.peak_bytes
+    seen = sum(node.operator is ATTENTION or node.operator is ATTENTION_WEIGHTS for node in nodes)
+    codes = dict.fromkeys(each.code for step in steps for each in step.findings)
+    return Read(seen, *(step.peak_bytes for step in steps), " ".join(codes))
 
 
 def rows_of(name: str) -> Iterator[Row]:
     """Every export of one network."""
     masks = (False, True) if name in MASKED else (False,)
+    kinds = ("symbolic",) if name in UNMASKED else DIMS
     for mode, mask in itertools.product(MODES, masks):
         module, inputs = made(name, mode), inputs_of(name, with_mask=mask)
-        calls, step_bytes = calls_of(module, inputs), counted(module, inputs)
-        for exporter, dims in itertools.product(EXPORTERS, DIMS):
+        calls = calls_of(module, inputs)
+        step_bytes, mixed_bytes = (counted(module, inputs, autocast=on) for on in (False, True))
+        for exporter, dims in itertools.product(EXPORTERS, kinds):
+            row = Row(name, exporter, mode, dims, mask, metadata=True)
             try:
                 model = exported(module, inputs, exporter, dims)
             except Exception as error:  # noqa: BLE001 - exporters raise anything; it is a row
                 text = f"{type(error).__name__}: {error}".splitlines()[0][:60]
-                yield Row(name, exporter, mode, dims, mask, metadata=True, error=text)
+                yield replace(row, error=text)
                 continue
-            found = (calls, *seen_in(model), step_bytes)
-            yield Row(name, exporter, mode, dims, mask, True, *found)  # noqa: FBT003
+            row = replace(
+                row, calls=calls, counted_bytes=step_bytes, mixed_counted_bytes=mixed_bytes
+            )
+            yield replace(row, **asdict(read(model)))
             if exporter == "dynamo":
                 for node in model.graph.node:
                     del node.metadata_props[:]
-                found = (calls, *seen_in(model), step_bytes)
-                yield Row(name, exporter, mode, dims, mask, False, *found)  # noqa: FBT003
+                yield replace(row, metadata=False, **asdict(read(model)))
 
 
 if __name__ == "__main__":

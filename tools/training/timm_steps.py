@@ -175,9 +175,13 @@ def count(name: str) -> str:
     for is_mixed in (False, True):
         settings = Settings(optimizer="momentum", autocast=is_mixed, attention="fused")
         with ExitStack() as stack:
-            # Of tensors without data transformers makes masks, as in a trace and unlike in a step.
-            for asked, value in (("is_tracing", False), ("find_packed_sequence_indices", None)):
-                stack.enter_context(mock.patch.object(masking_utils, asked, return_value=value))
+            # Of tensors without data transformers makes masks, as in a trace and unlike in a step;
+            # it looks whether a mask that it made of ones masks anything.
+            asked = {"is_tracing": False, "find_packed_sequence_indices": None, "fast_all": True}
+            for name_asked, value in asked.items():
+                stack.enter_context(
+                    mock.patch.object(masking_utils, name_asked, return_value=value)
+                )
             if is_mixed:
                 stack.enter_context(cuda_lists())
             peaks.append(measure(network, BATCH, settings)["peak_bytes"])

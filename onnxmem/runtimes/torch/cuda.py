@@ -11,10 +11,10 @@ from typing import ClassVar, Final
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
 from onnxmem.program.replay import MAX_ITERATIONS, Reserved
-from onnxmem.program.sizes import Derived
+from onnxmem.program.sizes import CountRule, Derived
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
-from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.memory import KernelBuffer, TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import H100_THREADS, TrainingConfig
 
@@ -133,6 +133,15 @@ class SumBuffer:
         return _FLOAT_BYTES * self.num_columns * parts * block_width * vector
 
 
+@dataclass(frozen=True, slots=True)
+class OwnTensor:
+    """A tensor of a kernel by its bytes."""
+
+    def size_bytes(self, count: int) -> int:
+        """The bytes themselves."""
+        return count
+
+
 def _power_of_2(dim: int, most: int) -> int:
     """The largest power of 2 that a dim has, at most so many."""
     return 1 << min(dim, most).bit_length() - 1 if dim else 1
@@ -175,12 +184,15 @@ class TorchRuntime:
         is_given = self.workspace.low_bytes == self.workspace.high_bytes
         workspace = ConvolutionWorkspace(self.workspace.low_bytes if is_given else None)
         threads = self.recipe.gpu_threads or H100_THREADS
+
+        def rule_of(buffer: KernelBuffer) -> CountRule:
+            if buffer.is_tensor:
+                return OwnTensor()
+            columns = buffer.num_columns
+            return workspace if columns is None else SumBuffer(columns, threads)
+
         sizes = replayed.sizes.with_derived(
-            Derived(
-                *(number, each.count),
-                workspace if each.num_columns is None else SumBuffer(each.num_columns, threads),
-            )
-            for number, each in enumerate(buffers, first)
+            Derived(number, each.count, rule_of(each)) for number, each in enumerate(buffers, first)
         )
         return RuntimeProgram(program, sizes, step.findings, MAX_ITERATIONS)
 

@@ -1,22 +1,27 @@
 """What a training step depends on and a file does not show: the warnings on it.
 
 Each doubt has a size. One of less than a twentieth of the peak is not worth a warning, so that one
-stands only where the figure may be wrong.
+stands only where the figure may be wrong; a hundredth is enough where the file shows nothing at all
+of the call, so that no reader would look for it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model.graph import FX_NODE, Graph, Node, Role
 from onnxmem.model.parameters import Parameters, is_wide, named_buffers
-from onnxmem.runtimes.torch.framework import RSQRT
-from onnxmem.runtimes.torch.tape import Tape
+from onnxmem.runtimes.torch.framework import ATTENTION, RSQRT
+from onnxmem.runtimes.torch.strides import is_row_major
+from onnxmem.runtimes.torch.tape import Tape, attentions_like_query
 from onnxmem.units import format_bytes, plural
 
 _SHARE: Final = 0.05
 """Of the peak: less is not worth a warning."""
+_SHARE_OF_COPIES: Final = 0.01
+"""The same of copies, of which exporters leave no trace."""
 _WORD: Final = re.compile(r"\W")
 _MEMBER: Final = re.compile(r"(.*?\.)(\d+)\.(.+)")
 """A parameter of a member of a list of modules: the list, its number, and the rest."""
@@ -27,6 +32,8 @@ _OF_LAYER: Final = re.compile(r"weight|kernel|bias|gamma|beta|(^|[._])[wb](_?\d+
 _EXTREMES: Final = frozenset({"ReduceMax", "ReduceMin"})
 _AMAX: Final = re.compile(r"amax(_\d+)?|amin(_\d+)?")
 _FEW_MEMBERS: Final = 3
+_NUM_OPERANDS: Final = 3
+"""The query, the key and the value of an attention."""
 
 
 def matrices_in_doubt(graph: Graph, parameters: Parameters) -> tuple[str, ...]:
@@ -65,14 +72,15 @@ def matrices_finding(
 def doubts(tape: Tape, peak_bytes: int) -> Iterator[Finding]:
     """The warnings on a step, but for those that take a second one to compare with."""
     yield from _unread_parameters(tape.graph)
-    for found, code, text in (
-        (_written_norms(tape), "rms_norms_written_out", _NORMS),
-        (_maxima(tape), "maxima_subtracted", _MAXIMA),
-        (_squares(tape), "squares_unknown", _SQUARES),
-        (_amaxima(tape), "maxima_unknown", _AMAXIMA),
+    for found, share, code, text in (
+        (_written_norms(tape), _SHARE, "rms_norms_written_out", _NORMS),
+        (_maxima(tape), _SHARE, "maxima_subtracted", _MAXIMA),
+        (_squares(tape), _SHARE, "squares_unknown", _SQUARES),
+        (_amaxima(tape), _SHARE, "maxima_unknown", _AMAXIMA),
+        (_operands(tape), _SHARE_OF_COPIES, "operands_unknown", _OPERANDS),
     ):
         total_bytes = sum(found.values())
-        if total_bytes > _SHARE * peak_bytes:
+        if total_bytes > share * peak_bytes:
             names = tuple(found)
             message = text.format(nodes=plural(len(names), "node"), size=format_bytes(total_bytes))
             yield Finding(code, f"{message}: {listed(names)}", names[0])
@@ -93,6 +101,10 @@ _AMAXIMA: Final = (
 _SQUARES: Final = (
     "{nodes} of a square counted as x * x; if the network calls square or pow, which autocast runs "
     "in float32, {size} more are saved"
+)
+_OPERANDS: Final = (
+    "{nodes} of an attention counted with a query, key and value that are views; if the network "
+    "makes them contiguous, which the script exporter drops, up to {size} more are saved"
 )
 
 
@@ -227,6 +239,35 @@ def _squares(tape: Tape) -> Mapping[str, int]:
         and "/" not in node.name
         and tape.bits(node.inputs[0]) < _FLOAT_BITS
     }
+
+
+def _operands(tape: Tape) -> Mapping[str, int]:
+    """What attentions would save more if the network made their operands contiguous.
+
+    torch.onnx's symbolic of ``contiguous`` returns its operand (symbolic_opset9.py), and
+    torch.export names the clone.
+    """
+    laid_out = attentions_like_query(tape.graph, tape.precision)
+    savers = Counter(name for saved in tape.saved.values() for name in saved.storages)
+    found: dict[str, int] = {}
+    for node in tape.backward_nodes:
+        if node.operator is not ATTENTION or FX_NODE in node.metadata:
+            continue
+        copied = [name for name in node.inputs[:_NUM_OPERANDS] if _is_scattered(tape, name)]
+        # FlashAttention returns heads of rows then, which are copied where they are joined.
+        joined = node.outputs if node.inputs[0] in copied and node.name in laid_out else ()
+        # What no other node saves is freed once it is copied.
+        freed = {tape.views[name].storage for name in copied}
+        freed = {name for name in freed if savers[name] == 1}
+        more = sum(tape.size_bytes(name) or 0 for name in (*copied, *joined))
+        found[node.name] = more - sum(tape.size_bytes(name) or 0 for name in freed)
+    return {name: size_bytes for name, size_bytes in found.items() if size_bytes > 0}
+
+
+def _is_scattered(tape: Tape, name: str) -> bool:
+    """Whether ``contiguous`` copies a tensor."""
+    dims = tape.dims(name)
+    return dims is not None and not is_row_major(dims, tape.views[name].strides)
 
 
 _FLOAT_BITS: Final = 32

@@ -290,7 +290,13 @@ LINEAR = OpSpec(
 
 
 _OF_SHAPE_OR_TYPE = frozenset({"CastLike", "Shape", "Size"})
-_RANDOM = frozenset({"RandomNormal", "RandomUniform"})
+RANDOM = frozenset(
+    {
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike"),
+    }
+)
+"""Operators that draw numbers, others in each step."""
 
 
 def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
@@ -309,7 +315,7 @@ def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
     }
     for node in graph.nodes:
         is_fixed = found.issuperset(data_reads(node))
-        if is_fixed and node.onnx_op not in _RANDOM and not node.subgraphs:
+        if is_fixed and node.onnx_op not in RANDOM and not node.subgraphs:
             found.update(node.writes)
     return frozenset(found)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from onnxmem.model.graph import Node
 from onnxmem.ops.spec import Gradient, GradientRule, nothing
 from onnxmem.program.program import Category
+from onnxmem.runtimes.torch.framework import ATTENTION_WEIGHTS
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.recurrent import FusedLayers, Layer
 from onnxmem.runtimes.torch.strides import (
@@ -236,6 +237,7 @@ class GradientRequest(NamedTuple):
 
 _TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
 """Operators whose backward kernels read one type and write the other."""
+_SOFTMAXES = frozenset({ATTENTION_WEIGHTS.op_type, "Softmax"})
 
 _IDENTITY = Gradient("", GradientRule.SAME)
 
@@ -336,6 +338,13 @@ def _new(heap: GradientHeap, request: GradientRequest) -> GradientTensor:
     bits = request.bits if request.bits == request.incoming.bits else request.kernel_bits
     tensor = _like_input(heap, request, bits)
     _allocate_temporaries(heap, request)
+    if request.node.op_type in _SOFTMAXES:
+        # softmax_backward_cuda_out of aten/src/ATen/native/cuda/SoftMax.cu multiplies the gradient
+        # by the result before its kernel runs. The CPU's does not.
+        wide = max(request.incoming.bits, bits)
+        heap.heap.run_with_tensor(
+            f"product for the {request.label}", size_bytes(request.dims, wide)
+        )
     return tensor
 
 

@@ -34,9 +34,11 @@ class KernelBuffer:
     """The event before which it is allocated and freed."""
     label: str
     count: int
-    """Of rows that a sum adds, or of bytes that a convolution reads and writes."""
+    """Of rows that a sum adds, of bytes that a convolution reads and writes, or of the buffer."""
     num_columns: int | None = None
-    """Of the sum's result; ``None``: the buffer is a convolution's workspace."""
+    """Of the sum's result; ``None``: the buffer is no sum's."""
+    is_tensor: bool = False
+    """Whether the count is the bytes of the buffer."""
 
 
 @dataclass(slots=True)
@@ -104,6 +106,10 @@ class Heap:
     def run_sum(self, label: str, num_rows: int, num_columns: int) -> None:
         """Note that the rows of a row-major matrix are added now, which may take a buffer."""
         self.kernel_buffers.append(KernelBuffer(self.num_events, label, num_rows, num_columns))
+
+    def run_with_tensor(self, label: str, size_bytes: int) -> None:
+        """Note that a kernel runs now that has a tensor of its own."""
+        self.kernel_buffers.append(KernelBuffer(self.num_events, label, size_bytes, is_tensor=True))
 
     def make_first(self, number: int) -> None:
         """Allocate here in the first step what later steps find."""

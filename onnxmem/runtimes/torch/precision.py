@@ -39,7 +39,7 @@ from onnxmem.model.graph import FX_NODE, DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
 from onnxmem.runtimes.torch.autocast_lists import Lists, Policy, lists_of
-from onnxmem.runtimes.torch.framework import FRAMEWORK, MATH, SQUARE, is_idle_cast
+from onnxmem.runtimes.torch.framework import FRAMEWORK, MATH, RANDOM, SQUARE, is_idle_cast
 from onnxmem.runtimes.torch.recurrent import are_cells, is_recurrent
 
 _MATRICES_AND_BIASES = range(1, 4)
@@ -186,6 +186,8 @@ _OF_FIRST = frozenset(
 _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _READ_HALF = frozenset({"LogSoftmax", "Softmax"})
 _FILLED = frozenset({"ConstantOfShape", "Expand"})
+_DRAWN_BY = frozenset({"Cast", "Floor"})
+"""Operators that make numbers of what was drawn: of a comparison, or of a sum."""
 _ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 _MADE_LIKE = re.compile(
     r"\[target=torch\.ops\.aten\.(?:new_(?:full|ones|zeros)|(?:full|ones|zeros)_like)\."
@@ -319,6 +321,8 @@ class _Casting:
     has the type of ``x``, and a file without the names of calls has the same nodes of both."""
     narrowed: list[str] = field(default_factory=list)
     """See ``CastGraph.narrowed``."""
+    drawn: set[str] = field(default_factory=set)
+    """Random numbers, and what is computed of them alone."""
     untyped: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameters after a cast between equal types whose target type is not known yet, each with
     all tensors that have that type."""
@@ -340,6 +344,8 @@ class _Casting:
         if target is not None:
             node = self._with_operands_in(node, target)
         result = states or self._result(node, policy)
+        if node.onnx_op in RANDOM or (self.drawn and self._reads_drawn_numbers(node)):
+            self.drawn.update(node.writes)
         for name in node.writes:
             if is_castable(self.tensors[name]):
                 self.tensors[name] = replace(self.tensors[name], dtype=result)
@@ -434,7 +440,10 @@ class _Casting:
 
     def _result(self, node: Node, policy: Policy | None) -> DType:
         """The type of a node's outputs, where autocast applies to them."""
-        if policy is Policy.LOWER:
+        # Stochastic depth draws a number for each sample in the type of what it scales (drop_path
+        # of timm/layers/drop.py, torchvision/ops/stochastic_depth.py): it widens nothing.
+        is_drawn = node.onnx_op in _DRAWN_BY and node.inputs[0] in self.drawn
+        if policy is Policy.LOWER or is_drawn:
             return self.autocast.low
         if policy in {Policy.FLOAT32, Policy.FLOAT32_RESULT} or node.subgraphs:
             return DType.FLOAT32
@@ -445,6 +454,11 @@ class _Casting:
         if node.name in self.autocast.in_place:
             return self._in_place(node)
         return self._promoted(node.inputs[:1] if node.onnx_op in _OF_FIRST else node.inputs)
+
+    def _reads_drawn_numbers(self, node: Node) -> bool:
+        """Whether a node reads random numbers, and constants beside them alone."""
+        others = [name for name in node.reads if name not in self.drawn]
+        return len(others) < len(node.reads) and self.autocast.constants.issuperset(others)
 
     def _cell_type(self, node: Node) -> DType | None:
         """The type of what cells return: that of their states; ``None`` for other nodes."""

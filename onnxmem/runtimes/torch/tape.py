@@ -199,7 +199,7 @@ def tape_of(
         for node in _find_backward_nodes(graph, requires_grad, outputs, packed)
         if not packed or not packed.keys() >= set(node.writes)
     )
-    views = find_views(graph, in_place=in_place, like_query=_like_query(graph, precision))
+    views = find_views(graph, in_place=in_place, like_query=attentions_like_query(graph, precision))
     tape = Tape(
         graph=graph,
         parameters=parameters,
@@ -220,7 +220,7 @@ def tape_of(
     return replace(tape, saved=saved, assumed_nodes=tuple(saver.assumed))
 
 
-def _like_query(graph: Graph, precision: Precision) -> frozenset[str]:
+def attentions_like_query(graph: Graph, precision: Precision) -> frozenset[str]:
     """Name the attentions whose output is laid out like the query: those of FlashAttention 2.
 
     ``mha_fwd`` of aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp allocates

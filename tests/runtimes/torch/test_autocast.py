@@ -563,6 +563,37 @@ COMPUTED = FIRST_STATE.replace(
 )
 
 
+DEPTH = """
+    agraph (float[2,3] x) => (float[2,7] y)
+    <float[3,5] w, float[5,7] v, int64[2] each = {2, 1}, float p = {0.9}> {
+        h = MatMul(x, w)
+        e = ConstantOfShape(each)
+        r = RandomUniformLike(e)
+        CHOSEN
+        d = Div(c, p)
+        s = Mul(h, d)
+        z = Add(s, h)
+        y = MatMul(z, v)
+    }"""
+COMPARED = "l = Less(r, p)  c = Cast <to = 1> (l)"
+
+
+@pytest.mark.parametrize("chosen", [COMPARED, "a = Add(r, p)  c = Floor(a)"])
+def test_stochastic_depth_widens_nothing(chosen: str) -> None:
+    """As timm and torchvision draw a number for each sample, and as transformers does."""
+    found = step(DEPTH.replace("CHOSEN", chosen), precision="mixed-bf16")
+    assert sizes(found)["s"] == [2 * 2 * 5]
+    assert sizes(found)["z"] == [2 * 2 * 5]
+    # Each step draws others, and the product saves them.
+    assert sizes(found)["d"] == [2 * 2]
+
+
+def test_a_comparison_of_activations_is_cast_as_the_file_has_it() -> None:
+    text = DEPTH.replace("CHOSEN", COMPARED).replace("Less(r, p)", "Less(r, h)")
+    found = step(text, precision="mixed-bf16")
+    assert sizes(found)["s"] == [4 * 2 * 5]
+
+
 def test_a_first_state_of_unknown_type_has_a_note() -> None:
     """As the script exporter writes both ``torch.zeros(n, 5)`` and ``h.new_zeros(n, 5)``."""
     found = step(COMPUTED, precision="mixed-bf16")

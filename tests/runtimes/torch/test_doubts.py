@@ -143,6 +143,35 @@ def test_a_square_under_autocast_may_be_a_call_in_float32() -> None:
     assert finding_of(graph_of(SQUARED), "squares_unknown") is None
 
 
+HEADS = """
+    agraph (float[2,5,3,11] x) => (float[2,5,13] y)
+    <float[11,8] wq, float[11,8] wk, float[11,8] wv, float[24,13] w, float s = {0.6},
+     int64[3] joined = {2, 5, 24}> {
+        a = MatMul(x, wq)  q = Transpose <perm = [0, 2, 1, 3]> (a)
+        b = MatMul(x, wk)  k = Transpose <perm = [0, 2, 3, 1]> (b)
+        c = MatMul(x, wv)  v = Transpose <perm = [0, 2, 1, 3]> (c)
+        r = Sqrt(s)  d = Mul(q, r)  t = Sqrt(s)  e = Mul(k, t)
+        f = MatMul(d, e)  g = Softmax <axis = -1> (f)  h = MatMul(g, v)
+        i = Transpose <perm = [0, 2, 1, 3]> (h)  j = Reshape(i, joined)
+        y = MatMul(j, w)
+    }"""
+
+
+def test_the_operands_of_an_attention_may_be_contiguous() -> None:
+    """Copies of all three are saved in place of them, and one of the output beside it."""
+    graph = graph_of(HEADS)
+    finding = finding_of(graph, "operands_unknown", precision="mixed-bf16")
+    assert finding is not None
+    assert f"{2 * 2 * 5 * 3 * 8} B more" in finding.message
+    named = tuple(replace(node, metadata={FX_NODE: "%h : "}) for node in graph.nodes)
+    exported = replace(graph, nodes=named)
+    assert finding_of(exported, "operands_unknown", precision="mixed-bf16") is None
+
+
+def test_the_kernel_of_float32_copies_no_output() -> None:
+    assert finding_of(graph_of(HEADS), "operands_unknown") is None
+
+
 MEMBERS = """
     agraph (float[2,3] x) => (float[2,3] y)
     <float[3,3] a0, float[3,3] b0, float[3,3] a1, float[3,3] b1, float[3,3] a2> {

@@ -66,6 +66,30 @@ def test_the_gradient_of_a_bias_is_a_sum_over_rows() -> None:
     assert program.node_at(found.kernel_buffers[0].event) == "Add_1"
 
 
+WEIGHED = """
+    agraph (float[2,3,11] x) => (float[2,3,7] y) <float[11,7] w> {
+        m = MatMul(x, w)
+        y = Softmax <axis = -1> (m)
+    }"""
+
+
+def test_the_backward_kernel_of_a_softmax_has_a_product() -> None:
+    """Of the gradient and the result, beside the gradient that it returns."""
+    found = step(WEIGHED)
+    assert buffers(found) == [("product for the gradient of m", 4 * 2 * 3 * 7)]
+    program = TorchRuntime(recipe=found.recipe).program_of(found).program
+    assert program.node_at(found.kernel_buffers[0].event) == "Softmax_1"
+    half = step(WEIGHED, precision="bf16")
+    assert buffers(half) == [("product for the gradient of m", 2 * 2 * 3 * 7)]
+    # It reads float16 and writes float32, and its gradients likewise.
+    mixed = step(WEIGHED, precision="mixed-fp16")
+    assert buffers(mixed) == [("product for the gradient of m", 4 * 2 * 3 * 7)]
+
+
+def test_a_log_softmax_has_none() -> None:
+    assert buffers(step(WEIGHED.replace("Softmax", "LogSoftmax"))) == []
+
+
 def test_the_buffer_is_that_of_the_gpu() -> None:
     found = step(LAYER.replace("N", "2"), gpu_threads=1024)
     small_bytes = SumBuffer(128, 1024).size_bytes(2062)
