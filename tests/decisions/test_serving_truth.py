@@ -78,12 +78,19 @@ def mixes_of_500() -> list[Mapping[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", mixes_of_500(), ids=name)
-def test_the_arena_after_500_requests_is_exact(row: Mapping[str, str]) -> None:
-    tool = run_path(str(ROOT / "tools" / "onnxruntime" / "serving_truth.py"))
+@pytest.mark.parametrize(
+    "row", mixes_of_500(), ids=lambda row: "-".join((row["model"], row["mix"], row["settings"]))
+)
+def test_the_arena_after_500_requests_is_exact(
+    row: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = ROOT / "tools" / "onnxruntime"
+    monkeypatch.syspath_prepend(tools)
+    tool = run_path(str(tools / "serving_truth.py"))
+    options = run_path(str(tools / "serving_grid.py"))["options_named"](row["changes"])
     served = replace(tool["served_by_name"](row["model"]), count=int(row["num_requests"]))
     requests = tool["MIXES"][row["mix"]](served, Random(tool["SEED"]))  # noqa: S311 - reproducible
     found = onnxmem.simulate(
-        str(path_of(row["model"])), requests, cpu="avx512", asks_onnxruntime=False
+        str(path_of(row["model"])), requests, options=options, cpu="avx512", asks_onnxruntime=False
     )
     assert found.arena_reserved_peak_bytes == int(row["reserved_peak_bytes"])
