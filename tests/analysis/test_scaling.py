@@ -110,7 +110,21 @@ def test_formulas_of_computed_dims_agree_with_analyses(text: str) -> None:
         assert_holds_at(analysis, (batch,))
 
 
+MOVED: Final = """agraph (float[batch, time, 6] x) => (float[a, b, 2, 3] y) {
+    nought = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+    two = Constant<value_ints = [2]>() rest = Constant<value_ints = [2, 3]>()
+    flat = Constant<value_ints = [-1]>() row = Constant<value_ints = [-1, 1, 1]>()
+    first = Constant<value_int = 0>() number = Constant<value_floats = [1.0]>()
+    s = Shape(x) b = Gather(s, first) u = Unsqueeze(b, nought) t = Slice(s, one, two, nought)
+    w = Cast<to = 6>(t) v = Cast<to = 7>(w)
+    d = Concat<axis = 0>(u, v, rest) e = Reshape(d, flat) h = Reshape(x, e)
+    i = ConstantOfShape(v) j = Expand(number, v) k = Add(i, j) l = Reshape(k, row) y = Add(h, l)
+}"""
+"""The numbers of a shape are moved, and made the dims of tensors."""
 WALKS: Final = {
+    MOVED: (2, 1),
+    MOVED.replace("to = 6", "to = 10"): (2, 3),
+    MOVED.replace("Reshape(d, flat)", "Abs(d)"): (2, 3),
     "agraph (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }": (1, 1),
     ATTENTION: (2, 1),
     PADDED.replace("Mod(t, two)", "Sub(two, one)"): (2, 3),
@@ -136,6 +150,12 @@ def test_only_graphs_with_computed_dims_need_more_analyses(
             dim.dim_param = "past + new"
     closed_form = closed_form_of(model)
     assert (len(closed_form.symbols), len(walked)) == num
+
+
+def test_a_formula_of_moved_dims_agrees_with_analyses() -> None:
+    analysis = onnxmem.analyze(model_of(MOVED))
+    for point in ((1, 1), (2, 7), (6, 4), (104, 103), (131, 509)):
+        assert_holds_at(analysis, point)
 
 
 def test_the_largest_corner_of_the_range_is_verified() -> None:
@@ -193,7 +213,7 @@ def test_a_given_reshape_target_is_valid_at_its_batch_only() -> None:
 
 _STEPS: Final = (
     *("Relu", "Transpose", "Join", "Square", "Mean", "Similar"),
-    *("Mod", "Max", "Min", "Where", "Tile", "Pad"),
+    *("Mod", "Max", "Min", "Where", "Moved", "Tile", "Pad"),
 )
 
 
@@ -228,6 +248,7 @@ _OF_NUMBERS: Final = {
     "Max": "{0}d = Max(b, s)",
     "Min": "{0}d = Min(b, many)",
     "Where": "{0}c = Greater(s, many) {0}d = Where({0}c, s, many)",
+    "Moved": "{0}d = Concat<axis = 0>(s, b, two)",
 }
 
 

@@ -17,14 +17,16 @@ Begin reading with ``symbolic_peaks``.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
+from onnx import TensorProto
 
-from onnxmem.model.graph import Graph, Role, Tensor
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
 from onnxmem.program.polynomials import Growth, Polynomial, coefficients_of, constant, upper
 from onnxmem.program.program import Program
@@ -38,7 +40,17 @@ ExcludedPoint = Mapping[int, int]
 """The numbers, by the index of the symbol, at which two dims are equal that differ elsewhere."""
 
 
-_READ_SHAPES: Final = frozenset({"Shape", "Size"})
+_SHAPE: Final = "Shape"
+_SIZE: Final = "Size"
+_MOVES_NUMBERS: Final = frozenset(
+    {"Cast", "Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
+)
+"""Operators that move the elements of their first input, Concat those of all."""
+_TARGETS: Final[Mapping[str, int]] = MappingProxyType(
+    {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1}
+)
+"""Operators that take the dims of their output from an input, and which one."""
+_WHOLE_TYPES: Final = frozenset({TensorProto.INT32, TensorProto.INT64})
 
 
 Growing = frozenset[tuple[int, int]]
@@ -188,11 +200,12 @@ def weight_polynomial(ends: Ends) -> Polynomial:
 def computes_dims(ends: Ends) -> bool:
     """Whether a dim may be something other than a number or a symbol that nodes pass on."""
     # Two points cannot show that: at two odd numbers `n % 2` is 1, and a maximum is the symbol that
-    # is larger at both. Dims may be computed if a node reads a shape as numbers; if a node writes a
-    # growing dim that none of its inputs has (a sum, a product, a stride); if an input declares
-    # such a dim; and if a weight has another shape at the far end.
+    # is larger at both. Dims may be computed if a node reads the numbers of a shape and does more
+    # than move them; if a node writes a growing dim that it has read neither as a dim nor as a
+    # number (a sum, a product, a stride); if an input declares such a dim; and if a weight has
+    # another shape at the far end.
     far = ends.far.tensors
-    if any(node.onnx_op in _READ_SHAPES for node in ends.one.nodes):
+    if any(node.onnx_op == _SIZE for node in ends.one.nodes):
         return True
     if any(weight.shape != far[weight.name].shape for weight in ends.one.weights):
         return True
@@ -331,7 +344,26 @@ def _root(difference: Polynomial) -> tuple[int, int] | None:
 
 
 def _nodes_compute_dims(ends: Ends) -> bool:
-    """Whether a node writes a growing dim that none of its inputs has."""
+    """Whether a node writes a growing dim that it has read neither as a dim nor as a number."""
+    growing = _growing_dims(ends)
+    # What tensors hold as elements: the growing numbers of shapes that were moved there.
+    held: dict[str, Growing] = {}
+    for node in ends.one.nodes:
+        dims = _union(growing, node.reads)
+        is_shape = node.onnx_op == _SHAPE
+        numbers = dims if is_shape else _union(held, node.reads) if held else _NONE
+        if numbers and not is_shape and not _passes_on(node, held):
+            return True
+        if numbers and (is_shape or _holds_numbers(node, held)):
+            held[node.outputs[0]] = numbers
+        read = dims | numbers
+        if not all(growing.get(name, _NONE) <= read for name in node.outputs):
+            return True
+    return False
+
+
+def _growing_dims(ends: Ends) -> dict[str, Growing]:
+    """The growing dims of each tensor that has any."""
     far = ends.far.tensors
     known: dict[tuple[object, object], Growing] = {}
     growing: dict[str, Growing] = {}
@@ -342,12 +374,24 @@ def _nodes_compute_dims(ends: Ends) -> bool:
             known[shapes] = _growing(ends, name)
         if known[shapes]:
             growing[name] = known[shapes]
-    for node in ends.one.nodes:
-        for name in node.outputs:
-            dims = growing.get(name)
-            if dims and not dims <= _union(growing, node.reads):
-                return True
-    return False
+    return growing
+
+
+def _passes_on(node: Node, held: Container[str]) -> bool:
+    """Whether the numbers of shapes that a node reads become elements or dims as they are."""
+    if node.onnx_op == "Concat":
+        return True
+    # Other types hold no large number exactly, or only 0 and 1.
+    if node.onnx_op == "Cast" and node.attributes.get("to") not in _WHOLE_TYPES:
+        return False
+    allowed = {_TARGETS.get(node.onnx_op), 0 if node.onnx_op in _MOVES_NUMBERS else None}
+    return all(index in allowed for index, name in enumerate(node.inputs) if name in held)
+
+
+def _holds_numbers(node: Node, held: Container[str]) -> bool:
+    """Whether the elements of a node's output are those of an input that holds numbers."""
+    is_of_first = node.inputs[0] in held or node.onnx_op == "Concat"
+    return is_of_first and node.onnx_op in _MOVES_NUMBERS
 
 
 def _union(growing: Mapping[str, Growing], names: Iterable[str]) -> Growing:
