@@ -46,6 +46,12 @@ _CANDIDATES = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Einsum", "E
 _EXPAND_LIMITS_RANK = 13
 """Before this version the output of Expand gets a dim for each element of its target, unchecked."""
 
+_BROADCAST: Final = frozenset(
+    "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Not Or Sub Xor".split()
+)
+"""Operators whose output types no element of an input changes (onnx/defs/math/defs.cc and
+logical/defs.cc, ``bidirectionalBroadcastShapeInference``): a counter of iterations is added up by
+one."""
 _TERM: Final = re.compile(rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
@@ -147,7 +153,8 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """The types of a node's outputs, without outputs of unknown type."""
-        key = node_signature(node, types, values)
+        read = {} if onnx_op(node) in _BROADCAST else values
+        key = node_signature(node, types, read)
         if key in self.memo:
             pairs = zip(node.output, self.memo[key], strict=True)
             return {name: proto for name, proto in pairs if proto is not None}

@@ -57,10 +57,15 @@ class Fact:
     kind: onnx.TypeProto | None = None
     elements: Array | None = None
 
-    def key(self) -> tuple[bytes, bytes]:
-        """A key that differs for different facts about the same value."""
-        kind = b"" if self.kind is None else self.kind.SerializeToString()
-        return kind, b"" if self.elements is None else self.elements.tobytes()
+    def is_like(self, other: "Fact") -> bool:
+        """Whether another fact about the same value says the same."""
+        # Most are the same objects, since what an iteration leaves as it is stays in its scope.
+        if self.kind is not other.kind and self.kind != other.kind:
+            return False
+        one, two = self.elements, other.elements
+        if one is two:
+            return True
+        return one is not None and two is not None and one.tobytes() == two.tobytes()
 
     @property
     def truth(self) -> bool | None:
@@ -113,9 +118,7 @@ class Knowledge:
     _folder: Folder = field(init=False)
     _declared: dict[str, tuple[Scope, dict[str, onnx.TypeProto]]] = field(default_factory=dict)
     """By the prefix of a graph: its constants and inferred types, and the types of constants."""
-    _last: dict[str, tuple[tuple[object, ...] | None, Mapping[str, Fact]]] = field(
-        default_factory=dict
-    )
+    _last: dict[str, tuple[Sequence[Fact], Mapping[str, Fact]]] = field(default_factory=dict)
     """By a node's first output: the inputs of its last evaluation, and the results."""
 
     def __post_init__(self) -> None:
@@ -150,15 +153,15 @@ class Knowledge:
         If the types are known, only elements are computed. A node with the same inputs as at its
         last evaluation is not evaluated again.
         """
-        names = [name for name in node.output if name]
+        names = [name for name in node.output[:] if name]
         is_open = not all(is_complete(scope.types.get(name)) for name in names)
         if not is_open and not self._may_be_folded(node, scope):
             return
         # Declared types of the outputs count as inputs, because inference merges with them.
-        inputs = tuple(scope.fact(name).key() for name in (*node.input, *names))
+        inputs = [scope.fact(name) for name in (*node.input[:], *names)]
         key = scope.prefix + names[0]
-        before, made = self._last.get(key, (None, {}))
-        if before != inputs:
+        before, made = self._last.get(key, ((), {}))
+        if not _are_alike(before, inputs):
             made = dict(self._made(node, scope, is_open=is_open))
             self._last[key] = (inputs, made)
             self.num_evaluated += 1
@@ -193,6 +196,11 @@ class Knowledge:
                 number = onnx.helper.np_dtype_to_tensor_dtype(elements.dtype)
                 kind = dense_type(number, elements.shape)
             yield name, Fact(kind, elements)
+
+
+def _are_alike(before: Sequence[Fact], now: Sequence[Fact]) -> bool:
+    """Whether facts about the same values say the same; there are none at first."""
+    return len(before) == len(now) and all(map(Fact.is_like, before, now))
 
 
 def _absorbed(
@@ -256,6 +264,8 @@ class _GraphScope:
     prefix: str
     nodes: dict[str, Node] = field(default_factory=dict)
     """Nodes with subgraphs, by the name of their first output."""
+    bodies: dict[tuple[str, int], "_GraphScope"] = field(default_factory=dict)
+    """The subgraphs that were entered, by their node and number: most are entered again."""
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:
@@ -263,8 +273,11 @@ class _GraphScope:
                 self.nodes[node.writes[0].removeprefix(self.prefix)] = node
 
     def body(self, node: Node, index: int) -> "_GraphScope":
-        attribute, graph = node.subgraphs[index]
-        return _GraphScope(graph, body_prefix(node, attribute, graph))
+        key = node.name, index
+        if key not in self.bodies:
+            attribute, graph = node.subgraphs[index]
+            self.bodies[key] = _GraphScope(graph, body_prefix(node, attribute, graph))
+        return self.bodies[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,10 +510,8 @@ class _Simulation:
         # Steady: the iteration had the inputs of the one before, nothing new was evaluated, and its
         # outputs are its inputs. So all further iterations are equal.
         is_new = self.knowledge.num_evaluated > evaluated_before or iterations.number == 0
-        is_same = [fact.key() for fact in carried] == [fact.key() for fact in iterations.carried]
-        iterations.is_steady = (
-            is_same and not is_new and condition.key() == iterations.condition.key()
-        )
+        is_same = _are_alike(carried, iterations.carried)
+        iterations.is_steady = is_same and not is_new and condition.is_like(iterations.condition)
         iterations.is_certain = iterations.is_certain and condition.truth is not None
         if not iterations.is_certain and running.observed is None:
             self._found_undecided(running)
@@ -550,6 +561,8 @@ def _learn_shapes(
     proto: onnx.NodeProto, records: _GraphScope, scope: Scope, observed: GraphRun
 ) -> None:
     """Learn the observed shapes of a node's outputs."""
+    if not observed.shapes:
+        return
     for name in proto.output:
         # A kernel without halves writes the same tensor in floats.
         dims = observed.shapes.get(name, observed.shapes.get(name.removeprefix(PREFIX)))
