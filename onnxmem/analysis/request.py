@@ -73,6 +73,24 @@ _EXAMPLE: Final = 100
 _MOST_FLAGS: Final = 3
 
 
+@dataclass(frozen=True)
+class GraphMemory:
+    """What the activations of a graph take; an If counts its larger branch."""
+
+    graph: Graph
+    pack: str
+
+    @cached_property
+    def buffers(self) -> Scope:
+        """The buffers that tensors share."""
+        return scope_of(self.graph)
+
+    @cached_property
+    def activations(self) -> ActivationMemory:
+        """The figures."""
+        return activation_memory(self.graph, self.pack, self.buffers)
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageResults:
     """The figures of the stages; bytes, ``None`` is unknown."""
@@ -91,8 +109,10 @@ class StageResults:
     """What the user knows of the dims that data decide."""
     values: "Mapping[str, Values]" = field(default_factory=dict, repr=False)
     """Known elements of inputs."""
-    larger: "StageResults | None" = field(default=None, repr=False, compare=False)
-    """The results that count the larger branch of an If, where these count the smaller one."""
+    has_smaller_branches: bool = False
+    """Whether an If counts its smaller branch."""
+    of_graph: "GraphMemory | None" = field(default=None, repr=False, compare=False)
+    """The memory of the graph where other results have computed it; ``None``: they have not."""
     is_run: bool = False
     """Whether the graph is that of one run, in which nothing is left to the data."""
     is_upper: bool = False
@@ -169,7 +189,9 @@ class StageResults:
         if self.is_run or next(_undecided(self.graph), None) is None:
             return None
         found = self.with_graph(with_least_trips(self.graph))
-        return replace(found, larger=self)
+        # Not these results themselves, which would be a cycle.
+        of_graph = self._of_graph if found.graph is self.graph else None
+        return replace(found, has_smaller_branches=True, of_graph=of_graph)
 
     @cached_property
     def data_nodes(self) -> tuple[str, ...]:
@@ -334,7 +356,7 @@ class StageResults:
         from onnxmem.runtimes.torch.step import training_memory
 
         graph = self.bound.graph
-        if self.larger is not None:
+        if self.has_smaller_branches:
             graph = with_least_branches(graph)
         return training_memory(graph, self.recipe)
 
@@ -376,23 +398,20 @@ class StageResults:
     @cached_property
     def activations(self) -> ActivationMemory:
         """The memory of activations."""
-        larger = self.larger
-        if larger is None:
-            memory = activation_memory(self.graph, self.pack, self._buffers)
-        else:
-            is_same = larger.graph is self.graph
-            whole = larger.activations if is_same else activation_memory(self.graph, self.pack)
-            memory = whole.of_smaller_branches()
+        memory = self._of_graph.activations
+        if self.has_smaller_branches:
+            memory = memory.of_smaller_branches()
         return memory if self.schedule is None else replace(memory, order=self.schedule)
 
     @cached_property
     def _buffers(self) -> Scope:
         """Those of the graph, of which the smaller branch of an If counts where it must."""
-        larger = self.larger
-        if larger is None:
-            return scope_of(self.graph)
-        is_same = larger.graph is self.graph
-        return (larger._buffers if is_same else scope_of(self.graph)).of_smaller_branches()  # noqa: SLF001 - of the same class
+        buffers = self._of_graph.buffers
+        return buffers.of_smaller_branches() if self.has_smaller_branches else buffers
+
+    @cached_property
+    def _of_graph(self) -> "GraphMemory":
+        return self.of_graph or GraphMemory(self.graph, self.pack)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:

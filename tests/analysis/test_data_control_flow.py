@@ -1,5 +1,6 @@
 """What inference takes by branch and by iterations, where the data of a run decide them."""
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,19 @@ def test_an_if_has_the_figures_of_both_branches(analysis: Analysis) -> None:
     assert then_branch.total_upper_bytes - else_branch.total_upper_bytes == S_BYTES
     assert analysis.at_most is not None
     assert then_branch.total_upper_bytes == analysis.at_most.total_bytes
+
+
+def test_an_analysis_of_undecided_branches_holds_no_cycle() -> None:
+    """Many models in one process stay small without a collection."""
+    model = model_of(TEXT)
+    onnxmem.analyze(model).to_dict()
+    gc.collect()
+    gc.disable()
+    try:
+        onnxmem.analyze(model).to_dict()
+        assert gc.collect() < 20
+    finally:
+        gc.enable()
 
 
 def test_a_loop_that_need_not_run_takes_its_outputs_at_least(analysis: Analysis) -> None:
