@@ -256,7 +256,7 @@ def explain(
         return analyze(file, **(settings | needed))
 
     own = {name: settings[name] for name in ("optimizer", "precision", "loss") if name in settings}
-    names = ("batch", "dims", "shapes", "train")
+    names = ("batch", "dims", "shapes", "train", "runtimes")
     given = Settings(
         recipe=(settings.get("recipe") or TrainingConfig()).with_fields(**own),
         **{name: settings[name] for name in names if settings.get(name)},

@@ -238,7 +238,7 @@ def test_a_fit_has_attributes_for_its_keys(capsys: pytest.CaptureFixture[str]) -
     found = onnxmem.fit(MLP, device="24GiB", train=True, batch=4)
     row = printed(["fit", MLP, "--device", "24GiB", "--train", "--batch", "4"], capsys)
     assert keys_of(row, found) == {
-        *("models", "error", "device", "memory_source", "largest", "contexts"),
+        *("models", "each", "error", "device", "memory_source", "largest", "contexts"),
         *("instances.number", "instances.share_weights", "instances.largest"),
         "power_of_two.is_better_pick",
     }

@@ -25,6 +25,10 @@ def test_the_report_in_the_readme_is_the_output_of_its_command(
     assert capsys.readouterr().out.rstrip() == block(README, "report").rstrip()
 
 
+def test_the_readme_is_at_most_200_lines() -> None:
+    assert len(README.splitlines()) <= 200
+
+
 @pytest.mark.slow
 def test_the_accuracy_tables_are_the_output_of_their_tool() -> None:
     tables = script_module(ROOT / "tools" / "accuracy.py").tables()

@@ -11,7 +11,7 @@ value that is read is checked, and an error names its key.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
 from onnxmem.files import Table, parsed_json, read_text, reason_of
@@ -128,6 +128,17 @@ def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
             return None
         value = value.get(key)
     return value if isinstance(value, int) else None
+
+
+def session_bytes(row: JsonDict, name: str, key: str) -> int | None:
+    """A figure of the session of a runtime; ``None`` if it is unknown or not requested.
+
+    >>> row = {"runtimes": [{"name": "ort-cpu", "process_bytes": 7}]}
+    >>> session_bytes(row, "ort-cpu", "process_bytes")
+    7
+    """
+    sessions = cast("Iterable[JsonDict]", row.get("runtimes") or ())
+    return next((bytes_at(each, (key,)) for each in sessions if each["name"] == name), None)
 
 
 def ends_of(row: Mapping[str, object], name: str = "total") -> tuple[int | None, int | None] | None:

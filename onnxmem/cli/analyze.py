@@ -203,7 +203,7 @@ def _add_collection_options(parser: ArgumentParser) -> None:
         group,
         "--device",
         "targets",
-        ("NAME|SIZE", "count the models that fit it (repeatable; default: common sizes of GPUs)"),
+        ("NAME|SIZE", "count the models that fit it (repeatable; JSON and pages: sizes of GPUs)"),
     )
     add_devices_file(group)
     group.add_argument("--no-progress", action="store_true", help="no counter on a terminal")
@@ -244,7 +244,9 @@ def run(arguments: Namespace) -> int:
     page = page_of(arguments, names)
     is_collection = len(names) > 1
     is_summed = form in SUMMED or arguments.html is not None
-    targets = _targets(arguments, is_compared=is_summed and is_collection)
+    # Nobody who reads a table asked for the common sizes of GPUs, which JSON and the page have.
+    is_compared = is_collection and (form == "json" or arguments.html is not None)
+    targets = _targets(arguments, is_compared=is_compared, is_summed=is_summed and is_collection)
     status = RunStatus(
         Progress.for_terminal(len(names), declined=arguments.no_progress or arguments.quiet),
         strict=arguments.strict,
@@ -260,6 +262,7 @@ def run(arguments: Namespace) -> int:
         render = RenderOptions(
             paint=colored if is_colored else str,
             train=arguments.train,
+            runtimes=settings["runtimes"],
             summary=status.summary if is_collection else None,
         )
         is_by_row = form in BY_ROW
@@ -339,22 +342,24 @@ def _form(arguments: Namespace, num_models: int) -> str:
         form = "nothing"
     is_many = num_models > _MAX_REPORTS and not arguments.layers
     wants_table = is_many if arguments.summary is None else arguments.summary
-    return "table" if form == "text" and wants_table else form
+    if form != "text" or not wants_table:
+        return form
+    return "line" if arguments.quiet and num_models > 1 and arguments.output is None else "table"
 
 
-def _targets(arguments: Namespace, *, is_compared: bool) -> tuple[Target, ...]:
-    """The devices and sizes that a collection is compared with.
+def _targets(arguments: Namespace, *, is_compared: bool, is_summed: bool) -> tuple[Target, ...]:
+    """The devices and sizes that a collection is compared with: those named, or common ones.
 
     :raises UsageError: some are named, and there is no collection that is summed up.
     :raises DeviceError: a name that is neither.
     """
-    if not is_compared:
-        if arguments.targets:
-            message = (
-                "--device: compares a collection, in its summary, page or JSON: add --summary; "
-                "onnxmem fit MODEL --device NAME compares one model"
-            )
-            raise UsageError(message)
+    if arguments.targets and not is_summed:
+        message = (
+            "--device: compares a collection, in its summary, page or JSON: add --summary; "
+            "onnxmem fit MODEL --device NAME compares one model"
+        )
+        raise UsageError(message)
+    if not (arguments.targets or is_compared):
         return ()
     from onnxmem.collection.summary import targets_of
 

@@ -53,6 +53,7 @@ _DEVICE_IN_WORDS: Final = (
 _MODEL_SUFFIX: Final = ".onnx"
 _PEAK: Final = "activations.in_place_peak_bytes"
 _PEAK_OF_STEP: Final = "training.peak_bytes"
+_PEAK_OF_SESSION: Final = "runtime.requested_peak_bytes"
 
 
 def explain_parser() -> ArgumentParser:
@@ -134,12 +135,14 @@ def _explained(
         needs_of,
     )
 
-    figures = figures_of(what)
+    runtime = next(iter(arguments.runtimes), None)
+    figures = figures_of(what, runtime)
     if arguments.batch is None and path is not None:
         arguments.batch = batch_of(what)
-    if arguments.train and [each.key for each in figures] == [_PEAK] and what != _PEAK:
+    if [each.key for each in figures] == [_PEAK] and what != _PEAK:
         # ``explain peak MODEL --train`` asks for the peak of the step.
-        what, figures = _PEAK_OF_STEP, figures_of(_PEAK_OF_STEP)
+        of_run = _PEAK_OF_STEP if arguments.train else _PEAK_OF_SESSION if runtime else what
+        what, figures = of_run, figures_of(of_run, runtime)
     needs = needs_of(figures)
     # Flags without an effect are refused without a model too, or where it has no figure.
     trains = needs.training or (what is not None and is_rules(what))
@@ -158,7 +161,8 @@ def _explained(
         return analyze(path or "", observed=tuple(arguments.observed), **settings)
 
     model = None if path is None else Model(path, analyze)
-    found = explanation(what, model, Settings(**step_settings(arguments)))
+    given = Settings(**step_settings(arguments), runtimes=tuple(arguments.runtimes))
+    found = explanation(what, model, given)
     return found.text, found.explained
 
 

@@ -49,6 +49,7 @@ class RenderOptions:
     paint: Callable[[str], str]
     """Colors text, or leaves it."""
     train: bool
+    runtimes: Sequence[str]
     summary: Callable[[], Summary] | None
     """Of the models so far; ``None``: there is one model."""
 
@@ -96,13 +97,16 @@ class _Table(Form):
     def head(self) -> str:
         from onnxmem.report.registry import table_head
 
-        return self.options.paint(table_head(train=self.options.train))
+        options = self.options
+        return options.paint(table_head(train=options.train, runtimes=options.runtimes))
 
     def of_model(self, outcome: Outcome) -> str:
         self.row = outcome["row"]
         from onnxmem.report.registry import table_row
 
-        return self.options.paint(table_row(self.row, train=self.options.train))
+        options = self.options
+        text = table_row(self.row, train=options.train, runtimes=options.runtimes)
+        return options.paint(text)
 
     def tail(self) -> str:
         options, row = self.options, self.row
@@ -112,6 +116,16 @@ class _Table(Form):
         if options.summary is None:
             return end
         return f"{end}\n{options.paint(render_summary(options.summary()))}"
+
+
+class _Line(Form):
+    """The summary in one line."""
+
+    def tail(self) -> str:
+        from onnxmem.report.registry import summary_line
+
+        summary = self.options.summary
+        return "" if summary is None else self.options.paint(summary_line(summary()))
 
 
 class _Json(Form):
@@ -157,16 +171,18 @@ FORMS: Final[Mapping[str, type[Form]]] = MappingProxyType(
     {
         "text": _Text,
         "table": _Table,
+        "line": _Line,
         "json": _Json,
         "jsonl": _Jsonl,
         "csv": _Csv,
         "nothing": Form,
     }
 )
-"""``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""
+"""``table`` is the text of many models, ``line`` that with ``-q``, ``nothing`` is for a command
+that only shows a page."""
 
 
-SUMMED: Final = frozenset({"table", "json"})
+SUMMED: Final = frozenset({"table", "line", "json"})
 """Those that end with a summary."""
 
 

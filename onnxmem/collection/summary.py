@@ -26,7 +26,7 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_named,
     compared_bytes,
 )
-from onnxmem.analysis.json_rows import JsonDict, bytes_at, ends_of
+from onnxmem.analysis.json_rows import JsonDict, bytes_at, ends_of, session_bytes
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.files import read_text, reason_of
@@ -50,7 +50,11 @@ _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """The summarized figures, and their keys in the JSON of a model."""
-_NAMES: Final = tuple(_FIGURES)
+SESSION_FIGURES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {"process": ("ort-cpu", "process_bytes"), "arena": ("ort-cuda", "held_steady_bytes")}
+)
+"""Those of a runtime that is requested, and the key in the JSON of its session."""
+_NAMES: Final = (*_FIGURES, *SESSION_FIGURES)
 _ENDS: Final = {"peak": "in_place_peak", "total": "total", "training": "training_peak"}
 """The figures that the data of a run may decide, and what they are called there."""
 
@@ -211,7 +215,7 @@ class _Model:
     path: str
     status: str
     figures: tuple[int | None, ...]
-    """In the order of ``_FIGURES``."""
+    """In the order of ``_NAMES``."""
     is_left_to_data: bool
     """Whether the data of a run decide sizes."""
     ends: Mapping[str, tuple[int | None, int | None]]
@@ -258,7 +262,10 @@ class Tally:
             _Model(
                 path=cast("str", row["path"]),
                 status=status,
-                figures=tuple(bytes_at(row, keys) for keys in _FIGURES.values()),
+                figures=(
+                    *(bytes_at(row, keys) for keys in _FIGURES.values()),
+                    *(session_bytes(row, *keys) for keys in SESSION_FIGURES.values()),
+                ),
                 is_left_to_data="data_dependent" in row,
                 ends={
                     name: ends
@@ -285,8 +292,15 @@ class Tally:
     def summary(self, targets: Iterable[Target] = ()) -> Summary:
         """The summary of all models added so far."""
         # One model with a training step decides: all were analyzed with the same settings.
-        by = "training" if self._train else "total"
-        names = _NAMES if self._train else _NAMES[:-1]
+        sessions = [
+            name
+            for name in SESSION_FIGURES
+            if any(each.bytes_of(name) is not None for each in self._models)
+        ]
+        names = [*_FIGURES, *sessions]
+        by = "training" if self._train else (sessions or ["total"])[0]
+        if not self._train:
+            names.remove("training")
         heaviest = [(each.path, size) for each in self._models if (size := each.bytes_of(by))]
         heaviest.sort(key=lambda each: -each[1])
         statuses = Counter(each.status for each in self._models)

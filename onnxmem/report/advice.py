@@ -5,6 +5,7 @@ onnxruntime: a table of its settings, with the Python that sets the best.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import JsonDict
@@ -43,10 +44,12 @@ def render_advice(path: str, session: "Advice") -> str:
     lines = [
         *paragraph(f"{shortened(path)}  ", [runtime.name, graph]),
         "",
-        f"Arena, resident memory at most in three runs, weights aside{end}",
+        *prose("", f"The arena without weights: its resident memory at most in three runs{end}"),
         *_choice_lines(runtime.advice, own, is_partial=is_partial),
         "",
-        f"One setting changed, and the arena reserved after run 3{end}",
+        *prose(
+            "", f"The same with one setting changed, and what the arena reserves after run 3{end}"
+        ),
         *_choice_lines(session.singles, own, is_partial=is_partial, with_reserved=True),
     ]
     best = runtime.advice[0]
@@ -87,9 +90,9 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         *_error(advice),
     ]
     for title, proposals in _chapters(advice):
-        lines += ["", title]
+        lines += ["", *prose("", title)]
         for proposal in proposals:
-            lines += _proposal(proposal, advice.figure)
+            lines += _proposal(proposal)
     if advice.plan is not None:
         lines += ["", *_plan(advice.plan, advice.figure, advice.ends)]
     notes = [line for text in advice.notes for line in prose("note: ", shortened(text, _LONGEST))]
@@ -125,13 +128,15 @@ def _most_text(plan: BudgetPlan, ends: Ends | None) -> str:
 
 
 def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
-    """The proposals under their headings; those that keep a training as it is come first."""
-    proposals = [*advice.proposals]
-    if not proposals:
-        yield "Advice: nothing found that saves memory", proposals
-    elif not advice.is_of_training:
+    """The proposals under their headings, those on another figure than ``Now`` under its name;
+    those that keep a training as it is come first.
+    """
+    if not advice.proposals:
+        yield "Advice: nothing found that saves memory", []
+    proposals = [each for each in advice.proposals if each.figure is advice.figure]
+    if proposals and not advice.is_of_training:
         yield "Advice, saves most first", proposals
-    else:
+    elif proposals:
         shared = [each for each in proposals if each.suggestion.tradeoff is Tradeoff.DEVICES]
         alone = [each for each in proposals if each not in shared]
         for title, chapter in (
@@ -147,11 +152,24 @@ def _chapters(advice: Advised) -> Iterator[tuple[str, list[Proposal]]]:
         ):
             if chapter:
                 yield title, chapter
+    others = [each for each in advice.proposals if each.figure is not advice.figure]
+    for (figure, now_bytes), same in groupby(
+        sorted(others, key=_compared), key=lambda each: (each.figure, each.before_bytes)
+    ):
+        yield (
+            f"Advice on another figure: {OBJECTIVES[figure]}, {format_bytes(now_bytes)} now",
+            [*same],
+        )
+
+
+def _compared(proposal: Proposal) -> tuple[str, int]:
+    """The figure that a proposal lowers, and what it is now."""
+    return proposal.figure.value, proposal.before_bytes
 
 
 def _error(advice: Advised) -> list[str]:
     accuracy = error_of(advice.figure, advice.subject)
-    return [] if accuracy is None else [fact("  error", error_text(accuracy))]
+    return [] if accuracy is None else [fact("  accuracy", error_text(accuracy))]
 
 
 def advice_row(advice: Advised) -> JsonDict:
@@ -172,13 +190,10 @@ def advice_row(advice: Advised) -> JsonDict:
     }
 
 
-def _proposal(proposal: Proposal, figure: Objective) -> Iterator[str]:
-    """What is left with a change, what it is, what it costs; of another figure, by its name."""
+def _proposal(proposal: Proposal) -> Iterator[str]:
+    """What is left with a change, what it is, what it costs."""
     share = f"{100 * (proposal.after_bytes / proposal.before_bytes - 1):+.0f} %"
     parts = [share] if proposal.is_exact else [share, "estimate"]
-    if proposal.figure is not figure:
-        now = format_bytes(proposal.before_bytes)
-        parts.append(f"{OBJECTIVES[proposal.figure]}: {now} now")
     yield rounded(f"  {proposal.suggestion.id}", proposal.after_bytes, ", ".join(parts))
     for text in (proposal.suggestion.what, f"cost: {proposal.suggestion.cost}"):
         yield from prose("    ", shortened(text, _LONGEST))

@@ -145,7 +145,7 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
 def _check_lines(check: Check) -> Iterator[str]:
     yield rounded(f"    {check.figure}", check.size_bytes, _verdict(check))
     if check.accuracy is not None and check.accuracy.percent != 0:
-        yield from prose("      error: ", error_text(check.accuracy))
+        yield from prose("      accuracy: ", error_text(check.accuracy))
     where = _peak_text(check) if check.outcome is Verdict.OVER else ""
     if where:
         yield from prose("      ", where)

@@ -152,7 +152,7 @@ def budget_lines(difference: Difference) -> Iterator[str]:
         for accuracy in dict.fromkeys(errors.values()):
             of = [letter for letter, each in errors.items() if each == accuracy]
             side = "" if len({*errors.values()}) == 1 else f" of {of[0]}"
-            yield fact("  error" + name + side, error_text(accuracy))
+            yield fact("  accuracy" + name + side, error_text(accuracy))
 
 
 def _budget(difference: Difference) -> list[str]:

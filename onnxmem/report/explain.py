@@ -419,12 +419,13 @@ def _as_it_was(report: OomReport) -> str:
 
 
 def _found(message: OutOfMemory, report: OomReport) -> Iterator[str]:
-    batch = _batch_text(report)
+    found = "no tensor has that size"
     if report.at_batch:
-        yield fact(f"  at {batch}", f"{plural(report.num_at_batch, 'tensor')} of that size")
-        yield from _candidates(report.at_batch, report.num_at_batch, message)
-    else:
-        yield fact(f"  at {batch}", "no tensor has that size")
+        found = f"{plural(report.num_at_batch, 'tensor')} of that size"
+    # The batch of the run is in no message: it is the one of the command.
+    unsaid = "" if report.batch is None else "; the message names no batch"
+    yield fact(f"  at {_batch_text(report)}", found + unsaid)
+    yield from _candidates(report.at_batch, report.num_at_batch, message, {report.batch})
     if report.is_pattern_block:
         yield rounded(
             "  memory-pattern buffer",
@@ -437,8 +438,10 @@ def _found(message: OutOfMemory, report: OomReport) -> Iterator[str]:
         )
     if report.at_others and not (report.at_batch or report.is_pattern_block):
         count = plural(report.num_at_others, "tensor")
-        yield fact("  at other batches", f"{count} of that size")
-        yield from _candidates(report.at_others, report.num_at_others, message)
+        batch = report.at_others[0].batch
+        compares = f"--batch {batch} compares the message with that run"
+        yield fact("  at other batches", f"{count} of that size; {compares}")
+        yield from _candidates(report.at_others, report.num_at_others, message, set())
     if not (report.at_batch or report.at_others or report.is_pattern_block):
         text = (
             "a kernel's workspace, several tensors in one piece, dims other than these (--dim, "
@@ -447,16 +450,22 @@ def _found(message: OutOfMemory, report: OomReport) -> Iterator[str]:
         yield fact("  it can be", text)
 
 
-def _candidates(candidates: Sequence[Candidate], count: int, message: OutOfMemory) -> Iterator[str]:
-    for candidate in candidates[:_MOST]:
-        yield from _candidate(candidate, message)
+def _candidates(
+    candidates: Sequence[Candidate], count: int, message: OutOfMemory, said: set[int | None]
+) -> Iterator[str]:
+    """The tensors, each batch that was not ``said`` beside the first of its tensors."""
+    shown = candidates[:_MOST]
+    for batch in dict.fromkeys(each.batch for each in shown):
+        label = "" if batch is None or batch in said else f"    at batch {batch:,}"
+        for candidate in (each for each in shown if each.batch == batch):
+            yield fact(label, _candidate(candidate, message))
+            label = ""
     more = count - min(len(candidates), _MOST)
     if more:
         yield fact("", f"and {more:,} more")
 
 
-def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
-    batch = "" if candidate.batch is None else f"batch {candidate.batch:,}"
+def _candidate(candidate: Candidate, message: OutOfMemory) -> str:
     producer = candidate.role if candidate.node is None else f"{candidate.op_type} {candidate.node}"
     marks = [
         *(("the node of the message",) if candidate.is_named else ()),
@@ -466,7 +475,7 @@ def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
         *((candidate.graph,) if candidate.graph != "file" else ()),
     ]
     text = f"{candidate.tensor}  by {producer}" + (f"  ({', '.join(marks)})" if marks else "")
-    yield fact(f"    {batch}", shortened(text, 2000))
+    return shortened(text, 2000)
 
 
 def _fits(report: OomReport) -> Iterator[str]:

@@ -70,6 +70,7 @@ from onnxmem.report.process import (
     render_process,
 )
 from onnxmem.report.rules import render_rules, rule_rows
+from onnxmem.report.sections.listing import per_sample_text
 from onnxmem.report.text import fact
 from onnxmem.settings import Settings
 
@@ -84,8 +85,10 @@ _PRINTED: Final = re.compile(
 """What names of errors have that programs print, and words of people have not."""
 _PROCESS: Final = "runtime.process_bytes"
 _LOAD: Final = "runtime.load_peak_bytes"
+_OF_A_PROCESS: Final = frozenset({_PROCESS, _LOAD, "runtime.process_first_run_bytes"})
 _FILE: Final = "file_bytes"
 _ELEMENTS: Final = "elements."
+_OPERATIONS: Final = "compute."
 _IN_TRAINING: Final = MappingProxyType(
     {"batch_law.bytes_per_sample": "training_law.bytes_per_sample"}
 )
@@ -94,6 +97,10 @@ _MESSAGES: Final = "an out-of-memory message"
 _LEAST_LIKENESS: Final = 0.8
 _LEAST_OF_A_WORD: Final = 0.6
 """A sentence has letters in common with most others, a word that is mistyped only with a few."""
+_OF_SESSION: Final = MappingProxyType(
+    {"activations.in_place_peak_bytes": "runtime.requested_peak_bytes"}
+)
+"""What answers for a figure of the file's graph, where a runtime is requested."""
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
 
 
@@ -159,8 +166,11 @@ def explanation(
     )
 
 
-def figures_of(what: str | None) -> tuple[Metric, ...]:
-    """The figures whose values are in the answer with a model, as its analysis must have them."""
+def figures_of(what: str | None, runtime: str | None = None) -> tuple[Metric, ...]:
+    """The figures whose values are in the answer with a model, as its analysis must have them.
+
+    ``runtime`` is the one that is requested.
+    """
     if what is None or code_named(what):
         return ()
     meant = _meant(what)
@@ -173,7 +183,7 @@ def figures_of(what: str | None) -> tuple[Metric, ...]:
         if isinstance(first, Metric):
             return _of_one_name(first, found)
         topic = first if isinstance(first, Topic) else None
-    return () if topic is None else _of_topic(topic)
+    return () if topic is None else _of_topic(topic, runtime)
 
 
 def batch_of(what: str | None) -> int | None:
@@ -300,7 +310,7 @@ def _topic(
     topic: Topic, near: tuple[str, ...], model: Model | None, asked: tuple[str, Settings]
 ) -> Explanation:
     topic = replace(topic, commands=commands_for(topic, *asked))
-    figures, row = _of_topic(topic), topic_row(topic)
+    figures, row = _of_topic(topic, asked[1].runtime), topic_row(topic)
     if model is None:
         return Explanation(render_topic(topic, near), (row,))
     if shortened(model.path) == model.path:
@@ -312,7 +322,13 @@ def _topic(
     if topic.in_integers:
         analysis = analysis_of(in_integers(analysis.request))
     values = _values(figures, analysis)
-    notes = {_FILE: tuple(file_lines(analysis)), _PROCESS: tuple(multiple_lines(analysis))}
+    notes = {
+        _FILE: tuple(file_lines(analysis)),
+        _LOAD: tuple(load_lines(analysis)),
+        _PROCESS: tuple(multiple_lines(analysis)),
+    }
+    for metric, value in values:
+        notes[metric.key] = (*notes.get(metric.key, ()), *_sample_lines(metric, value, analysis))
     notes[figures[-1].key] = (
         *notes.get(figures[-1].key, ()),
         *_element_lines(figures, analysis),
@@ -327,7 +343,10 @@ def _values(
 ) -> tuple[tuple[Metric, MetricValue], ...]:
     """The figures of a model; of a training step, where one is analyzed and it has them."""
     if analysis.training is None:
-        return tuple((each, value_of(each, analysis)) for each in figures)
+        found = [(each, value_of(each, analysis)) for each in figures]
+        # On CUDA no figure is of the process: the memory is the device's.
+        is_on_cuda = any(each.name == "ort-cuda" for each in analysis.runtimes[:1])
+        return tuple(pair for pair in found if not (is_on_cuda and pair[0].key in _OF_A_PROCESS))
     pairs = [
         (other, value_of(other, analysis))
         for each in figures
@@ -338,8 +357,11 @@ def _values(
     return tuple(pair for pair in pairs if pair[0].key not in lines or pair[1].number is not None)
 
 
-def _of_topic(topic: Topic) -> tuple[Metric, ...]:
-    return tuple(metric for key in topic.figures for metric in metrics_named(key))
+def _of_topic(topic: Topic, runtime: str | None) -> tuple[Metric, ...]:
+    """The figures of a topic; of a runtime that is requested, its own."""
+    instead = {} if runtime is None else _OF_SESSION
+    keys = dict.fromkeys(instead.get(key, key) for key in topic.figures)
+    return tuple(metric for key in keys for metric in metrics_named(key))
 
 
 def _close(what: str) -> list[str]:
@@ -371,10 +393,18 @@ def needs_of(figures: tuple[Metric, ...]) -> Needs:
     )
 
 
+def _of_the_run(figures: tuple[Metric, ...], given: Settings) -> tuple[Metric, ...]:
+    """Of figures with one label, as a workspace of both, those of the step or of the inference."""
+    if not figures or not frozenset[str].intersection(*(frozenset(x.labels) for x in figures)):
+        return figures
+    return tuple(each for each in figures if each.needs_training == given.train) or figures
+
+
 def _figures(figures: tuple[Metric, ...], model: Model | None, given: Settings) -> Explanation:
     if model is None:
         texts = [render_metric(each, None, None) for each in figures]
         return Explanation("\n".join(texts), tuple(metric_row(each, None) for each in figures))
+    figures = _of_the_run(figures, given)
     analysis = model.analyze(needs_of(figures))
     answers = [_figure(each, figures, model.path, analysis) for each in figures]
     notes = (*_element_lines(figures, analysis), *_inference_lines(figures, model, given))
@@ -393,6 +423,13 @@ def _element_lines(figures: Sequence[Metric], analysis: Analysis) -> Iterator[st
             f"{weights}; outputs in place of their input, as ReLU's (see explain rules: "
             "inputs and activations twice)",
         )
+
+
+def _sample_lines(metric: Metric, value: MetricValue, analysis: Analysis) -> Iterator[str]:
+    """How many operations each sample of a batch needs."""
+    batch = analysis.settings.batch
+    if metric.key.startswith(_OPERATIONS) and batch is not None and batch > 1:
+        yield fact("", per_sample_text(analysis, value.number))
 
 
 def _inference_lines(figures: Sequence[Metric], model: Model, given: Settings) -> Iterator[str]:
@@ -414,9 +451,10 @@ def _figure(
     if process is None:
         keys = (key for key in metric.beside if key not in {each.key for each in figures})
         beside = _values(tuple(each for key in keys for each in metrics_named(key)), analysis)
-        more = {_LOAD: load_lines, _FILE: file_lines}.get(metric.key)
         lines = (
-            *(() if more is None else more(analysis)),
+            *(file_lines(analysis) if metric.key == _FILE else ()),
+            *(load_lines(analysis) if metric.key == _LOAD else ()),
+            *_sample_lines(metric, value, analysis),
             *(line for pair in beside for line in beside_lines(*pair)),
         )
         text = render_metric(metric, where_text(path, analysis), value, lines)

@@ -4,6 +4,7 @@ A ``FitResult`` comes in: the verdict, what is compared, the largest batch or ot
 numbers, and how many instances fit; of a language model also the largest batch at each context.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, TableRow
 from onnxmem.analysis.fitting.footprints import Footprint, PeakAt
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.fitting.verdicts import Basis, Comparison
+from onnxmem.analysis.fitting.verdicts import OF_SEVERAL, Basis, Comparison, Verdict
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
@@ -37,6 +38,7 @@ from onnxmem.report.verdict import (
     end_text,
     held_text,
     max_batch_lines,
+    until_text,
     verdict_text,
 )
 from onnxmem.runtimes.assumed import ORT_CONTEXT
@@ -74,8 +76,9 @@ def render_fit(
     memory: ComparedMemory,
     requests: Sequence[AnalysisRequest],
     contexts: Contexts | None,
+    each: Sequence[Assessment] = (),
 ) -> str:
-    """Write the whole result; it ends with a newline."""
+    """Write the whole result; it ends with a newline. ``each`` are several models by themselves."""
     # A bare small size may be a microcontroller's RAM, in which the weights do not lie.
     is_of_tensors = result.setup.basis is Basis.TOTAL and memory.device is None and not contexts
     in_ram = in_ram_alone(requests, result.setup) if is_of_tensors and memory.is_small else None
@@ -89,11 +92,12 @@ def render_fit(
     ]
     blocks = [
         _head(result, memory, requests),
-        _verdict_section(result, memory, beside),
+        _each_section(each, requests, result.setup),
+        _verdict_section(result, memory, beside, is_of_several=len(requests) > 1),
         _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
-        _remarks(result, memory),
+        _remarks(result, memory, is_of_several=len(requests) > 1),
     ]
     return joined(blocks)
 
@@ -179,12 +183,14 @@ def _head(
     result: FitResult, memory: ComparedMemory, requests: Sequence[AnalysisRequest]
 ) -> list[str]:
     settings, setup = requests[0].settings, result.setup
-    names = "  ".join(shortened(request.model.path) for request in requests)
+    names = f"{len(requests):,} models"
+    if len(requests) == 1:
+        names = shortened(requests[0].model.path)
     parts = assumptions(
         requests,
         setup,
         result.dims,
-        [*_cublas(result, settings.recipe), _at(result) if result.has_number else "no batch"],
+        [*_cublas(result, settings.recipe), _at(result)],
         _session(result, settings, memory.device),
     )
     return [f"{names}  on {shortened(memory.name)}", *parts]
@@ -236,18 +242,60 @@ def _cublas(result: FitResult, recipe: TrainingConfig) -> Iterator[str]:
 
 
 def _at(result: FitResult) -> str:
+    if not result.has_number:
+        return "each at its own batch" if result.differs else "no batch"
     return f"{shortened(result.setup.dim or 'batch')} {result.requested.number:,}"
 
 
+def _each_section(
+    each: Sequence[Assessment], requests: Sequence[AnalysisRequest], setup: FitRequest
+) -> list[str]:
+    """The verdict on each of several models by itself; nothing of one model."""
+    compared = [x.compared(setup.limit_bytes, setup.flash_bytes) for x in each]
+    counts = Counter(x.verdict for x in compared)
+    texts = (f"{counts[verdict]:,} {OF_SEVERAL[verdict]}" for verdict in Verdict if counts[verdict])
+    lines = [fact("Each alone", ", ".join(texts))] if each else []
+    power = unit_power(max((x.num_bytes or 0 for x in compared), default=0))
+    for request, found, assessment in zip(requests, compared, each, strict=bool(each)):
+        size = "unknown" if found.num_bytes is None else in_unit(found.num_bytes, power)
+        is_open = found.verdict is Verdict.UNKNOWN
+        until = until_text(assessment.doubts_at(setup.limit_bytes)) if is_open else ""
+        start = f"  {size:>12}  {found.verdict.value:<14}"
+        lines += prose(start, shortened(request.model.path) + until)
+    return lines
+
+
+def each_rows(
+    each: Sequence[Assessment], requests: Sequence[AnalysisRequest], setup: FitRequest
+) -> list[JsonDict] | None:
+    """The same in JSON; null of one model."""
+    compared = [x.compared(setup.limit_bytes, setup.flash_bytes) for x in each]
+    return [
+        {
+            "path": printable(request.model.path),
+            "batch": request.results.bound.binding.batch,
+            "bytes": found.num_bytes,
+            "fits": found.verdict.fits,
+            "verdict": found.verdict.value,
+        }
+        for request, found in zip(requests, compared, strict=bool(each))
+    ] or None
+
+
 def _verdict_section(
-    result: FitResult, memory: ComparedMemory, beside: Sequence[Line]
+    result: FitResult,
+    memory: ComparedMemory,
+    beside: Sequence[Line],
+    *,
+    is_of_several: bool,
 ) -> list[str]:
     """The verdict and its terms; ``beside`` are verdicts on another use of the same memory."""
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
-    lines = [fact("Verdict", f"{text}{alone_text(setup.basis)}{_two_memories(result)}")]
+    label = "All together" if is_of_several else "Verdict"
+    lines = [fact(label, f"{text}{alone_text(setup.basis)}{_two_memories(result)}")]
     lines += laid_out(beside)
     if not_counted := _not_counted(memory, setup):
         lines.append(fact("  not counted", not_counted))
@@ -444,14 +492,16 @@ def _instances_lines(result: FitResult) -> list[str]:
     return lines
 
 
-def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
+def _remarks(result: FitResult, memory: ComparedMemory, *, is_of_several: bool) -> list[str]:
     remarks = list(result.remarks)
     if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
-    if result.setup.basis is Basis.ORT_CUDA:
-        remarks.append("what cuDNN takes in the arena is not in it")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
-    return [*notes, *finding_lines(result.assessment.findings)]
+    findings = result.assessment.findings
+    if is_of_several:
+        # Of notes on models alike the first one's words.
+        findings = tuple({each.code: each for each in reversed(findings)}.values())[::-1]
+    return [*notes, *finding_lines(findings)]
 
 
 def contexts_lines(contexts: Contexts | None) -> list[str]:

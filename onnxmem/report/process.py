@@ -28,16 +28,15 @@ def render_process(
 
 
 def load_lines(analysis: Analysis) -> Iterator[str]:
-    """The whole process while the session is created, beside the file, and the error of that."""
+    """The growth of the process while the session is created, up to the whole process."""
     runtime = next(iter(analysis.runtimes), None)
     process_bytes = None if runtime is None else runtime.process_while_loading_bytes
     if runtime is None or runtime.load_peak_bytes is None or process_bytes is None:
         return
-    before = format_bytes(process_bytes - runtime.load_peak_bytes)
-    yield rounded("  whole process", process_bytes, f"with {before} of Python and imports before")
-    file_bytes = stored_bytes(analysis)
-    yield rounded("  file", file_bytes, f"the whole process is {_times(analysis, process_bytes)}")
-    yield fact("  error", f"{error_text(LOAD_ACCURACY)} (load peak)")
+    yield fact("  growth", _times(analysis, runtime.load_peak_bytes))
+    yield rounded("  + Python and imports", process_bytes - runtime.load_peak_bytes, "before it")
+    yield rounded("  = process, loading", process_bytes, _times(analysis, process_bytes))
+    yield fact("  accuracy", f"{error_text(LOAD_ACCURACY)} (load peak)")
 
 
 def file_lines(analysis: Analysis) -> Iterator[str]:
@@ -105,7 +104,7 @@ def _sum(path: str, found: ExplainedProcess, value: MetricValue) -> Iterator[str
     if found.guessed_dims:
         yield fact("  warning", shortened(unbound_dims_text(found.guessed_dims)))
     if found.measured_bytes is None:
-        yield fact("  error", error_text(found.accuracy))
+        yield fact("  accuracy", error_text(found.accuracy))
     else:
         off = 100 * (found.total_bytes / found.measured_bytes - 1)
         remark = f"after the last run; the prediction is {off:+.1f} % off"

@@ -14,6 +14,7 @@ from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     BASES,
     DATA,
+    OF_SEVERAL,
     Accuracy,
     AnyBasis,
     Basis,
@@ -27,8 +28,9 @@ from onnxmem.analysis.json_rows import (
     ends_of,
     findings_of,
     guessed_dims,
+    session_bytes,
 )
-from onnxmem.collection.summary import FigureSummary, Summary
+from onnxmem.collection.summary import SESSION_FIGURES, FigureSummary, Summary
 from onnxmem.errors import Finding, no_formula, shortened
 from onnxmem.report.text import (
     csv_line,
@@ -51,22 +53,20 @@ _SIZES: Final = (
     ("INFERENCE", ("total_bytes",)),
     ("TRAINING", ("training", "peak_bytes")),
 )
+_OF_SESSIONS: Final = {"process": "PROCESS", "arena": "CUDA ARENA"}
+"""Columns of the runtimes that are requested, by the name of their figure."""
 _WIDTH: Final = 11
 _SMALL: Final = 0.1
 """MiB below which a size has two significant digits in place of two decimals."""
 _GAP: Final = "   "
 """Between the parts of a row behind its columns."""
-_OF_SEVERAL: Final = {
-    Verdict.FITS: "fit",
-    Verdict.TIGHT: "tight",
-    Verdict.OVER: "do not fit",
-    Verdict.UNKNOWN: "unknown",
-}
 LABELS: Final = {
     "weights": "weights",
     "peak": "peak activation memory",
     "total": "inference",
     "training": "training step",
+    "process": "process of onnxruntime",
+    "arena": "arena on CUDA",
 }
 """Of a summary's figures."""
 COLUMNS: Final = (
@@ -97,15 +97,22 @@ _LONGEST_CELL: Final = 4096
 """Characters of a cell; a path may have so many."""
 
 
-def table_head(*, train: bool) -> str:
+def table_head(*, train: bool, runtimes: Sequence[str] = ()) -> str:
     """The line above the rows."""
     names = [name for name, _ in (_SIZES if train else _SIZES[:-1])]
+    names += [_OF_SESSIONS[name] for name in _sessions(runtimes)]
     return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL (sizes in MiB)\n"
 
 
-def table_row(row: JsonDict, *, train: bool) -> str:
+def _sessions(runtimes: Sequence[str]) -> list[str]:
+    """The figures of runtimes that have a column."""
+    return [name for name, (runtime, _) in SESSION_FIGURES.items() if runtime in runtimes]
+
+
+def table_row(row: JsonDict, *, train: bool, runtimes: Sequence[str] = ()) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
+    sizes += [session_bytes(row, *SESSION_FIGURES[name]) for name in _sessions(runtimes)]
     cells = "".join(f"{_mebibytes(size):>{_WIDTH}}" for size in sizes)
     parts = (
         _fits(row),
@@ -147,7 +154,7 @@ def table_end(row: JsonDict, *, is_only: bool) -> str:
     verdict: Any = row["verdict"]
     lines = [*finding_lines(findings_of(row))] if is_only else []
     if verdict is not None and verdict["accuracy"] is not None:
-        lines = prose("error: ", error_text(Accuracy(**verdict["accuracy"]))) + lines
+        lines = prose("accuracy: ", error_text(Accuracy(**verdict["accuracy"]))) + lines
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -155,13 +162,34 @@ def render_summary(summary: Summary) -> str:
     """Totals, percentiles, the heaviest, what fits where, and failures by their codes."""
     blocks = [
         _totals_section(summary),
+        _fitting_section(summary),
         _percentiles_section(summary.figures),
         _heaviest_section(summary),
-        _fitting_section(summary),
         _faults_section(summary),
         _notes_section(summary),
     ]
     return joined(blocks)
+
+
+def summary_line(summary: Summary) -> str:
+    """How many models there are, what becomes of them, and what they take in all: one line."""
+    line = f"{plural(summary.num_models, 'model')}: {', '.join(_counts(summary))}"
+    figure = next(each for each in summary.figures if each.name == summary.heaviest_by)
+    if figure.sum_bytes is not None:
+        least = "at least " if figure.num_data or figure.num_incomplete else ""
+        line += f"; {LABELS[figure.name]} {least}{format_bytes(figure.sum_bytes)} in all"
+    return f"{line}\n"
+
+
+def _counts(summary: Summary) -> Iterator[str]:
+    """The verdicts on the budget where there is one, else what could be analyzed; failures."""
+    statuses = summary.statuses
+    if summary.verdicts:
+        yield from (f"{number:,} {OF_SEVERAL[each]}" for each, number in summary.verdicts.items())
+    else:
+        yield from (f"{statuses[name]:,} {name}" for name in ("ok", "partial") if statuses[name])
+    if statuses["error"]:
+        yield f"{statuses['error']:,} failed"
 
 
 def summary_row(summary: Summary) -> JsonDict:
@@ -225,8 +253,9 @@ def _fits(row: JsonDict) -> str:
     )
     text = verdict_text(compared, verdict["limit_bytes"])
     columns = [bytes_at(row, keys) for _, keys in _SIZES]
+    columns += [session_bytes(row, *keys) for keys in SESSION_FIGURES.values()]
     if compared.num_bytes is not None and compared.num_bytes not in columns:
-        # Of a runtime the columns have the tensors alone.
+        # On CUDA a context comes to what the columns have.
         text += f", takes {format_bytes(compared.num_bytes)}"
     doubts = verdict["doubts"]
     if compared.verdict is Verdict.UNKNOWN and all(each.startswith(f"{DATA}:") for each in doubts):
@@ -273,7 +302,7 @@ def _totals_section(summary: Summary) -> list[str]:
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
     lines = [f"Total of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
     if summary.verdicts:
-        verdicts = (f"{number:,} {_OF_SEVERAL[each]}" for each, number in summary.verdicts.items())
+        verdicts = (f"{number:,} {OF_SEVERAL[each]}" for each, number in summary.verdicts.items())
         lines.append(fact("  budget", ", ".join(verdicts)))
     power = common_power(each.sum_bytes for each in summary.figures)
     lines += [
@@ -326,7 +355,7 @@ def _heaviest_section(summary: Summary) -> list[str]:
 
 def _fitting_section(summary: Summary) -> list[str]:
     if not summary.fittings:
-        return []
+        return [fact("Next", "--device 24GiB (repeatable): how many of them fit")]
     lines = ["Fits, each model alone"]
     power = common_power(each.target.limit_bytes for each in summary.fittings)
     for each in summary.fittings:
@@ -346,7 +375,7 @@ def _fitting_section(summary: Summary) -> list[str]:
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
         for which, error in errors_of(summary, basis):
-            lines += prose(f"  error{which}: ", error)
+            lines += prose(f"  accuracy{which}: ", error)
     return lines
 
 

@@ -17,7 +17,13 @@ from onnxmem.report.sections.listing import (
     sections,
 )
 from onnxmem.report.sections.section import Line, Note, Section
-from onnxmem.report.sections.summary import largest_tensors, one_line, requested_session, summary
+from onnxmem.report.sections.summary import (
+    MOST_TENSORS,
+    largest_tensors,
+    one_line,
+    requested_session,
+    summary,
+)
 from onnxmem.report.text import (
     aligned,
     count_text,
@@ -74,10 +80,12 @@ def render_answer(analysis: "Analysis") -> str:
         return joined([answer, *others, [*written.get("largest", ()), *rows]])
 
     notes = found["notes"].notes if "notes" in found else ()
-    fewest_notes = len([*_note_lines(notes, _MOST_LINES)])
-    # Tensors of the peak less, then terms, are better than a report that leaves the screen.
+    all_notes, fewest_notes = (len([*_note_lines(notes, at)]) for at in (-_MOST_LINES, _MOST_LINES))
+    # Tensors of the peak less, then terms, are better than a report that leaves the screen; the
+    # first tensors are better than notes, more of them are not.
     for shorter in _shorter(analysis, found):
-        if text_of().count("\n") + fewest_notes <= _MOST_LINES:
+        has_more = "largest" in found and len(found["largest"].lines) > MOST_TENSORS
+        if text_of().count("\n") + (all_notes if has_more else fewest_notes) <= _MOST_LINES:
             break
         found[shorter.key] = shorter
         written[shorter.key] = section_lines(shorter)

@@ -139,7 +139,7 @@ def assessment_lines(assessment: "Assessment", compared: Comparison | None) -> I
         yield Line("or", high_bytes, text, depth=2)
     if compared is not None and compared.is_retried:
         yield Line("retries", text=retries_text(compared, assessment.basis))
-    yield Line("error", text=_error_of(assessment))
+    yield Line("accuracy", text=_error_of(assessment))
     if takes_bytes == footprint.total_bytes:
         yield from observed_lines(footprint, assessment.doubts)
     is_open = compared is None or compared.verdict is Verdict.UNKNOWN
@@ -239,6 +239,8 @@ def largest_text(result: "FitResult") -> str:
 
 def _unknown_text(result: "FitResult") -> str:
     """Why no largest number is known."""
+    if result.differs:
+        return "unknown: the models have different batches; --batch N sets one"
     if not result.has_number:
         return "unknown: the model has no batch"
     if result.is_fixed:

@@ -47,7 +47,8 @@ def test_many_models_are_a_table_and_few_are_reports(capsys: Capture) -> None:
     assert text.count("zoo/m0") == 10 + 5 + 1  # and five are the heaviest, one is of the notes
     assert "  zoo/m00.onnx and 10 more: unbound_dims: dynamic dims without a value" in text
     assert "Total of 12 models: 10 ok, 1 partial, 1 failed" in text
-    assert "24 GiB" in text
+    assert "\nFits" not in text  # nobody named a device
+    assert "Next                        --device 24GiB" in text
     assert "Total" not in output_of(capsys, "zoo/m0?.onnx", 0)
     assert "Total of 1 " not in output_of(capsys, "zoo/m00.onnx --summary", 0)
     assert "Total of 10 models: 10 ok\n" in output_of(capsys, "zoo/m0?.onnx --summary", 0)
@@ -62,6 +63,15 @@ def test_devices_are_counted(capsys: Capture) -> None:
     assert "10 of 12 fit, 0 too large, 2 unknown" in text
     assert main(["zoo", "--device", "H1000"]) == 2
     assert main(["zoo/m00.onnx", "--device", "H1000"]) == 2
+
+
+def test_a_quiet_run_of_many_is_one_line_and_of_few_a_line_each(capsys: Capture) -> None:
+    (line,) = output_of(capsys, "zoo -q").splitlines()
+    assert line.startswith("12 models: 10 ok, 1 partial, 1 failed; inference at least ")
+    budgeted = output_of(capsys, "zoo -q --budget 1GiB")
+    assert budgeted.startswith("12 models: 10 fit, 1 unknown, 1 failed; ")
+    few = output_of(capsys, "zoo/m0[01].onnx -q", 0).splitlines()
+    assert [each.partition(": ")[0] for each in few] == ["zoo/m00.onnx", "zoo/m01.onnx"]
 
 
 @pytest.mark.parametrize("line", ["zoo/m00.onnx", "zoo/m0[01].onnx", "zoo --format csv"])
@@ -278,7 +288,7 @@ def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Captu
     text = "agraph (float[N,{}] x) => (float[N,{}] y) {{ y = Exp(x) }}"
     for name, dims in (("whole", "7"), ("free", "sequence, odd")):
         write_model(folder / f"{name}.onnx", text.format(dims, dims))
-    line = f"{folder} --summary"
+    line = f"{folder} --summary --device 24GiB"
     # Where a row wraps depends on the length of the path.
     table = " ".join(output_of(capsys, line, 0).split())
     told = "partial: 'sequence', 'odd' count as 1; set --dim sequence=512 --dim odd=512"

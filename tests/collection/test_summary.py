@@ -32,6 +32,7 @@ from onnxmem.report.registry import (
     csv_row,
     jsonl_row,
     render_summary,
+    summary_line,
     summary_row,
     table_head,
     table_row,
@@ -295,14 +296,48 @@ def test_the_error_of_what_fits_is_that_of_the_settings(
     def errors(*options: str) -> list[str]:
         main([*step, *options])
         text = capsys.readouterr().out.partition("\nFits, each model alone\n")[2]
-        return re.findall(r"^  (error.*? %)", text, re.MULTILINE)
+        return re.findall(r"^  (accuracy.*? %)", text, re.MULTILINE)
 
-    assert errors("--device", "24GiB") == ["error: +-11 %"]
-    assert errors("--device", "24GiB", "--cublas-workspace", "8MiB") == ["error: +-9 %"]
+    assert errors("--device", "24GiB") == ["accuracy: +-11 %"]
+    assert errors("--device", "24GiB", "--cublas-workspace", "8MiB") == ["accuracy: +-9 %"]
     assert errors("--device", "24GiB", "--device", "H100") == [
-        "error (24GiB): +-11 %",
-        "error (H100 SXM): +-9 %",
+        "accuracy (24GiB): +-11 %",
+        "accuracy (H100 SXM): +-9 %",
     ]
+
+
+def session(name: str, key: str, size_bytes: int) -> JsonDict:
+    """The part of a session's JSON object that a summary reads."""
+    return {"runtimes": [{"name": name, key: size_bytes}]}
+
+
+def test_a_runtime_that_is_requested_has_a_column_and_ranks_the_models() -> None:
+    rows = [
+        row_of("light", 2**20, 2**20) | session("ort-cpu", "process_bytes", 53 * 2**20),
+        row_of("heavy", 2**20, 3) | session("ort-cpu", "process_bytes", 59 * 2**20),
+    ]
+    assert table_head(train=False, runtimes=("ort-cpu",)).split()[3] == "PROCESS"
+    cells = [table_row(row, train=False, runtimes=("ort-cpu",)).split()[3] for row in rows]
+    assert cells == ["53.00", "59.00"]
+    summary = summed(*rows)
+    assert summary.heaviest_by == "process"
+    assert summary.heaviest == (("heavy", 59 * 2**20), ("light", 53 * 2**20))
+    assert "  process of onnxruntime" in render_summary(summary)
+    on_cuda = summed(row_of("a", 3, 5) | session("ort-cuda", "held_steady_bytes", 2**20))
+    assert on_cuda.heaviest_by == "arena"
+    assert "PROCESS" not in table_head(train=False)
+
+
+def test_the_summary_in_one_line_begins_with_the_counts() -> None:
+    assert summary_line(summed(*ROWS)) == (
+        "6 models: 2 ok, 1 partial, 3 failed; inference at least 661 B in all\n"
+    )
+    judged = [
+        row_of(name, 101, 3) | {"verdict": {"verdict": verdict}}
+        for name, verdict in (("a", "fits"), ("b", "does not fit"), ("c", "fits"))
+    ]
+    line = summary_line(summed(*judged))
+    assert line == "3 models: 2 fit, 1 do not fit; inference 333 B in all\n"
 
 
 def test_each_model_has_one_line() -> None:

@@ -533,7 +533,7 @@ def test_advice_is_on_what_a_run_takes_at_most(tmp_path: Path, capsys: Capture) 
     assert f"Now, at most {format_bytes(most)}" in words
     assert f"at least {format_bytes(least)}; advice is on what a run takes at most" in words
     assert f"; takes at most {format_bytes(most)}" in words
-    assert "weights aside, dims at their upper ends" in words
+    assert "at most in three runs, dims at their upper ends" in words
 
 
 @pytest.mark.usefixtures("without_children")
@@ -569,6 +569,6 @@ def test_the_error_is_that_of_other_commands(
     for command in (("fit", "--device", "24GiB"), ("advise",)):
         assert main([command[0], str(path), *command[1:], "--train", *given]) == 0
         text = " ".join(capsys.readouterr().out.split())
-        errors.append(re.findall(r"error (\+-\d+ %: .*?) are within it", text))
+        errors.append(re.findall(r"accuracy (\+-\d+ %: .*?) are within it", text))
     assert errors[0]
     assert errors[0] == errors[1]

@@ -69,15 +69,15 @@ def test_the_error_of_a_verdict_is_that_of_its_settings(capsys: Capture) -> None
     capsys.readouterr()
     main(["diff", "plain.json", "set.json", "--budget", "1GiB"])
     reported = capsys.readouterr().out
-    assert "  error of A                +-11 %" in reported
-    assert "  error of B                +-9 %" in reported
+    assert "  accuracy of A             +-11 %" in reported
+    assert "  accuracy of B             +-9 %" in reported
     main(["diff", "a.onnx", "set.json", *given])
-    assert "  error                     +-9 %" in capsys.readouterr().out
+    assert "  accuracy                  +-9 %" in capsys.readouterr().out
     row = json.loads(Path("set.json").read_text("utf-8"))
     del row["models"][0]["verdict"]["accuracy"]
     Path("old.json").write_text(json.dumps(row), "utf-8")
     main(["diff", "old.json", "old.json", "--budget", "1GiB"])
-    assert "  error                     +-11 %" in capsys.readouterr().out
+    assert "  accuracy                  +-11 %" in capsys.readouterr().out
 
 
 def test_a_saved_verdict_applies_to_its_own_budget_only(folder: Path, capsys: Capture) -> None:
@@ -108,8 +108,8 @@ def test_sides_compared_by_different_figures_are_marked(capsys: Capture) -> None
     reported = capsys.readouterr().out
     assert re.search(r"^  A .*, by training-peak$", reported, re.MULTILINE)
     assert re.search(r"^  B .*, by pytorch-cuda$", reported, re.MULTILINE)
-    assert "  error (training-peak)     +-1 %" in reported
-    assert "  error (pytorch-cuda)      +-11 %" in reported
+    assert "  accuracy (training-peak)  +-1 %" in reported
+    assert "  accuracy (pytorch-cuda)   +-11 %" in reported
 
 
 def test_sides_are_compared_in_a_runtime(folder: Path, capsys: Capture) -> None:

@@ -203,12 +203,15 @@ def test_the_load_peak_has_the_whole_process_the_file_and_its_error(capsys: Capt
     assert main(["explain", "load peak", str(path), "--emulate-optimizer"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     before = format_bytes(whole - (runtime.load_peak_bytes or 0))
-    assert f"whole process {format_bytes(whole)} with {before} of Python and imports before" in text
+    parts = f"+ Python and imports {before} before it = process, loading {format_bytes(whole)}"
+    assert parts in text
+    growth = f"growth {(runtime.load_peak_bytes or 0) / stored_bytes(analysis):.2f} x the file"
+    assert growth in text
     stored = stored_bytes(analysis)
     # The biases are in the file.
     assert stored == path.stat().st_size + 4 * (1000 * 100 + 3 * 100 * 100 + 100 * 10)
     assert f"{whole / stored:.2f} x the file and the weights outside it" in text
-    assert "error +-12 %: 90 % of 153 files" in text
+    assert "accuracy +-12 %: 90 % of 153 files" in text
 
 
 @pytest.mark.usefixtures("without_children")

@@ -102,8 +102,8 @@ def test_what_fits_has_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     step = ["a.onnx", "b.onnx", "--train", "--batch", "2", "--html", "page.html"]
     assert main([*step, "--device", "H100", "--device", "24GiB"]) == 0
     fits = section(Path("page.html").read_text("utf-8"), "fits")
-    assert "Error (H100 SXM): +-9 %" in fits
-    assert "Error (24GiB): +-11 %" in fits
+    assert "Accuracy (H100 SXM): +-9 %" in fits
+    assert "Accuracy (24GiB): +-11 %" in fits
 
 
 def test_without_devices_there_is_no_section_of_them(tmp_path: Path) -> None:

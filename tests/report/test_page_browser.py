@@ -211,7 +211,7 @@ def test_the_answer_is_on_the_first_screen_and_follows_the_slider(
         assert answer.startswith(f"{result.verdict}: ")
         assert f". Takes {takes} of 600 MiB at batch {batch:,}. " in answer
         assert f"Largest batch that fits: {largest_text(result)}. " in answer
-        assert answer.endswith("Error: +-11 % (90 % of 138 settings on an H100 or H200).")
+        assert answer.endswith("Accuracy: +-11 % (90 % of 138 settings on an H100 or H200).")
     assert browser.faults(path) == []
 
 

@@ -15,6 +15,7 @@ from onnxmem import Analysis, analyze
 from onnxmem.analysis.fitting.footprints import footprint_of
 from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.cli import main
+from onnxmem.errors import Finding
 from onnxmem.report.sections.section import Layout, Line, Section
 from onnxmem.report.sections.summary import one_line, summary
 from onnxmem.report.terminal import render, render_answer, render_line, session_rows
@@ -230,15 +231,25 @@ def test_tensors_that_are_not_listed_are_counted(*, train: bool) -> None:
         if analysis.training is None
         else analysis.training.live_at_peak()
     )
-    *shown, more = section(analysis, "largest").lines
-    assert len(shown) == 3
-    times = [re.search(r", (\d+) times$", line.label) for line in shown]
+    shown = section(analysis, "largest")
+    times = [re.search(r", (\d+) times$", line.label) for line in shown.lines]
     num_listed = sum(int(each[1]) if each else 1 for each in times)
-    assert more.words == f"and {len(live) - num_listed:,} more: -v"
+    if train:
+        assert len(times) == 3
+        said = f"the {num_listed:,} largest of {len(live):,} tensors (more: -v)"
+    else:
+        assert num_listed == len(live) == 5
+        said = "5 tensors, at "
+    assert shown.summary.startswith(said)
     full = render(analysis)
     assert f"and {len(live) - 50:,} more: onnxmem export" in full or not train
 
 
-def test_no_tensor_is_more_where_all_are_listed() -> None:
-    lines = section(analyze(MODELS / "unet.onnx"), "largest").lines
-    assert [line.text for line in lines] == [None] * 3
+def test_a_few_tensors_are_all_listed_unless_notes_need_the_lines() -> None:
+    analysis = analyze(MODELS / "bert_base.onnx", dims={"sequence": 7})
+    note = Finding("note", "a message")
+    for num_notes, said in ((0, "5 tensors, "), (9, "the 3 largest of 5 tensors (more: -v), ")):
+        text = render_answer(replace(analysis, findings=(note,) * num_notes))
+        assert f"Live at the peak  {said}" in text
+        assert text.count("note: note: a message") == num_notes
+        assert len(text.splitlines()) <= 25

@@ -49,6 +49,10 @@ MORE = (
     "reorder {model}",
     "{model} models/alexnet.onnx",
     "{model} models/greedy_translator.onnx --summary",
+    "{model} models/greedy_translator.onnx --summary -q --budget 1GiB",
+    "{model} models/greedy_translator.onnx --summary --runtime ort-cuda --device T4",
+    "fit {model} models/greedy_translator.onnx --device 8GiB",
+    "explain 'which tensor takes the memory' {model} --runtime ort-cuda",
     "fit {model} --train --device H100",
     "fit {model} --train --which-device",
 )

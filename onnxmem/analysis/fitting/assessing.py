@@ -239,6 +239,8 @@ class FitResult:
     remarks: tuple[str, ...] = ()
     is_fixed: bool = False
     """Whether the requested shape of an input fixes the number, so there is no largest one."""
+    differs: bool = False
+    """Whether each of several models has a batch of its own, so there is no largest one."""
 
     @property
     def verdict(self) -> Verdict:
@@ -595,15 +597,15 @@ class DemandCurve:
             self._replays = replays_of(self.requests[0].at, self.setup.basis)
 
     def requested(self) -> int | None:
-        """The requested number; ``None`` if a model has no batch.
+        """The requested number; ``None`` if a model has no batch, or each another one.
 
-        :raises UsageError: a model does not have the dim, or the models have different batches.
+        :raises UsageError: a model does not have the dim, or the models have different values.
         """
         numbers = {self._number(request) for request in self.requests}
-        if len(numbers) > 1:
-            message = "the models have different batches; pass --batch N"
+        if len(numbers) > 1 and self.setup.dim is not None:
+            message = f"the models have different {shortened(self.setup.dim)}; pass --dim NAME=N"
             raise UsageError(message)
-        return numbers.pop()
+        return numbers.pop() if len(numbers) == 1 else None
 
     @property
     def is_fixed(self) -> bool:
@@ -710,6 +712,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         instances=_instances(setup, each, compared),
         remarks=(*_remarks(setup), *_cache_remarks(requests)),
         is_fixed=is_fixed,
+        differs=number is None and len(requests) > 1,
     )
 
 

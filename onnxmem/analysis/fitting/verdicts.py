@@ -125,6 +125,15 @@ class Verdict(StrEnum):
         return None if self is Verdict.UNKNOWN else self.is_met
 
 
+OF_SEVERAL: Final[Mapping[Verdict, str]] = {
+    Verdict.FITS: "fit",
+    Verdict.TIGHT: "tight",
+    Verdict.OVER: "do not fit",
+    Verdict.UNKNOWN: "unknown",
+}
+"""What is said of a number of models."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accuracy:
     """The error of a figure, from comparisons with measurements."""

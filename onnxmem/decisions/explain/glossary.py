@@ -263,6 +263,12 @@ def _live(analysis: Analysis) -> Parts:
     return tuple((each.label, each.size_bytes) for each in live)
 
 
+def _live_in_session(analysis: Analysis) -> Parts:
+    arena = analysis.runtimes[0].arena
+    live = arena.replay.live_set(arena.peak)
+    return tuple((each.label, each.size_bytes) for each in live if each.size_bytes)
+
+
 def _weights(analysis: Analysis) -> Parts:
     sizes = ((weight.name, weight.size_bytes) for weight in analysis.graph.weights)
     return tuple(sorted(sizes, key=lambda each: -(each[1] or 0)))
@@ -336,5 +342,6 @@ _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(
         "training.cuda.total_bytes": _cuda,
         "training.tensorflow.total_bytes": _tensorflow,
         "runtime.process_bytes": _process,
+        "runtime.requested_peak_bytes": _live_in_session,
     }
 )

@@ -146,6 +146,10 @@ _MAY_TRAIN: Final = re.compile(
     r"onnxmem (?:fit |advise |sweep |devices )?(?:--model )?MODEL\b"
     r"(?!.* --(?:train|runtime|context|graph)\b)"
 )
+_RUNTIME_OF_COMMAND: Final = re.compile(r"\bort-c(?:pu|uda)\b")
+_MAY_RUN: Final = re.compile(
+    r"onnxmem (?:fit |advise |view )?MODEL\b(?!.* --(?:train|runtime|context|graph)\b)"
+)
 _TRAINING: Final = "train"
 _MACHINE: Final = "machin"
 """The stem of ``machine``, and of a laptop or a computer."""
@@ -342,7 +346,7 @@ def asks_for_a_rule(question: str) -> bool:
 
 def commands_for(topic: Topic, question: str, settings: Settings) -> tuple[str, ...]:
     """The commands of a topic with what the question names, or else the settings have: a size or a
-    device, a batch and other dims, training.
+    device, a batch and other dims, training, a runtime.
 
     Those of the size or of the device come first.
     """
@@ -364,6 +368,7 @@ def commands_for(topic: Topic, question: str, settings: Settings) -> tuple[str, 
         if size:
             command = _BUDGET_OF_COMMAND.sub(size, command)
         is_other = command == each
+        command = command if trains else _with_runtime(command, settings.runtime)
         if trains and _MAY_TRAIN.match(command):
             command = f"{command} --train"
         command = _with_flags(command, settings)
@@ -371,6 +376,14 @@ def commands_for(topic: Topic, question: str, settings: Settings) -> tuple[str, 
     # Stable: within each kind the order is the topic's own.
     ordered.sort(key=itemgetter(0, 1))
     return tuple(dict.fromkeys(command for _, _, command in ordered))
+
+
+def _with_runtime(command: str, runtime: str | None) -> str:
+    """A command on the runtime that is requested."""
+    if runtime is None:
+        return command
+    command = _RUNTIME_OF_COMMAND.sub(runtime, command)
+    return f"{command} --runtime {runtime}" if _MAY_RUN.match(command) else command
 
 
 def _with_flags(command: str, settings: Settings) -> str:

@@ -236,7 +236,7 @@ def _fits(summary: Summary) -> Iterator[str]:
     bases = dict.fromkeys(each.basis for each in summary.fittings if each.basis)
     remark = f"Each model alone. Compared: {'; '.join(BASES[basis] for basis in bases)}."
     errors = (f"{which}: {error}" for basis in bases for which, error in errors_of(summary, basis))
-    remark += "".join(f" Error{each}." for each in dict.fromkeys(errors))
+    remark += "".join(f" Accuracy{each}." for each in dict.fromkeys(errors))
     yield section("fits", "What fits", table("fits-table", heads, rows, is_narrow=True), remark)
 
 

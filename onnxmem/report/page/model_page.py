@@ -211,7 +211,7 @@ def _answer(analysis: Analysis, stops: Stops) -> str:
         if analysis.fit.max_batch is not None:
             name = shortened(analysis.fit.setup.dim or "batch")
             text += f" Largest {escape(name)} that fits: {escape(largest_text(analysis.fit))}."
-        text += f" Error: {escape(short_error(analysis.fit.accuracy))}."
+        text += f" Accuracy: {escape(short_error(analysis.fit.accuracy))}."
     else:
         text += f" The budget is {format_limit(budget_bytes)}."
     return f'<p class="answer">{text}</p>'

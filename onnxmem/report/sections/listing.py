@@ -555,13 +555,29 @@ def rules_of_thumb(analysis: "Analysis") -> Section:
     )
 
 
+def per_sample_text(analysis: "Analysis", count: int | None) -> str:
+    """The batch that operations are counted at, and how many of them a sample of it has."""
+    batch = analysis.settings.batch
+    if count is None or not batch:
+        return ""
+    at = f"at batch {batch:,}"
+    return at if batch == 1 else f"{at}, {format_count(count // batch)} per sample"
+
+
 def compute(analysis: "Analysis") -> Section:
     """MACs and FLOPs, forward and backward."""
     found = analysis.compute
     rule = "by a rule: 2 x forward where weights are read, 1 x elsewhere"
     counts = (
         Line("forward MACs", found.forward_macs, key="compute.forward_macs", unit="count"),
-        Line("forward FLOPs", found.forward_flops, key="compute.forward_flops", unit="count"),
+        Line(
+            "forward FLOPs",
+            found.forward_flops,
+            per_sample_text(analysis, found.forward_flops),
+            key="compute.forward_flops",
+            words_key="compute.forward_flops.words",
+            unit="count",
+        ),
         Line(
             "backward FLOPs", found.backward_flops, rule, key="compute.backward_flops", unit="count"
         ),

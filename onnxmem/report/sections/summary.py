@@ -61,7 +61,9 @@ _MOST_TERMS: Final = 7
 """Rows of the table of terms."""
 _SMALL: Final = 0.005
 """Terms of at most this share of the total are one row, if there are several."""
-_MOST_TENSORS: Final = 3
+MOST_TENSORS: Final = 3
+_FEW_TENSORS: Final = 8
+"""So many are all listed, if there is place for them."""
 _LONGEST: Final = 2000
 _TITLES: Final = {
     Verdict.FITS: "Fits",
@@ -170,7 +172,7 @@ def answer(analysis: "Analysis") -> Section:
             *(Line("warning", text=text) for text in (*unknown, *warnings)),
             *_observed(analysis),
             *_process_lines(analysis, basis),
-            Line("error", text=short_error(accuracy)),
+            Line("accuracy", text=short_error(accuracy)),
             Line("next", text="--budget 24GiB: does it fit, and the largest batch"),
             *_assumed(analysis),
         ),
@@ -197,7 +199,7 @@ def _verdict(analysis: "Analysis", result: "FitResult", budget_bytes: int) -> Se
             *(() if result.is_at_most else observed_lines(result.footprint, result.doubts)),
             *_process_lines(analysis, result.assessment.basis),
             Line("largest batch", text=largest_text(result)),
-            Line("error", text=short_error(result.accuracy)),
+            Line("accuracy", text=short_error(result.accuracy)),
             Line("next", text=_next_step(result)),
             *_assumed(analysis),
         ),
@@ -517,8 +519,8 @@ def _also_requested(analysis: "Analysis") -> Iterator[Section]:
         yield Section(key="order", title="Order of execution", lines=lines, layout=Layout.TERMS)
 
 
-def largest_tensors(analysis: "Analysis", most: int = _MOST_TENSORS) -> Section | None:
-    """The largest tensors at the peak that answers the request, how many more, and where it is."""
+def largest_tensors(analysis: "Analysis", most: int | None = None) -> Section | None:
+    """The tensors at the peak that answers the request, the largest of many, and where it is."""
     training, runtime = analysis.training, requested_session(analysis)
     live: Sequence[Allocation]
     if training is not None:
@@ -534,14 +536,17 @@ def largest_tensors(analysis: "Analysis", most: int = _MOST_TENSORS) -> Section 
     if not live:
         return None
     at = [f"at {shortened(node)}"] if node else []
+    if most is None:
+        most = _FEW_TENSORS if len(live) <= _FEW_TENSORS else MOST_TENSORS
     shown = [*islice(_tensor_lines(live), most)]
-    num_more = len(live) - sum(count for _, count in shown)
-    more = (Line("", text=f"and {num_more:,} more: -v"),) if num_more else ()
+    num_shown, tensors = sum(count for _, count in shown), plural(len(live), "tensor")
+    if num_shown < len(live):
+        tensors = f"the {num_shown:,} largest of {tensors} (more: -v)"
     return Section(
         key="largest",
         title=f"Live at the peak ({phase})" if phase else "Live at the peak",
-        summary=", ".join([plural(len(live), "tensor"), *at]),
-        lines=(*(line for line, _ in shown), *more),
+        summary=", ".join([tensors, *at]),
+        lines=tuple(line for line, _ in shown),
         layout=Layout.SIZES,
     )
 
