@@ -4,19 +4,23 @@
 
 writes tests/data/training_precisions.json.xz, with each network's file by two exporters. Rules were
 derived on the networks of ``precision_networks`` and ``more_networks``. Those of
-``unseen_networks``, and then of ``fresh_networks``, were written and measured when the rules were
-frozen.
+``unseen_networks``, then of ``fresh_networks``, and then of ``common_images`` and
+``common_sequences``, were written and measured when the rules were frozen. The last are in two
+halves by a hash of their names, and have files by three exporters.
 """
 
 import argparse
 import base64
+import hashlib
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import common_images
+import common_sequences
 import fresh_networks
 import more_networks
 import precision_networks
@@ -29,6 +33,8 @@ from step import measure
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "training_precisions.json.xz"
 OPSET = 17
+GROUPS = ("seen", "unseen", "fresh", "worked", "apart")
+_HALVES = ("worked", "apart")
 
 
 def _blocks(network: Network, class_name: str) -> tuple[str, ...]:
@@ -57,7 +63,8 @@ def _network(network: Network, block: str | None, group: str) -> dict[str, Any]:
     names = tuple(f"x{index}" for index in range(len(network.inputs(1))))
     files: dict[str, str] = {}
     failures: dict[str, str] = {}
-    for exporter in ("legacy", "dynamo"):
+    exporters = ("legacy", "dynamo", "dynamo_plain") if group in _HALVES else ("legacy", "dynamo")
+    for exporter in exporters:
         try:
             data = export(network, exporter, names, OPSET, trained=True)
         except ExportFailureError as failure:
@@ -68,24 +75,45 @@ def _network(network: Network, block: str | None, group: str) -> dict[str, Any]:
     return about | {"rows": list(_rows(network, block)), "files": files, "failures": failures}
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FILE)
-    parser.add_argument("--group", choices=("seen", "unseen", "fresh"), help="these networks alone")
-    options = parser.parse_args()
-    found: list[dict[str, Any]] = []
+def _halves(networks: Sequence[Network]) -> Iterator[tuple[str, Network]]:
+    """Networks of the last round with their group: rules may be derived from the first half alone.
+
+    The halves are by the order of a hash of their names.
+    """
+    ordered = sorted(networks, key=lambda each: hashlib.sha256(each.name.encode()).digest())
+    for index, network in enumerate(ordered):
+        yield _HALVES[(2 * index + 1) // len(ordered)], network
+
+
+def _networks() -> Iterator[tuple[str, Network, str | None]]:
+    """Each network with its group and the class of its blocks."""
     modules = (
         *(("seen", precision_networks), ("seen", more_networks)),
         *(("unseen", unseen_networks), ("fresh", fresh_networks)),
     )
     for group, module in modules:
-        if options.group not in {None, group}:
-            continue
         for network in module.NETWORKS:
-            found.append(_network(network, module.BLOCKS.get(network.name), group))
-            print(network.name, *found[-1]["files"], *found[-1]["failures"].values(), flush=True)
+            yield group, network, module.BLOCKS.get(network.name)
+    blocks = common_images.BLOCKS | common_sequences.BLOCKS
+    for group, network in _halves((*common_images.NETWORKS, *common_sequences.NETWORKS)):
+        yield group, network, blocks.get(network.name)
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FILE)
+    parser.add_argument("--group", action="append", choices=GROUPS, help="these networks alone")
+    options = parser.parse_args()
+    groups = options.group or GROUPS
+    kept = json.loads(lzma.decompress(FILE.read_bytes()))["networks"] if options.group else []
+    found = {each["model"]: each for each in kept}
+    for group, network, block in _networks():
+        if group in groups:
+            found[network.name] = _network(network, block, group)
+            failures = found[network.name]["failures"].values()
+            print(network.name, *found[network.name]["files"], *failures, flush=True)
     about = {"torch": torch.__version__, "optimizer": "adam", "attention": "fused"}
-    text = json.dumps({"meta": about, "networks": found})
+    text = json.dumps({"meta": about, "networks": list(found.values())})
     options.out.write_bytes(lzma.compress(text.encode()))
 
 

@@ -61,10 +61,26 @@ def repeated_blocks(graph: Graph) -> tuple[Block, ...]:
     by side, are none, and a stage is none if it consists of blocks itself. A module without
     siblings is a block if it has all operators of one: the only block of a middle stage.
     """
+    products = _products_of_inputs(graph)
     by_module = _by_module(graph.nodes)
-    return _blocks_of(graph, by_module, _all_nodes) or _blocks_of(
-        graph, _by_weights(graph), _num_between
+    return _blocks_of(graph, by_module, products, _all_nodes) or _blocks_of(
+        graph, _by_weights(graph), products, _num_between
     )
+
+
+def _products_of_inputs(graph: Graph) -> frozenset[str]:
+    """Name the products of what depends on the graph's inputs.
+
+    Those of parameters alone make a layer's weight, as spectral_norm does.
+    """
+    found: set[str] = set()
+    computed = set(graph.inputs)
+    for node in graph.nodes:
+        if not computed.isdisjoint(node.reads):
+            computed.update(node.writes)
+            if node.op_type in COMPUTE_INTENSIVE:
+                found.add(node.name)
+    return frozenset(found)
 
 
 def _all_nodes(block: Block) -> int:
@@ -85,13 +101,14 @@ def _has_prefix(names: Iterable[str], prefix: str) -> bool:
 def _blocks_of(
     graph: Graph,
     by_module: Mapping[Modules, Sequence[Node]],
+    products: frozenset[str],
     count: Callable[[Block], int],
 ) -> tuple[Block, ...]:
     """The blocks among some modules; ``count`` says how many nodes are certainly in one."""
     siblings: dict[Modules, list[Block]] = {}
     for modules, nodes in by_module.items():
         key = _list_of(modules)
-        if key is not None and _num_products(nodes) >= _MIN_PRODUCTS:
+        if key is not None and _num_within(products, nodes) >= _MIN_PRODUCTS:
             siblings.setdefault(key, []).append(Block(modules, tuple(nodes)))
     position = {node.name: index for index, node in enumerate(graph.nodes)}
     chosen: dict[Modules, Block] = {}
@@ -103,14 +120,33 @@ def _blocks_of(
         if len(found) < 2 or not _is_chain(stretch, tuple(found.values())):  # noqa: PLR2004 - repeated
             continue
         inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
-        if not _consist_of(found.values(), inner.values(), count):
+        own = _own_blocks(found, inner)
+        if not (_is_mostly(found.values(), own, count) and _has_all(found.values(), own, products)):
             chosen = {m: block for m, block in chosen.items() if m not in inner} | found
-    chosen |= _like_blocks(by_module, chosen)
+    chosen |= _like_blocks(by_module, products, chosen)
     return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
 
 
+def _own_blocks(members: Collection[Modules], inner: Mapping[Modules, Block]) -> Collection[Block]:
+    """The blocks inside of the members of a list that the members may consist of.
+
+    Those of a list, ``blocks.0.1``; not a member's attributes: a residual block calls its two
+    convolutions ``conv1`` and ``conv2``, a transformer's its attentions ``attn1`` and ``attn2``.
+    """
+    is_list = all(map(_is_member, members))
+    return [block for modules, block in inner.items() if not is_list or _is_member(modules)]
+
+
+def _is_member(modules: Modules) -> bool:
+    """Whether a module is a member of a list, ``3`` or ``layers.3``; an attribute is ``conv3``."""
+    numbered = _NUMBERED.fullmatch(modules[-1])
+    return numbered is not None and numbered["stem"][-1:] in {"", "."}
+
+
 def _like_blocks(
-    by_module: Mapping[Modules, Sequence[Node]], chosen: Mapping[Modules, Block]
+    by_module: Mapping[Modules, Sequence[Node]],
+    products: frozenset[str],
+    chosen: Mapping[Modules, Block],
 ) -> dict[Modules, Block]:
     """The modules outside of all blocks with the operators of one."""
     kinds = {_kind(block.nodes) for block in chosen.values()}
@@ -120,7 +156,7 @@ def _like_blocks(
     for modules, nodes in sorted(by_module.items(), key=lambda each: len(each[0])):
         if modules in around or _is_within(modules, chosen) or _is_within(modules, found):
             continue
-        if _num_products(nodes) >= _MIN_PRODUCTS and _kind(nodes) in kinds:
+        if _num_within(products, nodes) >= _MIN_PRODUCTS and _kind(nodes) in kinds:
             found[modules] = Block(modules, tuple(nodes))
     return found
 
@@ -290,17 +326,20 @@ def _stretch(
     return nodes[min(ends) : max(ends) + 1]
 
 
-def _consist_of(
+def _is_mostly(
     stages: Collection[Block], inner: Collection[Block], count: Callable[[Block], int]
 ) -> bool:
-    """Whether stages are no more than a row of blocks."""
-    is_mostly = sum(map(count, inner)) >= _MOSTLY * sum(map(_all_nodes, stages))
-    return is_mostly and _products(inner) >= _COVERED * _products(stages)
+    """Whether most nodes of stages are certainly in blocks."""
+    return sum(map(count, inner)) >= _MOSTLY * sum(map(_all_nodes, stages))
 
 
-def _products(blocks: Iterable[Block]) -> int:
-    return sum(_num_products(block.nodes) for block in blocks)
+def _has_all(stages: Collection[Block], inner: Collection[Block], products: frozenset[str]) -> bool:
+    """Whether nearly all products of stages are in blocks, so that they are rows of these."""
+    in_blocks, in_stages = (
+        sum(_num_within(products, block.nodes) for block in blocks) for blocks in (inner, stages)
+    )
+    return in_blocks >= _COVERED * in_stages
 
 
-def _num_products(nodes: Iterable[Node]) -> int:
-    return sum(node.op_type in COMPUTE_INTENSIVE for node in nodes)
+def _num_within(names: frozenset[str], nodes: Iterable[Node]) -> int:
+    return sum(node.name in names for node in nodes)

@@ -319,6 +319,39 @@ def test_a_layer_with_more_around_its_parts_than_in_them_is_a_block(
     assert names_of(graph) == names
 
 
+def test_numbered_attributes_of_a_layer_are_parts_of_it() -> None:
+    lines, names = layers(4)
+    of_list, of_attributes = (
+        {key: f"/layers.{int(key[1]) // 2}/{part}{key[1]}/{key}" for key in names}
+        for part in ("parts.", "conv")
+    )
+    text = network_of_layers(lines, 4)
+    parts = ["layers.0.parts.0", "layers.0.parts.1", "layers.1.parts.2", "layers.1.parts.3"]
+    assert names_of(graph_named(text, of_list)) == parts
+    assert names_of(graph_named(text, of_attributes)) == ["layers.0", "layers.1"]
+
+
+def test_products_of_parameters_make_no_block() -> None:
+    """Each layer multiplies two weights, and the input by their product, as a norm of them does."""
+    count = 3
+    lines: list[str] = []
+    names: dict[str, str] = {}
+    for n in range(count):
+        lines += [
+            f"a{n} = MatMul(v{n}, w{n})  ",
+            f"s{n} = MatMul({f's{n - 1}' if n else 'x0'}, a{n})  ",
+        ]
+        names |= {f"{key}{n}": f"/layers.{n}/{key}" for key in "as"}
+    text = network_of_layers(lines, count)
+    assert names_of(graph_named(text, names)) == []
+    of_inputs = text
+    for n in range(count):
+        before = f"s{n - 1}" if n else "x0"
+        of_inputs = of_inputs.replace(f"MatMul(v{n}, w{n})", f"MatMul({before}, v{n})")
+        of_inputs = of_inputs.replace(f"MatMul({before}, a{n})", f"MatMul(a{n}, w{n})")
+    assert names_of(graph_named(of_inputs, names)) == [f"layers.{n}" for n in range(count)]
+
+
 TRUTH: list[dict[str, Any]] = json.loads((DATA / "training_blocks" / "truth.json").read_text())[
     "rows"
 ]

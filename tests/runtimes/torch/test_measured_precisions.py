@@ -1,7 +1,7 @@
 """Steps in float32, under autocast and with checkpointed blocks, of networks of other kinds.
 
-Of data/training_precisions.json.xz, by tools/training/precisions.py. Those of the groups ``unseen``
-and ``fresh`` were measured when the rules were frozen.
+Of data/training_precisions.json.xz, by tools/training/precisions.py. Those of all groups but
+``seen`` were measured when the rules were frozen; no rule was derived from ``apart``.
 """
 
 import base64
@@ -31,6 +31,8 @@ KINDS = (
     ("unseen", "fp32", "blocks", 2, 83),
     *(("fresh", "fp32", "none", 1, 78), ("fresh", "mixed-bf16", "none", 1, 74)),
     ("fresh", "fp32", "blocks", 2, 90),
+    *(("worked", "fp32", "none", 1, 86), ("worked", "mixed-bf16", "none", 1, 80)),
+    ("apart", "fp32", "none", 1, 92),
 )
 """Of a group and a kind of step: precision, checkpoints, an error in percent, and the share of rows
 within it."""
@@ -77,5 +79,5 @@ def test_most_peaks_are_as_measured(
 
 def test_many_of_the_networks_were_unseen() -> None:
     groups = [network["group"] for network in NETWORKS.values()]
-    assert groups.count("unseen") + groups.count("fresh") >= groups.count("seen")
+    assert len(groups) - groups.count("seen") >= 2 * groups.count("seen")
     assert all(network["files"] for network in NETWORKS.values())
