@@ -205,10 +205,10 @@ def _add_runtime(parser: ArgumentParser) -> None:
 def _fitted(
     requests: list[AnalysisRequest], target: ComparedMemory, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, JsonDict]:
-    from onnxmem.analysis.fitting.assessing import assess, fit
+    from onnxmem.analysis.fitting.assessing import fit
     from onnxmem.analysis.fitting.footprints import on_device
     from onnxmem.decisions.fit import fit_at
-    from onnxmem.report.fit import each_rows, fit_row, render_fit
+    from onnxmem.report.fit import fit_row, render_fit
 
     device = target.device
     setup = replace(fit_request_of(arguments, target), deployment=_deployment(arguments), dim=free)
@@ -217,10 +217,8 @@ def _fitted(
         result, contexts = fit_at(requests, setup, arguments.contexts)
     else:
         result, contexts = fit(requests, setup), None
-    each = [assess((request,), setup) for request in requests] if len(requests) > 1 else []
-    text = render_fit(result, target, requests, contexts, each)
-    row = {**fit_row(result, target, contexts), "each": each_rows(each, requests, setup)}
-    return result.verdict, text, {"error": None, **row}
+    text = render_fit(result, target, requests, contexts)
+    return result.verdict, text, {"error": None, **fit_row(result, target, contexts)}
 
 
 def _ranked(

@@ -291,13 +291,13 @@ class Tally:
 
     def summary(self, targets: Iterable[Target] = ()) -> Summary:
         """The summary of all models added so far."""
-        # One model with a training step decides: all were analyzed with the same settings.
         sessions = [
             name
             for name in SESSION_FIGURES
             if any(each.bytes_of(name) is not None for each in self._models)
         ]
         names = [*_FIGURES, *sessions]
+        # One model with a training step decides: all were analyzed with the same settings.
         by = "training" if self._train else (sessions or ["total"])[0]
         if not self._train:
             names.remove("training")

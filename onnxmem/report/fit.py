@@ -76,9 +76,8 @@ def render_fit(
     memory: ComparedMemory,
     requests: Sequence[AnalysisRequest],
     contexts: Contexts | None,
-    each: Sequence[Assessment] = (),
 ) -> str:
-    """Write the whole result; it ends with a newline. ``each`` are several models by themselves."""
+    """Write the whole result; it ends with a newline."""
     # A bare small size may be a microcontroller's RAM, in which the weights do not lie.
     is_of_tensors = result.setup.basis is Basis.TOTAL and memory.device is None and not contexts
     in_ram = in_ram_alone(requests, result.setup) if is_of_tensors and memory.is_small else None
@@ -92,12 +91,12 @@ def render_fit(
     ]
     blocks = [
         _head(result, memory, requests),
-        _each_section(each, requests, result.setup),
-        _verdict_section(result, memory, beside, is_of_several=len(requests) > 1),
+        _each_section(result),
+        _verdict_section(result, memory, beside),
         _largest_section(result, memory),
         _table_section(result),
         contexts_lines(contexts),
-        _remarks(result, memory, is_of_several=len(requests) > 1),
+        _remarks(result, memory),
     ]
     return joined(blocks)
 
@@ -139,6 +138,7 @@ def fit_row(result: FitResult, memory: ComparedMemory, contexts: Contexts | None
         },
         "processes": result.processes,
         "contexts": contexts_row(contexts),
+        "each": _each_rows(result),
         "remarks": [printable(remark) for remark in result.remarks],
         "findings": finding_rows(result.findings),
     }
@@ -243,58 +243,50 @@ def _cublas(result: FitResult, recipe: TrainingConfig) -> Iterator[str]:
 
 def _at(result: FitResult) -> str:
     if not result.has_number:
-        return "each at its own batch" if result.differs else "no batch"
+        return "each at its own batch" if result.has_own_batches else "no batch"
     return f"{shortened(result.setup.dim or 'batch')} {result.requested.number:,}"
 
 
-def _each_section(
-    each: Sequence[Assessment], requests: Sequence[AnalysisRequest], setup: FitRequest
-) -> list[str]:
+def _each_section(result: FitResult) -> list[str]:
     """The verdict on each of several models by itself; nothing of one model."""
-    compared = [x.compared(setup.limit_bytes, setup.flash_bytes) for x in each]
-    counts = Counter(x.verdict for x in compared)
+    if not result.each:
+        return []
+    counts = Counter(each.compared.verdict for each in result.each)
     texts = (f"{counts[verdict]:,} {OF_SEVERAL[verdict]}" for verdict in Verdict if counts[verdict])
-    lines = [fact("Each alone", ", ".join(texts))] if each else []
-    power = unit_power(max((x.num_bytes or 0 for x in compared), default=0))
-    for request, found, assessment in zip(requests, compared, each, strict=bool(each)):
+    lines = [fact("Each alone", ", ".join(texts))]
+    power = unit_power(max(each.compared.num_bytes or 0 for each in result.each))
+    for each in result.each:
+        found = each.compared
         size = "unknown" if found.num_bytes is None else in_unit(found.num_bytes, power)
-        is_open = found.verdict is Verdict.UNKNOWN
-        until = until_text(assessment.doubts_at(setup.limit_bytes)) if is_open else ""
+        until = until_text(each.doubts) if found.verdict is Verdict.UNKNOWN else ""
         start = f"  {size:>12}  {found.verdict.value:<14}"
-        lines += prose(start, shortened(request.model.path) + until)
+        lines += prose(start, shortened(each.path) + until)
     return lines
 
 
-def each_rows(
-    each: Sequence[Assessment], requests: Sequence[AnalysisRequest], setup: FitRequest
-) -> list[JsonDict] | None:
+def _each_rows(result: FitResult) -> list[JsonDict] | None:
     """The same in JSON; null of one model."""
-    compared = [x.compared(setup.limit_bytes, setup.flash_bytes) for x in each]
     return [
         {
-            "path": printable(request.model.path),
-            "batch": request.results.bound.binding.batch,
-            "bytes": found.num_bytes,
-            "fits": found.verdict.fits,
-            "verdict": found.verdict.value,
+            "path": printable(each.path),
+            "batch": each.batch,
+            "bytes": each.compared.num_bytes,
+            "fits": each.compared.verdict.fits,
+            "verdict": each.compared.verdict.value,
         }
-        for request, found in zip(requests, compared, strict=bool(each))
+        for each in result.each
     ] or None
 
 
 def _verdict_section(
-    result: FitResult,
-    memory: ComparedMemory,
-    beside: Sequence[Line],
-    *,
-    is_of_several: bool,
+    result: FitResult, memory: ComparedMemory, beside: Sequence[Line]
 ) -> list[str]:
     """The verdict and its terms; ``beside`` are verdicts on another use of the same memory."""
     setup = result.setup
     text = verdict_text(result.requested, setup.limit_bytes, result.doubts)
     if result.depends_on_data:
         text = f"depends on the data: {text.partition(': ')[2]}"
-    label = "All together" if is_of_several else "Verdict"
+    label = "All together" if result.each else "Verdict"
     lines = [fact(label, f"{text}{alone_text(setup.basis)}{_two_memories(result)}")]
     lines += laid_out(beside)
     if not_counted := _not_counted(memory, setup):
@@ -492,13 +484,13 @@ def _instances_lines(result: FitResult) -> list[str]:
     return lines
 
 
-def _remarks(result: FitResult, memory: ComparedMemory, *, is_of_several: bool) -> list[str]:
+def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     remarks = list(result.remarks)
     if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
     findings = result.assessment.findings
-    if is_of_several:
+    if result.each:
         # Of notes on models alike the first one's words.
         findings = tuple({each.code: each for each in reversed(findings)}.values())[::-1]
     return [*notes, *finding_lines(findings)]

@@ -239,7 +239,7 @@ def largest_text(result: "FitResult") -> str:
 
 def _unknown_text(result: "FitResult") -> str:
     """Why no largest number is known."""
-    if result.differs:
+    if result.has_own_batches:
         return "unknown: the models have different batches; --batch N sets one"
     if not result.has_number:
         return "unknown: the model has no batch"

@@ -126,3 +126,12 @@ def test_each_of_several_models_has_a_verdict_before_all_together(capsys: Captur
     assert "unknown: the models have different batches; --batch N sets one" in text
     assert main(["fit", "net.onnx", "net.onnx", "--device", "400KiB"]) == 0
     assert re.search(r"largest batch that fits +\d", capsys.readouterr().out)
+
+
+def test_several_models_without_a_batch_have_no_different_ones(capsys: Capture) -> None:
+    for name in ("one.onnx", "other.onnx"):
+        write_model(Path(name), "agraph (float x) => (float y) { y = Relu(x) }")
+    assert main(["fit", "one.onnx", "other.onnx", "--device", "400KiB"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("2 models  on 400KiB\nassumes: inference, no batch\n")
+    assert "unknown: the model has no batch" in text

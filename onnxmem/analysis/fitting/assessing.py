@@ -215,6 +215,18 @@ class TableRow(Comparison):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFit:
+    """One of several models, compared by itself."""
+
+    path: str
+    batch: int | None
+    """``None``: it has none."""
+    compared: Comparison
+    doubts: tuple[Doubt, ...]
+    """Those that are left at the limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
     """The verdict on models and a device, and the largest batch that fits."""
@@ -239,8 +251,8 @@ class FitResult:
     remarks: tuple[str, ...] = ()
     is_fixed: bool = False
     """Whether the requested shape of an input fixes the number, so there is no largest one."""
-    differs: bool = False
-    """Whether each of several models has a batch of its own, so there is no largest one."""
+    each: tuple[ModelFit, ...] = ()
+    """Several models, each by itself; empty: there is one."""
 
     @property
     def verdict(self) -> Verdict:
@@ -415,6 +427,11 @@ class FitResult:
     def dim(self) -> str:
         """The dim whose largest value is searched."""
         return self.setup.dim or "batch"
+
+    @property
+    def has_own_batches(self) -> bool:
+        """Whether several models have different batches, so there is no largest one."""
+        return not self.has_number and len({each.batch for each in self.each}) > 1
 
     @property
     def at(self) -> int | None:
@@ -712,7 +729,17 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
         instances=_instances(setup, each, compared),
         remarks=(*_remarks(setup), *_cache_remarks(requests)),
         is_fixed=is_fixed,
-        differs=number is None and len(requests) > 1,
+        each=tuple(map(partial(_alone, setup), requests, each)) if len(requests) > 1 else (),
+    )
+
+
+def _alone(setup: FitRequest, request: AnalysisRequest, footprint: Footprint) -> ModelFit:
+    assessment = _assessed((request,), combined((footprint,), setup.deployment), setup)
+    return ModelFit(
+        path=request.model.path,
+        batch=request.results.bound.binding.batch,
+        compared=assessment.compared(setup.limit_bytes, setup.flash_bytes),
+        doubts=assessment.doubts_at(setup.limit_bytes),
     )
 
 

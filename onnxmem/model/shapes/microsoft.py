@@ -488,9 +488,7 @@ def _convolved(context: InferenceContext, filters: Dims | None, *, is_last: bool
     if dims is None or not spatial or filters is None:
         return None
     windows = _windows(context, spatial, filters[_NUM_NOT_SPATIAL:])
-    if windows is None:
-        return None
-    return (dims[0], *windows, filters[0]) if is_last else (dims[0], filters[0], *windows)
+    return None if windows is None else _laid_out(dims[0], filters[0], windows, last=is_last)
 
 
 def _spatial(dims: Dims | None, *, last: bool) -> Dims | None:
@@ -505,8 +503,12 @@ def _image(
     """The dims of an image with others for its spatial ones."""
     if dims is None or spatial is None:
         return {}
-    made = (dims[0], *spatial, dims[-1]) if last else (*dims[:2], *spatial)
+    made = _laid_out(dims[0], dims[-1] if last else dims[1], spatial, last=last)
     return context.outputs(made, elem_type=context.elem_type(0))
+
+
+def _laid_out(batch: int, channels: int, spatial: Dims, *, last: bool) -> Dims:
+    return (batch, *spatial, channels) if last else (batch, channels, *spatial)
 
 
 def _windows(context: InferenceContext, spatial: Dims, kernel: Dims) -> Dims | None:

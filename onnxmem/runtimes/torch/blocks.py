@@ -121,7 +121,7 @@ def _blocks_of(
             continue
         inner = {modules: block for modules, block in chosen.items() if _is_within(modules, found)}
         own = _own_blocks(found, inner)
-        if not (_is_mostly(found.values(), own, count) and _has_all(found.values(), own, products)):
+        if not _consist_of(found.values(), own, products, count):
             chosen = {m: block for m, block in chosen.items() if m not in inner} | found
     chosen |= _like_blocks(by_module, products, chosen)
     return tuple(sorted(chosen.values(), key=lambda each: position[each.nodes[0].name]))
@@ -326,19 +326,19 @@ def _stretch(
     return nodes[min(ends) : max(ends) + 1]
 
 
-def _is_mostly(
-    stages: Collection[Block], inner: Collection[Block], count: Callable[[Block], int]
+def _consist_of(
+    stages: Collection[Block],
+    inner: Collection[Block],
+    products: frozenset[str],
+    count: Callable[[Block], int],
 ) -> bool:
-    """Whether most nodes of stages are certainly in blocks."""
-    return sum(map(count, inner)) >= _MOSTLY * sum(map(_all_nodes, stages))
+    """Whether stages are no more than a row of blocks."""
+    is_mostly = sum(map(count, inner)) >= _MOSTLY * sum(map(_all_nodes, stages))
+    return is_mostly and _num_in(products, inner) >= _COVERED * _num_in(products, stages)
 
 
-def _has_all(stages: Collection[Block], inner: Collection[Block], products: frozenset[str]) -> bool:
-    """Whether nearly all products of stages are in blocks, so that they are rows of these."""
-    in_blocks, in_stages = (
-        sum(_num_within(products, block.nodes) for block in blocks) for blocks in (inner, stages)
-    )
-    return in_blocks >= _COVERED * in_stages
+def _num_in(names: frozenset[str], blocks: Iterable[Block]) -> int:
+    return sum(_num_within(names, block.nodes) for block in blocks)
 
 
 def _num_within(names: frozenset[str], nodes: Iterable[Node]) -> int:

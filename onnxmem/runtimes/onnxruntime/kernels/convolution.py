@@ -39,7 +39,7 @@ _CHANNEL_BLOCK = 16
 """``FilterOutputChannelPackCount``; depthwise filters come in whole blocks alone."""
 _GROUP_BLOCK_ON_ARM = 8
 """``GroupAlign`` of ``MlasConvSymPackWSize``."""
-_FILTERS = {"avx512": 4, "avx2": 8, "arm64": 16}
+_FILTER_ALIGNMENT = {"avx512": 4, "avx2": 8, "arm64": 16}
 """``KernelOutputChannelAlignment`` by CPU; an ARM CPU has the dot product since ARMv8.4."""
 _DEPTH_ALIGNMENT = 4
 """``KernelInputChannelAlignment``."""
@@ -208,7 +208,11 @@ def _symmetric_pack_bytes(call: KernelCall) -> int:
         return filters * product(kernel) if fits else 0
     if cpu.is_arm and (product(kernel) == 1 or depth < _LEAST_DEPTH_ON_ARM):
         return 0
-    if filters < _CHANNEL_BLOCK or filters % _FILTERS[cpu.name] or depth % _DEPTH_ALIGNMENT:
+    if (
+        filters < _CHANNEL_BLOCK
+        or filters % _FILTER_ALIGNMENT[cpu.name]
+        or depth % _DEPTH_ALIGNMENT
+    ):
         return 0
     return -(-filters // _CHANNEL_BLOCK) * _CHANNEL_BLOCK * depth * product(kernel)
 
